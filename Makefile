@@ -1,0 +1,56 @@
+# Each target makes .venv and installs what it needs; Python 3.11+ and, where Spark or Apache Kafka runs, Java 17+.
+PYTHON ?= python3
+SEEDS ?= 100
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test conformance simulate bench lint types clean python java
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
+
+venv: $(INSTALLED) ## Make .venv and install the package with all its extras
+
+$(INSTALLED): setup.cfg pyproject.toml | python
+	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV): a few minutes, once."
+	@# compat: a plain path entry, so that Spark's search for pyspark_* modules sees the module in the tree.
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-input --editable '.[dev]' --config-settings editable_mode=compat
+	@touch $@
+
+python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python is too old: " + sys.executable + " is " + sys.version.split()[0] + "; install Python 3.11 or newer, or name one: make PYTHON=python3.11")'
+
+java: | python
+	@$(PYTHON) -m tests.support.java
+
+demo: java $(INSTALLED) ## Run the main job: Spark counts lines from the embedded broker exactly once, killed and restarted on the way
+	@SPARK_CONF_DIR=conf $(RUN) -m examples.demo
+
+test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are skipped where Java is missing)
+	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
+	@$(RUN) -m pytest tests
+
+conformance: java $(INSTALLED) ## Run the behaviour tests against the embedded broker and against Apache Kafka
+	@$(RUN) -m pytest tests/conformance --apache
+
+simulate: ## Not there yet: run SEEDS=n seeded simulations of the broker
+	@echo "make simulate (SEEDS=$(SEEDS)): the seeded simulation is not built yet, so nothing was checked." >&2; exit 1
+
+bench: ## Not there yet: measure throughput and latency
+	@echo "make bench: the benchmarks are not built yet, so nothing was measured." >&2; exit 1
+
+lint: $(INSTALLED) ## Check style and import order
+	@$(RUN) -m flake8 $(wildcard $(CODE))
+
+types: $(INSTALLED) ## Check types, strictly, in both packages
+	@$(RUN) -m mypy
+
+clean: ## Remove what builds and tests left behind; .venv and .cache (fetched, slow to get again) stay
+	@rm -rf build dist htmlcov coverage.xml .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info \
+		spark-warehouse metastore_db derby.log artifacts
+	@find $(wildcard $(CODE)) -name __pycache__ -type d -prune -exec rm -rf {} +
