@@ -1,0 +1,88 @@
+"""Define the words that all rooms of the broker core share.
+
+Owns: identities, marks, and the arithmetic of producer sequences and coordinator hashing.
+Asks: nothing.
+Never: holds state.
+"""
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = -1
+NO_LEADER_EPOCH: Final = -1
+MAX_SEQUENCE: Final = 2**31 - 1
+# 32767 is kept for fencing and markers; an epoch from here on is exhausted (facts 0.2).
+LAST_CLIENT_EPOCH: Final = 32766
+FENCING_EPOCH: Final = 32767
+NEVER_TIMES_OUT_MS: Final = 2**31 - 1
+
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+INTERNAL_TOPICS: Final = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC})
+
+
+class TopicPartition(NamedTuple):
+    """Name one partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class ProducerIdentity(NamedTuple):
+    """Name one incarnation of a producer: the pair Kafka fences by (KIP-98)."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class IsolationLevel(IntEnum):
+    """Say which records a reader may see (KIP-98)."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class TimestampType(IntEnum):
+    """Say who stamped a record."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class AbortedTransaction(NamedTuple):
+    """Tell a reader that `producer_id`'s records from `first_offset` on were aborted."""
+
+    producer_id: int
+    first_offset: int
+
+
+def next_sequence(sequence: int, increment: int = 1) -> int:
+    """Add to a batch sequence, wrapping from 2**31 - 1 to 0 as Kafka does."""
+    return (sequence + increment) % (MAX_SEQUENCE + 1)
+
+
+def previous_sequence(sequence: int, decrement: int) -> int:
+    """Subtract from a batch sequence, wrapping from 0 to 2**31 - 1."""
+    return (sequence - decrement) % (MAX_SEQUENCE + 1)
+
+
+def java_string_hash(text: str) -> int:
+    """Hash as Java's `String.hashCode`: over UTF-16 code units, 32-bit signed wrap."""
+    hashed = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for i in range(0, len(data), 2):
+        hashed = (31 * hashed + (data[i] << 8) + data[i + 1]) & 0xFFFFFFFF
+    return hashed - 2**32 if hashed >= 2**31 else hashed
+
+
+def coordinator_partition(key: str, partition_count: int) -> int:
+    """Find the state partition of a transactional id or group id (facts B.2)."""
+    hashed = java_string_hash(key)
+    return (0 if hashed == -(2**31) else abs(hashed)) % partition_count
