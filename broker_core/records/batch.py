@@ -1,0 +1,185 @@
+"""Build and read whole batches, record by record in Python.
+
+This serves the broker's own journals, control records and tests, where batches are small. Client data passes through
+the broker unread; Spark's data goes through the vectorised codec of the other package.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import crc32c
+
+from broker_core.records.compression import Bytes, Compression, compress
+from broker_core.records.header import (
+    ATTRIBUTES_POSITION,
+    CONTROL_BIT,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+)
+from broker_core.records.invalid import InvalidBatch
+from broker_core.records.section import read_section
+from broker_core.records.validation import validate_records
+from broker_core.records.varint import append_varint, read_varint
+from broker_core.types import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TimestampType,
+)
+
+__all__ = ["Headers", "NewRecord", "Record", "build_batch", "read_records", "validate_records"]
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class NewRecord(NamedTuple):
+    """Hold a record that has no offset yet."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp_ms: int = NO_TIMESTAMP
+
+
+class Record(NamedTuple):
+    """Hold a record as read from a log."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def build_batch(
+    records: Sequence[NewRecord],
+    *,
+    base_offset: int = 0,
+    partition_leader_epoch: int = NO_LEADER_EPOCH,
+    compression: Compression = Compression.NONE,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    offset_deltas: Sequence[int] | None = None,
+    last_offset_delta: int | None = None,
+) -> bytes:
+    """Build one batch, CRC included.
+
+    `offset_deltas` and `last_offset_delta` are for compaction, which keeps the offsets of the records it leaves and the
+    span of the batch; a produced batch counts up from 0. Raises `ValueError` when there are no records.
+    """
+    if not records:
+        raise ValueError("a record batch needs at least one record")
+    base_timestamp = records[0].timestamp_ms
+    deltas = range(len(records)) if offset_deltas is None else offset_deltas
+    section = bytearray()
+    for delta, record in zip(deltas, records, strict=True):
+        _append_record(section, record, delta, record.timestamp_ms - base_timestamp)
+    body = compress(compression, section)
+    attributes = compression | (LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
+    attributes |= (TRANSACTIONAL_BIT if is_transactional else 0) | (CONTROL_BIT if is_control else 0)
+    fields: list[int] = [
+        base_offset,
+        HEADER_SIZE - LENGTH_OVERHEAD + len(body),
+        partition_leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        deltas[-1] if last_offset_delta is None else last_offset_delta,
+        base_timestamp,
+        max(record.timestamp_ms for record in records),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    ]
+    covered = HEADER.pack(*fields)[ATTRIBUTES_POSITION:]
+    fields[4] = crc32c.crc32c(body, crc32c.crc32c(covered))
+    return HEADER.pack(*fields) + body
+
+
+def _append_record(section: bytearray, record: NewRecord, offset_delta: int, timestamp_delta: int) -> None:
+    body = bytearray(b"\x00")
+    append_varint(body, timestamp_delta)
+    append_varint(body, offset_delta)
+    _append_bytes(body, record.key)
+    _append_bytes(body, record.value)
+    append_varint(body, len(record.headers))
+    for name, value in record.headers:
+        _append_bytes(body, name.encode())
+        _append_bytes(body, value)
+    append_varint(section, len(body))
+    section += body
+
+
+def _append_bytes(body: bytearray, data: bytes | None) -> None:
+    if data is None:
+        append_varint(body, -1)
+    else:
+        append_varint(body, len(data))
+        body += data
+
+
+def read_records(buffer: Bytes, position: int, header: BatchHeader) -> list[Record]:
+    """Read every record of the batch at `position`; `InvalidBatch` names the record that is broken."""
+    section = bytes(read_section(buffer, position, header))
+    stamp = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+    records: list[Record] = []
+    at = 0
+    for index in range(header.record_count):
+        try:
+            record, at = _read_record(section, at, header)
+        except (IndexError, UnicodeDecodeError, InvalidBatch) as error:
+            raise InvalidBatch(f"record {index} of the batch at byte {position}: {_reason(error)}") from None
+        records.append(record if stamp is None else record._replace(timestamp_ms=stamp))
+    if at != len(section):
+        raise InvalidBatch(f"{len(section) - at} bytes follow the last record of the batch at byte {position}")
+    return records
+
+
+def _reason(error: Exception) -> str:
+    return "it is cut short" if isinstance(error, IndexError) else str(error)
+
+
+def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:
+    size, at = read_varint(data, position)
+    end = at + size
+    timestamp_delta, at = read_varint(data, at + 1)
+    offset_delta, at = read_varint(data, at)
+    key, at = _read_bytes(data, at)
+    value, at = _read_bytes(data, at)
+    count, at = read_varint(data, at)
+    if count < 0:
+        raise InvalidBatch(f"header count is {count}")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, at = _read_bytes(data, at)
+        if name is None:
+            raise InvalidBatch("a header has no key")
+        header_value, at = _read_bytes(data, at)
+        headers.append((name.decode(), header_value))
+    if at != end:
+        raise InvalidBatch(f"its length field says byte {end}, its fields end at byte {at}")
+    timestamp_ms = header.base_timestamp + timestamp_delta
+    return Record(header.base_offset + offset_delta, timestamp_ms, key, value, tuple(headers)), at
+
+
+def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
+    size, at = read_varint(data, position)
+    if size < 0:
+        if size != -1:
+            raise InvalidBatch(f"field length at byte {position} is {size}")
+        return None, at
+    if at + size > len(data):
+        raise IndexError
+    return data[at : at + size], at + size

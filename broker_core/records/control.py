@@ -1,0 +1,77 @@
+"""Build and read control records: the markers that end a transaction in a partition (KIP-98)."""
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from broker_core.records.batch import NewRecord, build_batch, read_records
+from broker_core.records.compression import Bytes
+from broker_core.records.header import BatchHeader, InvalidBatch
+from broker_core.types import NO_LEADER_EPOCH
+
+_KEY: Final = struct.Struct(">hh")
+_VALUE: Final = struct.Struct(">hi")
+
+
+class ControlType(IntEnum):
+    """Number the control records that end transactions; all other types say nothing to a partition."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class EndTxnMarker(NamedTuple):
+    """Hold what a marker says: the verdict, and the epoch of the coordinator that gave it."""
+
+    control_type: ControlType
+    coordinator_epoch: int
+
+
+def build_end_txn_marker(
+    *,
+    commit: bool,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    partition_leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytes:
+    """Build the 78-byte batch that commits or aborts a producer's transaction in one partition."""
+    control_type = ControlType.COMMIT if commit else ControlType.ABORT
+    marker = NewRecord(_KEY.pack(0, control_type), _VALUE.pack(0, coordinator_epoch), (), timestamp_ms)
+    return build_batch(
+        [marker],
+        base_offset=base_offset,
+        partition_leader_epoch=partition_leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+
+
+def control_type_of(key: bytes | None) -> ControlType | None:
+    """Read the type from a control record's key; None for types that do not end a transaction (facts B.5)."""
+    if key is None or len(key) < _KEY.size:
+        return None
+    code = _KEY.unpack_from(key)[1]
+    return ControlType(code) if code in tuple(ControlType) else None
+
+
+def parse_end_txn_marker(buffer: Bytes, position: int, header: BatchHeader) -> EndTxnMarker | None:
+    """Read the marker in a control batch; None for control types that do not end a transaction (facts B.5).
+
+    Versions above 0 are read as 0, as Kafka does, so that a newer broker's log stays readable. Raises `InvalidBatch`
+    when there is no key, or a commit or abort lacks its coordinator epoch.
+    """
+    record = next(iter(read_records(buffer, position, header)), None)
+    if record is None or record.key is None or len(record.key) < _KEY.size:
+        raise InvalidBatch(f"the control batch at byte {position} has no control record key of {_KEY.size} bytes")
+    control_type = control_type_of(record.key)
+    if control_type is None:
+        return None
+    if record.value is None or len(record.value) < _VALUE.size:
+        raise InvalidBatch(f"the marker at byte {position} has no coordinator epoch in its value")
+    _, coordinator_epoch = _VALUE.unpack_from(record.value)
+    return EndTxnMarker(control_type, coordinator_epoch)

@@ -1,0 +1,200 @@
+"""See a record batch through its 61-byte header, without touching its records.
+
+The broker's produce and fetch paths meet every batch only here: one `struct` call reads all thirteen fields, and the
+offsets are written in place into the bytes that came from the wire. That is cheap because Kafka left the base offset
+and the leader epoch outside the CRC (KIP-98), which is then only computed anew when the broker stamps the batch.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple, Self
+
+import crc32c
+
+from broker_core.records.compression import Bytes, Compression
+from broker_core.records.invalid import InvalidBatch
+from broker_core.types import NO_SEQUENCE, TimestampType, next_sequence
+
+__all__ = [
+    "ATTRIBUTES_POSITION",
+    "CONTROL_BIT",
+    "CRC_POSITION",
+    "HEADER",
+    "HEADER_SIZE",
+    "LENGTH_OVERHEAD",
+    "LOG_APPEND_TIME_BIT",
+    "MAGIC",
+    "TRANSACTIONAL_BIT",
+    "BatchHeader",
+    "InvalidBatch",
+    "assign_offsets",
+    "crc_matches",
+    "iter_headers",
+]
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE: Final = 61
+# base offset and batch length: what `batch_length` does not count.
+LENGTH_OVERHEAD: Final = 12
+CRC_POSITION: Final = 17
+ATTRIBUTES_POSITION: Final = 21
+MAGIC: Final = 2
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+
+_LEADER_EPOCH_POSITION: Final = 12
+_MAX_TIMESTAMP_POSITION: Final = 35
+_CODEC_BITS: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+_DELETE_HORIZON_BIT: Final = 0x40
+_CODECS: Final = tuple(Compression)
+_OFFSET: Final = struct.Struct(">q")
+_EPOCH: Final = struct.Struct(">i")
+_CRC: Final = struct.Struct(">I")
+_ATTRIBUTES: Final = struct.Struct(">h")
+
+
+class BatchHeader(NamedTuple):
+    """Hold one batch's header fields in wire order (facts B.4)."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @classmethod
+    def parse(cls, buffer: Bytes, position: int = 0) -> Self:
+        """Read the header at `position`; its records need not be in the buffer.
+
+        Raises `InvalidBatch` when fewer than 61 bytes are left, the magic is not 2 or the length cannot hold a header.
+        """
+        try:
+            header = cls._make(HEADER.unpack_from(buffer, position))
+        except struct.error:
+            raise _too_short(buffer, position) from None
+        if header.magic != MAGIC or header.batch_length < HEADER_SIZE - LENGTH_OVERHEAD:
+            raise _not_a_batch(header, position)
+        return header
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of the whole batch, header included."""
+        return self.batch_length + LENGTH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        """Return the offset of the last record, even if compaction has removed that record."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Return the offset that follows this batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Return the sequence of the last record, -1 when the batch carries none."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return next_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Say whether the batch belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """Say whether the batch holds control records, which no consumer may show."""
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Say whether the base timestamp is the time from which a compacted tombstone may go (KIP-534)."""
+        return bool(self.attributes & _DELETE_HORIZON_BIT)
+
+    @property
+    def compression(self) -> Compression:
+        """Return the codec; `InvalidBatch` when the bits name none that exists."""
+        code = self.attributes & _CODEC_BITS
+        if code >= len(_CODECS):
+            raise InvalidBatch(f"compression code {code} is none of Kafka's codecs (0 to {len(_CODECS) - 1})")
+        return _CODECS[code]
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """Return who stamped the records."""
+        return TimestampType.LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
+
+    @property
+    def has_producer(self) -> bool:
+        """Say whether a producer id was set, that is, whether sequences are to be checked."""
+        return self.producer_id >= 0
+
+
+def _too_short(buffer: Bytes, position: int) -> InvalidBatch:
+    left = max(len(buffer) - position, 0)
+    return InvalidBatch(f"{left} bytes at byte {position} are too few for a batch header of {HEADER_SIZE} bytes")
+
+
+def _not_a_batch(header: BatchHeader, position: int) -> InvalidBatch:
+    if header.magic != MAGIC:
+        return InvalidBatch(f"magic {header.magic} at byte {position}: only record batches of magic {MAGIC} are read")
+    return InvalidBatch(f"batch length {header.batch_length} at byte {position} cannot hold a batch header")
+
+
+def iter_headers(buffer: Bytes, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield the position and header of each complete batch from `start`.
+
+    A fetch answer and a torn log may both end inside a batch, so a partial tail ends the walk in silence; a magic or
+    length that no batch can have raises `InvalidBatch`.
+    """
+    position = start
+    end = len(buffer)
+    parse = BatchHeader.parse
+    while end - position >= HEADER_SIZE:
+        header = parse(buffer, position)
+        next_position = position + header.batch_length + LENGTH_OVERHEAD
+        if next_position > end:
+            return
+        yield position, header
+        position = next_position
+
+
+def crc_matches(buffer: Bytes, position: int, header: BatchHeader) -> bool:
+    """Say whether the whole batch is in the buffer and its CRC-32C is the one in its header."""
+    end = position + header.size_bytes
+    if end > len(buffer):
+        return False
+    return bool(crc32c.crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end]) == header.crc)
+
+
+def assign_offsets(
+    buffer: bytearray | memoryview,
+    position: int,
+    base_offset: int,
+    partition_leader_epoch: int,
+    log_append_time_ms: int | None = None,
+) -> None:
+    """Write the broker's part of a batch in place: offset and leader epoch and, if given, the append time.
+
+    The append time turns the batch into a LogAppendTime one and, alone of these, is covered by the CRC.
+    """
+    _OFFSET.pack_into(buffer, position, base_offset)
+    _EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, partition_leader_epoch)
+    if log_append_time_ms is None:
+        return
+    header = BatchHeader.parse(buffer, position)
+    _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_POSITION, header.attributes | LOG_APPEND_TIME_BIT)
+    _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, log_append_time_ms)
+    covered = memoryview(buffer)[position + ATTRIBUTES_POSITION : position + header.size_bytes]
+    _CRC.pack_into(buffer, position + CRC_POSITION, crc32c.crc32c(covered))

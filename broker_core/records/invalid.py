@@ -1,0 +1,5 @@
+"""Name the one refusal of this room: bytes that are not the record batch they claim to be."""
+
+
+class InvalidBatch(ValueError):
+    """Report bytes that cannot be read as a record batch; the caller knows whether it is a verdict or damage."""

@@ -1,0 +1,28 @@
+"""Read and write the zigzag varints that records are made of (KIP-98)."""
+
+from broker_core.records.invalid import InvalidBatch
+
+_LONGEST_BYTES = 10
+
+
+def append_varint(target: bytearray, value: int) -> None:
+    """Append `value` (a signed 32- or 64-bit number) as a zigzag varint."""
+    unsigned = (value << 1) ^ (value >> 63)
+    while unsigned > 0x7F:
+        target.append((unsigned & 0x7F) | 0x80)
+        unsigned >>= 7
+    target.append(unsigned)
+
+
+def read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """Return the zigzag varint at `position` and the position after it; `IndexError` past the end."""
+    byte = data[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    unsigned = byte & 0x7F
+    for index in range(1, _LONGEST_BYTES):
+        byte = data[position + index]
+        unsigned |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return (unsigned >> 1) ^ -(unsigned & 1), position + index + 1
+    raise InvalidBatch(f"varint at byte {position} is longer than {_LONGEST_BYTES} bytes")

@@ -1,0 +1,1 @@
+"""Prove what both packages promise, from outside them."""

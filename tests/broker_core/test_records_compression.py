@@ -1,0 +1,82 @@
+"""Check the codecs: both snappy forms, Java's lz4 demands, and limits against bombs."""
+
+import cramjam
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_core.records.compression import Compression, compress, decompress
+from broker_core.records.invalid import InvalidBatch
+
+PACKED = [codec for codec in Compression if codec]
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("limit_bytes", [None, 200_000])
+@given(data=st.binary(max_size=300), times=st.integers(1, 300))
+@settings(max_examples=25, deadline=None)
+def test_round_trip(codec: Compression, limit_bytes: int | None, data: bytes, times: int) -> None:
+    plain = data * times
+    for view in (plain, bytearray(plain), memoryview(plain)):
+        assert decompress(codec, compress(codec, view), limit_bytes) == plain
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+def test_agrees_with_arrow(codec: Compression) -> None:
+    plain = b"some words, again and again. " * 5000
+    packed = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(packed, codec.name.lower()) as stream:
+        stream.write(plain)
+    assert decompress(codec, packed.getvalue().to_pybytes()) == plain
+    with pa.CompressedInputStream(pa.py_buffer(compress(codec, plain)), codec.name.lower()) as reader:
+        assert reader.read() == plain
+
+
+def test_raw_snappy_is_read_as_librdkafka_sends_it() -> None:
+    plain = b"abc" * 50_000
+    assert decompress(Compression.SNAPPY, bytes(cramjam.snappy.compress_raw(plain))) == plain
+
+
+def test_snappy_is_written_in_xerial_blocks() -> None:
+    plain = bytes(range(256)) * 250
+    framed = compress(Compression.SNAPPY, plain)
+    assert framed.startswith(b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01")
+    size = int.from_bytes(framed[16:20], "big")
+    assert bytes(cramjam.snappy.decompress_raw(framed[20 : 20 + size])) == plain[: 32 * 1024]
+
+
+def test_lz4_blocks_are_independent() -> None:
+    """Java's reader refuses linked blocks: bit 5 of the frame's flags must be set."""
+    framed = compress(Compression.LZ4, b"x" * 200_000)
+    assert framed.startswith(b"\x04\x22\x4d\x18")
+    assert framed[4] & 0x20
+
+
+@pytest.mark.parametrize("codec", PACKED)
+@pytest.mark.parametrize("size", [10_000_000, 1_000_001])
+def test_a_bomb_is_refused(codec: Compression, size: int) -> None:
+    bomb = compress(codec, bytes(size))
+    with pytest.raises(InvalidBatch, match="limit of 1000000 bytes"):
+        decompress(codec, bomb, 1_000_000)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_the_limit_itself_is_allowed(codec: Compression) -> None:
+    assert len(decompress(codec, compress(codec, bytes(1_000_000)), 1_000_000)) == 1_000_000
+
+
+@pytest.mark.parametrize("codec", PACKED)
+@pytest.mark.parametrize("limit_bytes", [None, 1_000_000])
+@pytest.mark.parametrize("cut", [0, 3, 9, -3])
+def test_cut_or_foreign_bytes_are_refused(codec: Compression, limit_bytes: int | None, cut: int) -> None:
+    packed = compress(codec, b"0123456789" * 100)
+    with pytest.raises(InvalidBatch, match=codec.name.lower()):
+        decompress(codec, packed[:cut], limit_bytes)
+    with pytest.raises(InvalidBatch, match=codec.name.lower()):
+        decompress(codec, b"\xffthis was never compressed", limit_bytes)
+
+
+@pytest.mark.parametrize(("codec", "level"), [(Compression.GZIP, 1), (Compression.LZ4, 9), (Compression.ZSTD, 10)])
+def test_levels_are_passed_on(codec: Compression, level: int) -> None:
+    plain = b"".join(b"%d %d;" % (index % 89, index * index) for index in range(30_000))
+    assert decompress(codec, compress(codec, plain, level)) == plain
+    assert len(compress(codec, plain, level)) != len(compress(codec, plain))

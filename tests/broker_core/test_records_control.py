@@ -1,0 +1,66 @@
+"""Check transaction markers against known bytes and kafka-python."""
+
+import struct
+
+import pytest
+from kafka.record import MemoryRecords
+
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.records.control import ControlType, EndTxnMarker, build_end_txn_marker, parse_end_txn_marker
+from broker_core.records.header import BatchHeader, InvalidBatch
+
+COMMIT_AT_7 = bytes.fromhex(
+    "0000000000000007 00000042 00000000 02 1bd20761 0030 00000000 0000018bcfe56800 0000018bcfe56800"
+    "0000000000000fa0 0006 ffffffff 00000001 20 00 00 00 08 00000001 0c 000000000003 00"
+)
+
+
+def control_batch(key: bytes | None, value: bytes | None) -> bytes:
+    return build_batch([NewRecord(key, value)], is_control=True, is_transactional=True, producer_id=1, producer_epoch=0)
+
+
+def parse(data: bytes) -> EndTxnMarker | None:
+    return parse_end_txn_marker(data, 0, BatchHeader.parse(data))
+
+
+def test_a_commit_marker_is_kafkas_78_bytes() -> None:
+    built = build_end_txn_marker(
+        commit=True,
+        producer_id=4000,
+        producer_epoch=6,
+        coordinator_epoch=3,
+        timestamp_ms=1700000000000,
+        base_offset=7,
+        partition_leader_epoch=0,
+    )
+    assert built == COMMIT_AT_7
+    assert len(built) == 78
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_markers_are_read_back(commit: bool) -> None:
+    data = build_end_txn_marker(commit=commit, producer_id=4, producer_epoch=6, coordinator_epoch=9, timestamp_ms=5)
+    assert parse(data) == EndTxnMarker(ControlType.COMMIT if commit else ControlType.ABORT, 9)
+    header = BatchHeader.parse(data)
+    assert (header.is_control, header.is_transactional, header.base_sequence) == (True, True, -1)
+    theirs = next(iter(MemoryRecords(data).next_batch()))
+    assert (theirs.commit, theirs.abort) == (commit, not commit)
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 5, 6, 99, -1])
+def test_other_control_types_are_no_marker(code: int) -> None:
+    assert parse(control_batch(struct.pack(">hh", 0, code), b"")) is None
+
+
+def test_newer_versions_are_read_as_version_0() -> None:
+    data = control_batch(struct.pack(">hh", 3, 1) + b"more", struct.pack(">hi", 2, 8) + b"more")
+    assert parse(data) == EndTxnMarker(ControlType.COMMIT, 8)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(None, b"123456"), (b"\x00\x00\x00", b"123456"), (b"\x00\x00\x00\x01", None), (bytes(4), b"12345")],
+)
+def test_a_marker_that_is_cut_short_is_refused(key: bytes | None, value: bytes | None) -> None:
+    with pytest.raises(InvalidBatch):
+        parse(control_batch(key, value))
