@@ -1,0 +1,72 @@
+"""List which APIs are served, at which versions.
+
+One row an API: what is not in the table is not advertised and not decoded. Ranges are those of Apache
+Kafka 4.3 as far as we serve them (facts J.1). Produce is advertised from 0 although 0-2 are refused, as
+Kafka does since KAFKA-18659: some librdkafka versions take a higher minimum for a broker that cannot produce.
+"""
+
+from typing import Any, NamedTuple
+
+from broker_core.wire import messages as m
+
+
+class Api(NamedTuple):
+    """Describe one served API; versions are inclusive, `advertised_min` is what ApiVersions tells."""
+
+    name: str
+    request: Any
+    response: Any
+    min_version: int
+    max_version: int
+    advertised_min: int
+
+    @property
+    def key(self) -> int:
+        """Return Kafka's number of the API."""
+        return int(self.request.API_KEY)
+
+
+def _api(request: Any, response: Any, low: int, high: int, advertised_min: int | None = None) -> Api:
+    name = str(request.name).removesuffix("Request")
+    return Api(name, request, response, low, high, low if advertised_min is None else advertised_min)
+
+
+_ROWS = (
+    _api(m.ProduceRequest, m.ProduceResponse, 3, 13, advertised_min=0),
+    _api(m.FetchRequest, m.FetchResponse, 4, 18),
+    _api(m.ListOffsetsRequest, m.ListOffsetsResponse, 1, 11),
+    _api(m.MetadataRequest, m.MetadataResponse, 0, 13),
+    _api(m.OffsetCommitRequest, m.OffsetCommitResponse, 2, 10),
+    _api(m.OffsetFetchRequest, m.OffsetFetchResponse, 1, 10),
+    _api(m.FindCoordinatorRequest, m.FindCoordinatorResponse, 0, 6),
+    _api(m.JoinGroupRequest, m.JoinGroupResponse, 0, 9),
+    _api(m.HeartbeatRequest, m.HeartbeatResponse, 0, 4),
+    _api(m.LeaveGroupRequest, m.LeaveGroupResponse, 0, 5),
+    _api(m.SyncGroupRequest, m.SyncGroupResponse, 0, 5),
+    _api(m.DescribeGroupsRequest, m.DescribeGroupsResponse, 0, 6),
+    _api(m.ListGroupsRequest, m.ListGroupsResponse, 0, 5),
+    _api(m.ApiVersionsRequest, m.ApiVersionsResponse, 0, 4),
+    _api(m.CreateTopicsRequest, m.CreateTopicsResponse, 2, 7),
+    _api(m.DeleteTopicsRequest, m.DeleteTopicsResponse, 1, 6),
+    _api(m.DeleteRecordsRequest, m.DeleteRecordsResponse, 0, 2),
+    # Version 6 is KIP-939, unfinished in every release: a normal broker stops at 5.
+    _api(m.InitProducerIdRequest, m.InitProducerIdResponse, 0, 5),
+    _api(m.OffsetForLeaderEpochRequest, m.OffsetForLeaderEpochResponse, 2, 4),
+    _api(m.AddPartitionsToTxnRequest, m.AddPartitionsToTxnResponse, 0, 5),
+    _api(m.AddOffsetsToTxnRequest, m.AddOffsetsToTxnResponse, 0, 4),
+    _api(m.EndTxnRequest, m.EndTxnResponse, 0, 5),
+    _api(m.WriteTxnMarkersRequest, m.WriteTxnMarkersResponse, 1, 2),
+    _api(m.TxnOffsetCommitRequest, m.TxnOffsetCommitResponse, 0, 5),
+    _api(m.DescribeConfigsRequest, m.DescribeConfigsResponse, 1, 4),
+    _api(m.CreatePartitionsRequest, m.CreatePartitionsResponse, 0, 3),
+    _api(m.DeleteGroupsRequest, m.DeleteGroupsResponse, 0, 2),
+    _api(m.IncrementalAlterConfigsRequest, m.IncrementalAlterConfigsResponse, 0, 1),
+    _api(m.OffsetDeleteRequest, m.OffsetDeleteResponse, 0, 0),
+    _api(m.DescribeClusterRequest, m.DescribeClusterResponse, 0, 2),
+    _api(m.DescribeProducersRequest, m.DescribeProducersResponse, 0, 0),
+    _api(m.DescribeTransactionsRequest, m.DescribeTransactionsResponse, 0, 0),
+    _api(m.ListTransactionsRequest, m.ListTransactionsResponse, 0, 2),
+)
+
+SERVED: dict[int, Api] = {api.key: api for api in _ROWS}
+API_VERSIONS_KEY = int(m.ApiVersionsRequest.API_KEY)

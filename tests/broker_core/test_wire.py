@@ -1,0 +1,94 @@
+"""Frames and headers: whole requests come out of any cutting of the stream, nonsense is refused."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.wire import messages as m
+from broker_core.wire.framing import (
+    FrameReader,
+    MalformedFrame,
+    UnsupportedVersion,
+    decode_request,
+    encode_response,
+    refuse_api_versions,
+)
+from broker_core.wire.versions import SERVED
+
+FETCH, PRODUCE, API_VERSIONS = 1, 0, 18
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def request_bytes(request: object, correlation_id: int = 7) -> bytes:
+    request.with_header(correlation_id, "tester")
+    return bytes(request.encode(header=True, framed=True))
+
+
+@given(st.lists(st.binary(min_size=8, max_size=40), max_size=5), st.lists(st.integers(1, 30), max_size=20))
+def test_frames_survive_any_cutting_of_the_stream(bodies, cuts):
+    stream = b"".join(map(framed, bodies))
+    reader = FrameReader(1000)
+    found = []
+    position = 0
+    for cut in [*cuts, len(stream)]:
+        found += reader.feed(stream[position : position + cut])
+        position += cut
+    assert found == bodies
+    assert reader.buffered_bytes == 0
+
+
+@pytest.mark.parametrize("length", [-1, 0, 7, 1001, 2**31 - 1])
+def test_a_frame_length_outside_the_limits_is_refused_at_once(length):
+    with pytest.raises(MalformedFrame, match=str(length)):
+        list(FrameReader(1000).feed(struct.pack(">i", length)))
+
+
+@pytest.mark.parametrize("version", range(SERVED[API_VERSIONS].min_version, SERVED[API_VERSIONS].max_version + 1))
+def test_api_versions_answers_with_header_0_in_every_version(version):
+    sent = m.ApiVersionsRequest(version=version, client_software_name="x", client_software_version="1")
+    [frame] = FrameReader(1000).feed(request_bytes(sent))
+    request = decode_request(frame)
+    assert (request.version, request.correlation_id, request.client_id) == (version, 7, "tester")
+    answer = encode_response(request, m.ApiVersionsResponse(error_code=0, api_keys=[]))
+    assert struct.unpack_from(">ih", answer, 4) == (7, 0)
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
+    answer = refuse_api_versions(9, 35)
+    decoded = m.ApiVersionsResponse.decode(bytes(answer), version=0, header=True, framed=True)
+    assert (decoded.error_code, [(a.api_key, a.min_version, a.max_version) for a in decoded.api_keys]) == (
+        35, [(18, 0, 4)])
+
+
+@pytest.mark.parametrize("key, version", [(FETCH, 3), (FETCH, 19), (PRODUCE, 2), (4, 0), (999, 0), (-1, 0)])
+def test_what_is_not_served_is_not_decoded(key, version):
+    with pytest.raises(UnsupportedVersion) as caught:
+        decode_request(struct.pack(">hhi", key, version, 5) + b"\0" * 20)
+    assert (caught.value.api_key, caught.value.api_version, caught.value.correlation_id) == (key, version, 5)
+
+
+@given(st.binary(max_size=60))
+def test_random_bodies_are_malformed_or_decoded_but_nothing_else(body):
+    for key, api in SERVED.items():
+        for version in {api.min_version, api.max_version}:
+            try:
+                decode_request(struct.pack(">hhi", key, version, 1) + body)
+            except MalformedFrame:
+                pass
+
+
+def test_produce_is_advertised_from_0_but_served_from_3():
+    assert (SERVED[PRODUCE].advertised_min, SERVED[PRODUCE].min_version) == (0, 3)
+    assert all(api.advertised_min == api.min_version for key, api in SERVED.items() if key != PRODUCE)
+
+
+@pytest.mark.parametrize("api", SERVED.values(), ids=lambda api: api.name)
+def test_every_served_version_has_a_schema(api):
+    low, high = api.request.valid_versions
+    assert low <= api.min_version <= api.max_version <= high
+    assert api.response.valid_versions == (low, high)
