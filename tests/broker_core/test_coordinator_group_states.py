@@ -1,0 +1,137 @@
+"""The tables of the classic protocol: every row says what is expected, and nothing is missing or extra."""
+
+from itertools import product
+
+import pytest
+
+from broker_core.coordinator import group_states as tables
+from broker_core.coordinator.group_members import Group
+from broker_core.coordinator.group_states import ExpiryBasis, GroupState, JoinAction, SyncAction
+from broker_core.errors import ErrorCode
+
+EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
+COMPLETING, STABLE, DEAD = GroupState.COMPLETING_REBALANCE, GroupState.STABLE, GroupState.DEAD
+BOOLS = (False, True)
+
+# From each state, where a group may go.
+NEXT = {
+    EMPTY: {PREPARING, DEAD},
+    PREPARING: {COMPLETING, EMPTY, DEAD},
+    COMPLETING: {STABLE, PREPARING, DEAD},
+    STABLE: {PREPARING, DEAD},
+    DEAD: set(),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), list(product(GroupState, GroupState)))
+def test_a_group_makes_the_legal_transitions_and_no_other(before: GroupState, after: GroupState):
+    group = Group("g")
+    group.state = before
+    if after in NEXT[before]:
+        group.transition_to(after, 7)
+        assert (group.state, group.state_since_ms) == (after, 7)
+    else:
+        with pytest.raises(AssertionError):
+            group.transition_to(after, 7)
+        assert group.state is before
+
+
+@pytest.mark.parametrize(("table", "keys"), [
+    (tables.HEARTBEAT, list(GroupState)),
+    (tables.SYNC, list(GroupState)),
+    (tables.DEPARTURE_REBALANCES, list(GroupState)),
+    (tables.DELETE_GROUP, list(GroupState)),
+    (tables.REJOIN, list(product(GroupState, BOOLS, BOOLS))),
+    (tables.STATIC_RETURN, list(product(set(GroupState) - {EMPTY}, BOOLS))),
+    (tables.COMMIT, list(product(GroupState, BOOLS))),
+    (tables.ANONYMOUS_COMMIT, list(product(GroupState, BOOLS))),
+    (tables.DELETE_OFFSETS, list(product(GroupState, BOOLS))),
+    (tables.EXPIRY_BASIS, list(product(GroupState, ("simple", "consumer", "other")))),
+])
+def test_each_table_has_a_row_for_each_case_and_no_more(table: dict[object, object], keys: list[object]):
+    assert set(table) == set(keys)
+
+
+@pytest.mark.parametrize(("state", "verdict"), [
+    (EMPTY, ErrorCode.UNKNOWN_MEMBER_ID),
+    (PREPARING, ErrorCode.REBALANCE_IN_PROGRESS),
+    (COMPLETING, ErrorCode.NONE),
+    (STABLE, ErrorCode.NONE),
+    (DEAD, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+])
+def test_heartbeat(state: GroupState, verdict: ErrorCode):
+    assert tables.HEARTBEAT[state] is verdict
+
+
+@pytest.mark.parametrize(("state", "action"), [
+    (EMPTY, SyncAction.UNKNOWN_MEMBER),
+    (PREPARING, SyncAction.REBALANCE_IN_PROGRESS),
+    (COMPLETING, SyncAction.AWAIT),
+    (STABLE, SyncAction.ANSWER),
+    (DEAD, SyncAction.NOT_AVAILABLE),
+])
+def test_sync(state: GroupState, action: SyncAction):
+    assert tables.SYNC[state] is action
+
+
+@pytest.mark.parametrize(("state", "leads", "changed"), list(product(GroupState, BOOLS, BOOLS)))
+def test_rejoin(state: GroupState, leads: bool, changed: bool):
+    expected = {
+        EMPTY: JoinAction.UNKNOWN_MEMBER,
+        PREPARING: JoinAction.AWAIT,
+        COMPLETING: JoinAction.REBALANCE if changed else JoinAction.ANSWER_CURRENT,
+        STABLE: JoinAction.REBALANCE if leads or changed else JoinAction.ANSWER_CURRENT,
+        DEAD: JoinAction.NOT_AVAILABLE,
+    }
+    assert tables.REJOIN[state, leads, changed] is expected[state]
+
+
+@pytest.mark.parametrize(("state", "other_protocol"), list(product(set(GroupState) - {EMPTY}, BOOLS)))
+def test_return_of_a_static_member(state: GroupState, other_protocol: bool):
+    expected = {
+        PREPARING: JoinAction.AWAIT,
+        COMPLETING: JoinAction.REBALANCE,
+        STABLE: JoinAction.REBALANCE if other_protocol else JoinAction.PERSIST,
+        DEAD: JoinAction.NOT_AVAILABLE,
+    }
+    assert tables.STATIC_RETURN[state, other_protocol] is expected[state]
+
+
+@pytest.mark.parametrize(("state", "transactional"), list(product(GroupState, BOOLS)))
+def test_commit(state: GroupState, transactional: bool):
+    named, anonymous = ErrorCode.NONE, ErrorCode.NONE
+    if state is DEAD:
+        named = anonymous = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    elif not transactional:
+        named = ErrorCode.REBALANCE_IN_PROGRESS if state is COMPLETING else ErrorCode.NONE
+        anonymous = ErrorCode.NONE if state is EMPTY else ErrorCode.UNKNOWN_MEMBER_ID
+    assert tables.COMMIT[state, transactional] is named
+    assert tables.ANONYMOUS_COMMIT[state, transactional] is anonymous
+
+
+@pytest.mark.parametrize("state", GroupState)
+def test_departure_starts_a_rebalance_in_a_group_at_rest(state: GroupState):
+    assert tables.DEPARTURE_REBALANCES[state] is (state in (STABLE, COMPLETING))
+
+
+@pytest.mark.parametrize("state", GroupState)
+def test_deletion(state: GroupState):
+    live = state in (PREPARING, COMPLETING, STABLE)
+    verdict = ErrorCode.NON_EMPTY_GROUP if live else ErrorCode.NONE
+    gone = ErrorCode.GROUP_ID_NOT_FOUND
+    assert tables.DELETE_GROUP[state] is (gone if state is DEAD else verdict)
+    assert tables.DELETE_OFFSETS[state, False] is (gone if state is DEAD else verdict)
+    assert tables.DELETE_OFFSETS[state, True] is (gone if state is DEAD else ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("state", GroupState)
+def test_expiry(state: GroupState):
+    at_rest = ExpiryBasis.SINCE_EMPTY if state is EMPTY else ExpiryBasis.NEVER
+    assert tables.EXPIRY_BASIS[state, "simple"] is ExpiryBasis.LAST_COMMIT
+    assert tables.EXPIRY_BASIS[state, "other"] is at_rest
+    assert tables.EXPIRY_BASIS[state, "consumer"] is (ExpiryBasis.LAST_COMMIT if state is STABLE else at_rest)
+
+
+def test_states_have_the_names_of_the_wire():
+    assert [state.value for state in GroupState] == [
+        "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"]
