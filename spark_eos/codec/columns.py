@@ -1,0 +1,68 @@
+"""See Arrow columns of bytes, whatever their type, as one array and its lengths.
+
+This is where slices, chunks, views and dictionaries become ordinary, so that the rest of the room need not know them.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_eos.codec.varints import Ints
+
+NULL_LENGTH: Final = -1
+_LARGE_TYPES: Final = frozenset({pa.large_binary(), pa.large_string()})
+
+
+class EncodeError(ValueError):
+    """Report a column that cannot become records, with what to change."""
+
+
+def one_array(column: Any) -> Any:
+    """Return the column as a single array."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks)
+    return column
+
+
+def binary_column(column: Any, name: str) -> Any:
+    """Return the column as a binary or large_binary array, copying only where its type demands it."""
+    array = one_array(column)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_null(array.type):
+        return array.cast(pa.binary())
+    wanted = pa.large_binary() if array.type in _LARGE_TYPES else pa.binary()
+    if array.type == wanted:
+        return array
+    try:
+        if array.type in (pa.string_view(), pa.binary_view()):
+            return array.cast(pa.large_binary())
+        if array.type in (pa.string(), pa.large_string()) or pa.types.is_fixed_size_binary(array.type):
+            return array.cast(wanted)
+    except pa.ArrowInvalid as error:
+        raise EncodeError(f"the {name} column of type {array.type} cannot be read as bytes: {error}") from None
+    raise EncodeError(f"the {name} column is of type {array.type}; cast it to string or binary")
+
+
+def lengths_of(array: Any) -> Ints:
+    """Return the length in bytes of each value of a binary array, -1 for null."""
+    lengths: Ints = np.diff(_offsets(array)).astype(np.int64)
+    if array.null_count:
+        lengths[~pc.is_valid(array).to_numpy(zero_copy_only=False)] = NULL_LENGTH
+    return lengths
+
+
+def bounds_of(array: Any) -> tuple[Ints, Any]:
+    """Return the value offsets of a binary array (one more than its rows) and the data buffer they point into."""
+    return _offsets(array).astype(np.int64), array.buffers()[2]
+
+
+def _offsets(array: Any) -> Any:
+    if not len(array):
+        return np.zeros(1, np.int64)
+    kind = np.int64 if pa.types.is_large_binary(array.type) else np.int32
+    return np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array) + 1]

@@ -1,0 +1,120 @@
+"""Encode and decode the headers column: lists of (key, value) structs, by arithmetic on the flattened children."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.records.invalid import InvalidBatch
+from spark_eos.codec.columns import EncodeError, binary_column, bounds_of, lengths_of
+from spark_eos.codec.overlay import Overlay
+from spark_eos.codec.varints import Ints, Octets, Pieces, lay, read_varints, varint_pieces
+
+_JOIN = pc.JoinOptions(null_handling="replace", null_replacement="")
+HEADER_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+class EncodedHeaders(NamedTuple):
+    """Hold each row's encoded headers: the count, the bytes after it, and the size of both together."""
+
+    counts: Pieces
+    bytes: Any
+    sizes: Ints
+
+
+def encode_headers(headers: Any) -> EncodedHeaders | None:
+    """Encode the headers of all rows; None when there is not one header in the column.
+
+    Raises `EncodeError` when a header or its key is null: Kafka has no such header.
+    """
+    if pa.types.is_null(headers.type):
+        return None
+    if not _is_header_list(headers.type):
+        wanted = "array<struct<key:string,value:binary>>"
+        raise EncodeError(f"the headers column is of type {headers.type}; cast it to {wanted}")
+    entries = headers.flatten()
+    if not len(entries):
+        return None
+    if entries.null_count:
+        raise EncodeError(f"{entries.null_count} headers are null; remove them from their lists")
+    names, values = entries.flatten()[:2]
+    if names.null_count:
+        raise EncodeError(f"{names.null_count} header keys are null; Kafka needs a key for every header")
+    encoded = _encode_entries(binary_column(names, "header key"), binary_column(values, "header value"))
+    counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    bounds, data = bounds_of(encoded)
+    ends = np.zeros(len(headers) + 1, np.int64)
+    np.cumsum(counts, out=ends[1:])
+    offsets = bounds[ends]
+    joined = pa.Array.from_buffers(pa.large_binary(), len(headers), [None, pa.py_buffer(offsets), data])
+    [pieces] = varint_pieces(counts)
+    return EncodedHeaders(pieces, joined, pieces.sizes + np.diff(offsets))
+
+
+def _is_header_list(kind: Any) -> bool:
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return False
+    return bool(pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2)
+
+
+def _encode_entries(names: Any, values: Any) -> Any:
+    """Encode every header of every row; large offsets, for the column may be larger than a batch."""
+    [name_pieces] = varint_pieces(lengths_of(names))
+    [value_pieces] = varint_pieces(lengths_of(values))
+    parts = [lay([name_pieces]), names, lay([value_pieces]), values]
+    parts = [part.cast(pa.large_binary()) for part in parts]
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()), options=_JOIN)
+
+
+def decode_headers(overlay: Overlay, positions: Ints, counts: Ints, record_ends: Ints) -> Any:
+    """Decode each row's headers from `positions` on; a row without headers becomes null, as in Spark.
+
+    Headers are walked in step, the first of every row, then the second: as many steps as the longest list is long.
+    """
+    ends = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=ends[1:])
+    total = int(ends[-1])
+    bounds = np.empty((total, 4), np.int64)
+    name_lengths = np.empty(total, np.int64)
+    value_lengths = np.empty(total, np.int64)
+    at = positions.copy()
+    rows = np.flatnonzero(counts)
+    step = 0
+    while len(rows):
+        slots = ends[rows] + step
+        limits = record_ends[rows]
+        name_lengths[slots], bounds[slots, 0], value_at = read_field(overlay.octets, at[rows], limits)
+        value_lengths[slots], bounds[slots, 2], after = read_field(overlay.octets, value_at, limits)
+        bounds[slots, 1] = value_at
+        bounds[slots, 3] = after
+        at[rows] = after
+        step += 1
+        rows = rows[counts[rows] > step]
+    if (name_lengths < 0).any():
+        raise InvalidBatch("a record header has no key")
+    if (at != record_ends).any():
+        raise InvalidBatch("the headers of a record do not end where the record ends")
+    names, values = overlay.take(bounds, name_lengths, value_lengths)
+    entries = pa.StructArray.from_arrays([_as_text(names), values], fields=list(HEADER_TYPE.value_type))
+    return pa.ListArray.from_arrays(
+        pa.array(ends.astype(np.int32)), entries, type=HEADER_TYPE, mask=pa.array(counts == 0)
+    )
+
+
+def read_field(data: Octets, positions: Ints, limits: Ints) -> tuple[Ints, Ints, Ints]:
+    """Read a length-prefixed field for each row: its length (-1 for null), start and end, checked against `limits`."""
+    lengths, starts = read_varints(data, positions)
+    if (lengths < -1).any() or (lengths > limits - starts).any():
+        raise InvalidBatch("the length of a key, value or header runs past its record")
+    return lengths, starts, starts + np.maximum(lengths, 0)
+
+
+def _as_text(names: Any) -> Any:
+    """Read header keys as UTF-8; what is not becomes U+FFFD, as in the Java client."""
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:
+        distinct = names.dictionary_encode()
+        texts = [name.decode(errors="replace") for name in distinct.dictionary.to_pylist()]
+        return pa.array(texts, pa.string()).take(distinct.indices)

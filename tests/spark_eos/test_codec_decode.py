@@ -1,0 +1,149 @@
+"""Check decoding against batches built by the broker and by kafka-python."""
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.record import MemoryRecordsBuilder
+
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.records.compression import Compression
+from broker_core.records.control import build_end_txn_marker
+from broker_core.records.header import BatchHeader, InvalidBatch, assign_offsets, iter_headers
+from spark_eos.codec.decode import SCHEMA, SCHEMA_WITH_HEADERS, decode_batches
+
+HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=90)), max_size=4).map(tuple)
+BYTES = st.none() | st.binary(max_size=90) | st.integers(8150, 8250).map(bytes)
+STAMPS = st.integers(0, 2**41) | st.integers(-(2**62), 2**62 - 1)
+RECORDS = st.lists(st.builds(NewRecord, BYTES, BYTES, HEADERS, STAMPS), min_size=1, max_size=12)
+EVERYTHING = {"first_offset": 0, "end_offset": 2**62}
+
+
+def decode(data: Any, **options: Any) -> Any:
+    chosen = {"include_headers": True, **EVERYTHING, **options}
+    found = decode_batches(data, list(iter_headers(data)), **chosen)
+    found.validate(full=True)
+    return found
+
+
+def rows_of(records: list[NewRecord], base_offset: int = 0) -> list[dict[str, Any]]:
+    return [
+        {
+            "key": record.key,
+            "value": record.value,
+            "offset": base_offset + index,
+            "timestamp_ms": record.timestamp_ms,
+            "timestamp_type": 0,
+            "headers": [{"key": k, "value": v} for k, v in record.headers] or None,
+        }
+        for index, record in enumerate(records)
+    ]
+
+
+@given(st.lists(st.tuples(RECORDS, st.sampled_from(Compression)), min_size=1, max_size=4), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_batches_of_any_codec(batches: list[tuple[list[NewRecord], Compression]], include_headers: bool) -> None:
+    data = b""
+    wanted: list[dict[str, Any]] = []
+    for records, codec in batches:
+        data += build_batch(records, base_offset=len(wanted), compression=codec)
+        wanted += rows_of(records, len(wanted))
+    found = decode(data, include_headers=include_headers)
+    assert found.schema == (SCHEMA_WITH_HEADERS if include_headers else SCHEMA)
+    if not include_headers:
+        wanted = [{name: value for name, value in row.items() if name != "headers"} for row in wanted]
+    assert found.to_pylist() == wanted
+
+
+@given(RECORDS, st.sampled_from([Compression.NONE, Compression.GZIP]))
+@settings(max_examples=100, deadline=None)
+def test_batches_built_by_kafka_python(records: list[NewRecord], codec: Compression) -> None:
+    builder = MemoryRecordsBuilder(magic=2, compression_type=int(codec), batch_size=1 << 30)
+    for record in records:
+        builder.append(record.timestamp_ms, record.key, record.value, list(record.headers))
+    builder.close()
+    assert decode(bytes(builder.buffer())).to_pylist() == rows_of(records)
+
+
+@given(RECORDS, st.integers(-1, 14), st.integers(-1, 14), st.sampled_from([Compression.NONE, Compression.LZ4]))
+@settings(max_examples=150, deadline=None)
+def test_records_outside_the_range_are_dropped(
+    records: list[NewRecord], first_offset: int, end_offset: int, codec: Compression
+) -> None:
+    data = build_batch(records, base_offset=1, compression=codec)
+    found = decode(data, first_offset=first_offset, end_offset=end_offset).to_pylist()
+    assert found == [row for row in rows_of(records, 1) if first_offset <= row["offset"] < end_offset]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_buffer_and_position(kind: Any) -> None:
+    records = [NewRecord(b"k", b"v", (("h", b"1"),), 4), NewRecord(None, None, (), 3)]
+    data = kind(b"......" + build_batch(records) + b"junk")
+    header = BatchHeader.parse(data, 6)
+    found = decode_batches(data, [(6, header)], include_headers=True, **EVERYTHING)
+    assert found.to_pylist() == rows_of(records)
+
+
+def test_compaction_gaps_keep_their_offsets() -> None:
+    records = [NewRecord(b"a", b"1"), NewRecord(b"b", b"2"), NewRecord(b"c", b"3")]
+    data = build_batch(records, base_offset=100, offset_deltas=[3, 4, 90], last_offset_delta=99)
+    assert decode(data)["offset"].to_pylist() == [103, 104, 190]
+    assert decode(data, first_offset=104, end_offset=190)["offset"].to_pylist() == [104]
+    assert decode(data, first_offset=191).num_rows == 0
+
+
+def test_log_append_time_is_the_batch_maximum() -> None:
+    records = [NewRecord(b"a", b"1", (), 5), NewRecord(b"b", b"2", (), 9)]
+    stamped = bytearray(build_batch(records))
+    assign_offsets(stamped, 0, 0, 0, log_append_time_ms=700)
+    data = bytes(stamped) + build_batch(records, base_offset=2)
+    found = decode(data)
+    assert found["timestamp_ms"].to_pylist() == [700, 700, 5, 9]
+    assert found["timestamp_type"].to_pylist() == [1, 1, 0, 0]
+
+
+def test_control_batches_and_no_batches_yield_no_rows() -> None:
+    marker = build_end_txn_marker(commit=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1)
+    for data in (b"", marker):
+        assert decode(data).schema == SCHEMA_WITH_HEADERS
+        assert decode(data).num_rows == 0
+        assert decode(data, include_headers=False).schema == SCHEMA
+    assert decode(build_batch([NewRecord(b"k", b"v")]) + marker).num_rows == 1
+
+
+def test_header_keys_that_are_not_utf8_are_replaced() -> None:
+    data = bytearray(build_batch([NewRecord(b"k", b"v", (("hh", b"\xff"), ("ok", None)))] * 2))
+    for position in (data.index(b"hh"), data.rindex(b"hh")):
+        data[position : position + 2] = b"\xfe\xff"
+    headers = decode(bytes(data), verify_crc=False)["headers"].to_pylist()
+    assert headers == [[{"key": "\ufffd\ufffd", "value": b"\xff"}, {"key": "ok", "value": None}]] * 2
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_a_damaged_batch_is_refused(codec: Compression) -> None:
+    data = bytearray(build_batch([NewRecord(b"k", b"v")] * 9, base_offset=40, compression=codec))
+    data[-1] ^= 0x10
+    with pytest.raises(InvalidBatch, match="batch at offset 40 is damaged"):
+        decode(bytes(data))
+
+
+def test_a_batch_cut_short_is_refused() -> None:
+    data = build_batch([NewRecord(b"k", b"v")] * 9)
+    header = BatchHeader.parse(data)
+    with pytest.raises(InvalidBatch, match="cut short"):
+        decode_batches(data[:-1], [(0, header)], include_headers=True, **EVERYTHING)
+
+
+@given(RECORDS, st.data())
+@settings(max_examples=200, deadline=None)
+def test_damage_is_an_invalid_batch_and_nothing_else(records: list[NewRecord], data: st.DataObject) -> None:
+    batch = bytearray(build_batch(records))
+    for _ in range(data.draw(st.integers(1, 3))):
+        position = data.draw(st.integers(57, len(batch) - 1))
+        batch[position] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(InvalidBatch):
+        decode(bytes(batch), verify_crc=False)
+    with contextlib.suppress(InvalidBatch):
+        decode(bytes(batch) + build_batch(records), verify_crc=False)

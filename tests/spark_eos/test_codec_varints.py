@@ -1,0 +1,57 @@
+"""Check vectorised varints against the broker's, which are written one at a time."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_core.records.invalid import InvalidBatch
+from broker_core.records.varint import append_varint
+from spark_eos.codec.varints import Pieces, lay, read_varints, varint_pieces, varint_sizes
+
+POWERS = [sign * 2**power for power in range(63) for sign in (1, -1)]
+NUMBERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-200, 200), st.sampled_from(POWERS))
+COLUMNS = st.lists(NUMBERS, min_size=1, max_size=40)
+
+
+def one_at_a_time(values: list[int]) -> list[bytes]:
+    encoded = []
+    for value in values:
+        target = bytearray()
+        append_varint(target, value)
+        encoded.append(bytes(target))
+    return encoded
+
+
+@given(COLUMNS)
+def test_pieces_are_the_varints(values: list[int]) -> None:
+    column = np.array(values, np.int64)
+    assert lay(varint_pieces(column)).to_pylist() == one_at_a_time(values)
+    assert varint_sizes(column).tolist() == [len(data) for data in one_at_a_time(values)]
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20))
+def test_columns_are_laid_row_by_row(pairs: list[tuple[int, int]]) -> None:
+    first, second = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
+    empty = Pieces(np.zeros(len(pairs), np.uint64), np.zeros(len(pairs), np.int64))
+    laid = lay([*varint_pieces(first), empty, *varint_pieces(second), empty])
+    assert laid.to_pylist() == [b"".join(one_at_a_time(list(pair))) for pair in pairs]
+
+
+@given(COLUMNS)
+@settings(max_examples=200)
+def test_read_back(values: list[int]) -> None:
+    encoded = one_at_a_time(values)
+    data = np.frombuffer(b"".join(encoded), np.uint8)
+    ends = np.cumsum([len(item) for item in encoded])
+    starts = ends - [len(item) for item in encoded]
+    found, after = read_varints(data, starts)
+    assert found.tolist() == values
+    assert after.tolist() == ends.tolist()
+
+
+def test_a_varint_without_end_is_refused() -> None:
+    with pytest.raises(InvalidBatch, match="longer than 10"):
+        read_varints(np.full(20, 0xFF, np.uint8), np.array([0, 3]))
+    with pytest.raises(IndexError):
+        read_varints(np.full(3, 0xFF, np.uint8), np.array([0]))
