@@ -90,7 +90,7 @@ class TopicConfig:
 
     def override(self, settings: Mapping[str, str]) -> Self:
         """Return these settings with the given ones changed; `ConfigError` names a bad one."""
-        return _override(self, settings)
+        return replace(self, **_parsed(self.keys(), settings))
 
     def as_text(self) -> dict[str, str]:
         """Return every key with its value as Kafka's admin tools print it."""
@@ -158,7 +158,7 @@ class BrokerConfig:
 
     def override(self, settings: Mapping[str, str]) -> Self:
         """Return these settings with the given ones changed; `ConfigError` names a bad one."""
-        return _override(self, settings)
+        return replace(self, **_parsed(self.keys(), settings))
 
     def as_text(self) -> dict[str, str]:
         """Return every key with its value as Kafka's admin tools print it."""
@@ -178,15 +178,14 @@ class BrokerConfig:
         )
 
 
-def _override(config: Any, settings: Mapping[str, str]) -> Any:
-    known = config.keys()
+def _parsed(known: Mapping[str, Any], settings: Mapping[str, str]) -> dict[str, Any]:
     unknown = sorted(set(settings) - set(known))
     if unknown:
         raise ConfigError(f"unknown setting {unknown[0]!r}; known are: {', '.join(sorted(known))}")
-    return replace(config, **{known[key].name: _parse(known[key], text) for key, text in settings.items()})
+    return {known[key].name: _parse(known[key], text) for key, text in settings.items()}
 
 
-def _as_text(config: Any) -> dict[str, str]:
+def _as_text(config: "TopicConfig | BrokerConfig") -> dict[str, str]:
     texts = {}
     for key, spec in config.keys().items():
         value = getattr(config, spec.name)

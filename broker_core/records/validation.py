@@ -1,7 +1,7 @@
 """Check the records of a produced batch as the partition leader must (facts C.1 row 17).
 
-Kafka walks every record of every produced batch. In Python that costs more than a microsecond for each record, more
-than all the rest of an append, so the walk is whole when it decides something (keys are required) or is cheap (few
+Kafka walks every record of every produced batch. In Python that costs more than a microsecond for each record, several
+hundred times the CRC of its bytes, so the walk is whole when it decides something (keys are required) or is cheap (few
 records, compressed ones included); otherwise the count and the first records are looked at. A simulation or a test
 that feeds damaged bytes asks for `full=True`.
 """

@@ -102,7 +102,7 @@ def refuse_api_versions(correlation_id: int, error_code: int) -> bytes:
 
 
 def _encode(response: Any, version: int, correlation_id: int) -> bytes:
-    # The version goes in before the header: kafka-python forwards a later change to the header, which has no such field.
+    # The version goes in first: kafka-python hands a later change on to the header, and a response's has no such field.
     response.API_VERSION = version
     response.with_header(correlation_id=correlation_id)
     return response.encode(header=True, framed=True)  # type: ignore[no-any-return]

@@ -1,0 +1,70 @@
+"""Run a standalone broker: `python -m broker_core --port 9092 --data-dir DIR --config conf/broker.properties`."""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from broker_core.config import BrokerConfig, parse_properties
+from broker_core.errors import ConfigError
+from broker_core.ports import Storage
+from broker_core.server.clock import SystemClock, SystemEntropy
+from broker_core.server.disk import DiskStorage
+from broker_core.server.network import Server
+from broker_core.simulation.disk import MemoryStorage
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m broker_core", description="Run a Kafka-compatible broker.")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on and to advertise (%(default)s)")
+    parser.add_argument("--port", type=int, default=9092, help="first broker's port, 0 for a free one (%(default)s)")
+    parser.add_argument("--brokers", type=int, default=1, help="number of broker ids, on ports in a row (%(default)s)")
+    parser.add_argument("--data-dir", type=Path, help="folder for the logs; without it they are kept in memory")
+    parser.add_argument("--config", type=Path, help="a properties file with Kafka's broker settings")
+    parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (%(default)s)")
+    return parser.parse_args(argv)
+
+
+def _config(path: Path | None) -> BrokerConfig:
+    return BrokerConfig() if path is None else BrokerConfig().override(parse_properties(path.read_text()))
+
+
+async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
+    storage: Storage = MemoryStorage() if arguments.data_dir is None else DiskStorage(arguments.data_dir)
+    ports = [arguments.port + index if arguments.port else 0 for index in range(arguments.brokers)]
+    server = Server(storage=storage, entropy=SystemEntropy(), clock=SystemClock(), config=config,
+                    host=arguments.host, ports=ports)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    await server.start()
+    assert server.failure is not None
+    where = ",".join(f"{host}:{port}" for host, port in server.addresses)
+    kept = f"logs in {arguments.data_dir}" if arguments.data_dir else "logs in memory"
+    print(f"broker_core is listening on {where} (transaction.version {config.transaction_version}, {kept})", flush=True)
+    stopped = loop.create_task(stopping.wait())
+    server.failure.add_done_callback(lambda _: stopping.set())
+    await stopped
+    await server.stop()
+    if server.failure.done():
+        server.failure.result()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run until SIGINT or SIGTERM; return the exit code."""
+    arguments = _arguments(argv)
+    logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        asyncio.run(_serve(arguments, _config(arguments.config)))
+    except (ConfigError, OSError) as error:
+        print(f"broker_core cannot start: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

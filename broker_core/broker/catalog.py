@@ -1,0 +1,226 @@
+"""Know which topics there are, who leads their partitions, and what the cluster has agreed on.
+
+The catalog is a journal like the coordinators': a change is decided, recorded, and only `replay` alters
+state, live and at load alike. Its records are JSON because nobody but us reads them: Kafka keeps the same
+facts in KRaft's metadata log. Every opening of the cluster is a record too and raises all leader epochs, so
+that what an earlier life of the cluster still says about a partition is refused as stale.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+from uuid import UUID
+
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.types import INTERNAL_TOPICS, TopicPartition
+
+PRODUCER_ID_BLOCK = 1000
+TRANSACTION_VERSION = "transaction.version"
+MAX_TRANSACTION_VERSION = 2
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """Say which broker leads a partition, and in which term."""
+
+    leader: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """Describe a topic: its identity, the leaders of its partitions, and the settings it overrides."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[Leadership, ...]
+    config: Mapping[str, str]
+
+    @property
+    def is_internal(self) -> bool:
+        """Say whether only coordinators may write to it."""
+        return self.name in INTERNAL_TOPICS
+
+    def topic_partitions(self) -> list[TopicPartition]:
+        """Name all its partitions."""
+        return [TopicPartition(self.name, index) for index in range(len(self.partitions))]
+
+
+class Catalog:
+    """Hold the cluster's metadata; `append` makes a change durable before it is replayed."""
+
+    def __init__(self, append: Callable[[bytes, bytes], int], broker_ids: Iterable[int]) -> None:
+        self._append = append
+        self.broker_ids = tuple(broker_ids)
+        self.topics: dict[str, Topic] = {}
+        self.names: dict[UUID, str] = {}
+        self.cluster_id = ""
+        self.transaction_version = 0
+        self.features_epoch = 0
+        self._next_producer_id = 0
+        self._next_leader = 0
+
+    # Reading
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic, or raise UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self.topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return topic
+
+    def topic_by_id(self, topic_id: UUID) -> Topic:
+        """Return the topic of that id, or raise UNKNOWN_TOPIC_ID."""
+        name = self.names.get(topic_id)
+        if name is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+        return self.topics[name]
+
+    def leadership(self, topic_partition: TopicPartition) -> Leadership:
+        """Return who leads the partition, or raise UNKNOWN_TOPIC_OR_PARTITION."""
+        partitions = self.topic(topic_partition.topic).partitions
+        if not 0 <= topic_partition.partition < len(partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic_partition}")
+        return partitions[topic_partition.partition]
+
+    def has_partition(self, topic_partition: TopicPartition) -> bool:
+        """Say whether the partition exists."""
+        topic = self.topics.get(topic_partition.topic)
+        return topic is not None and 0 <= topic_partition.partition < len(topic.partitions)
+
+    # Deciding and recording
+
+    def open_cluster(self, cluster_id: str, transaction_version: int) -> None:
+        """Record that the cluster starts: a new term for every partition, and the feature level to run at."""
+        self._record({"type": "opened", "cluster_id": self.cluster_id or cluster_id, "brokers": self.broker_ids})
+        if transaction_version != self.transaction_version:
+            self.set_transaction_version(transaction_version)
+
+    def set_transaction_version(self, level: int) -> None:
+        """Record the finalized level of `transaction.version` (KIP-584, KIP-890)."""
+        if not 0 <= level <= MAX_TRANSACTION_VERSION:
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{TRANSACTION_VERSION} {level} is not 0, 1 or 2")
+        self._record({"type": "feature", "name": TRANSACTION_VERSION, "level": level})
+
+    def check_new_topic(self, name: str) -> None:
+        """Raise the verdict Kafka gives on a topic name that cannot be created."""
+        if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"topic name {name!r} is illegal: 1 to 249 of ASCII letters, digits, '.', '_' and '-'",
+            )
+        if name in self.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+    def create_topic(self, name: str, topic_id: UUID, partition_count: int, config: Mapping[str, str]) -> Topic:
+        """Record a new topic, its partitions led by the brokers in turn."""
+        self.check_new_topic(name)
+        leaders = [self._take_leader() for _ in range(partition_count)]
+        self._record({"type": "topic", "name": name, "id": str(topic_id), "config": dict(config),
+                      "partitions": [[leader, 0] for leader in leaders]})
+        return self.topics[name]
+
+    def add_partitions(self, name: str, count: int) -> Topic:
+        """Record that the topic now has `count` partitions."""
+        topic = self.topic(name)
+        if count <= len(topic.partitions):
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Topic currently has {len(topic.partitions)} partitions, which is higher than or equal to the "
+                f"requested {count}.",
+            )
+        added = tuple(Leadership(self._take_leader(), 0) for _ in range(count - len(topic.partitions)))
+        return self._change_topic(replace(topic, partitions=topic.partitions + added))
+
+    def configure_topic(self, name: str, config: Mapping[str, str]) -> Topic:
+        """Record the settings the topic overrides."""
+        return self._change_topic(replace(self.topic(name), config=dict(config)))
+
+    def move_leader(self, topic_partition: TopicPartition, leader: int) -> Leadership:
+        """Record a new leader of the partition, in a new term."""
+        old = self.leadership(topic_partition)
+        if leader not in self.broker_ids:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {leader}")
+        topic = self.topic(topic_partition.topic)
+        partitions = list(topic.partitions)
+        partitions[topic_partition.partition] = Leadership(leader, old.leader_epoch + 1)
+        self._change_topic(replace(topic, partitions=tuple(partitions)))
+        return partitions[topic_partition.partition]
+
+    def delete_topic(self, name: str) -> Topic:
+        """Record that the topic is gone; return what it was."""
+        topic = self.topic(name)
+        self._record({"type": "topic_deleted", "name": name})
+        return topic
+
+    def allocate_producer_ids(self) -> tuple[int, int]:
+        """Record that a block of producer ids is given out; return its first id and size (facts A.14)."""
+        first = self._next_producer_id
+        self._record({"type": "producer_ids", "next": first + PRODUCER_ID_BLOCK})
+        return first, PRODUCER_ID_BLOCK
+
+    def _take_leader(self) -> int:
+        self._next_leader += 1
+        return self.broker_ids[(self._next_leader - 1) % len(self.broker_ids)]
+
+    def _change_topic(self, topic: Topic) -> Topic:
+        self._record({"type": "topic", "name": topic.name, "id": str(topic.topic_id), "config": dict(topic.config),
+                      "partitions": [[p.leader, p.leader_epoch] for p in topic.partitions]})
+        return topic
+
+    def _record(self, record: dict[str, Any]) -> None:
+        key = f"{record['type']}/{record.get('name', '')}"
+        offset = self._append(key.encode(), json.dumps(record, sort_keys=True).encode())
+        self.replay(offset, record)
+
+    # Replaying
+
+    def load(self, records: Iterable[tuple[int, bytes]]) -> None:
+        """Replay the journal from its start: pairs of offset and value."""
+        for offset, value in records:
+            self.replay(offset, json.loads(value))
+
+    def replay(self, offset: int, record: Mapping[str, Any]) -> None:
+        """Apply one record; nothing else changes the catalog."""
+        self._REPLAY[record["type"]](self, record)
+        if record["type"] == "feature":
+            self.features_epoch = offset
+
+    def _replay_opened(self, record: Mapping[str, Any]) -> None:
+        self.cluster_id = record["cluster_id"]
+        brokers = record["brokers"]
+        for topic in list(self.topics.values()):
+            partitions = tuple(
+                Leadership(p.leader if p.leader in brokers else brokers[index % len(brokers)], p.leader_epoch + 1)
+                for index, p in enumerate(topic.partitions)
+            )
+            self.topics[topic.name] = replace(topic, partitions=partitions)
+
+    def _replay_topic(self, record: Mapping[str, Any]) -> None:
+        partitions = tuple(Leadership(leader, epoch) for leader, epoch in record["partitions"])
+        topic = Topic(record["name"], UUID(record["id"]), partitions, record["config"])
+        self.topics[topic.name] = topic
+        self.names[topic.topic_id] = topic.name
+
+    def _replay_topic_deleted(self, record: Mapping[str, Any]) -> None:
+        topic = self.topics.pop(record["name"])
+        del self.names[topic.topic_id]
+
+    def _replay_producer_ids(self, record: Mapping[str, Any]) -> None:
+        self._next_producer_id = record["next"]
+
+    def _replay_feature(self, record: Mapping[str, Any]) -> None:
+        assert record["name"] == TRANSACTION_VERSION, record
+        self.transaction_version = record["level"]
+
+    _REPLAY: ClassVar[Mapping[str, Callable[["Catalog", Mapping[str, Any]], None]]] = {
+        "opened": _replay_opened,
+        "topic": _replay_topic,
+        "topic_deleted": _replay_topic_deleted,
+        "producer_ids": _replay_producer_ids,
+        "feature": _replay_feature,
+    }

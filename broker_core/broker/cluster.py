@@ -1,0 +1,197 @@
+"""Put the rooms together: one catalog, one set of logs, n brokers, and the order in which effects happen.
+
+The order is the whole point. A request changes logs and queues effects: its answer, the markers of a
+transaction it decided. `settle` makes durable what those effects promise, lets them happen, and goes on until
+nothing is left. So no client learns of a write, and no partition of a verdict, that a crash could take back.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from broker_core.broker.broker import Broker
+from broker_core.broker.catalog import Catalog, Topic
+from broker_core.broker.logs import Logs, internal_topic_config
+from broker_core.broker.markers import deliver
+from broker_core.broker.outbox import Outbox
+from broker_core.broker.purgatory import Purgatory
+from broker_core.config import BrokerConfig, TopicConfig
+from broker_core.coordinator.group_coordinator import GroupCoordinator
+from broker_core.coordinator.producer_ids import ProducerIds
+from broker_core.coordinator.transaction_coordinator import TransactionCoordinator
+from broker_core.log.partition_log import PartitionLog
+from broker_core.ports import Entropy, Storage
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.types import (
+    CLUSTER_METADATA_TOPIC,
+    CONSUMER_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
+
+_METADATA = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+
+
+class Address(NamedTuple):
+    """Say where clients reach a broker."""
+
+    host: str
+    port: int
+
+
+class Cluster:
+    """Run n brokers over one storage; everything happens in the caller's thread, at the caller's time."""
+
+    def __init__(
+        self,
+        *,
+        storage: Storage,
+        entropy: Entropy,
+        config: BrokerConfig,
+        addresses: Mapping[int, Address],
+        now_ms: int,
+    ) -> None:
+        self.config = config
+        self.addresses = dict(addresses)
+        self.now_ms = now_ms
+        self.outbox = Outbox()
+        self.purgatory = Purgatory()
+        self._entropy = entropy
+        self._metadata_log = PartitionLog.open(
+            storage, f"{CLUSTER_METADATA_TOPIC}-0", _METADATA, TopicConfig(cleanup_policy="compact"), now_ms)
+        self.catalog = Catalog(self._append_metadata, self.addresses)
+        self.catalog.load(
+            (offset, record.value) for offset, _, record in self._metadata_log.read_journal() if record.value)
+        self.catalog.open_cluster(config.cluster_id or self._new_cluster_id(), config.transaction_version)
+        self.logs = Logs(storage, config, self.catalog)
+        self.producer_ids = ProducerIds(self.catalog.allocate_producer_ids)
+        self.brokers = {broker_id: Broker(broker_id, self, self._new_member_id) for broker_id in self.addresses}
+        for name in sorted(INTERNAL_TOPICS & set(self.catalog.topics)):
+            self._elect_coordinators(self.catalog.topics[name])
+        self._next_cleaning_ms = now_ms + config.log_retention_check_interval_ms
+        self._next_producer_expiry_ms = now_ms + config.producer_id_expiration_check_interval_ms
+        self.settle(now_ms)
+
+    # Time
+
+    def advance(self, now_ms: int) -> None:
+        """Do what has come due, then settle."""
+        self.now_ms = now_ms
+        self.purgatory.advance(now_ms)
+        for broker in self.brokers.values():
+            broker.transactions.advance(now_ms)
+            broker.groups.advance(now_ms)
+        if now_ms >= self._next_cleaning_ms:
+            self._next_cleaning_ms = now_ms + self.config.log_retention_check_interval_ms
+            for log in self.logs.opened():
+                log.apply_retention(now_ms)
+        if now_ms >= self._next_producer_expiry_ms:
+            self._next_producer_expiry_ms = now_ms + self.config.producer_id_expiration_check_interval_ms
+            for log in self.logs.opened():
+                log.expire_producers(now_ms)
+        self.settle(now_ms)
+
+    def next_deadline_ms(self) -> int:
+        """Return when `advance` wants to be called again, at the latest."""
+        deadlines = [self._next_cleaning_ms, self._next_producer_expiry_ms, self.purgatory.next_deadline_ms()]
+        for broker in self.brokers.values():
+            deadlines += [broker.transactions.next_deadline_ms(), broker.groups.next_deadline_ms()]
+        return min(deadline for deadline in deadlines if deadline is not None)
+
+    def settle(self, now_ms: int) -> None:
+        """Sync what was promised, then let answers leave and markers be written, until all is quiet."""
+        self.now_ms = now_ms
+        while True:
+            if self._metadata_log.unsynced:
+                self._metadata_log.sync()
+            self.logs.sync()
+            # Taken right after the sync: every Prepare record among them is durable. Effects may prepare more.
+            orders = [(broker, order) for broker in self.brokers.values()
+                      for order in broker.transactions.take_markers()]
+            effects = self.outbox.take()
+            for effect in effects:
+                effect(now_ms)
+            for broker, order in orders:
+                deliver(self, broker, order, now_ms)
+            changed = self.logs.take_changed()
+            if changed:
+                self.purgatory.wake(changed, now_ms)
+            if not (effects or orders or changed or self.outbox):
+                return
+
+    def close(self, now_ms: int) -> None:
+        """Settle and close all logs cleanly."""
+        self.settle(now_ms)
+        self.logs.close(now_ms)
+        self._metadata_log.close(now_ms)
+
+    # Topics
+
+    def create_topic(self, name: str, partition_count: int, config: Mapping[str, str] | None = None) -> Topic:
+        """Create a topic; coordinators are elected at once if it is one of theirs."""
+        self.config.topic_defaults().override(config or {})
+        topic = self.catalog.create_topic(name, self._new_uuid(), partition_count, config or {})
+        self.logs.clear_leftovers(topic)
+        if topic.is_internal:
+            self._elect_coordinators(topic)
+        return topic
+
+    def ensure_topic(self, name: str) -> Topic:
+        """Return the topic, creating it with the cluster's defaults if it is not there.
+
+        Kafka answers COORDINATOR_NOT_AVAILABLE while it creates an internal topic and the client asks again; here
+        creation takes no time, so the first answer is already the right one.
+        """
+        topic = self.catalog.topics.get(name)
+        if topic is not None:
+            return topic
+        counts = {
+            TRANSACTION_STATE_TOPIC: self.config.transaction_state_log_num_partitions,
+            CONSUMER_OFFSETS_TOPIC: self.config.offsets_topic_num_partitions,
+        }
+        if name in INTERNAL_TOPICS:
+            return self.create_topic(name, counts[name], internal_topic_config(self.config, name))
+        return self.create_topic(name, self.config.num_partitions)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its logs."""
+        topic = self.catalog.delete_topic(name)
+        self.logs.delete(topic, self.now_ms)
+        for broker in self.brokers.values():
+            broker.groups.forget_partitions(topic.topic_partitions(), self.now_ms)
+
+    def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> None:
+        """Make another broker the leader; a coordinator moves with its state partition."""
+        old = self.catalog.leadership(topic_partition).leader
+        new = self.catalog.move_leader(topic_partition, broker_id)
+        if topic_partition.topic in INTERNAL_TOPICS:
+            coordinator_of(self.brokers[old], topic_partition.topic).resign(topic_partition.partition)
+            coordinator_of(self.brokers[broker_id], topic_partition.topic).become_leader(
+                topic_partition.partition, new.leader_epoch, self.now_ms)
+
+    def _elect_coordinators(self, topic: Topic) -> None:
+        for partition, leadership in enumerate(topic.partitions):
+            coordinator_of(self.brokers[leadership.leader], topic.name).become_leader(
+                partition, leadership.leader_epoch, self.now_ms)
+
+    # The cluster's own journal and chance
+
+    def _append_metadata(self, key: bytes, value: bytes) -> int:
+        batch = build_batch([NewRecord(key, value, (), self.now_ms)])
+        return self._metadata_log.append_as_leader(batch, now_ms=self.now_ms, leader_epoch=0).base_offset
+
+    def _new_uuid(self) -> UUID:
+        return UUID(bytes=self._entropy.random_bytes(16), version=4)
+
+    def _new_cluster_id(self) -> str:
+        # Kafka prints a UUID as 22 URL-safe base64 characters; hexadecimal is as good and easier to read.
+        return self._entropy.random_bytes(11).hex()
+
+    def _new_member_id(self, client_id: str) -> str:
+        return f"{client_id}-{self._new_uuid()}"
+
+
+def coordinator_of(broker: Broker, topic: str) -> TransactionCoordinator | GroupCoordinator:
+    """Return the broker's coordinator that keeps its state in this internal topic."""
+    return broker.transactions if topic == TRANSACTION_STATE_TOPIC else broker.groups

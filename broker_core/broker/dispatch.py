@@ -1,0 +1,64 @@
+"""Lead each request to its handler: the one door in.
+
+A handler gets the call and answers it now or later. A `KafkaError` that no handler turned into an answer of
+its API's form is a bug, like any other exception: the connection is closed and the broker lives on.
+"""
+
+from collections.abc import Callable, Mapping
+
+from broker_core.broker.call import Call
+from broker_core.broker.handlers import (
+    configs,
+    fetch,
+    groups,
+    lookups,
+    markers,
+    metadata,
+    offsets,
+    produce,
+    topics,
+    transactions,
+)
+
+Handler = Callable[[Call], None]
+
+HANDLERS: Mapping[str, Handler] = {
+    "ApiVersions": metadata.api_versions,
+    "Metadata": metadata.metadata,
+    "DescribeCluster": metadata.describe_cluster,
+    "FindCoordinator": metadata.find_coordinator,
+    "CreateTopics": topics.create_topics,
+    "DeleteTopics": topics.delete_topics,
+    "CreatePartitions": topics.create_partitions,
+    "DescribeConfigs": configs.describe_configs,
+    "IncrementalAlterConfigs": configs.alter_configs,
+    "Produce": produce.produce,
+    "Fetch": fetch.fetch,
+    "ListOffsets": lookups.list_offsets,
+    "OffsetForLeaderEpoch": lookups.offset_for_leader_epoch,
+    "DeleteRecords": lookups.delete_records,
+    "DescribeProducers": lookups.describe_producers,
+    "InitProducerId": transactions.init_producer_id,
+    "AddPartitionsToTxn": transactions.add_partitions,
+    "AddOffsetsToTxn": transactions.add_offsets,
+    "EndTxn": transactions.end_transaction,
+    "DescribeTransactions": transactions.describe_transactions,
+    "ListTransactions": transactions.list_transactions,
+    "WriteTxnMarkers": markers.write_markers,
+    "TxnOffsetCommit": offsets.commit_in_transaction,
+    "OffsetCommit": offsets.commit,
+    "OffsetFetch": offsets.fetch,
+    "OffsetDelete": offsets.delete,
+    "JoinGroup": groups.join,
+    "SyncGroup": groups.sync,
+    "Heartbeat": groups.heartbeat,
+    "LeaveGroup": groups.leave,
+    "ListGroups": groups.list_groups,
+    "DescribeGroups": groups.describe_groups,
+    "DeleteGroups": groups.delete_groups,
+}
+
+
+def dispatch(call: Call) -> None:
+    """Hand the call to the handler of its API."""
+    HANDLERS[call.request.api.name](call)

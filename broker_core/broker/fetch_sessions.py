@@ -1,0 +1,106 @@
+"""Remember what a consumer fetches, so that it need not say it again each time (KIP-227)."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.types import NO_LEADER_EPOCH
+
+NO_SESSION = 0
+_INITIAL_EPOCH = 0
+_FINAL_EPOCH = -1
+
+
+class FetchKey(NamedTuple):
+    """Name a partition as the client does: by topic id from version 13 on, by name before."""
+
+    topic: str | UUID
+    partition: int
+
+
+@dataclass(slots=True)
+class FetchTarget:
+    """Hold what a client wants of one partition, and what it was last told about it."""
+
+    key: FetchKey
+    fetch_offset: int
+    max_bytes: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    last_fetched_epoch: int = NO_LEADER_EPOCH
+    told: tuple[int, ...] | None = None
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """Hold one session; its epoch counts the requests the client has made in it."""
+
+    session_id: int
+    uses_ids: bool
+    epoch: int = 1
+    targets: dict[FetchKey, FetchTarget] = field(default_factory=dict)
+
+
+class FetchContext(NamedTuple):
+    """Say what one request fetches; `session` is None when nothing is remembered."""
+
+    targets: list[FetchTarget]
+    session: FetchSession | None
+    incremental: bool
+
+
+class FetchSessions:
+    """Keep a broker's sessions; the one unused for longest goes when the slots are full."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._last_id = 0
+
+    def open(self, body: Any, version: int) -> FetchContext:
+        """Find out what the request fetches, and update its session; raise the session errors."""
+        uses_ids = version >= 13
+        targets = _targets(body, uses_ids=uses_ids)
+        if body.session_epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
+            self._sessions.pop(body.session_id, None)
+            if body.session_epoch == _FINAL_EPOCH or self._slots == 0:
+                return FetchContext(list(targets.values()), None, incremental=False)
+            return FetchContext(list(targets.values()), self._new(targets, uses_ids=uses_ids), incremental=False)
+        session = self._sessions.get(body.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {body.session_id}")
+        if session.epoch != body.session_epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                             f"fetch session {body.session_id} is at epoch {session.epoch}, not {body.session_epoch}")
+        if session.uses_ids != uses_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session names topics one way only")
+        self._sessions.move_to_end(session.session_id)
+        session.epoch = session.epoch + 1 if session.epoch < 2**31 - 1 else 1
+        for key, target in targets.items():
+            # A partition named again goes to the end and is answered in full: the client has something new to know.
+            session.targets.pop(key, None)
+            session.targets[key] = target
+        for topic in body.forgotten_topics_data:
+            for partition in topic.partitions:
+                session.targets.pop(FetchKey(topic.topic_id if uses_ids else topic.topic, partition), None)
+        return FetchContext(list(session.targets.values()), session, incremental=True)
+
+    def _new(self, targets: dict[FetchKey, FetchTarget], *, uses_ids: bool) -> FetchSession:
+        while len(self._sessions) >= self._slots:
+            self._sessions.popitem(last=False)
+        self._last_id = self._last_id % (2**31 - 1) + 1
+        session = FetchSession(self._last_id, uses_ids, targets=targets)
+        self._sessions[session.session_id] = session
+        return session
+
+
+def _targets(body: Any, *, uses_ids: bool) -> dict[FetchKey, FetchTarget]:
+    targets = {}
+    for topic in body.topics:
+        for entry in topic.partitions:
+            key = FetchKey(topic.topic_id if uses_ids else topic.topic, entry.partition)
+            targets[key] = FetchTarget(
+                key, entry.fetch_offset, entry.partition_max_bytes, entry.current_leader_epoch,
+                entry.last_fetched_epoch)
+    return targets

@@ -1,0 +1,6 @@
+"""Translate between Kafka's messages and what the rooms below can do, one module an area.
+
+Owns: the order of checks of each API and the form of its answers and errors.
+Asks: `broker`'s parts, `wire.messages`, the logs and coordinators.
+Never: keeps state from one request to the next.
+"""

@@ -1,0 +1,107 @@
+"""Describe settings of topics and brokers, and change those of topics."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker_core.broker.call import Call
+from broker_core.errors import ConfigError, ErrorCode, KafkaError
+from broker_core.wire import messages as m
+
+_TOPIC, _BROKER = 2, 4
+_SOURCE_TOPIC, _SOURCE_STATIC_BROKER, _SOURCE_DEFAULT = 1, 4, 5
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+# ConfigDef types as the protocol numbers them, by the Python type of the default.
+_TYPES = {bool: 1, str: 2, int: 5, float: 6}
+_LISTS = frozenset({"cleanup.policy"})
+
+
+def describe_configs(call: Call) -> None:
+    """Tell the settings in force and where each comes from."""
+    call.answer(m.DescribeConfigsResponse(results=[_describe(call, resource) for resource in call.body.resources]))
+
+
+def _describe(call: Call, resource: Any) -> Any:
+    result = m.DescribeConfigsResponse.DescribeConfigsResult
+    place = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+    try:
+        config, overrides, own_source = _settings(call, resource)
+    except KafkaError as error:
+        return result(error_code=error.code, error_message=error.message, configs=[], **place)
+    wanted = resource.configuration_keys
+    entries = [
+        _entry(key, value, config.keys()[key].default, own_source if key in overrides else _SOURCE_DEFAULT)
+        for key, value in config.as_text().items()
+        if wanted is None or key in wanted
+    ]
+    return result(error_code=0, error_message=None, configs=entries, **place)
+
+
+def _entry(key: str, value: str, default: Any, source: int) -> Any:
+    return m.DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult(
+        name=key, value=value, read_only=source == _SOURCE_STATIC_BROKER, config_source=source,
+        is_default=source == _SOURCE_DEFAULT, is_sensitive=False, synonyms=[],
+        config_type=7 if key in _LISTS else _TYPES[type(default)], documentation=None)
+
+
+def _settings(call: Call, resource: Any) -> tuple[Any, Mapping[str, str], int]:
+    """Return the settings in force, those that were set, and where a set one comes from."""
+    if resource.resource_type == _TOPIC:
+        topic = call.broker.catalog.topic(resource.resource_name)
+        return call.broker.logs.topic_config(topic), topic.config, _SOURCE_TOPIC
+    if resource.resource_type == _BROKER:
+        if resource.resource_name not in ("", str(call.broker.broker_id)):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {call.broker.broker_id} or empty string, but received "
+                f"{resource.resource_name}")
+        config = call.broker.config
+        defaults = type(config)().as_text()
+        return config, {k: v for k, v in config.as_text().items() if v != defaults[k]}, _SOURCE_STATIC_BROKER
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no settings here")
+
+
+def alter_configs(call: Call) -> None:
+    """Change settings of topics one by one (KIP-339)."""
+    call.answer(m.IncrementalAlterConfigsResponse(
+        responses=[_alter(call, resource) for resource in call.body.resources]))
+
+
+def _alter(call: Call, resource: Any) -> Any:
+    code, message = ErrorCode.NONE, None
+    try:
+        if resource.resource_type != _TOPIC:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "only topics' settings can be changed while the broker runs; "
+                             "set the broker's in broker.properties and restart it")
+        topic = call.broker.catalog.topic(resource.resource_name)
+        config = dict(topic.config)
+        for change in resource.configs:
+            _apply(config, call.broker.logs.topic_config(topic).as_text(), change)
+        call.broker.config.topic_defaults().override(config)
+        if not call.body.validate_only:
+            call.broker.logs.reconfigure(call.broker.catalog.configure_topic(topic.name, config))
+    except ConfigError as error:
+        code, message = ErrorCode.INVALID_CONFIG, str(error)
+    except KafkaError as error:
+        code, message = error.code, error.message
+    return m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+        error_code=code, error_message=message, resource_type=resource.resource_type,
+        resource_name=resource.resource_name)
+
+
+def _apply(config: dict[str, str], effective: Mapping[str, str], change: Any) -> None:
+    operation, key, value = change.config_operation, change.name, change.value
+    if operation == _DELETE:
+        config.pop(key, None)
+    elif value is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for {key}")
+    elif operation == _SET:
+        config[key] = value
+    elif operation in (_APPEND, _SUBTRACT):
+        if key not in _LISTS:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} is not a list: nothing can be appended or subtracted")
+        old = [part for part in effective[key].split(",") if part]
+        parts = value.split(",")
+        kept = old + [p for p in parts if p not in old] if operation == _APPEND else [p for p in old if p not in parts]
+        config[key] = ",".join(kept)
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"config operation {operation} is not known")

@@ -1,0 +1,164 @@
+"""Bring the classic group protocol to the group coordinator: join, sync, heartbeat, leave, and its admin side."""
+
+from typing import Any
+
+from broker_core.broker.call import Call
+from broker_core.coordinator.group_requests import (
+    Heartbeat,
+    JoinGroup,
+    JoinResult,
+    LeaveGroup,
+    LeavingMember,
+    ListGroups,
+    SyncGroup,
+    SyncResult,
+)
+from broker_core.errors import ErrorCode
+from broker_core.wire import messages as m
+
+_GROUP_OPERATIONS = frozenset({3, 6, 8})
+
+
+def join(call: Call) -> None:
+    """Join a group; the answer comes when the generation is complete."""
+    body = call.body
+    rebalance_timeout_ms = body.rebalance_timeout_ms if call.version >= 1 else body.session_timeout_ms
+    call.broker.groups.join_group(
+        JoinGroup(
+            group_id=body.group_id,
+            member_id=body.member_id,
+            client_id=call.client_id,
+            client_host=f"/{call.client_host}",
+            protocol_type=body.protocol_type,
+            protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
+            session_timeout_ms=body.session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            group_instance_id=body.group_instance_id if call.version >= 5 else None,
+            requires_known_member_id=call.version >= 4,
+            can_skip_assignment=call.version >= 9,
+        ),
+        call.now_ms,
+        lambda result: call.answer(_joined(call, result)),
+    )
+
+
+def _joined(call: Call, result: JoinResult) -> Any:
+    response = m.JoinGroupResponse
+    protocol = result.protocol_name
+    return response(
+        error_code=result.error,
+        generation_id=result.generation_id,
+        protocol_type=result.protocol_type,
+        protocol_name=protocol if protocol is not None or call.version >= 7 else "",
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            response.JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata)
+            for member in result.members
+        ],
+    )
+
+
+def sync(call: Call) -> None:
+    """Fetch the assignment; the leader brings it."""
+    body = call.body
+
+    def answer(result: SyncResult) -> None:
+        call.answer(m.SyncGroupResponse(
+            error_code=result.error, protocol_type=result.protocol_type, protocol_name=result.protocol_name,
+            assignment=result.assignment))
+
+    call.broker.groups.sync_group(
+        SyncGroup(
+            group_id=body.group_id,
+            member_id=body.member_id,
+            generation_id=body.generation_id,
+            group_instance_id=body.group_instance_id if call.version >= 3 else None,
+            protocol_type=body.protocol_type if call.version >= 5 else None,
+            protocol_name=body.protocol_name if call.version >= 5 else None,
+            assignments={entry.member_id: bytes(entry.assignment) for entry in body.assignments},
+        ),
+        call.now_ms,
+        answer,
+    )
+
+
+def heartbeat(call: Call) -> None:
+    """Keep a member alive."""
+    body = call.body
+    code = call.broker.groups.heartbeat(
+        Heartbeat(body.group_id, body.member_id, body.generation_id,
+                  body.group_instance_id if call.version >= 3 else None),
+        call.now_ms)
+    call.answer(m.HeartbeatResponse(error_code=code))
+
+
+def leave(call: Call) -> None:
+    """Let members go."""
+    body, response = call.body, m.LeaveGroupResponse
+    if call.version >= 3:
+        members = tuple(LeavingMember(member.member_id, member.group_instance_id) for member in body.members)
+    else:
+        members = (LeavingMember(body.member_id),)
+    result = call.broker.groups.leave_group(LeaveGroup(body.group_id, members), call.now_ms)
+    if call.version < 3:
+        code = result.error or (result.members[0].error if result.members else ErrorCode.NONE)
+        call.answer(response(error_code=code))
+        return
+    call.answer(response(error_code=result.error, members=[
+        response.MemberResponse(
+            member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=member.error)
+        for member in result.members
+    ]))
+
+
+def list_groups(call: Call) -> None:
+    """List the groups this broker coordinates."""
+    wanted = ListGroups(
+        states=tuple(call.body.states_filter or ()) if call.version >= 4 else (),
+        types=tuple(call.body.types_filter or ()) if call.version >= 5 else ())
+    response = m.ListGroupsResponse
+    call.answer(response(error_code=0, groups=[
+        response.ListedGroup(
+            group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state.value,
+            group_type=group.group_type)
+        for group in call.broker.groups.list_groups(wanted)
+    ]))
+
+
+def describe_groups(call: Call) -> None:
+    """Show groups and their members."""
+    form = m.DescribeGroupsResponse.DescribedGroup
+    groups = []
+    for group_id in call.body.groups:
+        found = call.broker.groups.describe(group_id)
+        unknown = found.error == ErrorCode.GROUP_ID_NOT_FOUND
+        groups.append(form(
+            # Before version 6 a group that is not there is simply Dead (KIP-1043).
+            error_code=ErrorCode.NONE if unknown and call.version < 6 else found.error,
+            error_message=f"Group {group_id} not found." if unknown else None,
+            group_id=group_id,
+            group_state=found.state.value,
+            protocol_type=found.protocol_type,
+            protocol_data=found.protocol,
+            members=[
+                form.DescribedGroupMember(
+                    member_id=member.member_id, group_instance_id=member.group_instance_id,
+                    client_id=member.client_id, client_host=member.client_host, member_metadata=member.metadata,
+                    member_assignment=member.assignment)
+                for member in found.members
+            ],
+            authorized_operations=_GROUP_OPERATIONS
+            if call.version >= 3 and call.body.include_authorized_operations else None,
+        ))
+    call.answer(m.DescribeGroupsResponse(groups=groups))
+
+
+def delete_groups(call: Call) -> None:
+    """Delete groups without members."""
+    form = m.DeleteGroupsResponse.DeletableGroupResult
+    answers = call.broker.groups.delete_groups(list(call.body.groups_names), call.now_ms)
+    call.answer(m.DeleteGroupsResponse(results=[
+        form(group_id=group_id, error_code=code) for group_id, code in answers.items()]))

@@ -1,0 +1,151 @@
+"""Look into logs without reading records: offsets by time, ends of epochs, producers; and cut logs short."""
+
+from collections.abc import Callable
+from typing import Any
+
+from broker_core.broker.call import Call
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log.partition_log import PartitionLog
+from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, TopicPartition
+from broker_core.wire import messages as m
+
+_LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
+_EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -4, -5, -6
+# The version that brought each special timestamp (facts D.3).
+_SINCE = {_LATEST: 1, _EARLIEST: 1, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9,
+          _EARLIEST_PENDING_UPLOAD: 11}
+_DEBUGGING_REPLICA = -2
+_NO_OFFSET = -1
+
+_Found = tuple[int, int, int]
+_NOTHING: _Found = (_NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
+
+
+def list_offsets(call: Call) -> None:
+    """Find offsets by time or by name; a reader of committed data is told the last stable offset as the end."""
+    named = [(topic.name, entry.partition_index) for topic in call.body.topics for entry in topic.partitions]
+    repeated = {place for place in named if named.count(place) > 1}
+    form = m.ListOffsetsResponse.ListOffsetsTopicResponse
+    topics = []
+    for topic in call.body.topics:
+        partitions = []
+        for entry in topic.partitions:
+            code, (offset, timestamp, epoch) = ErrorCode.NONE, _NOTHING
+            try:
+                if (topic.name, entry.partition_index) in repeated:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
+                offset, timestamp, epoch = _find_offset(call, topic.name, entry)
+            except KafkaError as error:
+                code = error.code
+            partitions.append(form.ListOffsetsPartitionResponse(
+                partition_index=entry.partition_index, error_code=code, timestamp=timestamp, offset=offset,
+                leader_epoch=epoch))
+        topics.append(form(name=topic.name, partitions=partitions))
+    call.answer(m.ListOffsetsResponse(topics=topics))
+
+
+def _find_offset(call: Call, topic: str, entry: Any) -> _Found:
+    wanted = entry.timestamp
+    if wanted < 0 and call.version < _SINCE.get(wanted, 2**15):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted} is not known in version {call.version}")
+    client_epoch = entry.current_leader_epoch if call.version >= 4 else NO_LEADER_EPOCH
+    log, leader_epoch = call.broker.led_log(
+        TopicPartition(topic, entry.partition_index), call.now_ms, client_epoch)
+    isolation = IsolationLevel(call.body.isolation_level if call.version >= 2 else 0)
+    if wanted == _LATEST:
+        if call.body.replica_id == _DEBUGGING_REPLICA:
+            return log.log_end_offset, NO_TIMESTAMP, leader_epoch
+        stable = isolation is IsolationLevel.READ_COMMITTED
+        return log.last_stable_offset if stable else log.high_watermark, NO_TIMESTAMP, leader_epoch
+    if wanted in (_EARLIEST, _EARLIEST_LOCAL):
+        return log.log_start_offset, NO_TIMESTAMP, leader_epoch
+    if wanted in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
+        return _NOTHING
+    found = log.max_timestamp(isolation) if wanted == _MAX_TIMESTAMP else log.offset_for_timestamp(wanted, isolation)
+    return found or _NOTHING
+
+
+def offset_for_leader_epoch(call: Call) -> None:
+    """Tell where a leader's term ended, so that a reader can find out whether the log was cut (KIP-320)."""
+    def end_of(topic_partition: TopicPartition, entry: Any, result: dict[str, Any]) -> None:
+        log, _ = call.broker.led_log(topic_partition, call.now_ms, entry.current_leader_epoch)
+        epoch, end_offset = log.end_offset_for_epoch(entry.leader_epoch)
+        result.update(leader_epoch=epoch, end_offset=end_offset)
+
+    form = m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+    topics = []
+    for topic in call.body.topics:
+        partitions = []
+        for entry in topic.partitions:
+            result = {"leader_epoch": NO_LEADER_EPOCH, "end_offset": _NO_OFFSET}
+            code = _attempt(end_of, TopicPartition(topic.topic, entry.partition), entry, result)
+            partitions.append(form.EpochEndOffset(partition=entry.partition, error_code=code, **result))
+        topics.append(form(topic=topic.topic, partitions=partitions))
+    call.answer(m.OffsetForLeaderEpochResponse(topics=topics))
+
+
+def delete_records(call: Call) -> None:
+    """Move logs' start offsets up, never beyond the high watermark (KIP-107)."""
+    def cut(topic_partition: TopicPartition, entry: Any, result: dict[str, Any]) -> None:
+        log, _ = call.broker.led_log(topic_partition, call.now_ms)
+        result["low_watermark"] = log.delete_records_before(entry.offset)
+        call.broker.logs.appended(topic_partition, promised=True)
+
+    form = m.DeleteRecordsResponse.DeleteRecordsTopicResult
+    topics = []
+    for topic in call.body.topics:
+        partitions = []
+        for entry in topic.partitions:
+            result = {"low_watermark": _NO_OFFSET}
+            code = _attempt(cut, TopicPartition(topic.name, entry.partition_index), entry, result)
+            partitions.append(form.DeleteRecordsPartitionResult(
+                partition_index=entry.partition_index, error_code=code, **result))
+        topics.append(form(name=topic.name, partitions=partitions))
+    call.answer(m.DeleteRecordsResponse(topics=topics))
+
+
+def _attempt(
+    action: Callable[[TopicPartition, Any, dict[str, Any]], None],
+    topic_partition: TopicPartition,
+    entry: Any,
+    result: dict[str, Any],
+) -> ErrorCode:
+    try:
+        action(topic_partition, entry, result)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def describe_producers(call: Call) -> None:
+    """Show each producer a partition remembers, with its open transaction (KIP-664)."""
+    response = m.DescribeProducersResponse
+    topics = []
+    for topic in call.body.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            code, message, producers = ErrorCode.NONE, None, []
+            try:
+                log, _ = call.broker.led_log(TopicPartition(topic.name, index), call.now_ms)
+                producers = _producers(log)
+            except KafkaError as error:
+                code, message = error.code, error.message
+            partitions.append(response.TopicResponse.PartitionResponse(
+                partition_index=index, error_code=code, error_message=message, active_producers=producers))
+        topics.append(response.TopicResponse(name=topic.name, partitions=partitions))
+    call.answer(response(topics=topics))
+
+
+def _producers(log: PartitionLog) -> list[Any]:
+    form = m.DescribeProducersResponse.TopicResponse.PartitionResponse.ProducerState
+    return [
+        form(
+            producer_id=entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            last_sequence=entry.last_sequence,
+            last_timestamp=entry.last_timestamp_ms,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_start_offset=-1 if entry.current_txn_first_offset is None else entry.current_txn_first_offset,
+        )
+        for entry in log.producers()
+    ]

@@ -1,0 +1,205 @@
+"""Commit, fetch and delete groups' offsets; names or topic ids on the wire, names below."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from broker_core.broker.call import Call
+from broker_core.broker.verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
+from broker_core.coordinator.group_requests import (
+    FetchedOffset,
+    OffsetCommit,
+    OffsetToCommit,
+    TxnOffsetCommit,
+)
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log.producer_state import SENTINEL
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition, coordinator_partition
+from broker_core.wire import messages as m
+
+_FIRST_BY_ID = 10
+_FIRST_ADDING = 5
+_LAST_OLD_ERROR = 3
+_FIRST_WITH_GENERATION = 3
+_FIRST_KNOWING_LOADS = 2
+# How the group coordinator words an error of the verification (facts E.4).
+_VERIFICATION_ERRORS = {
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+
+_Answers = Mapping[TopicPartition, ErrorCode]
+
+
+def commit(call: Call) -> None:
+    """Commit offsets outside a transaction."""
+    body = call.body
+
+    def to_coordinator(offsets: Mapping[TopicPartition, OffsetToCommit]) -> _Answers:
+        return call.broker.groups.commit_offsets(
+            OffsetCommit(
+                body.group_id, offsets, body.generation_id_or_member_epoch, body.member_id,
+                body.group_instance_id if call.version >= 7 else None,
+                body.retention_time_ms if call.version <= 4 else -1),
+            call.now_ms)
+
+    _commit(call, m.OffsetCommitResponse, to_coordinator)
+
+
+def commit_in_transaction(call: Call) -> None:
+    """Commit offsets as a part of a transaction (KIP-98, KIP-447, KIP-890; facts E.1)."""
+    body = call.body
+    producer = ProducerIdentity(body.producer_id, body.producer_epoch)
+
+    def to_coordinator(offsets: Mapping[TopicPartition, OffsetToCommit]) -> _Answers:
+        known = call.version >= _FIRST_WITH_GENERATION
+        request = TxnOffsetCommit(
+            body.group_id, offsets, producer, body.generation_id if known else -1, body.member_id if known else "",
+            body.group_instance_id if known else None)
+        code = call.broker.groups.check_transactional_commit(request) or _verified(call, producer)
+        if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < _FIRST_KNOWING_LOADS:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if code != ErrorCode.NONE:
+            return dict.fromkeys(offsets, code)
+        return call.broker.groups.commit_transactional_offsets(request, call.now_ms)
+
+    _commit(call, m.TxnOffsetCommitResponse, to_coordinator)
+
+
+def _verified(call: Call, producer: ProducerIdentity) -> ErrorCode:
+    cluster = call.broker.cluster
+    topic = cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    partition = TopicPartition(
+        CONSUMER_OFFSETS_TOPIC, coordinator_partition(call.body.group_id, len(topic.partitions)))
+    mode = ADD if call.version >= _FIRST_ADDING else OLD_ERROR if call.version <= _LAST_OLD_ERROR else VERIFY
+    if mode is not ADD and not call.broker.config.transaction_partition_verification_enable:
+        return ErrorCode.NONE
+    try:
+        log, _ = call.broker.led_log(partition, call.now_ms)
+        guard = log.start_verification(producer.producer_id, producer.producer_epoch, -1, mode is ADD)
+    except KafkaError as error:
+        return _VERIFICATION_ERRORS.get(error.code, error.code)
+    if guard == SENTINEL:
+        return ErrorCode.NONE
+    code = coordinator_answers(
+        cluster, call.body.transactional_id, producer, [partition], mode, call.now_ms)[partition]
+    return _VERIFICATION_ERRORS.get(code, code)
+
+
+def _commit(
+    call: Call, response: Any, to_coordinator: Callable[[Mapping[TopicPartition, OffsetToCommit]], _Answers]
+) -> None:
+    """Leave out partitions that do not exist, commit the rest, and answer in the order of the request."""
+    by_id = response is m.OffsetCommitResponse and call.version >= _FIRST_BY_ID
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    offsets: dict[TopicPartition, OffsetToCommit] = {}
+    for topic in call.body.topics:
+        name = _name(call, topic, by_id=by_id)
+        for entry in topic.partitions:
+            if name is not None and call.broker.catalog.has_partition(TopicPartition(name, entry.partition_index)):
+                offsets[TopicPartition(name, entry.partition_index)] = OffsetToCommit(
+                    entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata)
+    answers = to_coordinator(offsets) if offsets else {}
+    topic_form = response.OffsetCommitResponseTopic if hasattr(response, "OffsetCommitResponseTopic") else (
+        response.TxnOffsetCommitResponseTopic)
+    partition_form = topic_form.OffsetCommitResponsePartition if hasattr(
+        topic_form, "OffsetCommitResponsePartition") else topic_form.TxnOffsetCommitResponsePartition
+    topics = []
+    for topic in call.body.topics:
+        name = _name(call, topic, by_id=by_id)
+        missing = unknown if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        partitions = [
+            partition_form(
+                partition_index=entry.partition_index,
+                error_code=answers.get(TopicPartition(name or "", entry.partition_index), missing))
+            for entry in topic.partitions
+        ]
+        place = {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
+        topics.append(topic_form(partitions=partitions, **place))
+    call.answer(response(topics=topics))
+
+
+def _name(call: Call, topic: Any, *, by_id: bool) -> str | None:
+    return call.broker.catalog.names.get(topic.topic_id) if by_id else topic.name
+
+
+def fetch(call: Call) -> None:
+    """Fetch committed offsets, of one group or from version 8 on of several (facts E.3)."""
+    body, response = call.body, m.OffsetFetchResponse
+    require_stable = body.require_stable if call.version >= 7 else False
+    if call.version >= 8:
+        call.answer(response(groups=[_fetch_group(call, group, require_stable=require_stable) for group in body.groups]))
+        return
+    wanted = None if body.topics is None else [
+        TopicPartition(topic.name, index) for topic in body.topics for index in topic.partition_indexes]
+    result = call.broker.groups.fetch_offsets(body.group_id, wanted, require_stable=require_stable)
+    topics = _offsets_by_topic(result.offsets, wanted, result.error)
+    form = response.OffsetFetchResponseTopic
+    call.answer(response(
+        error_code=result.error,
+        topics=[
+            form(name=name, partitions=[
+                _offset_form(form.OffsetFetchResponsePartition, index, found) for index, found in partitions])
+            for name, partitions in topics.items()
+        ]))
+
+
+def _fetch_group(call: Call, group: Any, *, require_stable: bool) -> Any:
+    by_id = call.version >= _FIRST_BY_ID
+    names = call.broker.catalog.names
+    form = m.OffsetFetchResponse.OffsetFetchResponseGroup
+    topic_form = form.OffsetFetchResponseTopics
+    topics, wanted = [], None
+    if group.topics is not None:
+        wanted = []
+        for topic in group.topics:
+            name = names.get(topic.topic_id) if by_id else topic.name
+            if name is None:
+                topics.append(topic_form(topic_id=topic.topic_id, partitions=[
+                    _offset_form(topic_form.OffsetFetchResponsePartitions, index,
+                                 FetchedOffset(ErrorCode.UNKNOWN_TOPIC_ID)) for index in topic.partition_indexes]))
+                continue
+            wanted += [TopicPartition(name, index) for index in topic.partition_indexes]
+    result = call.broker.groups.fetch_offsets(group.group_id, wanted, require_stable=require_stable)
+    for name, partitions in _offsets_by_topic(result.offsets, wanted, result.error).items():
+        place = {"topic_id": call.broker.catalog.topics[name].topic_id} if by_id else {"name": name}
+        topics.append(topic_form(partitions=[
+            _offset_form(topic_form.OffsetFetchResponsePartitions, index, found) for index, found in partitions],
+            **place))
+    return form(group_id=group.group_id, topics=[] if result.error else topics, error_code=result.error)
+
+
+def _offsets_by_topic(
+    offsets: Mapping[TopicPartition, FetchedOffset], wanted: list[TopicPartition] | None, error: ErrorCode
+) -> dict[str, list[tuple[int, FetchedOffset]]]:
+    topics: dict[str, list[tuple[int, FetchedOffset]]] = {}
+    for topic_partition in wanted if wanted is not None else sorted(offsets):
+        found = offsets.get(topic_partition, FetchedOffset(error))
+        topics.setdefault(topic_partition.topic, []).append((topic_partition.partition, found))
+    return topics
+
+
+def _offset_form(form: Any, index: int, found: FetchedOffset) -> Any:
+    return form(partition_index=index, committed_offset=found.offset, committed_leader_epoch=found.leader_epoch,
+                metadata=found.metadata, error_code=found.error)
+
+
+def delete(call: Call) -> None:
+    """Delete a group's offsets of partitions it does not subscribe to (KIP-496)."""
+    body, response = call.body, m.OffsetDeleteResponse
+    wanted = [TopicPartition(topic.name, entry.partition_index) for topic in body.topics for entry in topic.partitions]
+    result = call.broker.groups.delete_offsets(body.group_id, wanted, call.now_ms)
+    form = response.OffsetDeleteResponseTopic
+    call.answer(response(error_code=result.error, topics=[] if result.error else [
+        form(name=topic.name, partitions=[
+            form.OffsetDeleteResponsePartition(
+                partition_index=entry.partition_index,
+                error_code=result.partitions.get(
+                    TopicPartition(topic.name, entry.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            for entry in topic.partitions
+        ])
+        for topic in body.topics
+    ]))

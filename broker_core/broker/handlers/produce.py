@@ -1,0 +1,242 @@
+"""Append what producers send: the checks of facts C.1 in their order.
+
+A transactional batch needs the coordinator's word that its partition belongs to the transaction. Before
+Produce 12 the client has told the coordinator and the leader verifies it (KIP-890 part 1); from 12 on the
+leader adds the partition itself (part 2). The log hands out a guard first and checks it at the append, so a
+marker written in between makes the append fail instead of opening a transaction nobody will end.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from broker_core.broker.call import Call
+from broker_core.broker.verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log.partition_log import AppendResult, PartitionLog
+from broker_core.log.producer_state import SENTINEL, Guard
+from broker_core.records.compression import Compression
+from broker_core.records.header import BatchHeader, InvalidBatch
+from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.wire import messages as m
+
+_LAST_OLD_ERROR_VERSION = 10
+_FIRST_ADDING_VERSION = 12
+_FIRST_ZSTD_VERSION = 7
+_FIRST_LEADER_HINT_VERSION = 10
+# A verification that failed for a passing reason is answered with the one retriable code every client knows.
+_RETRY_SAFELY = frozenset({
+    ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR,
+})
+
+
+@dataclass(slots=True)
+class _Part:
+    """Hold one partition's share of the request while it goes through the checks."""
+
+    topic_entry: Any
+    entry: Any
+    topic_partition: TopicPartition | None = None
+    header: BatchHeader | None = None
+    log: PartitionLog | None = None
+    leader_epoch: int = -1
+    guard: Guard | None = None
+    error: KafkaError | None = None
+    result: AppendResult | None = None
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.header is not None and self.header.is_transactional
+
+
+@dataclass(slots=True)
+class _Produce:
+    """Hold a whole request, so that it can wait for the coordinator in between."""
+
+    call: Call
+    parts: list[_Part] = field(default_factory=list)
+    give_up_ms: int = 0
+
+
+def produce(call: Call) -> None:
+    """Append the batches and answer with their offsets, or with why not, partition by partition."""
+    work = _Produce(call, give_up_ms=call.now_ms + call.broker.config.add_partitions_retry_backoff_max_ms)
+    for topic_entry in call.body.topic_data:
+        for entry in topic_entry.partition_data:
+            work.parts.append(_check_part(call, _Part(topic_entry, entry)))
+    _check_transaction(work)
+    _verify(work, call.now_ms)
+
+
+def _check_part(call: Call, part: _Part) -> _Part:
+    """Find the partition, its log and the one batch that is meant for it (rows 2 to 6, 9 to 11)."""
+    try:
+        part.header = _only_batch(part.entry.records)
+        name = part.topic_entry.name
+        if call.version >= 13:
+            name = call.broker.catalog.topic_by_id(part.topic_entry.topic_id).name
+        part.topic_partition = TopicPartition(name, part.entry.index)
+        call.broker.catalog.leadership(part.topic_partition)
+        if part.header.compression == Compression.ZSTD and call.version < _FIRST_ZSTD_VERSION:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or newer")
+        if call.body.acks not in (-1, 0, 1):
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={call.body.acks} is none of -1, 0, 1")
+        if call.broker.catalog.topic(name).is_internal:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal; only coordinators write to it")
+        part.log, part.leader_epoch = call.broker.led_log(part.topic_partition, call.now_ms)
+    except KafkaError as error:
+        part.error = error
+    return part
+
+
+def _only_batch(records: bytes | None) -> BatchHeader:
+    try:
+        header = BatchHeader.parse(records or b"")
+        if header.size_bytes < len(records or b""):
+            BatchHeader.parse(records or b"", header.size_bytes)
+            raise KafkaError(ErrorCode.INVALID_RECORD, "a partition's records must be exactly one batch")
+    except InvalidBatch as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    return header
+
+
+def _check_transaction(work: _Produce) -> None:
+    """Refuse all partitions when the transactional data does not belong together (rows 1 and 7)."""
+    transactional = [part for part in work.parts if part.is_transactional]
+    if transactional and work.call.body.transactional_id is None:
+        _fail(work.parts, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without an id")
+    producers = {(part.header.producer_id, part.header.producer_epoch) for part in transactional if part.header}
+    if len(producers) > 1:
+        _fail(work.parts, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional records of more than one producer")
+
+
+def _fail(parts: list[_Part], code: ErrorCode, message: str) -> None:
+    for part in parts:
+        part.error = KafkaError(code, message)
+
+
+def _verify(work: _Produce, now_ms: int) -> None:
+    """Ask the coordinator about the partitions not known to be in the transaction (facts C.3), then append."""
+    call = work.call
+    unverified = [part for part in work.parts if part.error is None and part.is_transactional]
+    adding = call.version >= _FIRST_ADDING_VERSION
+    if call.body.transactional_id is None or not (
+        adding or call.broker.config.transaction_partition_verification_enable):
+        unverified = []
+    asking: dict[TopicPartition, _Part] = {}
+    for part in unverified:
+        assert part.log is not None and part.header is not None and part.topic_partition is not None
+        try:
+            part.guard = part.log.start_verification(
+                part.header.producer_id, part.header.producer_epoch, part.header.base_sequence, adding)
+        except KafkaError as error:
+            part.error = error
+            continue
+        if part.guard != SENTINEL:
+            asking[part.topic_partition] = part
+    if asking:
+        header = next(iter(asking.values())).header
+        assert header is not None
+        mode = ADD if adding else OLD_ERROR if call.version <= _LAST_OLD_ERROR_VERSION else VERIFY
+        answers = coordinator_answers(
+            call.broker.cluster, call.body.transactional_id,
+            ProducerIdentity(header.producer_id, header.producer_epoch), asking, mode, now_ms)
+        if adding and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values() and now_ms < work.give_up_ms:
+            # The transaction before is still being completed: a moment's patience here saves the client a round trip.
+            again_ms = now_ms + call.broker.config.add_partitions_retry_backoff_ms
+            call.broker.purgatory.at(min(again_ms, work.give_up_ms), partial(_verify, work))
+            return
+        for topic_partition, code in answers.items():
+            _take_answer(asking[topic_partition], code, adding=adding)
+    _append_all(work, now_ms)
+
+
+def _take_answer(part: _Part, code: ErrorCode, *, adding: bool) -> None:
+    if code in _RETRY_SAFELY or (code == ErrorCode.CONCURRENT_TRANSACTIONS and not adding):
+        part.error = KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS, f"Unable to verify the partition has been added to the transaction. "
+            f"Underlying error: {code.name}")
+    elif code != ErrorCode.NONE:
+        part.error = KafkaError(code, "the transaction coordinator refused the partition")
+
+
+def _append_all(work: _Produce, now_ms: int) -> None:
+    call = work.call
+    for part in work.parts:
+        if part.error is None:
+            _append(call, part, now_ms)
+    if call.body.acks == 0:
+        failed = [part for part in work.parts if part.error is not None]
+        if failed:
+            call.hang_up(f"a produce request with acks=0 failed: {failed[0].error}")
+        else:
+            call.answer_nothing()
+        return
+    call.answer(_response(work))
+
+
+def _append(call: Call, part: _Part, now_ms: int) -> None:
+    assert part.log is not None and part.topic_partition is not None
+    try:
+        part.result = part.log.append_as_leader(
+            part.entry.records,
+            now_ms=now_ms,
+            leader_epoch=part.leader_epoch,
+            transaction_guard=part.guard,
+            supports_epoch_bump=call.version >= _FIRST_ADDING_VERSION,
+        )
+    except KafkaError as error:
+        part.error = error
+        return
+    if not part.result.duplicate:
+        call.broker.logs.appended(part.topic_partition, promised=call.body.acks == -1)
+
+
+def _response(work: _Produce) -> Any:
+    response = m.ProduceResponse
+    topics: dict[int, Any] = {}
+    for part in work.parts:
+        topic = topics.get(id(part.topic_entry))
+        if topic is None:
+            topic = topics[id(part.topic_entry)] = response.TopicProduceResponse(
+                name=part.topic_entry.name, topic_id=part.topic_entry.topic_id, partition_responses=[])
+        topic.partition_responses.append(_partition_response(work.call, part))
+    return response(responses=list(topics.values()), **_node_endpoints(work))
+
+
+def _partition_response(call: Call, part: _Part) -> Any:
+    form = m.ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+    if part.error is None:
+        assert part.result is not None
+        return form(
+            index=part.entry.index, error_code=0, base_offset=part.result.base_offset,
+            log_append_time_ms=part.result.log_append_time_ms, log_start_offset=part.result.log_start_offset,
+            record_errors=[])
+    hint = {}
+    if _is_misled(call, part) and part.topic_partition is not None:
+        leadership = call.broker.catalog.leadership(part.topic_partition)
+        hint["current_leader"] = form.LeaderIdAndEpoch(
+            leader_id=leadership.leader, leader_epoch=leadership.leader_epoch)
+    return form(
+        index=part.entry.index, error_code=part.error.code, base_offset=-1, error_message=part.error.message,
+        record_errors=[
+            form.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in getattr(part.error, "record_errors", ())
+        ],
+        **hint)
+
+
+def _is_misled(call: Call, part: _Part) -> bool:
+    """Say whether the client may be told the right leader at once (KIP-951)."""
+    return (call.version >= _FIRST_LEADER_HINT_VERSION and part.error is not None
+            and part.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def _node_endpoints(work: _Produce) -> dict[str, Any]:
+    if not any(_is_misled(work.call, part) for part in work.parts):
+        return {}
+    endpoint = m.ProduceResponse.NodeEndpoint
+    return {"node_endpoints": [
+        endpoint(node_id=broker_id, host=host, port=port)
+        for broker_id, (host, port) in work.call.broker.cluster.addresses.items()]}

@@ -1,0 +1,113 @@
+"""Create, delete and widen topics."""
+
+from typing import Any
+
+from broker_core.broker.call import Call
+from broker_core.errors import ConfigError, ErrorCode, KafkaError
+from broker_core.types import INTERNAL_TOPICS
+from broker_core.wire import messages as m
+
+_DEFAULT_SOURCE = 5
+_TOPIC_SOURCE = 1
+
+
+def create_topics(call: Call) -> None:
+    """Create topics; each succeeds or fails for itself."""
+    names = [topic.name for topic in call.body.topics]
+    call.answer(m.CreateTopicsResponse(
+        topics=[_create(call, topic, repeated=names.count(topic.name) > 1) for topic in call.body.topics]))
+
+
+def _create(call: Call, wanted: Any, *, repeated: bool) -> Any:
+    result = m.CreateTopicsResponse.CreatableTopicResult
+    cluster = call.broker.cluster
+    try:
+        if repeated:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{wanted.name}' is named more than once.")
+        config = {entry.name: entry.value for entry in wanted.configs or () if entry.value is not None}
+        count = _partition_count(call, wanted)
+        try:
+            cluster.config.topic_defaults().override(config)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        cluster.catalog.check_new_topic(wanted.name)
+        if call.body.validate_only:
+            return result(name=wanted.name, topic_id=m.NULL_UUID, error_code=0, num_partitions=count,
+                          replication_factor=1, configs=[])
+        topic = cluster.create_topic(wanted.name, count, config)
+    except KafkaError as error:
+        return result(name=wanted.name, topic_id=m.NULL_UUID, error_code=error.code, error_message=error.message,
+                      configs=None)
+    effective = cluster.logs.topic_config(topic).as_text()
+    return result(
+        name=topic.name, topic_id=topic.topic_id, error_code=0, num_partitions=count, replication_factor=1,
+        configs=[
+            m.CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs(
+                name=key, value=value, read_only=False, is_sensitive=False,
+                config_source=_TOPIC_SOURCE if key in config else _DEFAULT_SOURCE)
+            for key, value in effective.items()
+        ])
+
+
+def _partition_count(call: Call, wanted: Any) -> int:
+    if wanted.assignments:
+        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic with a replica assignment must not set partition "
+                             "count or replication factor")
+        return len(wanted.assignments)
+    if wanted.num_partitions == -1:
+        return call.broker.config.num_partitions
+    if wanted.num_partitions <= 0:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+    # Brokers of one cluster share the logs, so any factor up to their number is as good as met.
+    brokers = len(call.broker.cluster.brokers)
+    if wanted.replication_factor == 0 or wanted.replication_factor < -1 or wanted.replication_factor > brokers:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {wanted.replication_factor} time(s): only {brokers} broker(s) are "
+            "registered.")
+    return int(wanted.num_partitions)
+
+
+def delete_topics(call: Call) -> None:
+    """Delete topics by name, or by id from version 6 on."""
+    if call.version >= 6:
+        results = [_delete(call, topic.name, topic.topic_id) for topic in call.body.topics]
+    else:
+        results = [_delete(call, name, m.NULL_UUID) for name in call.body.topic_names]
+    call.answer(m.DeleteTopicsResponse(responses=results))
+
+
+def _delete(call: Call, name: str | None, topic_id: Any) -> Any:
+    result = m.DeleteTopicsResponse.DeletableTopicResult
+    cluster = call.broker.cluster
+    try:
+        topic = cluster.catalog.topic(name) if name is not None else cluster.catalog.topic_by_id(topic_id)
+        name, topic_id = topic.name, topic.topic_id
+        if not call.broker.config.delete_topic_enable:
+            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+        if topic.name in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is internal and cannot be deleted")
+        cluster.delete_topic(topic.name)
+    except KafkaError as error:
+        return result(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
+    return result(name=name, topic_id=topic_id, error_code=0)
+
+
+def create_partitions(call: Call) -> None:
+    """Give topics more partitions."""
+    results = []
+    result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
+    for wanted in call.body.topics:
+        try:
+            topic = call.broker.catalog.topic(wanted.name)
+            if topic.is_internal:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is internal: its hashing would change")
+            if call.body.validate_only and wanted.count > len(topic.partitions):
+                results.append(result(name=wanted.name, error_code=0))
+                continue
+            call.broker.catalog.add_partitions(wanted.name, wanted.count)
+            results.append(result(name=wanted.name, error_code=0))
+        except KafkaError as error:
+            results.append(result(name=wanted.name, error_code=error.code, error_message=error.message))
+    call.answer(m.CreatePartitionsResponse(results=results))

@@ -1,0 +1,165 @@
+"""Bring producers' requests to the transaction coordinator, and its word back in the codes of their version."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from broker_core.broker.call import Call
+from broker_core.broker.verification import TRANSACTIONS_V2
+from broker_core.coordinator.transaction_messages import InitProducerId, TransactionDescription
+from broker_core.errors import ErrorCode
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, coordinator_partition
+from broker_core.wire import messages as m
+
+# The version of each API whose clients know PRODUCER_FENCED; older ones are told INVALID_PRODUCER_EPOCH.
+_KNOWS_FENCED = {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}
+_LAST_V1_END_TXN = 4
+_FIRST_BATCHED_ADD = 4
+
+
+def _worded(call: Call, code: ErrorCode) -> ErrorCode:
+    """Say a fence in the word the client's version knows (facts C.5)."""
+    if code == ErrorCode.PRODUCER_FENCED and call.version < _KNOWS_FENCED[call.request.api.name]:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
+def init_producer_id(call: Call) -> None:
+    """Give a producer its identity (KIP-98, KIP-360)."""
+    body = call.body
+    result = call.broker.transactions.init_producer_id(
+        InitProducerId(body.transactional_id, body.transaction_timeout_ms, body.producer_id, body.producer_epoch),
+        call.now_ms)
+    call.answer(m.InitProducerIdResponse(
+        error_code=_worded(call, result.error), producer_id=result.producer_id,
+        producer_epoch=0 if result.error and result.producer_epoch < 0 else result.producer_epoch))
+
+
+def add_partitions(call: Call) -> None:
+    """Make partitions part of a transaction, or say whether they are."""
+    body, response = call.body, m.AddPartitionsToTxnResponse
+    if call.version >= _FIRST_BATCHED_ADD:
+        results = [
+            response.AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id,
+                topic_results=_topic_results(transaction.topics, _batched_answers(call, transaction)))
+            for transaction in body.transactions
+        ]
+        call.answer(response(error_code=0, results_by_transaction=results))
+        return
+    partitions = _partitions(body.v3_and_below_topics)
+    answers = _refused(call, partitions)
+    if not answers:
+        code = call.broker.transactions.add_partitions(
+            body.v3_and_below_transactional_id, body.v3_and_below_producer_id, body.v3_and_below_producer_epoch,
+            partitions, client_transaction_version=0, now_ms=call.now_ms)
+        answers = dict.fromkeys(partitions, _worded(call, code))
+    call.answer(response(results_by_topic_v3_and_below=_topic_results(body.v3_and_below_topics, answers)))
+
+
+def _batched_answers(call: Call, transaction: Any) -> Mapping[TopicPartition, ErrorCode]:
+    partitions = _partitions(transaction.topics)
+    coordinator = call.broker.transactions
+    if transaction.verify_only:
+        return coordinator.verify_partitions(
+            transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, partitions)
+    code = coordinator.add_partitions(
+        transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, partitions,
+        client_transaction_version=TRANSACTIONS_V2, now_ms=call.now_ms)
+    return dict.fromkeys(partitions, code)
+
+
+def _partitions(topics: Any) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _refused(call: Call, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+    """Return the errors that keep the coordinator from being asked; empty if there is none (facts A.6)."""
+    catalog = call.broker.catalog
+    bad = {}
+    for topic_partition in partitions:
+        if not catalog.has_partition(topic_partition):
+            bad[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif catalog.topic(topic_partition.topic).is_internal:
+            bad[topic_partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if not bad:
+        return {}
+    return {tp: bad.get(tp, ErrorCode.OPERATION_NOT_ATTEMPTED) for tp in partitions}
+
+
+def _topic_results(topics: Any, answers: Mapping[TopicPartition, ErrorCode]) -> list[Any]:
+    form = m.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+    return [
+        form(name=topic.name, results_by_partition=[
+            form.AddPartitionsToTxnPartitionResult(
+                partition_index=index, partition_error_code=answers[TopicPartition(topic.name, index)])
+            for index in topic.partitions
+        ])
+        for topic in topics
+    ]
+
+
+def add_offsets(call: Call) -> None:
+    """Make a group's offsets partition part of the transaction (facts A.7)."""
+    body = call.body
+    topic = call.broker.cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, coordinator_partition(body.group_id, len(topic.partitions)))
+    code = call.broker.transactions.add_partitions(
+        body.transactional_id, body.producer_id, body.producer_epoch, [partition],
+        client_transaction_version=0, now_ms=call.now_ms)
+    call.answer(m.AddOffsetsToTxnResponse(error_code=_worded(call, code)))
+
+
+def end_transaction(call: Call) -> None:
+    """Commit or abort; version 5 brings the identity of the next transaction (KIP-890)."""
+    body = call.body
+    result = call.broker.transactions.end_transaction(
+        body.transactional_id, body.producer_id, body.producer_epoch, commit=body.committed,
+        client_transaction_version=TRANSACTIONS_V2 if call.version > _LAST_V1_END_TXN else 0, now_ms=call.now_ms)
+    call.answer(m.EndTxnResponse(
+        error_code=_worded(call, result.error), producer_id=result.producer_id,
+        producer_epoch=result.producer_epoch))
+
+
+def describe_transactions(call: Call) -> None:
+    """Tell the state of transactional ids (KIP-664, facts F.2)."""
+    call.answer(m.DescribeTransactionsResponse(
+        transaction_states=[_described(call, transactional_id) for transactional_id in call.body.transactional_ids]))
+
+
+def _described(call: Call, transactional_id: str) -> Any:
+    form = m.DescribeTransactionsResponse.TransactionState
+    found = call.broker.transactions.describe(transactional_id)
+    if not isinstance(found, TransactionDescription):
+        return form(error_code=found, transactional_id=transactional_id, transaction_state="",
+                    transaction_timeout_ms=0, transaction_start_time_ms=0, producer_id=0, producer_epoch=0, topics=[])
+    topics: dict[str, list[int]] = {}
+    for topic_partition in sorted(found.partitions):
+        topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
+    return form(
+        error_code=0,
+        transactional_id=transactional_id,
+        transaction_state=found.state,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.start_ms,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        topics=[form.TopicData(topic=name, partitions=indexes) for name, indexes in topics.items()],
+    )
+
+
+def list_transactions(call: Call) -> None:
+    """List the transactions this broker coordinates (KIP-664, KIP-994, KIP-1152; facts F.3)."""
+    body, response = call.body, m.ListTransactionsResponse
+    listed = call.broker.transactions.list_transactions(
+        states=body.state_filters, producer_ids=body.producer_id_filters,
+        duration_ms=body.duration_filter if call.version >= 1 else -1,
+        pattern=body.transactional_id_pattern if call.version >= 2 else None, now_ms=call.now_ms)
+    call.answer(response(
+        error_code=listed.error,
+        unknown_state_filters=list(listed.unknown_states),
+        transaction_states=[
+            response.TransactionState(
+                transactional_id=entry.transactional_id, producer_id=entry.producer_id, transaction_state=entry.state)
+            for entry in listed.transactions
+        ],
+    ))

@@ -1,0 +1,103 @@
+"""Give the coordinators their journals: internal topics seen as partitions of records.
+
+The coordinators do not know logs; they append and read through this, under the leader epoch they were
+elected with. An append under an older epoch is refused, which is how a zombie coordinator learns that it is one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from broker_core.broker.catalog import Catalog
+from broker_core.broker.logs import Logs
+from broker_core.coordinator.journal import JournalEntry, JournalRecord
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log.partition_log import PartitionLog
+from broker_core.log.producer_state import AppendOrigin
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.records.control import control_type_of
+from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, ProducerIdentity, TopicPartition
+
+
+class TopicJournal:
+    """Write and read one internal topic for one broker's coordinator."""
+
+    def __init__(self, topic: str, broker_id: int, catalog: Catalog, logs: Logs, now_ms: Callable[[], int]) -> None:
+        self._topic = topic
+        self._broker_id = broker_id
+        self._catalog = catalog
+        self._logs = logs
+        self._now_ms = now_ms
+
+    def append(
+        self,
+        partition: int,
+        coordinator_epoch: int,
+        records: Sequence[JournalRecord],
+        now_ms: int,
+        producer: ProducerIdentity | None = None,
+    ) -> int:
+        """Append the records as one batch, transactional if a producer is given; return its base offset."""
+        log = self._log(partition, coordinator_epoch, now_ms)
+        batch = build_batch(
+            [NewRecord(record.key, record.value, (), now_ms) for record in records],
+            producer_id=producer.producer_id if producer else NO_PRODUCER_ID,
+            producer_epoch=producer.producer_epoch if producer else NO_PRODUCER_EPOCH,
+            base_sequence=0 if producer else NO_SEQUENCE,
+            is_transactional=producer is not None,
+        )
+        # The handler has verified the producer with its coordinator in this very call; nothing can come in between.
+        guard = log.start_verification(producer.producer_id, producer.producer_epoch, 0, False) if producer else None
+        result = log.append_as_leader(
+            batch, now_ms=now_ms, leader_epoch=coordinator_epoch, origin=AppendOrigin.COORDINATOR,
+            transaction_guard=guard)
+        self._logs.appended(TopicPartition(self._topic, partition), promised=True)
+        return result.base_offset
+
+    def append_marker(
+        self,
+        partition: int,
+        coordinator_epoch_of_partition: int,
+        *,
+        producer: ProducerIdentity,
+        commit: bool,
+        txn_coordinator_epoch: int,
+        transaction_version: int,
+        now_ms: int,
+    ) -> int:
+        """Append a transaction's end marker; return its offset."""
+        log = self._log(partition, coordinator_epoch_of_partition, now_ms)
+        result = log.append_end_txn_marker(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            commit=commit,
+            coordinator_epoch=txn_coordinator_epoch,
+            now_ms=now_ms,
+            leader_epoch=coordinator_epoch_of_partition,
+            transaction_version=transaction_version,
+        )
+        self._logs.appended(TopicPartition(self._topic, partition), promised=True)
+        return result.base_offset
+
+    def read(self, partition: int) -> Iterator[JournalEntry]:
+        """Read the partition from its start, control batches included."""
+        topic_partition = TopicPartition(self._topic, partition)
+        if self._logs.is_untouched(topic_partition):
+            return
+        for offset, header, record in self._logs.get(topic_partition, self._now_ms()).read_journal():
+            control = control_type_of(record.key) if header.is_control else None
+            if header.is_control and control is None:
+                continue
+            yield JournalEntry(
+                offset, record.timestamp_ms, header.producer_id, header.producer_epoch,
+                header.is_transactional, control,
+                None if control is not None else record.key, None if control is not None else record.value)
+
+    def _log(self, partition: int, coordinator_epoch: int, now_ms: int) -> PartitionLog:
+        topic_partition = TopicPartition(self._topic, partition)
+        leadership = self._catalog.leadership(topic_partition)
+        if leadership.leader != self._broker_id or leadership.leader_epoch != coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {self._broker_id} at epoch {coordinator_epoch} does not lead {topic_partition}: "
+                f"broker {leadership.leader} does, at epoch {leadership.leader_epoch}",
+            )
+        return self._logs.get(topic_partition, now_ms)

@@ -1,0 +1,75 @@
+"""Let requests wait: until a partition moves, until a time, whichever comes first.
+
+Kafka calls the place purgatory. A waiting request is tried again when one of its partitions changes and at
+its deadline at the latest, when it must answer with what there is. Timers are the same thing without partitions.
+"""
+
+import heapq
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from broker_core.types import TopicPartition
+
+
+@dataclass(eq=False, slots=True)
+class Waiting:
+    """Hold one waiting request.
+
+    `attempt(now_ms)` answers and returns True, or returns False to go on waiting; `expire(now_ms)` must answer.
+    """
+
+    keys: Collection[TopicPartition]
+    deadline_ms: int
+    attempt: Callable[[int], bool]
+    expire: Callable[[int], None]
+    done: bool = field(default=False)
+
+
+class Purgatory:
+    """Keep what waits, findable by partition and by deadline."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[TopicPartition, set[Waiting]] = {}
+        self._deadlines: list[tuple[int, int, Waiting]] = []
+        self._count = 0
+
+    def wait(self, waiting: Waiting) -> None:
+        """Let a request wait; the caller has tried it once already."""
+        for key in waiting.keys:
+            self._by_key.setdefault(key, set()).add(waiting)
+        self._count += 1
+        heapq.heappush(self._deadlines, (waiting.deadline_ms, self._count, waiting))
+
+    def at(self, time_ms: int, action: Callable[[int], None]) -> None:
+        """Run `action(now_ms)` at a time."""
+        self.wait(Waiting((), time_ms, lambda _now_ms: False, action))
+
+    def wake(self, keys: Collection[TopicPartition], now_ms: int) -> None:
+        """Try again what waits for one of these partitions."""
+        woken = {waiting for key in keys for waiting in self._by_key.get(key, ())}
+        for waiting in sorted(woken, key=lambda w: w.deadline_ms):
+            if not waiting.done and waiting.attempt(now_ms):
+                self._remove(waiting)
+
+    def advance(self, now_ms: int) -> None:
+        """Expire what has waited long enough."""
+        while self._deadlines and (self._deadlines[0][2].done or self._deadlines[0][0] <= now_ms):
+            _, _, waiting = heapq.heappop(self._deadlines)
+            if not waiting.done:
+                self._remove(waiting)
+                waiting.expire(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `advance` has something to do, or None."""
+        while self._deadlines and self._deadlines[0][2].done:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def _remove(self, waiting: Waiting) -> None:
+        waiting.done = True
+        for key in waiting.keys:
+            waiters = self._by_key.get(key)
+            if waiters is not None:
+                waiters.discard(waiting)
+                if not waiters:
+                    del self._by_key[key]

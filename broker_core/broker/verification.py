@@ -1,0 +1,65 @@
+"""Ask the transaction coordinator whether partitions belong to a transaction, or make them belong (KIP-890).
+
+What Kafka does with AddPartitionsToTxn 4+ between brokers is a call here, since all brokers live in one
+process; the codes an asking leader makes of the answers are the same (facts C.3 step 2).
+"""
+
+from collections.abc import Collection
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from broker_core.errors import ErrorCode
+from broker_core.types import TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition, coordinator_partition
+
+if TYPE_CHECKING:
+    from broker_core.broker.broker import Broker
+    from broker_core.broker.cluster import Cluster
+
+TRANSACTIONS_V2 = 2
+
+
+class Mode(Enum):
+    """Say what is asked, by the version of the client's request."""
+
+    OLD_ERROR = "verify, for a client that does not know TRANSACTION_ABORTABLE"
+    VERIFY = "verify"
+    ADD = "add"
+
+
+OLD_ERROR, VERIFY, ADD = Mode.OLD_ERROR, Mode.VERIFY, Mode.ADD
+
+
+def coordinator_answers(
+    cluster: "Cluster",
+    transactional_id: str,
+    producer: ProducerIdentity,
+    partitions: Collection[TopicPartition],
+    mode: Mode,
+    now_ms: int,
+) -> dict[TopicPartition, ErrorCode]:
+    """Return the coordinator's word on each partition, in the codes a produce request may use."""
+    coordinator = coordinating_broker(cluster, transactional_id).transactions
+    if mode is ADD:
+        code = coordinator.add_partitions(
+            transactional_id, producer.producer_id, producer.producer_epoch, partitions,
+            client_transaction_version=TRANSACTIONS_V2, now_ms=now_ms)
+        answers = dict.fromkeys(partitions, code)
+    else:
+        answers = coordinator.verify_partitions(
+            transactional_id, producer.producer_id, producer.producer_epoch, partitions)
+    return {topic_partition: _for_leader(code, mode) for topic_partition, code in answers.items()}
+
+
+def coordinating_broker(cluster: "Cluster", transactional_id: str) -> "Broker":
+    """Return the broker that leads the id's state partition."""
+    topic = cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    partition = coordinator_partition(transactional_id, len(topic.partitions))
+    return cluster.brokers[topic.partitions[partition].leader]
+
+
+def _for_leader(code: ErrorCode, mode: Mode) -> ErrorCode:
+    if code == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code == ErrorCode.TRANSACTION_ABORTABLE and mode is OLD_ERROR:
+        return ErrorCode.INVALID_TXN_STATE
+    return code

@@ -1,0 +1,48 @@
+"""Hand out producer ids from blocks that are durable before their first id is used (facts A.14)."""
+
+from collections.abc import Callable
+
+from broker_core.errors import ErrorCode, KafkaError
+
+_PREFETCH_AT = 0.9
+
+
+class ProducerIds:
+    """Draw producer ids, each once for ever.
+
+    `allocate_block` returns (first producer id, count) of a block no one else was or will be given, and
+    raises `KafkaError` when it cannot. What is left of a block at a restart is lost, never given again.
+    """
+
+    def __init__(self, allocate_block: Callable[[], tuple[int, int]]) -> None:
+        self._allocate_block = allocate_block
+        self._current = range(0)
+        self._prefetch_from = 0
+        self._next = range(0)
+
+    def next(self) -> int:
+        """Return a new producer id; COORDINATOR_LOAD_IN_PROGRESS when there is none to be had now."""
+        if not self._current:
+            self._current, self._next = self._next or self._allocate(), range(0)
+            self._prefetch_from = self._current.start + int(len(self._current) * _PREFETCH_AT)
+        producer_id = self._current.start
+        self._current = self._current[1:]
+        if producer_id >= self._prefetch_from and not self._next:
+            self._prefetch()
+        return producer_id
+
+    def _prefetch(self) -> None:
+        """Take the next block early, so that a short failure of the allocator is not felt."""
+        try:
+            self._next = self._allocate()
+        except KafkaError:
+            return  # The ids at hand still serve; the next call tries again.
+
+    def _allocate(self) -> range:
+        try:
+            first, count = self._allocate_block()
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer id block: {error}") from error
+        assert first >= 0, f"a block cannot start at {first}"
+        assert count > 0, f"a block cannot hold {count} ids"
+        return range(first, first + count)

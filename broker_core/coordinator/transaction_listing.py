@@ -1,0 +1,75 @@
+"""Filter transactional ids for ListTransactions (facts F.3)."""
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+from broker_core.coordinator.transaction_messages import TransactionListing
+from broker_core.coordinator.transaction_records import TransactionImage
+from broker_core.coordinator.transaction_states import BY_LABEL, TransactionState
+from broker_core.errors import ErrorCode, KafkaError
+
+# Kafka's engine (RE2) has neither; refusing them keeps a pattern that works here working there, and with
+# them goes most of what makes a pattern take for ever.
+_BEYOND_RE2: Final = re.compile(r"\(\?(?:[=!>(#]|<[=!]|P=)|(?<!\\)(?:\\\\)*\\[1-9]|[*+?}]\+")
+
+
+class ListFilter(NamedTuple):
+    """Hold what to keep; an empty collection and None keep everything."""
+
+    states: frozenset[TransactionState]
+    unknown_states: tuple[str, ...]
+    producer_ids: frozenset[int]
+    duration_ms: int
+    pattern: re.Pattern[str] | None
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Say whether all the state filters given name no state."""
+        return bool(self.unknown_states) and not self.states
+
+    def keeps(self, transactional_id: str, image: TransactionImage, now_ms: int) -> bool:
+        """Say whether an id belongs in the list; without a start every duration is exceeded, as in Kafka."""
+        return (
+            (not self.states or image.state in self.states)
+            and (not self.producer_ids or image.producer_id in self.producer_ids)
+            and (self.duration_ms < 0 or now_ms - image.start_ms > self.duration_ms)
+            and (self.pattern is None or self.pattern.fullmatch(transactional_id) is not None)
+        )
+
+
+def list_filter(
+    states: Collection[str], producer_ids: Collection[int], duration_ms: int, pattern: str | None
+) -> ListFilter:
+    """Read the filters of a request; INVALID_REGULAR_EXPRESSION for a pattern that is none."""
+    return ListFilter(
+        frozenset(BY_LABEL[name] for name in states if name in BY_LABEL),
+        tuple(name for name in states if name not in BY_LABEL),
+        frozenset(producer_ids),
+        duration_ms,
+        _compile(pattern) if pattern else None,
+    )
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    if _BEYOND_RE2.search(pattern):
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r} uses a look-around, back-reference or possessive"
+        )
+    try:
+        return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r}: {error}") from error
+
+
+def select(
+    chosen: ListFilter, images: Iterable[tuple[str, TransactionImage]], now_ms: int
+) -> tuple[TransactionListing, ...]:
+    """Return the ids that the filter keeps, in the order given."""
+    if chosen.keeps_nothing:
+        return ()
+    return tuple(
+        TransactionListing(transactional_id, image.producer_id, image.state.label)
+        for transactional_id, image in images
+        if chosen.keeps(transactional_id, image, now_ms)
+    )

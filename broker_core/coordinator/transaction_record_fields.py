@@ -1,0 +1,110 @@
+"""Read and write the primitive fields of Kafka's own records, both classic and flexible (facts B)."""
+
+from struct import error as StructError
+from struct import unpack_from
+
+from broker_core.errors import DamageError
+
+
+def append_unsigned_varint(target: bytearray, value: int) -> None:
+    """Append a non-negative number as an unsigned varint (lengths and tags of flexible versions)."""
+    while value > 0x7F:
+        target.append((value & 0x7F) | 0x80)
+        value >>= 7
+    target.append(value)
+
+
+def append_string(target: bytearray, text: str) -> None:
+    """Append a classic string: int16 length, then UTF-8."""
+    data = text.encode()
+    target += len(data).to_bytes(2, "big") + data
+
+
+def append_compact_string(target: bytearray, text: str) -> None:
+    """Append a flexible string: unsigned varint length + 1, then UTF-8."""
+    data = text.encode()
+    append_unsigned_varint(target, len(data) + 1)
+    target += data
+
+
+def append_tag(target: bytearray, tag: int, data: bytes) -> None:
+    """Append one tagged field; the caller has written how many there are."""
+    append_unsigned_varint(target, tag)
+    append_unsigned_varint(target, len(data))
+    target += data
+
+
+class FieldReader:
+    """Walk over the fields of one record; whatever does not fit is `DamageError`."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def number(self, form: str) -> int:
+        """Read one big-endian number; `form` is a `struct` code with its byte order, such as `>q`."""
+        try:
+            value: int
+            (value,) = unpack_from(form, self._data, self._position)
+        except StructError as error:
+            raise DamageError(f"field {form} at byte {self._position} of {len(self._data)}: {error}") from error
+        self._position += {"b": 1, "h": 2, "i": 4, "q": 8}[form[-1]]
+        return value
+
+    def int8(self) -> int:
+        """Read a signed byte."""
+        return self.number(">b")
+
+    def int16(self) -> int:
+        """Read a signed 16-bit number."""
+        return self.number(">h")
+
+    def int32(self) -> int:
+        """Read a signed 32-bit number."""
+        return self.number(">i")
+
+    def int64(self) -> int:
+        """Read a signed 64-bit number."""
+        return self.number(">q")
+
+    def unsigned_varint(self) -> int:
+        """Read an unsigned varint of at most 32 bits."""
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise DamageError(f"unsigned varint before byte {self._position} is longer than 5 bytes")
+
+    def take(self, size_bytes: int) -> bytes:
+        """Read that many raw bytes."""
+        end = self._position + size_bytes
+        if size_bytes < 0 or end > len(self._data):
+            raise DamageError(f"{size_bytes} bytes wanted at byte {self._position} of {len(self._data)}")
+        taken = self._data[self._position : end]
+        self._position = end
+        return taken
+
+    def text(self, size_bytes: int) -> str:
+        """Read a UTF-8 text of that many bytes."""
+        try:
+            return self.take(size_bytes).decode()
+        except UnicodeDecodeError as error:
+            raise DamageError(f"text before byte {self._position} is not UTF-8: {error}") from error
+
+    def string(self) -> str:
+        """Read a classic string that must not be null."""
+        return self.text(self.int16())
+
+    def compact_string(self) -> str:
+        """Read a flexible string that must not be null."""
+        return self.text(self.unsigned_varint() - 1)
+
+    def tags(self) -> dict[int, bytes]:
+        """Read a tag section; the caller picks the tags it knows and so skips those of the future."""
+        found = {}
+        for _ in range(self.unsigned_varint()):
+            tag = self.unsigned_varint()
+            found[tag] = self.take(self.unsigned_varint())
+        return found

@@ -1,0 +1,41 @@
+"""Keep small text files of numbers in Kafka's checkpoint form, replaced as a whole or not at all.
+
+First line: version 0. Second line: how many lines follow.
+"""
+
+from typing import Final
+
+from broker_core.errors import DamageError
+from broker_core.ports import Storage
+
+TEMPORARY_SUFFIX: Final = ".tmp"
+_VERSION: Final = "0"
+
+
+def write_checkpoint(storage: Storage, folder: str, name: str, rows: list[str]) -> None:
+    """Put the rows durably in the place of what the file held."""
+    path = f"{folder}/{name}"
+    temporary = storage.open(path + TEMPORARY_SUFFIX)
+    temporary.truncate(0)
+    temporary.append("".join(f"{line}\n" for line in (_VERSION, str(len(rows)), *rows)).encode())
+    temporary.sync()
+    temporary.close()
+    storage.rename(path + TEMPORARY_SUFFIX, path)
+    storage.sync_folder(folder)
+
+
+def read_checkpoint(storage: Storage, folder: str, name: str) -> list[list[str]] | None:
+    """Return the words of each row, None when there is no file; `DamageError` when it is not a checkpoint."""
+    path = f"{folder}/{name}"
+    if not storage.exists(path):
+        return None
+    file = storage.open(path)
+    try:
+        lines = file.read(0, file.size()).decode("ascii").splitlines()
+    except UnicodeDecodeError:
+        raise DamageError(f"{path}: not a text of numbers") from None
+    finally:
+        file.close()
+    if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):
+        raise DamageError(f"{path}: not a checkpoint of version {_VERSION} with all its lines")
+    return [line.split() for line in lines[2:]]

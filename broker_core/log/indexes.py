@@ -1,0 +1,215 @@
+"""Find a batch by offset or by time without reading the log: Kafka's two sparse indexes, byte for byte.
+
+An entry file is only a cache of its segment, so entries wait in memory until the segment is rolled or closed, and
+recovery rebuilds what a crash took. Kafka preallocates these files with zeros; zeros at the end are no entries.
+"""
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import Final
+
+from broker_core.errors import DamageError
+from broker_core.ports import File, Storage
+from broker_core.types import NO_TIMESTAMP
+
+_OFFSET_ENTRY: Final = struct.Struct(">ii")
+_TIME_ENTRY: Final = struct.Struct(">qi")
+
+
+class _SparseIndex:
+    """Keep two parallel sorted columns and their file, read when first needed."""
+
+    _entry: struct.Struct
+
+    def __init__(self, storage: Storage, path: str, base_offset: int) -> None:
+        self._storage = storage
+        self._path = path
+        self._base_offset = base_offset
+        self._file: File | None = None
+        self._loaded = False
+        self._written = 0
+        self._firsts = array("q")
+        self._seconds = array("q")
+
+    def __len__(self) -> int:
+        self._load()
+        return len(self._firsts)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size the file has once all entries are written."""
+        return len(self) * self._entry.size
+
+    def file_exists(self) -> bool:
+        """Say whether the index was ever written."""
+        return self._storage.exists(self._path)
+
+    def flush(self) -> None:
+        """Write the entries that are only in memory; creates the file even if there are none."""
+        self._load()
+        file = self._open()
+        if self._written < len(self._firsts):
+            rows = zip(self._firsts[self._written :], self._seconds[self._written :], strict=True)
+            file.append(b"".join(self._entry.pack(*row) for row in rows))
+            self._written = len(self._firsts)
+
+    def sync(self) -> None:
+        """Write all entries and make them durable."""
+        self.flush()
+        self._open().sync()
+
+    def reset(self) -> None:
+        """Forget all entries, damaged ones too."""
+        self._loaded = True
+        self._firsts = array("q")
+        self._seconds = array("q")
+        self._written = 0
+        if self.file_exists():
+            self._open().truncate(0)
+
+    def delete(self) -> None:
+        """Remove the file."""
+        self.close()
+        self._storage.delete(self._path)
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def load(self) -> None:
+        """Read the file; raises `DamageError` when its entries cannot be an index of this segment."""
+        if not self.file_exists():
+            self._loaded = True
+            return
+        file = self._open()
+        data = file.read(0, file.size())
+        size = self._entry.size
+        # One entry alone may well be zero: the offset of a first batch written at the beginning of time.
+        used = len(data.rstrip(b"\0")) if len(data) > size else len(data)
+        used += -used % size
+        values = list(self._entry.iter_unpack(data[: min(used, len(data) // size * size)]))
+        self._firsts = array("q", [first for first, _ in values])
+        self._seconds = array("q", [second for _, second in values])
+        self._loaded = True
+        self._written = len(values)
+        for column in (self._firsts, self._seconds):
+            if any(left > right for left, right in zip(column, column[1:], strict=False)):
+                raise DamageError(f"{self._path}: entries do not ascend")
+        if values and min(self._firsts[0], self._seconds[0]) < 0:
+            raise DamageError(f"{self._path}: an entry is negative")
+        if len(data) != self._written * size:
+            # Kafka's preallocated zeros, or half an entry; appends must go on right behind the last one.
+            file.truncate(self._written * size)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Say whether the entries are in memory."""
+        return self._loaded
+
+    def peek_last(self) -> tuple[int, int] | None:
+        """Return the last entry, its offset absolute, without reading the others; `DamageError` if it cannot be one."""
+        if not self._loaded:
+            file, size = self._open(), self._entry.size
+            count, rest = divmod(file.size(), size)
+            if rest:
+                raise DamageError(f"{self._path}: {rest} bytes follow the last whole entry")
+            last = self._entry.unpack(file.read((count - 1) * size, size)) if count else None
+            if last is None or (any(last) and min(last) >= 0):
+                return last and self._absolute(*last)
+            # Preallocated zeros hide the last entry: it takes a look at all of them.
+            self.load()
+        return self._absolute(self._firsts[-1], self._seconds[-1]) if self._firsts else None
+
+    def entries(self) -> list[tuple[int, int]]:
+        """Return all entries, their offsets absolute."""
+        self._load()
+        return [self._absolute(*row) for row in zip(self._firsts, self._seconds, strict=True)]
+
+    def _absolute(self, first: int, second: int) -> tuple[int, int]:
+        raise NotImplementedError
+
+    def _load(self) -> None:
+        if not self._loaded:
+            self.load()
+
+    def _open(self) -> File:
+        if self._file is None:
+            self._file = self._storage.open(self._path)
+        return self._file
+
+    def _add(self, first: int, second: int) -> None:
+        self._firsts.append(first)
+        self._seconds.append(second)
+
+    def _keep(self, count: int) -> None:
+        del self._firsts[count:]
+        del self._seconds[count:]
+        if count < self._written:
+            self._open().truncate(count * self._entry.size)
+            self._written = count
+
+
+class OffsetIndex(_SparseIndex):
+    """Map the last offset of a batch to the batch's position, about once in `index.interval.bytes`."""
+
+    _entry = _OFFSET_ENTRY
+
+    def append(self, offset: int, position: int) -> None:
+        """Note that the batch at `position` ends with `offset`."""
+        self._load()
+        self._add(offset - self._base_offset, position)
+
+    def lookup(self, offset: int) -> int:
+        """Return the position of a batch at or before the one that holds `offset`."""
+        self._load()
+        found = bisect_right(self._firsts, offset - self._base_offset)
+        return self._seconds[found - 1] if found else 0
+
+    def positions_down_from(self, position: int) -> Iterator[int]:
+        """Yield the batch positions known at or before `position`, nearest first, ending with 0."""
+        self._load()
+        for at in range(bisect_right(self._seconds, position) - 1, -1, -1):
+            yield self._seconds[at]
+        yield 0
+
+    def _absolute(self, first: int, second: int) -> tuple[int, int]:
+        return first + self._base_offset, second
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries of batches that end at or after `offset`."""
+        self._load()
+        self._keep(bisect_left(self._firsts, offset - self._base_offset))
+
+    def last_position(self) -> int:
+        """Return the position in the last entry, 0 when there is none."""
+        self._load()
+        return self._seconds[-1] if self._seconds else 0
+
+
+class TimeIndex(_SparseIndex):
+    """Map the largest timestamp so far to the last offset of the batch that brought it."""
+
+    _entry = _TIME_ENTRY
+
+    def append(self, timestamp_ms: int, offset: int) -> None:
+        """Note that `timestamp_ms` was first reached by the batch ending with `offset`; no news is no entry."""
+        self._load()
+        if timestamp_ms > (self._firsts[-1] if self._firsts else NO_TIMESTAMP):
+            self._add(timestamp_ms, offset - self._base_offset)
+
+    def lookup(self, timestamp_ms: int) -> int:
+        """Return an offset before which no batch reaches a timestamp above the entry's, so a scan may start there."""
+        self._load()
+        found = bisect_right(self._firsts, timestamp_ms)
+        return self._base_offset + (self._seconds[found - 1] if found else 0)
+
+    def _absolute(self, first: int, second: int) -> tuple[int, int]:
+        return first, second + self._base_offset
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries of batches that end at or after `offset`."""
+        self._load()
+        self._keep(bisect_left(self._seconds, offset - self._base_offset))

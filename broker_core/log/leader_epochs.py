@@ -1,0 +1,104 @@
+"""Know at which offset each leader epoch began, so that a reader can tell where histories part (KIP-101)."""
+
+from bisect import bisect_left, bisect_right
+from typing import Final, NamedTuple
+
+from broker_core.errors import DamageError
+from broker_core.log.checkpoints import read_checkpoint, write_checkpoint
+from broker_core.ports import Storage
+from broker_core.types import NO_LEADER_EPOCH
+
+LEADER_EPOCHS_FILE: Final = "leader-epoch-checkpoint"
+UNKNOWN_EPOCH_OFFSET: Final = -1
+
+
+class EpochStart(NamedTuple):
+    """Hold a leader epoch and the first offset written in it."""
+
+    leader_epoch: int
+    start_offset: int
+
+
+class LeaderEpochs:
+    """Keep the epochs of one log ascending, in memory and in Kafka's `leader-epoch-checkpoint`."""
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._starts: list[EpochStart] = []
+        self._changed = False
+
+    @property
+    def starts(self) -> list[EpochStart]:
+        """Return all epochs with their first offsets."""
+        return list(self._starts)
+
+    @property
+    def latest(self) -> int:
+        """Return the newest epoch, -1 when nothing was written yet."""
+        return self._starts[-1].leader_epoch if self._starts else NO_LEADER_EPOCH
+
+    def load(self) -> bool:
+        """Read the file and say whether there is one; `DamageError` when it makes no sense."""
+        rows = read_checkpoint(self._storage, self._folder, LEADER_EPOCHS_FILE)
+        if rows is None:
+            return False
+        try:
+            starts = [EpochStart(int(epoch), int(offset)) for epoch, offset in rows]
+        except ValueError:
+            raise DamageError(f"{self._folder}/{LEADER_EPOCHS_FILE}: a line is not two numbers") from None
+        for one, next_one in zip(starts, starts[1:], strict=False):
+            if next_one.leader_epoch <= one.leader_epoch or next_one.start_offset < one.start_offset:
+                raise DamageError(f"{self._folder}/{LEADER_EPOCHS_FILE}: {next_one} follows {one}")
+        self._starts = starts
+        return True
+
+    def assign(self, leader_epoch: int, start_offset: int) -> None:
+        """Take in that `leader_epoch` wrote at `start_offset`."""
+        if leader_epoch <= self.latest or leader_epoch < 0:
+            return
+        while self._starts and self._starts[-1].start_offset >= start_offset:
+            self._starts.pop()
+        self._starts.append(EpochStart(leader_epoch, start_offset))
+        self._changed = True
+
+    def save(self) -> None:
+        """Write the file durably if it does not say so already.
+
+        Batches carry their epoch, so until a snapshot vouches for them the file may lag behind.
+        """
+        if not self._changed:
+            return
+        rows = [f"{start.leader_epoch} {start.start_offset}" for start in self._starts]
+        write_checkpoint(self._storage, self._folder, LEADER_EPOCHS_FILE, rows)
+        self._changed = False
+
+    def clear(self) -> None:
+        """Forget all epochs."""
+        self._starts = []
+        self._changed = True
+
+    def truncate_end(self, end_offset: int) -> None:
+        """Forget the epochs that began at or after `end_offset`."""
+        count = bisect_left([start.start_offset for start in self._starts], end_offset)
+        self._changed |= count < len(self._starts)
+        del self._starts[count:]
+
+    def truncate_start(self, start_offset: int) -> None:
+        """Forget the epochs that ended before `start_offset`; the one that wrote it now begins there."""
+        count = bisect_right([start.start_offset for start in self._starts], start_offset)
+        if count == 0 or (count == 1 and self._starts[0].start_offset == start_offset):
+            return
+        kept = self._starts[count - 1]
+        self._starts[:count] = [EpochStart(kept.leader_epoch, start_offset)]
+        self._changed = True
+
+    def end_offset_for(self, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """Return the largest epoch up to the asked one, and where it ended; (-1, -1) for an epoch never seen here."""
+        if leader_epoch < 0 or leader_epoch > self.latest:
+            return NO_LEADER_EPOCH, UNKNOWN_EPOCH_OFFSET
+        if leader_epoch == self.latest:
+            return leader_epoch, log_end_offset
+        at = bisect_right([start.leader_epoch for start in self._starts], leader_epoch)
+        floor = self._starts[at - 1].leader_epoch if at else leader_epoch
+        return floor, self._starts[at].start_offset

@@ -1,0 +1,296 @@
+"""Be one partition's log: the only door into this room.
+
+Every append goes the same way: check everything, roll if needed, write, and only then let the batch take effect. A
+refusal or a failed write therefore leaves nothing behind.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple, Self
+
+from broker_core.config import TopicConfig
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log import reading, trimming
+from broker_core.log.decisions import Finding
+from broker_core.log.producer_entry import ProducerStateEntry
+from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard, OpenTransaction
+from broker_core.log.reading import ReadResult, TimestampedOffset
+from broker_core.log.recovery import open_log
+from broker_core.log.state import LogState
+from broker_core.log.transaction_index import AbortedEntry
+from broker_core.log.validation import validate_batch
+from broker_core.ports import Storage
+from broker_core.records.batch import Record
+from broker_core.records.control import build_end_txn_marker
+from broker_core.records.header import BatchHeader, assign_offsets
+from broker_core.types import NO_TIMESTAMP, IsolationLevel, TopicPartition
+
+DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
+# An index counts offsets from its segment's base in 31 bits.
+_MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+class AppendResult(NamedTuple):
+    """Say where a batch stands; of a duplicate, where and when the first one was appended."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class PartitionLog:
+    """Append, read and trim one partition's log; made by `open`."""
+
+    def __init__(
+        self, state: LogState, findings: list[Finding], producer_expiration_ms: int, verification_enabled: bool
+    ) -> None:
+        self._state = state
+        self._producer_expiration_ms = producer_expiration_ms
+        self._verification_enabled = verification_enabled
+        self.findings = findings
+
+    @classmethod
+    def open(
+        cls, storage: Storage, folder: str, topic_partition: TopicPartition, config: TopicConfig, now_ms: int, *,
+        producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS, verification_enabled: bool = True,
+    ) -> Self:
+        """Return the log kept in `folder`, recovered from whatever state it is in; a new folder gives an empty log."""
+        state, findings = open_log(storage, folder, topic_partition, config, now_ms, producer_expiration_ms)
+        return cls(state, findings, producer_expiration_ms, verification_enabled)
+
+    # The marks.
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Return whose log this is."""
+        return self._state.topic_partition
+
+    @property
+    def log_start_offset(self) -> int:
+        """Return the first offset a reader may ask for."""
+        return self._state.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Return the offset below which every transaction is decided."""
+        return self._state.last_stable_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Return the offset below which everything is replicated."""
+        return self._state.high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        """Return the offset the next batch gets."""
+        return self._state.log_end_offset
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Return where the oldest undecided transaction begins, None when all are decided."""
+        return self._state.first_unstable_offset
+
+    @property
+    def latest_leader_epoch(self) -> int:
+        """Return the newest leader epoch that wrote here, -1 when none did."""
+        return self._state.leader_epochs.latest
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of all batches."""
+        return self._state.segments.size_bytes
+
+    @property
+    def config(self) -> TopicConfig:
+        """Return the settings in force."""
+        return self._state.config
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Let new settings rule from here on."""
+        self._state.config = config
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Take in that all below `offset` is replicated."""
+        self._state.advance_high_watermark(offset)
+
+    # Appending.
+
+    def append_as_leader(
+        self, data: bytes | bytearray | memoryview, *, now_ms: int, leader_epoch: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT, transaction_guard: Guard | None = None,
+        supports_epoch_bump: bool = False, advance: bool = True,
+    ) -> AppendResult:
+        """Append one batch and return its place, or that of the batch it repeats.
+
+        A `bytearray` is written to in place. `transaction_guard` comes from `start_verification`, which has learnt
+        whether the client bumps its epoch with each transaction; `supports_epoch_bump` changes nothing any more.
+        Raises `KafkaError` as facts C.1, rows 13 to 27 say, and 56 when the disk refuses; the log is then as before.
+        """
+        del supports_epoch_bump
+        state = self._state
+        batch = validate_batch(data, state.config, origin, now_ms)
+        header = batch.header
+        if header.producer_id >= 0:
+            duplicate = state.producers.check_batch(
+                header, origin=origin, guard=SENTINEL if transaction_guard is None else transaction_guard,
+                verification_enabled=self._verification_enabled)
+            if duplicate is not None:
+                return AppendResult(
+                    duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms, state.log_start_offset, True)
+        return self._append(batch.data, header, leader_epoch, batch.stamp_ms, advance)
+
+    def append_end_txn_marker(
+        self, *, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int, now_ms: int,
+        leader_epoch: int, transaction_version: int = 0, advance: bool = True,
+    ) -> AppendResult:
+        """Append the marker that ends the producer's transaction here; raises 47 or 52 as facts C.6 say."""
+        self._state.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        data = bytearray(build_end_txn_marker(
+            commit=commit, producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch,
+            timestamp_ms=now_ms))
+        return self._append(data, BatchHeader.parse(data), leader_epoch, None, advance)
+
+    def _append(
+        self, data: bytearray, header: BatchHeader, leader_epoch: int, stamp_ms: int | None, advance: bool
+    ) -> AppendResult:
+        state = self._state
+        base_offset = state.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        assign_offsets(data, 0, base_offset, leader_epoch, stamp_ms)
+        try:
+            if self._must_roll(len(data), last_offset, header.max_timestamp):
+                state.roll()
+            active = state.segments.active
+            active.append(data, last_offset, header.max_timestamp, state.config.index_interval_bytes)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{state.topic_partition}: the batch was not written: "
+                             f"{error}; check the disk of folder {state.folder}") from error
+        if header.producer_id >= 0:
+            aborted = state.take_in(header, base_offset, data, 0)
+            if aborted is not None:
+                active.transaction_index.append(aborted)
+        state.leader_epochs.assign(leader_epoch, base_offset)
+        state.log_end_offset = last_offset + 1
+        state.unsynced = True
+        if advance:
+            state.advance_high_watermark(last_offset + 1)
+        answered_ms = NO_TIMESTAMP if stamp_ms is None else stamp_ms
+        return AppendResult(base_offset, last_offset, answered_ms, state.log_start_offset, False)
+
+    def _must_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
+        active, config = self._state.segments.active, self._state.config
+        if active.size_bytes == 0:
+            return False
+        if active.size_bytes + size_bytes > config.segment_bytes:
+            return True
+        # Age is told by the records' own timestamps, so that history written today rolls as it did then.
+        since_ms = active.rolling_since_ms
+        return (0 <= since_ms < max_timestamp_ms - config.segment_ms
+                or last_offset - active.base_offset > _MAX_RELATIVE_OFFSET
+                or active.is_index_full(config.segment_index_bytes))
+
+    def start_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, supports_epoch_bump: bool
+    ) -> Guard:
+        """Return the guard to append a transaction's first batch with; `SENTINEL`: it is open, no need to ask.
+
+        Raises 47 when a newer epoch was here (facts C.3, step 1).
+        """
+        return self._state.producers.start_verification(
+            producer_id, producer_epoch, base_sequence, supports_epoch_bump)
+
+    # Reading.
+
+    def read(
+        self, offset: int, max_bytes: int, isolation: IsolationLevel, *, min_one_batch: bool = True
+    ) -> ReadResult:
+        """Return whole batches from `offset` on, at most `max_bytes` unless the first one alone is larger.
+
+        Raises 1 when the offset is before the log start or behind the log end.
+        """
+        return reading.read(self._state, offset, max_bytes, isolation, min_one_batch)
+
+    def stable_bytes_from(self, offset: int, isolation: IsolationLevel, limit: int) -> int:
+        """Count the bytes a fetch could return now, no further than `limit`."""
+        return reading.bytes_from(self._state, offset, isolation, limit)
+
+    def offset_for_timestamp(self, timestamp_ms: int, isolation: IsolationLevel) -> TimestampedOffset | None:
+        """Return the first visible record at or after `timestamp_ms`."""
+        return reading.offset_for_timestamp(self._state, timestamp_ms, isolation)
+
+    def max_timestamp(self, isolation: IsolationLevel) -> TimestampedOffset | None:
+        """Return the record with the largest timestamp, None if there is none or it is not visible."""
+        return reading.max_timestamp(self._state, isolation)
+
+    def read_journal(self, from_offset: int | None = None) -> Iterator[tuple[int, BatchHeader, Record]]:
+        """Yield all records from `from_offset`, or the log start, to the log end; control records too."""
+        return reading.read_journal(self._state, from_offset)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """Return the newest epoch up to the given one and where it ended, (-1, -1) when unknown (KIP-101)."""
+        return self._state.leader_epochs.end_offset_for(leader_epoch, self._state.log_end_offset)
+
+    # Transactions and producers.
+
+    def producers(self) -> list[ProducerStateEntry]:
+        """Return what is known of each producer, by id."""
+        return self._state.producers.entries
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Return the transactions without a marker, oldest first."""
+        return self._state.producers.open_transactions
+
+    def aborted_transactions(self) -> list[AbortedEntry]:
+        """Return the whole index of aborted transactions, in the order of their markers."""
+        return [entry for segment in self._state.segments for entry in segment.transaction_index.entries]
+
+    def has_late_transaction(self, now_ms: int, transaction_max_timeout_ms: int) -> bool:
+        """Say whether a transaction has been open for longer than any timeout allows: it hangs (KIP-664)."""
+        return self._state.producers.has_late_transaction(now_ms, transaction_max_timeout_ms)
+
+    def expire_producers(self, now_ms: int, producer_expiration_ms: int | None = None) -> list[int]:
+        """Forget producers that have long been silent, except those with an open transaction; return their ids."""
+        limit_ms = self._producer_expiration_ms if producer_expiration_ms is None else producer_expiration_ms
+        return self._state.producers.expire(now_ms, limit_ms)
+
+    # Trimming.
+
+    def delete_records_before(self, offset: int) -> int:
+        """Move the log start up to `offset` (-1: the high watermark), durably, and return it.
+
+        Raises 1 above the high watermark, 44 when the topic is only compacted.
+        """
+        return trimming.delete_records_before(self._state, offset)
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Delete segments that are too old, too much, or below the log start; return how many."""
+        return trimming.apply_retention(self._state, now_ms)
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Cut the log at `offset`, as a follower does whose leader never had what lies behind."""
+        trimming.truncate_to(self._state, offset, now_ms, self._producer_expiration_ms)
+
+    # Durability.
+
+    @property
+    def unsynced(self) -> bool:
+        """Say whether a loss of power could take something that was appended."""
+        return self._state.unsynced
+
+    def sync(self) -> None:
+        """Make everything appended so far durable."""
+        state = self._state
+        if state.unsynced_names:
+            state.sync_names()
+        state.segments.active.sync()
+        state.unsynced = False
+
+    def close(self, now_ms: int) -> None:
+        """Make everything durable, with a snapshot at the log end so that opening again replays nothing."""
+        state = self._state
+        state.producers.expire(now_ms, self._producer_expiration_ms)
+        if state.segments.size_bytes and (state.unsynced or state.log_end_offset not in state.snapshots.offsets):
+            state.vouch()
+        for segment in state.segments:
+            segment.close()

@@ -1,0 +1,83 @@
+"""Describe what a partition remembers of one producer: values that are replaced, never changed (facts C.2)."""
+
+from typing import Final, NamedTuple, Self
+
+from broker_core.types import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    previous_sequence,
+)
+
+# Clients have at most five unanswered requests, so no older batch can be sent again in good faith (KIP-98).
+REMEMBERED_BATCHES: Final = 5
+NO_COORDINATOR_EPOCH: Final = -1
+NO_OFFSET: Final = -1
+
+
+class BatchMetadata(NamedTuple):
+    """Remember one batch well enough to know it again and answer as before."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_sequence(self) -> int:
+        """Return the sequence of the batch's first record."""
+        return previous_sequence(self.last_sequence, self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        """Return the offset of the batch's first record."""
+        return self.last_offset - self.offset_delta
+
+
+class ProducerStateEntry(NamedTuple):
+    """Hold one producer's epochs, newest batches (oldest first) and open transaction in this partition."""
+
+    producer_id: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    last_timestamp_ms: int = NO_TIMESTAMP
+    current_txn_first_offset: int | None = None
+    batches: tuple[BatchMetadata, ...] = ()
+
+    @property
+    def last_sequence(self) -> int:
+        """Return the newest batch's last sequence, -1 when a marker or nothing came since the epoch began."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        """Return the newest batch's last offset, -1 without one."""
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def find_duplicate(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
+        """Return the remembered batch that this one repeats, if any (facts C.4)."""
+        if producer_epoch == self.producer_epoch:
+            for batch in self.batches:
+                if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
+                    return batch
+        return None
+
+    def with_batch(self, producer_epoch: int, batch: BatchMetadata, txn_first_offset: int | None) -> Self:
+        """Return the entry after a data batch; a changed epoch forgets the batches before it."""
+        kept = self.batches[1 - REMEMBERED_BATCHES :] if producer_epoch == self.producer_epoch else ()
+        return self.__class__(
+            self.producer_id, producer_epoch, self.coordinator_epoch, batch.timestamp_ms, txn_first_offset,
+            (*kept, batch))
+
+    def with_marker(self, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int) -> Self:
+        """Return the entry after a marker, which ends whatever was open."""
+        kept = self.batches if producer_epoch == self.producer_epoch else ()
+        return self.__class__(self.producer_id, producer_epoch, coordinator_epoch, timestamp_ms, None, kept)
+
+    def newest_only(self) -> Self:
+        """Return the entry as a snapshot keeps it: with its newest batch alone."""
+        if not self.batches:
+            return self
+        newest = self.batches[-1]
+        # The snapshot has one timestamp for both the entry and the batch.
+        return self._replace(batches=(newest._replace(timestamp_ms=self.last_timestamp_ms),))

@@ -1,0 +1,292 @@
+"""Keep one stretch of a log: a file of batches and the three indexes beside it."""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from broker_core.errors import DamageError
+from broker_core.log.indexes import OffsetIndex, TimeIndex
+from broker_core.log.transaction_index import TransactionIndex
+from broker_core.ports import Storage
+from broker_core.records.header import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, InvalidBatch, iter_headers
+from broker_core.types import NO_TIMESTAMP
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+
+# Base offset and batch length, and where the last offset delta stands: enough to walk from batch to batch.
+_STEP: Final = struct.Struct(">qi")
+_DELTA: Final = struct.Struct(">i")
+_DELTA_POSITION: Final = 23
+_MAX_TIMESTAMP: Final = struct.Struct(">q")
+_MAX_TIMESTAMP_POSITION: Final = 35
+_WALK_BYTES: Final = 8192
+_SCAN_BYTES: Final = 1 << 20
+_MAX_BOOKMARKS: Final = 256
+_REBUILD_INTERVAL_BYTES: Final = 4096
+
+
+class Segment:
+    """Append batches, find them by offset or time, cut them off at the end.
+
+    Positions are bytes in the log file. All offsets asked for lie below the end of the log.
+    """
+
+    def __init__(self, storage: Storage, folder: str, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self._storage = storage
+        self._path = f"{folder}/{base_offset:020d}"
+        self._log = storage.open(self._path + LOG_SUFFIX)
+        self.size_bytes = self._log.size()
+        self._has_debris = False
+        self.offset_index = OffsetIndex(storage, self._path + INDEX_SUFFIX, base_offset)
+        self.time_index = TimeIndex(storage, self._path + TIME_INDEX_SUFFIX, base_offset)
+        self.transaction_index = TransactionIndex(storage, self._path + TRANSACTION_INDEX_SUFFIX, base_offset)
+        self._bytes_since_entry = 0
+        self._largest: tuple[int, int] | None = None
+        self._rolling_since_ms: int | None = None
+        # Readers come back where they stopped: offsets whose position is known save the walk from the index entry.
+        self._bookmarks: dict[int, int] = {}
+
+    def __repr__(self) -> str:
+        return f"Segment({self.base_offset}, {self.size_bytes} bytes)"
+
+    @property
+    def largest_timestamp(self) -> tuple[int, int]:
+        """Return the largest timestamp and the last offset of the first batch that reached it; -1 without records."""
+        if self._largest is None:
+            self._largest = self.time_index.peek_last() or (NO_TIMESTAMP, self.base_offset)
+        return self._largest
+
+    @property
+    def rolling_since_ms(self) -> int:
+        """Return the timestamp the segment's age counts from, that of its first batch; -1 when it has none."""
+        if self._rolling_since_ms is None and self.size_bytes >= HEADER_SIZE:
+            head = self._log.read(_MAX_TIMESTAMP_POSITION, _MAX_TIMESTAMP.size)
+            self._rolling_since_ms = int(_MAX_TIMESTAMP.unpack(head)[0])
+        return NO_TIMESTAMP if self._rolling_since_ms is None else self._rolling_since_ms
+
+    def append(
+        self, data: bytes | bytearray | memoryview, last_offset: int, max_timestamp_ms: int, interval_bytes: int
+    ) -> None:
+        """Write one batch at the end; when the disk refuses, nothing of it stays."""
+        position = self.size_bytes
+        if self._has_debris:
+            self._log.truncate(position)
+            self._has_debris = False
+        try:
+            self._log.append(data)
+        except OSError:
+            # Half of the batch may be there. If it cannot be cut off now, the next append must do it first.
+            self._has_debris = True
+            raise
+        self.size_bytes = position + len(data)
+        self.note_batch(position, len(data), last_offset, max_timestamp_ms, interval_bytes)
+
+    def note_batch(
+        self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int, interval_bytes: int
+    ) -> None:
+        """Index the batch at `position`, sparsely; the first batch of a segment never needs an entry."""
+        largest = self._largest or self.largest_timestamp
+        if max_timestamp_ms > largest[0]:
+            self._largest = largest = (max_timestamp_ms, last_offset)
+        if self._bytes_since_entry > interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append(*largest)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size_bytes
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Return the bytes at `position`, fewer at the end of the file."""
+        return self._log.read(position, size_bytes)
+
+    def read_batch(self, position: int) -> bytes:
+        """Return the whole batch at `position`."""
+        _, length = _STEP.unpack(self._log.read(position, _STEP.size))
+        return self._log.read(position, length + LENGTH_OVERHEAD)
+
+    def position_of(self, offset: int) -> int:
+        """Return the position of the first batch that ends at or after `offset`, the size when there is none."""
+        found = self._bookmarks.get(offset)
+        if found is None:
+            self._heal_indexes()
+            found = self._walk_to(offset, self.offset_index.lookup(offset))
+            self.remember(offset, found)
+        return found
+
+    def position_for_time(self, timestamp_ms: int) -> int:
+        """Return a position before which no batch reaches `timestamp_ms`."""
+        self._heal_indexes()
+        return self.position_of(max(self.time_index.lookup(timestamp_ms), self.base_offset))
+
+    def _heal_indexes(self) -> None:
+        """Read the indexes if they were not needed yet, and write them anew if they turn out to be damaged.
+
+        Recovery only looks at the last entries of closed segments: reading all would make opening a log slow.
+        """
+        if not (self.offset_index.is_loaded and self.time_index.is_loaded) and not self.indexes_fit(whole=True):
+            self.rebuild_indexes(_REBUILD_INTERVAL_BYTES)
+
+    def remember(self, offset: int, position: int) -> None:
+        """Keep in mind where a reader of `offset` has to start."""
+        if len(self._bookmarks) >= _MAX_BOOKMARKS:
+            self._bookmarks.clear()
+        self._bookmarks[offset] = position
+
+    def _walk_to(self, offset: int, position: int) -> int:
+        while position < self.size_bytes:
+            window = self._log.read(position, _WALK_BYTES)
+            at = 0
+            while at + _DELTA_POSITION + _DELTA.size <= len(window):
+                base_offset, length = _STEP.unpack_from(window, at)
+                if base_offset + _DELTA.unpack_from(window, at + _DELTA_POSITION)[0] >= offset:
+                    return position + at
+                if length <= 0:
+                    raise DamageError(f"{self._path}{LOG_SUFFIX}: batch length {length} at byte {position + at}")
+                at += length + LENGTH_OVERHEAD
+            if at == 0:
+                break
+            position += at
+        return self.size_bytes
+
+    def whole_batches(self, start: int, data: bytes) -> tuple[int, int]:
+        """Return how many bytes of `data`, read at `start`, are whole batches, and the offset after the last one.
+
+        (0, -1) when not even the first batch is whole. The walk begins at the nearest index entry before the end.
+        """
+        for known in self.offset_index.positions_down_from(start + len(data)):
+            at = max(known - start, 0)
+            last = -1
+            while at + LENGTH_OVERHEAD <= len(data):
+                end = at + _STEP.unpack_from(data, at)[1] + LENGTH_OVERHEAD
+                if end > len(data):
+                    break
+                last, at = at, end
+            if last >= 0:
+                base_offset, _ = _STEP.unpack_from(data, last)
+                return at, base_offset + _DELTA.unpack_from(data, last + _DELTA_POSITION)[0] + 1
+            if known <= start:
+                break
+        return 0, -1
+
+    def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader, bytes, int]]:
+        """Yield (position, header, buffer, place in the buffer) of each whole batch from `position` to `end`.
+
+        Stops in silence at a batch that is cut short; raises `InvalidBatch` at what is no batch.
+        """
+        wanted = _SCAN_BYTES
+        end = self.size_bytes if end is None else end
+        while position < end:
+            window = self._log.read(position, min(wanted, end - position))
+            at = 0
+            for at, header in iter_headers(window):
+                yield position + at, header, window, at
+                at += header.size_bytes
+            if at == 0:
+                if wanted >= end - position:
+                    return
+                # One batch may be longer than the window.
+                wanted *= 8
+                continue
+            wanted = _SCAN_BYTES
+            position += at
+
+    def truncate_to_position(self, position: int, offset: int) -> None:
+        """Cut the log file at `position`, where the batch holding `offset` begins, and the indexes with it."""
+        self._log.truncate(position)
+        self.size_bytes = position
+        self.cut_indexes(position, offset)
+
+    def cut_indexes(self, position: int, offset: int) -> None:
+        """Let the indexes speak only of the batches below `offset`, which end at `position`."""
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        self._bookmarks.clear()
+        self._rolling_since_ms = None
+        self._largest = largest = self.time_index.peek_last() or (NO_TIMESTAMP, self.base_offset)
+        last_entry = self.offset_index.last_position()
+        self._bytes_since_entry = position - last_entry
+        for _, header, _, _ in self.headers(last_entry, position):
+            if header.max_timestamp > largest[0]:
+                self._largest = largest = (header.max_timestamp, header.last_offset)
+
+    def reset_indexes(self) -> None:
+        """Empty offset and time index."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self._bookmarks.clear()
+
+    def rebuild_indexes(self, interval_bytes: int) -> None:
+        """Write offset and time index anew from the log file, reading all headers."""
+        self.reset_indexes()
+        self._largest = (NO_TIMESTAMP, self.base_offset)
+        self._bytes_since_entry = 0
+        try:
+            for position, header, _, _ in self.headers():
+                self.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp, interval_bytes)
+        except InvalidBatch:
+            # The log ends at this damage; whoever reads on from here will meet it again.
+            return
+
+    def indexes_fit(self, *, whole: bool) -> bool:
+        """Say whether both indexes can be those of this log file, by their last entries or by all of them."""
+        try:
+            if whole:
+                self.offset_index.load()
+                self.time_index.load()
+            last = self.offset_index.peek_last()
+            if last is not None and self._header_at(last[1]).last_offset != last[0]:
+                return False
+            last_time = self.time_index.peek_last()
+            if last_time is None:
+                return True
+            timestamp_ms, offset = last_time
+            if whole:
+                known = self.offset_index.lookup(offset)
+            elif last is not None and last[0] <= offset:
+                known = last[1]
+            else:
+                return True
+            header = self._header_at(self._walk_to(offset, known))
+            return header.base_offset <= offset and header.max_timestamp == timestamp_ms
+        except (DamageError, InvalidBatch):
+            return False
+
+    def _header_at(self, position: int) -> BatchHeader:
+        return BatchHeader.parse(self._log.read(position, HEADER_SIZE))
+
+    def is_index_full(self, max_index_bytes: int) -> bool:
+        """Say whether an index may not grow any more; one time entry is kept for the end of the segment."""
+        return (self.offset_index.size_bytes >= max_index_bytes // 8 * 8
+                or self.time_index.size_bytes + 12 >= max_index_bytes // 12 * 12)
+
+    def sync(self) -> None:
+        """Make the batches durable; the indexes follow from them."""
+        self._log.sync()
+
+    def finish(self) -> None:
+        """Make all four files durable; the time index gets the segment's largest timestamp as its last entry."""
+        self._log.sync()
+        self.sync_indexes()
+
+    def sync_indexes(self) -> None:
+        """Write and sync the three indexes, with the segment's largest timestamp as the last time entry."""
+        self.time_index.append(*self.largest_timestamp)
+        for index in (self.offset_index, self.time_index, self.transaction_index):
+            index.sync()
+
+    def close(self) -> None:
+        """Release the files."""
+        self._log.close()
+        for index in (self.offset_index, self.time_index, self.transaction_index):
+            index.close()
+
+    def delete(self) -> None:
+        """Remove the files, the log first: indexes without a log are swept up by recovery."""
+        self._log.close()
+        self._storage.delete(self._path + LOG_SUFFIX)
+        for index in (self.offset_index, self.time_index, self.transaction_index):
+            index.delete()

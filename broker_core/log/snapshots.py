@@ -1,0 +1,112 @@
+"""Keep producer state in Kafka's `.snapshot` files, so that recovery replays a tail and not the whole log (facts C.9).
+
+A snapshot also vouches for the log: it is written only after everything below its offset was made durable.
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+import crc32c
+
+from broker_core.errors import DamageError
+from broker_core.log.producer_entry import NO_OFFSET, BatchMetadata, ProducerStateEntry
+from broker_core.ports import Storage
+from broker_core.types import NO_SEQUENCE
+
+_HEAD: Final = struct.Struct(">hIi")
+_ENTRY: Final = struct.Struct(">qhiqiqiq")
+_VERSION: Final = 1
+_CHECKED_FROM: Final = 6
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+
+
+def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
+    """Return the file's bytes; of each producer's batches only the newest is kept."""
+    body = bytearray()
+    for entry in entries:
+        newest = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, 0)
+        first_offset = NO_OFFSET if entry.current_txn_first_offset is None else entry.current_txn_first_offset
+        body += _ENTRY.pack(
+            entry.producer_id, entry.producer_epoch, newest.last_sequence, newest.last_offset, newest.offset_delta,
+            entry.last_timestamp_ms, entry.coordinator_epoch, first_offset)
+    count = len(body) // _ENTRY.size
+    crc = crc32c.crc32c(count.to_bytes(4, "big") + body)
+    return _HEAD.pack(_VERSION, crc, count) + bytes(body)
+
+
+def decode_snapshot(data: bytes) -> list[ProducerStateEntry]:
+    """Read the file's bytes; `DamageError` on a wrong version, checksum or length."""
+    if len(data) < _HEAD.size:
+        raise DamageError(f"producer snapshot of {len(data)} bytes is too short")
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != _VERSION:
+        raise DamageError(f"producer snapshot of version {version}; only {_VERSION} is known")
+    if crc32c.crc32c(data[_CHECKED_FROM:]) != crc:
+        raise DamageError("producer snapshot fails its checksum")
+    if len(data) != _HEAD.size + count * _ENTRY.size:
+        raise DamageError(f"producer snapshot of {len(data)} bytes cannot hold {count} producers")
+    return [_entry(*numbers) for numbers in _ENTRY.iter_unpack(data[_HEAD.size :])]
+
+
+def _entry(
+    producer_id: int, producer_epoch: int, last_sequence: int, last_offset: int, offset_delta: int,
+    timestamp_ms: int, coordinator_epoch: int, first_offset: int,
+) -> ProducerStateEntry:
+    batches = (BatchMetadata(last_sequence, last_offset, offset_delta, timestamp_ms),) if last_offset >= 0 else ()
+    opened = first_offset if first_offset >= 0 else None
+    return ProducerStateEntry(producer_id, producer_epoch, coordinator_epoch, timestamp_ms, opened, batches)
+
+
+class SnapshotFiles:
+    """Write, find and delete the snapshots in one partition's folder."""
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._offsets: list[int] = []
+
+    @property
+    def offsets(self) -> list[int]:
+        """Return the offsets of the snapshots there are, ascending."""
+        return list(self._offsets)
+
+    def find(self) -> None:
+        """Look at the folder anew."""
+        self._offsets = sorted(
+            int(name.removesuffix(SNAPSHOT_SUFFIX)) for name in self._storage.list_folder(self._folder)
+            if name.endswith(SNAPSHOT_SUFFIX) and name.removesuffix(SNAPSHOT_SUFFIX).isdecimal())
+
+    def read(self, offset: int) -> list[ProducerStateEntry]:
+        """Return the producers in the snapshot at `offset`; `DamageError` when it cannot be trusted."""
+        file = self._storage.open(self._path(offset))
+        try:
+            return decode_snapshot(file.read(0, file.size()))
+        finally:
+            file.close()
+
+    def write(self, offset: int, entries: Iterable[ProducerStateEntry]) -> None:
+        """Write a durable snapshot unless there is one at `offset` or later already."""
+        if self._offsets and self._offsets[-1] >= offset:
+            return
+        file = self._storage.open(self._path(offset))
+        file.truncate(0)
+        file.append(encode_snapshot(entries))
+        file.sync()
+        file.close()
+        self._storage.sync_folder(self._folder)
+        self._offsets.append(offset)
+
+    def delete(self, offset: int) -> None:
+        """Remove the snapshot at `offset` if there is one."""
+        if offset in self._offsets:
+            self._offsets.remove(offset)
+            self._storage.delete(self._path(offset))
+
+    def delete_above(self, offset: int) -> None:
+        """Remove the snapshots of a log end that is no more."""
+        for found in [found for found in self._offsets if found > offset]:
+            self.delete(found)
+
+    def _path(self, offset: int) -> str:
+        return f"{self._folder}/{offset:020d}{SNAPSHOT_SUFFIX}"

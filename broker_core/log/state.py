@@ -1,0 +1,127 @@
+"""Hold all that makes up one open partition log, so that the files of this room share it without owning it."""
+
+from dataclasses import dataclass, field
+
+from broker_core.config import TopicConfig
+from broker_core.log.checkpoints import write_checkpoint
+from broker_core.log.leader_epochs import LeaderEpochs
+from broker_core.log.producer_state import ProducerState
+from broker_core.log.segment import Segment
+from broker_core.log.segments import Segments
+from broker_core.log.snapshots import SnapshotFiles
+from broker_core.log.transaction_index import AbortedEntry
+from broker_core.ports import Storage
+from broker_core.records.compression import Bytes
+from broker_core.records.control import ControlType, parse_end_txn_marker
+from broker_core.records.header import BatchHeader
+from broker_core.types import IsolationLevel, TopicPartition
+
+LOG_START_FILE = "log-start-offset-checkpoint"
+
+
+@dataclass(slots=True)
+class LogState:
+    """Hold the files, the producers and the marks of a log.
+
+    Always `log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset`.
+    """
+
+    storage: Storage
+    folder: str
+    topic_partition: TopicPartition
+    config: TopicConfig
+    segments: Segments
+    snapshots: SnapshotFiles
+    leader_epochs: LeaderEpochs
+    producers: ProducerState = field(default_factory=ProducerState)
+    log_start_offset: int = 0
+    high_watermark: int = 0
+    log_end_offset: int = 0
+    # Batches, and names of files, that a loss of power would take.
+    unsynced: bool = False
+    unsynced_names: bool = False
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Return where the oldest undecided transaction begins, not below the start of the log (facts C.7)."""
+        first = self.producers.first_unstable_offset
+        return None if first is None else max(first, self.log_start_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Return the offset below which everything is decided."""
+        first = self.first_unstable_offset
+        return self.high_watermark if first is None or first > self.high_watermark else first
+
+    def bound(self, isolation: IsolationLevel) -> int:
+        """Return the offset up to which a consumer may read."""
+        return self.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else self.high_watermark
+
+    def take_in(self, header: BatchHeader, base_offset: int, buffer: Bytes, at: int) -> AbortedEntry | None:
+        """Let the batch at `at` of the buffer, appended at `base_offset`, have its effect on the producers.
+
+        Returns what the segment's transaction index has to know if the batch aborts a transaction. Raises
+        `InvalidBatch` when it is a control batch that cannot be understood.
+        """
+        if not header.has_producer:
+            return None
+        if not header.is_control:
+            self.producers.apply_batch(header, base_offset)
+            return None
+        # Compaction leaves control batches empty when all of their transaction is gone.
+        marker = parse_end_txn_marker(buffer, at, header) if header.record_count else None
+        if marker is None:
+            return None
+        completed = self.producers.apply_marker(
+            header.producer_id, header.producer_epoch, offset=base_offset,
+            aborted=marker.control_type is ControlType.ABORT, coordinator_epoch=marker.coordinator_epoch,
+            timestamp_ms=header.max_timestamp)
+        if completed is None or not completed.aborted:
+            return None
+        stable = self.producers.stable_offset_after(completed)
+        return AbortedEntry(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Move the high watermark up to `offset`, at most to the log end; it never goes back here."""
+        self.high_watermark = max(self.high_watermark, min(offset, self.log_end_offset))
+        self.producers.replicated_up_to(self.high_watermark)
+
+    def advance_log_start(self, offset: int) -> None:
+        """Move the start of the log up to `offset`, durably."""
+        if offset <= self.log_start_offset:
+            return
+        self.log_start_offset = offset
+        self.high_watermark = max(self.high_watermark, offset)
+        # What was undecided below the start has no reader any more.
+        self.producers.replicated_up_to(offset)
+        self.leader_epochs.truncate_start(offset)
+        self.leader_epochs.save()
+        self.save_log_start()
+
+    def save_log_start(self) -> None:
+        """Write the log start offset in the form Kafka keeps it in for a whole log directory."""
+        topic, partition = self.topic_partition
+        write_checkpoint(self.storage, self.folder, LOG_START_FILE, [f"{topic} {partition} {self.log_start_offset}"])
+
+    def sync_names(self) -> None:
+        """Make the log's files and its folder findable after a loss of power."""
+        self.storage.sync_folder(self.folder)
+        self.storage.sync_folder(self.folder.rpartition("/")[0])
+        self.unsynced_names = False
+
+    def vouch(self) -> None:
+        """Make everything durable and then say so with a snapshot at the log end.
+
+        The order matters: a snapshot must never stand for batches or index entries that a crash could still take.
+        """
+        self.segments.active.finish()
+        self.unsynced = False
+        self.leader_epochs.save()
+        self.sync_names()
+        self.snapshots.write(self.log_end_offset, self.producers.entries)
+
+    def roll(self) -> None:
+        """Close the active segment and begin a new one at the log end."""
+        self.vouch()
+        self.segments.add(Segment(self.storage, self.folder, self.log_end_offset))
+        self.unsynced_names = True

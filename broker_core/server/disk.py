@@ -1,0 +1,150 @@
+"""Keep files on a real disk, under one root folder.
+
+Thousands of partitions have more files than a process may hold open, so a file only borrows a descriptor from a
+bounded pool and opens itself again when it lost it. Syncing through a new descriptor is enough: the kernel keeps
+dirty pages by file, not by descriptor.
+"""
+
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable
+
+_sync_descriptor: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+
+class DiskFile:
+    """Be one file of a `DiskStorage`."""
+
+    __slots__ = ("_descriptor", "_path", "_storage")
+
+    def __init__(self, storage: "DiskStorage", path: str) -> None:
+        self._storage = storage
+        self._path = path
+        self._descriptor = -1
+
+    def size(self) -> int:
+        """Return the length in bytes, unsynced appends included."""
+        return os.fstat(self._borrow()).st_size
+
+    def append(self, data: bytes | bytearray | memoryview) -> None:
+        """Write at the end; visible at once, durable only after `sync`."""
+        descriptor = self._borrow()
+        written = os.write(descriptor, data)
+        while written < len(data):
+            # A full disk or a signal can cut a write short; the rest is tried, and fails with the reason.
+            written += os.write(descriptor, memoryview(data)[written:])
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Return up to `size_bytes` bytes from `position`; fewer at the end of the file."""
+        return os.pread(self._borrow(), size_bytes, position)
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut the file to `size_bytes`."""
+        descriptor = self._borrow()
+        if size_bytes < os.fstat(descriptor).st_size:
+            os.ftruncate(descriptor, size_bytes)
+
+    def sync(self) -> None:
+        """Make everything written so far durable."""
+        _sync_descriptor(self._borrow())
+
+    def close(self) -> None:
+        """Give the descriptor back; the file opens itself again if it is still used."""
+        self._storage.pool.pop(self, None)
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Close the descriptor; called by the storage when the pool is full."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _borrow(self) -> int:
+        if self._descriptor < 0:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._storage.register(self)
+        return self._descriptor
+
+
+class DiskStorage:
+    """Keep named files below `root`, holding at most `max_open_files` of them open."""
+
+    def __init__(self, root: str | os.PathLike[str], *, max_open_files: int = 512) -> None:
+        self._root = os.path.abspath(root)
+        self._max_open_files = max(1, max_open_files)
+        self.pool: OrderedDict[DiskFile, None] = OrderedDict()
+        os.makedirs(self._root, exist_ok=True)
+
+    def open(self, path: str) -> DiskFile:
+        """Open the file, creating it and its folders if they are missing."""
+        full_path = self._place(path)
+        file = DiskFile(self, full_path)
+        try:
+            file.size()
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(full_path), exist_ok=True)
+            file.size()
+        return file
+
+    def exists(self, path: str) -> bool:
+        """Say whether a file or folder of that name is there."""
+        return os.path.exists(self._place(path))
+
+    def list_folder(self, path: str) -> list[str]:
+        """Return the names directly in the folder, sorted; empty if there is no such folder."""
+        try:
+            return sorted(os.listdir(self._place(path)))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def make_folder(self, path: str) -> None:
+        """Create the folder and those above it."""
+        os.makedirs(self._place(path), exist_ok=True)
+
+    def delete(self, path: str) -> None:
+        """Remove the file, or the folder with all in it; nothing happens if it is not there."""
+        full_path = self._place(path)
+        if os.path.isdir(full_path) and not os.path.islink(full_path):
+            shutil.rmtree(full_path)
+            return
+        try:
+            os.unlink(full_path)
+        except FileNotFoundError:
+            return
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        """Put the file or folder in the place of `new_path`, atomically; its open files must be closed before."""
+        target = self._place(new_path)
+        try:
+            os.replace(self._place(old_path), target)
+        except FileNotFoundError:
+            if os.path.isdir(os.path.dirname(target)):
+                raise
+            os.makedirs(os.path.dirname(target))
+            os.replace(self._place(old_path), target)
+
+    def sync_folder(self, path: str) -> None:
+        """Make creations, renames and deletions in the folder durable."""
+        descriptor = os.open(self._place(path), os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Give back every descriptor."""
+        while self.pool:
+            self.pool.popitem()[0].give_up()
+
+    def register(self, file: DiskFile) -> None:
+        """Note that `file` holds a descriptor, taking one from the file that has held its own longest."""
+        self.pool[file] = None
+        if len(self.pool) > self._max_open_files:
+            self.pool.popitem(last=False)[0].give_up()
+
+    def _place(self, path: str) -> str:
+        parts = path.split("/") if path else []
+        if any(part in ("", ".", "..") for part in parts):
+            raise ValueError(f"{path!r} is not a path inside the storage: parts must not be empty, . or ..")
+        return os.path.join(self._root, *parts)

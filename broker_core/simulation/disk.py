@@ -1,0 +1,191 @@
+"""Keep files in memory and remember which bytes and names would survive a crash.
+
+The rule is the strictest a file system may apply: bytes are durable once their file was synced, a name (created,
+renamed, deleted) once its folder was synced, and a folder only lives as long as its own name in the folder above.
+"""
+
+from collections.abc import Callable, Iterator
+
+_Survivor = Callable[[str, int], int]
+
+
+class _Node:
+    """Hold a file's bytes, and what a crash would put back."""
+
+    __slots__ = ("cut_tail", "data", "durable_bytes")
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = bytearray(data)
+        self.durable_bytes = len(data)
+        # What a truncation took from the durable bytes and a crash before the next sync gives back.
+        self.cut_tail = b""
+
+    def after_crash(self, surviving_bytes: int) -> "_Node":
+        """Return the file a crash leaves when `surviving_bytes` of the unsynced bytes got through."""
+        kept = bytes(self.data[: self.durable_bytes + surviving_bytes])
+        return _Node(kept if surviving_bytes else kept + self.cut_tail)
+
+
+class _Folder:
+    """Hold names, and the names a crash would put back."""
+
+    __slots__ = ("durable", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, _Node | _Folder] = {}
+        self.durable: dict[str, _Node | _Folder] = {}
+
+
+class MemoryFile:
+    """Be one open file of a `MemoryStorage`."""
+
+    __slots__ = ("_node", "_storage")
+
+    def __init__(self, storage: "MemoryStorage", node: _Node) -> None:
+        self._storage = storage
+        self._node = node
+
+    def size(self) -> int:
+        """Return the length in bytes, unsynced appends included."""
+        return len(self._node.data)
+
+    def append(self, data: bytes | bytearray | memoryview) -> None:
+        """Write at the end; visible at once, durable only after `sync`."""
+        self._node.data += data
+        self._storage.last_written = self._node
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Return up to `size_bytes` bytes from `position`; fewer at the end of the file."""
+        with memoryview(self._node.data) as view:
+            return bytes(view[position : position + size_bytes])
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut the file to `size_bytes`."""
+        node = self._node
+        if size_bytes < node.durable_bytes:
+            node.cut_tail = bytes(node.data[size_bytes : node.durable_bytes]) + node.cut_tail
+            node.durable_bytes = size_bytes
+        del node.data[size_bytes:]
+
+    def sync(self) -> None:
+        """Make everything written so far durable."""
+        self._node.durable_bytes = len(self._node.data)
+        self._node.cut_tail = b""
+
+    def close(self) -> None:
+        """Release the file, which costs nothing here."""
+
+
+class MemoryStorage:
+    """Keep named files in memory; `crash` drops all that was not made durable."""
+
+    def __init__(self) -> None:
+        self._root = _Folder()
+        self.last_written: _Node | None = None
+
+    def open(self, path: str) -> MemoryFile:
+        """Open the file, creating it and its folders if they are missing."""
+        folder_path, _, name = path.rpartition("/")
+        folder = self._make(folder_path)
+        node = folder.entries.get(name)
+        if node is None:
+            node = folder.entries[name] = _Node()
+        if isinstance(node, _Folder):
+            raise IsADirectoryError(path)
+        return MemoryFile(self, node)
+
+    def exists(self, path: str) -> bool:
+        """Say whether a file or folder of that name is there."""
+        return self._find(path) is not None
+
+    def list_folder(self, path: str) -> list[str]:
+        """Return the names directly in the folder, sorted; empty if there is no such folder."""
+        folder = self._find(path)
+        return sorted(folder.entries) if isinstance(folder, _Folder) else []
+
+    def make_folder(self, path: str) -> None:
+        """Create the folder and those above it."""
+        self._make(path)
+
+    def delete(self, path: str) -> None:
+        """Remove the file, or the folder with all in it; nothing happens if it is not there."""
+        folder_path, _, name = path.rpartition("/")
+        folder = self._find(folder_path)
+        if isinstance(folder, _Folder):
+            folder.entries.pop(name, None)
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        """Put the file or folder in the place of `new_path`, atomically."""
+        folder_path, _, name = old_path.rpartition("/")
+        folder = self._find(folder_path)
+        if not isinstance(folder, _Folder) or name not in folder.entries:
+            raise FileNotFoundError(old_path)
+        new_folder_path, _, new_name = new_path.rpartition("/")
+        self._make(new_folder_path).entries[new_name] = folder.entries.pop(name)
+
+    def sync_folder(self, path: str) -> None:
+        """Make creations, renames and deletions in the folder durable."""
+        folder = self._find(path)
+        if not isinstance(folder, _Folder):
+            raise FileNotFoundError(path)
+        folder.durable = dict(folder.entries)
+
+    def crash(self, *, torn_bytes: int = 0, survives: _Survivor | None = None, names_survive: bool = False) -> None:
+        """Fall back to what is durable, as after a loss of power; open files are dead from here on.
+
+        `torn_bytes` of the unsynced bytes of the file written last get through all the same. `survives(path,
+        unsynced_bytes)` decides that for every file instead. `names_survive` keeps names that nobody synced.
+        """
+        last = self.last_written
+
+        def surviving(path: str, node: _Node) -> int:
+            unsynced = len(node.data) - node.durable_bytes
+            wanted = survives(path, unsynced) if survives else torn_bytes if node is last else 0
+            return max(0, min(wanted, unsynced))
+
+        self._root = _after_crash(self._root, "", surviving, names_survive)
+        self.last_written = None
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield every path with its content, for comparing two worlds."""
+        yield from _walk(self._root, "")
+
+    def _find(self, path: str) -> "_Node | _Folder | None":
+        here: _Node | _Folder | None = self._root
+        for part in path.split("/") if path else ():
+            if not isinstance(here, _Folder):
+                return None
+            here = here.entries.get(part)
+        return here
+
+    def _make(self, path: str) -> _Folder:
+        here = self._root
+        for part in path.split("/") if path else ():
+            child = here.entries.get(part)
+            if child is None:
+                child = here.entries[part] = _Folder()
+            if not isinstance(child, _Folder):
+                raise NotADirectoryError(path)
+            here = child
+        return here
+
+
+def _after_crash(folder: _Folder, path: str, surviving: Callable[[str, _Node], int], names_survive: bool) -> _Folder:
+    left = _Folder()
+    for name, entry in (folder.entries if names_survive else folder.durable).items():
+        child = f"{path}/{name}" if path else name
+        if isinstance(entry, _Folder):
+            left.entries[name] = _after_crash(entry, child, surviving, names_survive)
+        else:
+            left.entries[name] = entry.after_crash(surviving(child, entry))
+    left.durable = dict(left.entries)
+    return left
+
+
+def _walk(folder: _Folder, path: str) -> Iterator[tuple[str, bytes]]:
+    for name, entry in sorted(folder.entries.items()):
+        child = f"{path}/{name}" if path else name
+        if isinstance(entry, _Folder):
+            yield from _walk(entry, child)
+        else:
+            yield child, bytes(entry.data)

@@ -1,0 +1,54 @@
+"""Read the result as any other client would, and look at the markers in the log."""
+
+from collections import Counter
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from broker_core.embedded import EmbeddedBroker
+from broker_core.records.control import ControlType, control_type_of
+from broker_core.types import TopicPartition as LogPartition
+
+
+def read_committed_counts(bootstrap_servers: str, topic: str) -> tuple[Counter[bytes], int]:
+    """Sum the counts in the topic with a read_committed confluent-kafka consumer; return them and the row count."""
+    consumer = Consumer({
+        "bootstrap.servers": bootstrap_servers, "group.id": "demo-check", "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest", "enable.auto.commit": False, "enable.partition.eof": True})
+    counts: Counter[bytes] = Counter()
+    rows = 0
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, index, 0) for index in partitions])
+        unfinished = set(partitions)
+        while unfinished:
+            messages = consumer.consume(10_000, timeout=30)
+            if not messages:
+                raise TimeoutError(f"partitions {sorted(unfinished)} of {topic} did not end within 30 s: is a "
+                                   "transaction still open there?")
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    counts[message.key()] += int(message.value())
+                    rows += 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unfinished.discard(message.partition())
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+    return counts, rows
+
+
+def count_transactions(kafka: EmbeddedBroker, topic: str) -> tuple[int, int]:
+    """Count the transactions that the topic's log shows as committed and as aborted."""
+    ended: dict[ControlType, set[tuple[int, int]]] = {ControlType.COMMIT: set(), ControlType.ABORT: set()}
+
+    def look(cluster: object) -> None:
+        for index in range(len(cluster.catalog.topic(topic).partitions)):  # type: ignore[attr-defined]
+            log = cluster.logs.get(LogPartition(topic, index), cluster.now_ms)  # type: ignore[attr-defined]
+            for _, header, record in log.read_journal():
+                if header.is_control and (kind := control_type_of(record.key)) is not None:
+                    ended[kind].add((header.producer_id, header.producer_epoch))
+
+    kafka.call(look)
+    return len(ended[ControlType.COMMIT]), len(ended[ControlType.ABORT])

@@ -1,0 +1,119 @@
+"""The catalog: what is decided is recorded, and replaying the records gives the same catalog."""
+
+import json
+from contextlib import suppress
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.broker.catalog import Catalog, Leadership
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.types import TopicPartition
+
+
+class Journal:
+    def __init__(self):
+        self.records = []
+
+    def append(self, _key, value):
+        self.records.append(value)
+        return len(self.records) - 1
+
+
+def opened(journal, brokers=(1, 2)):
+    catalog = Catalog(journal.append, brokers)
+    catalog.load(list(enumerate(journal.records)))
+    catalog.open_cluster("cluster", 2)
+    return catalog
+
+
+def snapshot(catalog):
+    return (catalog.topics, catalog.names, catalog.cluster_id, catalog.transaction_version, catalog.features_epoch)
+
+
+def test_leaders_take_turns():
+    catalog = opened(Journal())
+    topic = catalog.create_topic("t", UUID(int=1), 3, {})
+    assert topic.partitions == (Leadership(1, 0), Leadership(2, 0), Leadership(1, 0))
+
+
+def test_a_restart_raises_every_leader_epoch_and_keeps_the_rest():
+    journal = Journal()
+    before = opened(journal)
+    before.create_topic("t", UUID(int=1), 2, {"retention.ms": "5"})
+    after = opened(journal)
+    assert after.topic("t").partitions == (Leadership(1, 1), Leadership(2, 1))
+    assert after.topic("t").config == {"retention.ms": "5"}
+    assert after.cluster_id == before.cluster_id
+
+
+def test_partitions_of_a_broker_that_is_gone_get_a_new_leader():
+    journal = Journal()
+    opened(journal).create_topic("t", UUID(int=1), 2, {})
+    assert {p.leader for p in opened(journal, brokers=(1,)).topic("t").partitions} == {1}
+
+
+def test_a_moved_leader_has_a_higher_epoch():
+    catalog = opened(Journal())
+    catalog.create_topic("t", UUID(int=1), 1, {})
+    assert catalog.move_leader(TopicPartition("t", 0), 2) == Leadership(2, 1)
+    assert catalog.leadership(TopicPartition("t", 0)) == Leadership(2, 1)
+
+
+def test_producer_ids_are_never_given_twice_even_after_a_restart():
+    journal = Journal()
+    blocks = [opened(journal).allocate_producer_ids() for _ in range(3)]
+    assert [first for first, _ in blocks] == [0, 1000, 2000]
+
+
+def test_the_features_epoch_grows_with_each_change():
+    catalog = opened(Journal())
+    first = catalog.features_epoch
+    catalog.set_transaction_version(1)
+    assert (catalog.transaction_version, catalog.features_epoch > first) == (1, True)
+
+
+@pytest.mark.parametrize("name, code", [
+    ("", ErrorCode.INVALID_TOPIC_EXCEPTION), (".", ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ("..", ErrorCode.INVALID_TOPIC_EXCEPTION), ("a" * 250, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION), ("ä", ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ("there", ErrorCode.TOPIC_ALREADY_EXISTS)])
+def test_bad_names_are_refused_and_nothing_is_recorded(name, code):
+    journal = Journal()
+    catalog = opened(journal)
+    catalog.create_topic("there", UUID(int=1), 1, {})
+    recorded = len(journal.records)
+    with pytest.raises(KafkaError) as caught:
+        catalog.create_topic(name, UUID(int=2), 1, {})
+    assert (caught.value.code, len(journal.records)) == (code, recorded)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["create", "delete", "widen", "configure", "move", "feature", "ids"]),
+                          st.integers(0, 3)), max_size=25))
+def test_replay_gives_the_live_state(steps):
+    journal = Journal()
+    catalog = opened(journal)
+    for number, (action, which) in enumerate(steps):
+        name = f"t{which}"
+        with suppress(KafkaError):
+            match action:
+                case "create":
+                    catalog.create_topic(name, UUID(int=number + 1), which + 1, {})
+                case "delete":
+                    catalog.delete_topic(name)
+                case "widen":
+                    catalog.add_partitions(name, which + 3)
+                case "configure":
+                    catalog.configure_topic(name, {"retention.ms": str(number)})
+                case "move":
+                    catalog.move_leader(TopicPartition(name, which), which)
+                case "feature":
+                    catalog.set_transaction_version(which)
+                case "ids":
+                    catalog.allocate_producer_ids()
+    replayed = Catalog(journal.append, (1, 2))
+    for offset, value in enumerate(journal.records):
+        replayed.replay(offset, json.loads(value))
+    assert snapshot(replayed) == snapshot(catalog)

@@ -1,0 +1,216 @@
+"""The cluster without sockets: what leaves is durable, what waits is answered, what is sent ahead keeps its order."""
+
+import pytest
+
+from broker_core.broker.dispatch import HANDLERS
+from broker_core.errors import ErrorCode
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.records.header import iter_headers
+from broker_core.simulation.disk import MemoryStorage
+from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
+from broker_core.wire import messages as m
+from broker_core.wire.versions import SERVED
+from tests.support.direct import DirectClient, direct_cluster
+
+TOPIC = "t"
+
+
+def records(count=1, **producer):
+    return build_batch([NewRecord(b"k", f"v{n}".encode(), (), 1000) for n in range(count)], **producer)
+
+
+def produce(client, data, *, acks=-1, transactional_id=None, version=9, partition=0):
+    form = m.ProduceRequest.TopicProduceData
+    return m.ProduceRequest(
+        transactional_id=transactional_id, acks=acks, timeout_ms=1000,
+        topic_data=[form(name=TOPIC, partition_data=[
+            form.PartitionProduceData(index=partition, records=data)])]), version
+
+
+def produced(client, data, **options):
+    request, version = produce(client, data, **options)
+    return client.ask(request, version).responses[0].partition_responses[0]
+
+
+def fetch(offset, *, isolation=0, max_wait_ms=0, min_bytes=1, version=11):
+    form = m.FetchRequest.FetchTopic
+    return m.FetchRequest(
+        replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=2**20, isolation_level=isolation,
+        session_id=0, session_epoch=-1, forgotten_topics_data=[], rack_id="",
+        topics=[form(topic=TOPIC, partitions=[form.FetchPartition(
+            partition=0, current_leader_epoch=-1, fetch_offset=offset, log_start_offset=-1,
+            partition_max_bytes=2**20)])]), version
+
+
+def fetched(client, offset, **options):
+    request, version = fetch(offset, **options)
+    return client.ask(request, version).responses[0].partitions[0]
+
+
+def init_producer(client, transactional_id="id"):
+    return client.ask(m.InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1), 4)
+
+
+def end_transaction(client, identity, *, commit, version=5):
+    return client.ask(m.EndTxnRequest(
+        transactional_id="id", producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
+        committed=commit), version)
+
+
+def described_state(client):
+    answer = client.ask(m.DescribeTransactionsRequest(transactional_ids=["id"]), 0)
+    return answer.transaction_states[0].transaction_state
+
+
+@pytest.fixture
+def storage():
+    return MemoryStorage()
+
+
+@pytest.fixture
+def client(storage):
+    cluster = direct_cluster(storage)
+    cluster.create_topic(TOPIC, 1)
+    cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    return DirectClient(cluster)
+
+
+def test_every_served_api_has_a_handler_and_no_other():
+    assert set(HANDLERS) == {api.name for api in SERVED.values()}
+
+
+def test_an_acknowledged_record_survives_a_crash(client, storage):
+    assert produced(client, records(3)).error_code == 0
+    storage.crash()
+    again = DirectClient(direct_cluster(storage))
+    assert [h.record_count for _, h in iter_headers(fetched(again, 0).records)] == [3]
+
+
+def test_a_record_acknowledged_without_flush_may_be_lost_but_leaves_a_whole_log(storage):
+    cluster = direct_cluster(storage, settings={"log.flush.before.ack": "false"})
+    cluster.create_topic(TOPIC, 1)
+    assert produced(DirectClient(cluster), records(3)).error_code == 0
+    storage.crash()
+    assert fetched(DirectClient(direct_cluster(storage)), 0).records in (b"", None)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_decided_transaction_survives_a_crash_before_its_markers(client, storage, commit, monkeypatch):
+    identity = init_producer(client)
+    assert produced(client, records(2, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
+                                    base_sequence=0, is_transactional=True),
+                    transactional_id="id", version=12).error_code == 0
+    # The crash comes when the answer has left and no marker is written yet.
+    monkeypatch.setattr("broker_core.broker.cluster.deliver", lambda *_: None)
+    assert end_transaction(client, identity, commit=commit).error_code == 0
+    assert described_state(client) == ("PrepareCommit" if commit else "PrepareAbort")
+    monkeypatch.undo()
+    storage.crash()
+    again = DirectClient(direct_cluster(storage))
+    assert described_state(again) == ("CompleteCommit" if commit else "CompleteAbort")
+    seen = fetched(again, 0, isolation=1)
+    assert (seen.last_stable_offset, seen.high_watermark) == (3, 3)
+    assert [(a.producer_id, a.first_offset) for a in seen.aborted_transactions] == (
+        [] if commit else [(identity.producer_id, 0)])
+
+
+def test_an_open_transaction_survives_a_crash_and_can_be_committed(client, storage):
+    identity = init_producer(client)
+    produced(client, records(2, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
+                             base_sequence=0, is_transactional=True), transactional_id="id", version=12)
+    storage.crash()
+    again = DirectClient(direct_cluster(storage))
+    assert fetched(again, 0, isolation=1).last_stable_offset == 0
+    answer = end_transaction(again, identity, commit=True)
+    assert (answer.error_code, answer.producer_epoch) == (0, identity.producer_epoch + 1)
+    assert fetched(again, 0, isolation=1).last_stable_offset == 3
+
+
+def test_a_waiting_fetch_is_answered_when_a_record_comes(client):
+    reader = DirectClient(client.cluster)
+    request, version = fetch(0, max_wait_ms=5000)
+    reader.post(request, version)
+    assert reader.take() is None
+    produced(client, records(1))
+    answer = reader.take()
+    assert answer is not None and answer.responses[0].partitions[0].records
+
+
+def test_a_waiting_fetch_of_committed_data_waits_for_the_end_of_the_transaction(client):
+    reader = DirectClient(client.cluster)
+    identity = init_producer(client)
+    request, version = fetch(0, max_wait_ms=5000, isolation=1)
+    reader.post(request, version)
+    produced(client, records(2, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
+                             base_sequence=0, is_transactional=True), transactional_id="id", version=12)
+    assert reader.take() is None
+    end_transaction(client, identity, commit=False)
+    partition = reader.take().responses[0].partitions[0]
+    assert [(a.producer_id, a.first_offset) for a in partition.aborted_transactions] == [(identity.producer_id, 0)]
+    assert partition.last_stable_offset == 3
+
+
+def test_a_waiting_fetch_is_answered_empty_at_its_deadline(client):
+    request, version = fetch(0, max_wait_ms=500)
+    client.post(request, version)
+    client.cluster.advance(client.cluster.now_ms + 499)
+    assert client.take() is None
+    client.cluster.advance(client.cluster.now_ms + 1)
+    assert not client.take().responses[0].partitions[0].records
+
+
+def test_requests_sent_ahead_are_answered_in_order(client):
+    request, version = fetch(0, max_wait_ms=500)
+    client.post(request, version)
+    client.post(*produce(client, records(1)))
+    assert client.take() is None, "the produce request must wait for the fetch before it"
+    client.cluster.advance(client.cluster.now_ms + 500)
+    assert type(client.take()).__name__ == "FetchResponse"
+    assert client.take().responses[0].partition_responses[0].base_offset == 0
+
+
+def test_a_failed_produce_without_acks_closes_the_connection(client):
+    request, version = produce(client, records(1), acks=0, partition=9)
+    client.post(request, version)
+    assert (client.closed, client.sent) == (True, [])
+
+
+def test_a_transaction_times_out_and_fences_its_producer(client):
+    identity = init_producer(client)
+    produced(client, records(1, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
+                             base_sequence=0, is_transactional=True), transactional_id="id", version=12)
+    client.cluster.advance(client.cluster.now_ms + 60_000 + 10_001)
+    assert described_state(client) == "CompleteAbort"
+    late = produced(client, records(1, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
+                                    base_sequence=1, is_transactional=True), transactional_id="id", version=12)
+    assert late.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_moved_coordinator_goes_on_where_the_old_one_stopped():
+    cluster = direct_cluster(brokers=2)
+    cluster.create_topic(TOPIC, 1)
+    state_topic = cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    partition = TopicPartition(TRANSACTION_STATE_TOPIC, coordinator_partition("id", len(state_topic.partitions)))
+    old = cluster.catalog.leadership(partition).leader
+    leader = DirectClient(cluster, cluster.catalog.leadership(TopicPartition(TOPIC, 0)).leader)
+    clients = {broker: DirectClient(cluster, broker) for broker in (1, 2)}
+    identity = init_producer(clients[old])
+    produced(leader, records(1, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
+                             base_sequence=0, is_transactional=True), transactional_id="id", version=12)
+    new = 3 - old
+    cluster.move_leader(partition, new)
+    assert end_transaction(clients[old], identity, commit=True).error_code == ErrorCode.NOT_COORDINATOR
+    assert end_transaction(clients[new], identity, commit=True).error_code == 0
+    assert described_state(clients[new]) == "CompleteCommit"
+
+
+def test_a_moved_leader_is_not_written_through_the_old_one():
+    cluster = direct_cluster(brokers=2)
+    cluster.create_topic(TOPIC, 1)
+    clients = {broker: DirectClient(cluster, broker) for broker in (1, 2)}
+    cluster.move_leader(TopicPartition(TOPIC, 0), 2)
+    refused = produced(clients[1], records(1), version=10)
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (2, 1)
+    assert produced(clients[2], records(1)).error_code == 0

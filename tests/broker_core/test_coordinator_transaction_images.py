@@ -1,0 +1,252 @@
+"""Each verdict records the image the rules describe, and no other step is let through (facts A.3, A.5, A.9, A.10)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker_core.coordinator.transaction_facts import Claim, Expectation, claim, expectation
+from broker_core.coordinator.transaction_images import (
+    BUILDERS,
+    STEP_RULES,
+    Change,
+    broken_rules,
+    build,
+    fresh_image,
+)
+from broker_core.coordinator.transaction_records import TransactionImage
+from broker_core.coordinator.transaction_states import PERSISTED, TransactionState
+from broker_core.coordinator.transaction_tables import Image
+from broker_core.types import ProducerIdentity, TopicPartition
+
+S = TransactionState
+T0, T1 = frozenset({TopicPartition("t", 0)}), frozenset({TopicPartition("t", 1)})
+P, N = 4000, 5000
+
+
+def stored(state: TransactionState, **fields: Any) -> TransactionImage:
+    """Return an image as it would stand in the log, at epoch 5."""
+    idle = state in (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT)
+    image = TransactionImage(
+        P, 5, 60_000, state, frozenset() if idle else T0, 1000, -1 if state is S.EMPTY else 900, P
+    )
+    return replace(image, **fields)
+
+
+def change(old: TransactionImage, next_state: TransactionState, last: int = 3) -> Change:
+    return Change(old, last, next_state, 2000, 30_000, T1, 2, N)
+
+
+ROWS: list[tuple[Image, TransactionImage, TransactionState, dict[str, Any], int]] = [
+    # image, stored, next state, fields that change, last producer epoch afterwards
+    (Image.BUMP, stored(S.EMPTY), S.EMPTY, {"producer_epoch": 6, "timeout_ms": 30_000}, -1),
+    (
+        Image.BUMP,
+        stored(S.COMPLETE_COMMIT),
+        S.EMPTY,
+        {"producer_epoch": 6, "timeout_ms": 30_000, "start_ms": -1},
+        -1,
+    ),
+    (Image.BUMP_REMEMBERING, stored(S.EMPTY), S.EMPTY, {"producer_epoch": 6, "timeout_ms": 30_000}, 5),
+    (Image.REPEAT, stored(S.EMPTY), S.EMPTY, {"timeout_ms": 30_000}, 3),
+    (
+        Image.ROTATE,
+        stored(S.EMPTY, producer_epoch=32766),
+        S.EMPTY,
+        {"producer_id": N, "producer_epoch": 0, "timeout_ms": 30_000},
+        -1,
+    ),
+    (
+        Image.ROTATE_REMEMBERING,
+        stored(S.EMPTY, producer_epoch=32766),
+        S.EMPTY,
+        {"producer_id": N, "producer_epoch": 0, "timeout_ms": 30_000},
+        32766,
+    ),
+    (
+        Image.BEGIN,
+        stored(S.COMPLETE_ABORT),
+        S.ONGOING,
+        {"partitions": T1, "start_ms": 2000, "client_transaction_version": 2},
+        3,
+    ),
+    (Image.EXTEND, stored(S.ONGOING), S.ONGOING, {"partitions": T0 | T1, "client_transaction_version": 2}, 3),
+    (
+        Image.PREPARE,
+        stored(S.ONGOING, client_transaction_version=2),
+        S.PREPARE_COMMIT,
+        {"client_transaction_version": 0},
+        3,
+    ),
+    (
+        Image.PREPARE_BUMPED,
+        stored(S.ONGOING),
+        S.PREPARE_COMMIT,
+        {"producer_epoch": 6, "client_transaction_version": 2},
+        5,
+    ),
+    (
+        Image.PREPARE_BUMPED,
+        stored(S.EMPTY),
+        S.PREPARE_ABORT,
+        {"producer_epoch": 6, "client_transaction_version": 2, "start_ms": 2000},
+        5,
+    ),
+    (
+        Image.PREPARE_BUMPED,
+        stored(S.COMPLETE_COMMIT),
+        S.PREPARE_ABORT,
+        {"producer_epoch": 6, "client_transaction_version": 2, "start_ms": 2000},
+        5,
+    ),
+    (
+        Image.PREPARE_OVERFLOWED,
+        stored(S.ONGOING, producer_epoch=32766),
+        S.PREPARE_COMMIT,
+        {"producer_epoch": 32767, "client_transaction_version": 2, "next_producer_id": N},
+        32766,
+    ),
+    (Image.FENCE, stored(S.ONGOING), S.PREPARE_ABORT, {"producer_epoch": 6}, -1),
+    (Image.FENCE, stored(S.ONGOING, producer_epoch=32766), S.PREPARE_ABORT, {"producer_epoch": 32767}, -1),
+    (
+        Image.FENCE_BUMPED,
+        stored(S.ONGOING),
+        S.PREPARE_ABORT,
+        {"producer_epoch": 6, "client_transaction_version": 2},
+        5,
+    ),
+    (
+        Image.FENCE_OVERFLOWED,
+        stored(S.ONGOING, producer_epoch=32766),
+        S.PREPARE_ABORT,
+        {"producer_epoch": 32767, "client_transaction_version": 2, "next_producer_id": N},
+        32766,
+    ),
+    (Image.COMPLETE, stored(S.PREPARE_COMMIT), S.COMPLETE_COMMIT, {"partitions": frozenset()}, 3),
+    (Image.COMPLETE, stored(S.PREPARE_ABORT), S.COMPLETE_ABORT, {"partitions": frozenset()}, 3),
+    (
+        Image.COMPLETE_ROTATED,
+        stored(S.PREPARE_ABORT, producer_epoch=32767, next_producer_id=N, client_transaction_version=2),
+        S.COMPLETE_ABORT,
+        {"producer_id": N, "producer_epoch": 0, "partitions": frozenset(), "next_producer_id": -1},
+        32766,
+    ),
+]
+
+
+@pytest.mark.parametrize(("image", "old", "next_state", "fields", "last"), ROWS)
+def test_each_image_is_the_stored_one_moved_on(
+    image: Image, old: TransactionImage, next_state: TransactionState, fields: dict[str, Any], last: int
+) -> None:
+    draft = build(image, change(old, next_state))
+    assert draft.image == replace(old, state=next_state, update_ms=2000, previous_producer_id=P, **fields)
+    assert draft.last_producer_epoch == last
+
+
+def test_every_image_has_a_row_above() -> None:
+    assert {row[0] for row in ROWS} == set(Image) == set(BUILDERS)
+
+
+def test_a_new_id_goes_from_epoch_minus_one_to_zero() -> None:
+    draft = build(Image.BUMP, change(fresh_image(P, 1000), S.EMPTY))
+    assert draft.image.identity == (P, 0)
+    assert draft.image.previous_producer_id == P
+
+
+BROKEN: list[tuple[str, TransactionImage, TransactionImage]] = [
+    ("legal step", stored(S.EMPTY), stored(S.COMPLETE_COMMIT)),
+    ("epoch moves on", stored(S.EMPTY), stored(S.EMPTY, producer_epoch=4)),
+    ("epoch moves on", stored(S.EMPTY), stored(S.EMPTY, producer_epoch=7)),
+    ("epoch moves on", stored(S.EMPTY), stored(S.EMPTY, producer_id=N, producer_epoch=1)),
+    ("has an epoch", stored(S.EMPTY, producer_epoch=-1), stored(S.EMPTY, producer_epoch=-1)),
+    ("no partitions", stored(S.EMPTY), stored(S.EMPTY, partitions=T0)),
+    ("no start", stored(S.COMPLETE_ABORT), stored(S.EMPTY, start_ms=900)),
+    ("same identity", stored(S.EMPTY), stored(S.ONGOING, producer_epoch=6)),
+    ("same timeout", stored(S.EMPTY), stored(S.ONGOING, timeout_ms=1)),
+    ("partitions only grow", stored(S.ONGOING), stored(S.ONGOING, partitions=T1)),
+    ("same partitions", stored(S.ONGOING), stored(S.PREPARE_COMMIT, partitions=T0 | T1)),
+    ("same producer id", stored(S.ONGOING), stored(S.PREPARE_COMMIT, producer_id=N, producer_epoch=0)),
+    ("bumped if V2", stored(S.ONGOING), stored(S.PREPARE_COMMIT, client_transaction_version=2)),
+    ("has a start", stored(S.ONGOING), stored(S.PREPARE_COMMIT, start_ms=-1)),
+    ("as prepared", stored(S.PREPARE_ABORT), stored(S.COMPLETE_ABORT, producer_epoch=6)),
+    ("nothing left to rotate", stored(S.PREPARE_ABORT), stored(S.COMPLETE_ABORT, next_producer_id=N)),
+]
+
+
+@pytest.mark.parametrize(("rule", "old", "new"), BROKEN)
+def test_each_rule_catches_the_step_that_breaks_it(
+    rule: str, old: TransactionImage, new: TransactionImage
+) -> None:
+    assert rule in broken_rules(old, new)
+
+
+def test_every_rule_has_a_breaker_above() -> None:
+    assert {name for name, _, _ in STEP_RULES} == {row[0] for row in BROKEN}
+
+
+@pytest.mark.parametrize("image", [Image.COMPLETE, Image.EXTEND, Image.PREPARE, Image.BUMP])
+def test_a_builder_refuses_to_take_an_illegal_step(image: Image) -> None:
+    illegal = {
+        Image.COMPLETE: (stored(S.ONGOING), S.COMPLETE_COMMIT),
+        Image.EXTEND: (stored(S.PREPARE_COMMIT), S.ONGOING),
+        Image.PREPARE: (stored(S.COMPLETE_COMMIT), S.PREPARE_COMMIT),
+        Image.BUMP: (stored(S.ONGOING), S.EMPTY),
+    }
+    old, next_state = illegal[image]
+    with pytest.raises(AssertionError, match="legal step"):
+        build(image, change(old, next_state))
+
+
+@pytest.mark.parametrize(
+    ("expected", "fields", "fact"),
+    [
+        ((-1, -1), {}, Expectation.NONE),
+        ((1, 1), {"producer_epoch": -1}, Expectation.FRESH),
+        ((P, 5), {}, Expectation.CURRENT),
+        ((P, 3), {}, Expectation.LAST),
+        ((P, 4), {}, Expectation.OTHER),
+        ((P, 6), {}, Expectation.OTHER),
+        ((N, 5), {}, Expectation.FOREIGN),
+        ((3000, 32766), {"previous_producer_id": 3000}, Expectation.OTHER),
+        ((3000, 32767), {"previous_producer_id": 3000}, Expectation.OTHER),
+        ((3000, 32765), {"previous_producer_id": 3000}, Expectation.FOREIGN),
+    ],
+)
+def test_what_a_caller_of_init_believes(
+    expected: tuple[int, int], fields: dict[str, Any], fact: Expectation
+) -> None:
+    assert expectation(stored(S.EMPTY, **fields), 3, ProducerIdentity(*expected)) is fact
+
+
+def test_a_lost_answer_to_a_rotation_is_known_by_the_last_epoch() -> None:
+    rotated = stored(S.EMPTY, producer_id=N, producer_epoch=0, previous_producer_id=P)
+    assert expectation(rotated, 32766, ProducerIdentity(P, 32766)) is Expectation.LAST
+
+
+@pytest.mark.parametrize(
+    ("presented", "fields", "fact"),
+    [
+        ((P, 5), {}, Claim.CURRENT),
+        ((P, 4), {"client_transaction_version": 2}, Claim.PREVIOUS),
+        ((P, 4), {"client_transaction_version": 0}, Claim.OTHER_EPOCH),
+        ((P, 3), {}, Claim.OTHER_EPOCH),
+        ((P, 6), {}, Claim.OTHER_EPOCH),
+        ((N, 5), {}, Claim.FOREIGN),
+        ((3000, 32766), {"previous_producer_id": 3000, "producer_epoch": 0}, Claim.OVERFLOW),
+        ((3000, 32766), {"previous_producer_id": 3000, "producer_epoch": 1}, Claim.FOREIGN),
+        ((3000, 32765), {"previous_producer_id": 3000, "producer_epoch": 0}, Claim.FOREIGN),
+        ((-1, 32766), {"previous_producer_id": -1, "producer_epoch": 0}, Claim.FOREIGN),
+        ((P, 32766), {"producer_epoch": 32767, "client_transaction_version": 2}, Claim.OTHER_EPOCH),
+    ],
+)
+def test_what_an_identity_claims(presented: tuple[int, int], fields: dict[str, Any], fact: Claim) -> None:
+    assert claim(stored(S.COMPLETE_ABORT, **fields), ProducerIdentity(*presented)) is fact
+
+
+@pytest.mark.parametrize("state", [S.PREPARE_ABORT, S.PREPARE_COMMIT])
+def test_the_fencing_epoch_of_an_end_under_way_still_knows_its_retry(state: TransactionState) -> None:
+    assert claim(stored(state, producer_epoch=32767), ProducerIdentity(P, 32766)) is Claim.PREVIOUS
+
+
+def test_only_written_states_are_checked() -> None:
+    assert set().union(*(states for _, states, _ in STEP_RULES)) == PERSISTED

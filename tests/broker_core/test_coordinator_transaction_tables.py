@@ -1,0 +1,323 @@
+"""Every case of the transaction tables gets the verdict that the rules give it, read in Kafka's order.
+
+The tables hold rows that exclude each other; here the same rules stand as Kafka evaluates them, first match
+first, and the two must agree on every case there is. Facts A.2, A.5, A.6, A.8, A.9, A.10 and A.13.
+"""
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from typing import Any
+
+import pytest
+
+from broker_core.coordinator.decision_table import Row, Table
+from broker_core.coordinator.transaction_errors import (
+    MarkerAction,
+    append_error,
+    completion_action,
+    marker_action,
+)
+from broker_core.coordinator.transaction_facts import Claim, Expectation, IdForm, TwoPhase
+from broker_core.coordinator.transaction_states import PERSISTED, TransactionState, is_legal
+from broker_core.coordinator.transaction_tables import (
+    ADD,
+    BUMP,
+    COMPLETE,
+    END_V1,
+    END_V2,
+    FENCE,
+    INIT,
+    INIT_REQUEST,
+    V2_ACCEPTED,
+    VERIFY,
+    Answer,
+    Image,
+    Verdict,
+)
+from broker_core.errors import ErrorCode
+
+S, E = TransactionState, ErrorCode
+EMPTY, ONGOING, PC, PA, CC, CA, DEAD, FENCED = S
+IDLE, PREPARED = (EMPTY, CC, CA), (PC, PA)
+Case = Mapping[str, Any]
+
+LEGAL = {
+    EMPTY: {EMPTY, CC, CA},
+    ONGOING: {EMPTY, ONGOING, CC, CA},
+    PC: {ONGOING},
+    PA: {ONGOING, FENCED, EMPTY, CC, CA},
+    CC: {PC},
+    CA: {PA},
+    DEAD: {EMPTY, CC, CA},
+    FENCED: {ONGOING},
+}
+
+
+@pytest.mark.parametrize(("old", "new"), list(product(S, S)))
+def test_a_2_each_step_is_legal_or_refused(old: TransactionState, new: TransactionState) -> None:
+    assert is_legal(old, new) is (old in LEGAL[new])
+
+
+def test_a_2_ids_and_labels() -> None:
+    assert {int(state): state.label for state in S} == {
+        0: "Empty",
+        1: "Ongoing",
+        2: "PrepareCommit",
+        3: "PrepareAbort",
+        4: "CompleteCommit",
+        5: "CompleteAbort",
+        6: "Dead",
+        7: "PrepareEpochFence",
+    }
+    assert frozenset(S) - PERSISTED == {DEAD, FENCED}
+
+
+def refused(error: ErrorCode) -> Verdict:
+    return Verdict(error)
+
+
+def granted(image: Image) -> Verdict:
+    return Verdict(E.NONE, EMPTY, image, Answer.STORED)
+
+
+def init_request(case: Case) -> ErrorCode | None:
+    if case["half_expectation"]:
+        return E.INVALID_REQUEST  # 4
+    if case["form"] is IdForm.NULL:
+        return E.NONE  # 5
+    if case["form"] is IdForm.BLANK:
+        return E.INVALID_REQUEST  # 6
+    if case["two_phase"] is TwoPhase.DISABLED:
+        return E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # 7
+    if case["keep_prepared"]:
+        return E.UNSUPPORTED_VERSION  # 8
+    if case["two_phase"] is TwoPhase.NOT_ASKED and not case["timeout_fits"]:
+        return E.INVALID_TRANSACTION_TIMEOUT  # 9
+    return None
+
+
+def init(case: Case) -> Verdict:
+    state, expected, exhausted = case["state"], case["expectation"], case["exhausted"]
+    if case["pending"]:
+        return refused(E.CONCURRENT_TRANSACTIONS)  # 13
+    if expected is Expectation.FOREIGN:
+        return refused(E.PRODUCER_FENCED)  # 14
+    if state in PREPARED:
+        return refused(E.CONCURRENT_TRANSACTIONS)  # 15
+    if state is ONGOING:
+        return Verdict(E.CONCURRENT_TRANSACTIONS, FENCED)  # 22
+    if exhausted and expected is Expectation.NONE:
+        return granted(Image.ROTATE)  # 16
+    if exhausted and expected is Expectation.CURRENT:
+        return granted(Image.ROTATE_REMEMBERING)  # 16
+    if exhausted:
+        return refused(E.UNKNOWN_SERVER_ERROR)  # 21
+    if expected is Expectation.NONE:
+        return granted(Image.BUMP)  # 17
+    if expected in (Expectation.CURRENT, Expectation.FRESH):
+        return granted(Image.BUMP_REMEMBERING)  # 18
+    if expected is Expectation.LAST:
+        return granted(Image.REPEAT)  # 19
+    return refused(E.PRODUCER_FENCED)  # 20
+
+
+def add(case: Case) -> Verdict:
+    if case["pending"]:
+        return refused(E.CONCURRENT_TRANSACTIONS)  # 4
+    if case["claim"] in (Claim.FOREIGN, Claim.OVERFLOW):
+        return refused(E.INVALID_PRODUCER_ID_MAPPING)  # 5
+    if case["claim"] is not Claim.CURRENT:
+        return refused(E.PRODUCER_FENCED)  # 6
+    if case["state"] in PREPARED:
+        return refused(E.CONCURRENT_TRANSACTIONS)  # 7
+    if case["state"] is ONGOING:
+        return Verdict(E.NONE) if case["all_in"] else Verdict(E.NONE, ONGOING, Image.EXTEND)  # 8, 10
+    return Verdict(E.NONE, ONGOING, Image.BEGIN)  # 9
+
+
+def verify(case: Case) -> ErrorCode:
+    if case["claim"] in (Claim.FOREIGN, Claim.OVERFLOW):
+        return E.INVALID_PRODUCER_ID_MAPPING  # 3
+    if case["claim"] is not Claim.CURRENT:
+        return E.PRODUCER_FENCED  # 4
+    if case["state"] in PREPARED:
+        return E.CONCURRENT_TRANSACTIONS  # 5
+    return E.NONE if case["is_in"] else E.TRANSACTION_ABORTABLE  # 6, 7
+
+
+def end_v1(case: Case) -> Verdict:
+    state, commit = case["state"], case["commit"]
+    if case["claim"] in (Claim.FOREIGN, Claim.OVERFLOW):
+        return refused(E.INVALID_PRODUCER_ID_MAPPING)  # 3
+    if case["claim"] is not Claim.CURRENT:
+        return refused(E.PRODUCER_FENCED)  # 4
+    if case["pending"]:
+        return refused(E.CONCURRENT_TRANSACTIONS)  # 5
+    if state is ONGOING:
+        return Verdict(E.NONE, PC if commit else PA, Image.PREPARE)  # 6
+    if state is (CC if commit else CA):
+        return Verdict(E.NONE)  # 7
+    if state is (PC if commit else PA):
+        return refused(E.CONCURRENT_TRANSACTIONS)  # 9
+    return refused(E.INVALID_TXN_STATE)  # 8, 10, 11
+
+
+def end_v2(case: Case) -> Verdict:
+    state, commit, claim = case["state"], case["commit"], case["claim"]
+    retry = claim in (Claim.PREVIOUS, Claim.OVERFLOW)
+    if case["pending"]:
+        return refused(E.CONCURRENT_TRANSACTIONS)  # 2
+    if claim is Claim.FOREIGN:
+        return refused(E.INVALID_PRODUCER_ID_MAPPING)  # 3
+    if not accepted_v2(state, claim):
+        return refused(E.PRODUCER_FENCED)  # 4
+    bump = Verdict(E.NONE, PC if commit else PA, Image.PREPARE_BUMPED, Answer.NEXT)
+    if state is ONGOING:
+        return bump  # 5
+    if state in PREPARED:
+        return refused(E.CONCURRENT_TRANSACTIONS if state is (PC if commit else PA) else E.INVALID_TXN_STATE)  # 8
+    if retry and state is (CC if commit else CA):
+        return Verdict(E.NONE, answer=Answer.STORED)  # 9, 12
+    if retry or commit:
+        return refused(E.INVALID_TXN_STATE)  # 7, 10, 11, 13
+    return bump  # 6, 11, 12
+
+
+def accepted_v2(state: TransactionState, claim: Claim) -> bool:
+    if state in (ONGOING, EMPTY):
+        return claim is Claim.CURRENT
+    if state in PREPARED:
+        return claim is Claim.PREVIOUS
+    return claim in (Claim.CURRENT, Claim.PREVIOUS, Claim.OVERFLOW)
+
+
+def bump(case: Case) -> Image:
+    return Image.PREPARE_OVERFLOWED if case["exhausted"] else Image.PREPARE_BUMPED
+
+
+def fence(case: Case) -> Image:
+    if not case["bumps"]:
+        return Image.FENCE
+    return Image.FENCE_OVERFLOWED if case["exhausted"] else Image.FENCE_BUMPED
+
+
+def complete(case: Case) -> Verdict:
+    image = Image.COMPLETE_ROTATED if case["rotates"] else Image.COMPLETE
+    return Verdict(E.NONE, CC if case["state"] is PC else CA, image)
+
+
+RULES: list[tuple[Table[Any], Callable[[Case], Any]]] = [
+    (INIT_REQUEST, init_request),
+    (INIT, init),
+    (ADD, add),
+    (VERIFY, verify),
+    (END_V1, end_v1),
+    (END_V2, end_v2),
+    (BUMP, bump),
+    (FENCE, fence),
+    (COMPLETE, complete),
+]
+
+
+@pytest.mark.parametrize(("table", "rule"), RULES, ids=lambda one: getattr(one, "name", None))
+def test_every_case_is_decided_as_the_rules_in_order_decide_it(
+    table: Table[Any], rule: Callable[[Case], Any]
+) -> None:
+    cases = list(table.cases())
+    assert cases
+    for case in cases:
+        row = table.row(**case)
+        assert row.verdict == rule(case), f"{row.rule}: {case}"
+
+
+@pytest.mark.parametrize(("table", "rule"), RULES, ids=lambda one: getattr(one, "name", None))
+def test_every_row_is_met_by_some_case_and_named_once(table: Table[Any], rule: Callable[[Case], Any]) -> None:
+    met = {table.row(**case).rule for case in table.cases()}
+    assert met == {row.rule for row in table.rows}
+    assert len(met) == len(table.rows)
+
+
+@pytest.mark.parametrize("table", [INIT, ADD, END_V1, END_V2, COMPLETE], ids=lambda table: table.name)
+def test_no_verdict_takes_an_illegal_step(table: Table[Verdict]) -> None:
+    for case in table.cases():
+        verdict = table.resolve(**case)
+        if verdict.next_state is not None:
+            assert is_legal(case["state"], verdict.next_state), case  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("table", [INIT, ADD, END_V1, END_V2], ids=lambda table: table.name)
+def test_an_error_records_nothing_but_the_fence(table: Table[Verdict]) -> None:
+    for case in table.cases():
+        verdict = table.resolve(**case)
+        if verdict.error:
+            assert verdict.image is None, case
+            assert verdict.next_state in (None, FENCED), case
+
+
+def test_all_numbered_rows_of_the_rules_are_there() -> None:
+    def numbers(table: Table[Any], prefix: str) -> set[int]:
+        return {int(row.rule.removeprefix(prefix).split()[0]) for row in table.rows}
+
+    assert numbers(INIT_REQUEST, "A.5/") == set(range(4, 11))
+    assert numbers(INIT, "A.5/") == set(range(13, 23))
+    assert numbers(ADD, "A.6/") == set(range(4, 11))
+    assert numbers(VERIFY, "A.6 verify/") == set(range(3, 8))
+    assert numbers(END_V1, "A.8 V1/") == set(range(3, 12))
+    assert numbers(END_V2, "A.8 V2/") == set(range(2, 14))
+
+
+@pytest.mark.parametrize(("state", "claim"), list(product(sorted(PERSISTED), Claim)))
+def test_a_8_the_epochs_accepted_under_v2(state: TransactionState, claim: Claim) -> None:
+    assert (claim in V2_ACCEPTED[state]) is accepted_v2(state, claim)
+
+
+@pytest.mark.parametrize("state", [DEAD, FENCED])
+def test_states_of_memory_reach_no_table(state: TransactionState) -> None:
+    for table in (INIT, ADD, VERIFY, END_V1, END_V2, COMPLETE):
+        case = {**next(iter(table.cases())), "state": state}
+        with pytest.raises(AssertionError, match="cannot come about"):
+            table.resolve(**case)
+
+
+@pytest.mark.parametrize("state", [one for one in S if one not in PREPARED])
+def test_only_a_prepared_transaction_completes(state: TransactionState) -> None:
+    with pytest.raises(AssertionError):
+        COMPLETE.resolve(state=state, rotates=False)
+
+
+def test_a_table_with_two_claims_or_none_is_not_built() -> None:
+    facts = {"one": (False, True)}
+    with pytest.raises(AssertionError, match="claim"):
+        Table("twice", facts, [Row("a", {}, 1), Row("b", {"one": (True,)}, 2)])
+    with pytest.raises(AssertionError, match="claim"):
+        Table("never", facts, [Row("a", {"one": (True,)}, 1)])
+    with pytest.raises(AssertionError, match="no case meets"):
+        Table("idle row", facts, [Row("a", {}, 1), Row("b", {"one": ()}, 2)])
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_a_3_append_errors(code: ErrorCode) -> None:
+    told = {3: 15, 19: 15, 20: 15, 7: 15, 6: 16, 56: 16, 10: -1, 18: -1}
+    assert append_error(code) == told.get(code, code)
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_a_13_answers_to_markers(code: ErrorCode) -> None:
+    done, retry, cancel = {0, 43, 35}, {3, 6, 7, 19, 20, 56, 13}, {47, 52}
+    expected = (
+        MarkerAction.DONE
+        if code in done
+        else MarkerAction.RETRY
+        if code in retry
+        else MarkerAction.CANCEL
+        if code in cancel
+        else MarkerAction.ILLEGAL
+    )
+    assert marker_action(code) is expected
+    assert all(marker_action(ErrorCode(one)) is MarkerAction.ILLEGAL for one in (2, 10, 18, 21))
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_a_13_refused_completions(code: ErrorCode) -> None:
+    known = {15: MarkerAction.RETRY, 16: MarkerAction.CANCEL, 14: MarkerAction.CANCEL}
+    assert completion_action(code) is known.get(code, MarkerAction.ILLEGAL)

@@ -1,0 +1,95 @@
+"""The embedded broker: up at once, gone without a trace, and clear about what it cannot do."""
+
+import socket
+import threading
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from broker_core.embedded import EmbeddedBroker
+from broker_core.errors import ConfigError
+
+
+def produce(bootstrap_servers, topic, values):
+    failed = []
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error) if error else None)
+    assert producer.flush(30) == 0
+    assert failed == []
+
+
+def consume(bootstrap_servers, topic, count):
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    try:
+        messages = consumer.consume(count, timeout=30)
+        assert all(message.error() is None for message in messages)
+        return [message.value() for message in messages]
+    finally:
+        consumer.close()
+
+
+def test_it_serves_and_then_is_gone():
+    with EmbeddedBroker(topics={"t": 2}) as kafka:
+        address = kafka.bootstrap_servers
+        produce(address, "t", [b"1", b"2"])
+        assert sorted(consume(address, "t", 2)) == [b"1", b"2"]
+    host, port = address.split(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), timeout=5)
+    assert "embedded-broker" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_several_brokers_share_the_partitions():
+    with EmbeddedBroker(brokers=3, topics={"t": 6}) as kafka:
+        assert len(kafka.bootstrap_servers.split(",")) == 3
+        metadata = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=30)
+        assert sorted(metadata.brokers) == [1, 2, 3]
+        assert {p.leader for p in metadata.topics["t"].partitions.values()} == {1, 2, 3}
+        produce(kafka.bootstrap_servers, "t", [b"%d" % n for n in range(100)])
+        assert len(consume(kafka.bootstrap_servers, "t", 100)) == 100
+
+
+def test_a_data_folder_keeps_everything_until_next_time(tmp_path):
+    with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1}) as kafka:
+        produce(kafka.bootstrap_servers, "t", [b"kept"])
+        assert consume(kafka.bootstrap_servers, "t", 1) == [b"kept"]
+    with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1}) as kafka:
+        produce(kafka.bootstrap_servers, "t", [b"new"])
+        assert consume(kafka.bootstrap_servers, "t", 1) == [b"new"], "the group's offset must be kept too"
+
+
+def test_a_setting_that_does_not_exist_is_named():
+    with pytest.raises(ConfigError, match=r"unknown setting 'no.such.key'"):
+        EmbeddedBroker(config={"no.such.key": "1"})
+
+
+@pytest.mark.parametrize("key, value", [("num.partitions", "many"), ("num.partitions", "0"),
+                                        ("auto.create.topics.enable", "yes"), ("log.cleanup.policy", "burn")])
+def test_a_value_that_cannot_be_used_is_named_with_its_key(key, value):
+    with pytest.raises(ConfigError, match=f"{key}='?{value}"):
+        EmbeddedBroker(config={key: value})
+
+
+def test_a_taken_port_is_an_error_that_names_it():
+    with EmbeddedBroker() as kafka:
+        port = int(kafka.bootstrap_servers.split(":")[1])
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
+            EmbeddedBroker(port=port).start()
+
+
+def test_an_unstarted_broker_says_how_to_start_it():
+    with pytest.raises(RuntimeError, match="with EmbeddedBroker"):
+        _ = EmbeddedBroker().bootstrap_servers
+
+
+def test_a_malformed_frame_costs_its_sender_the_connection_and_nobody_else(caplog):
+    with EmbeddedBroker(topics={"t": 1}) as kafka:
+        host, port = kafka.bootstrap_servers.split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as bad:
+            bad.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert bad.recv(100) == b""
+        produce(kafka.bootstrap_servers, "t", [b"still here"])
+    assert len([r for r in caplog.records if "closing connection" in r.message]) == 1

@@ -1,0 +1,439 @@
+"""Send the partition log what it must refuse, row by row of the pipeline, and look at what it makes of the rest."""
+
+from collections.abc import Callable
+from typing import Any
+
+import crc32c
+import pytest
+
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log.partition_log import PartitionLog
+from broker_core.log.producer_state import SENTINEL, AppendOrigin
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.records.compression import Compression
+from broker_core.records.header import BatchHeader, crc_matches, iter_headers
+from broker_core.simulation.disk import MemoryFile, MemoryStorage
+from broker_core.types import TimestampType
+from tests.support.partition_logs import COMMITTED, NOW_MS, UNCOMMITTED, append, batch, end, open_log, produce
+
+
+def refused(code: ErrorCode, action: Callable[[], object]) -> KafkaError:
+    with pytest.raises(KafkaError) as caught:
+        action()
+    assert caught.value.code is code, caught.value
+    return caught.value
+
+
+def edited(position: int, data: bytes, source: bytes | None = None) -> bytes:
+    changed = bytearray(source or batch(2))
+    changed[position : position + len(data)] = data
+    return bytes(changed)
+
+
+DAY_MS = 86_400_000
+# (what, settings, batch, verdict)
+PIPELINE: list[tuple[str, dict[str, str], bytes, ErrorCode]] = [
+    ("magic 1", {}, edited(16, b"\1"), ErrorCode.INVALID_RECORD),
+    ("row 13: base offset", {}, batch(2, base_offset=1), ErrorCode.INVALID_RECORD),
+    ("row 14: too large", {"max.message.bytes": "80"}, batch(9), ErrorCode.MESSAGE_TOO_LARGE),
+    ("row 14 before 15", {"max.message.bytes": "50"}, edited(70, b"\0\0"), ErrorCode.MESSAGE_TOO_LARGE),
+    ("row 15: nothing", {}, b"", ErrorCode.CORRUPT_MESSAGE),
+    ("row 15: half a header", {}, batch(2)[:60], ErrorCode.CORRUPT_MESSAGE),
+    ("row 15: half a batch", {}, batch(2)[:-1], ErrorCode.CORRUPT_MESSAGE),
+    ("row 15: a flipped bit", {}, edited(70, b"\xff"), ErrorCode.CORRUPT_MESSAGE),
+    ("row 15: a length below a header", {}, edited(8, b"\0\0\0\1"), ErrorCode.CORRUPT_MESSAGE),
+    ("two batches", {}, batch(1) + batch(1), ErrorCode.INVALID_RECORD),
+    ("row 16: control", {}, batch(1, is_control=True, producer_id=1, producer_epoch=0, base_sequence=0,
+                                  is_transactional=True), ErrorCode.INVALID_RECORD),
+    ("row 16: no sequence", {}, batch(1, producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
+    ("row 17: no key", {"cleanup.policy": "compact"}, batch(1, key=None), ErrorCode.INVALID_RECORD),
+    ("row 18: the future", {}, batch(1, timestamp_ms=NOW_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
+    ("row 18: the past", {"message.timestamp.before.max.ms": "1000"}, batch(1, timestamp_ms=NOW_MS - 1001),
+     ErrorCode.INVALID_TIMESTAMP),
+    ("row 18: stamped by the client", {}, batch(1, timestamp_type=TimestampType.LOG_APPEND_TIME),
+     ErrorCode.INVALID_TIMESTAMP),
+    ("row 19: too large once unpacked", {"max.message.bytes": "300", "compression.type": "uncompressed"},
+     batch(1, value=bytes(500), compression=Compression.GZIP), ErrorCode.MESSAGE_TOO_LARGE),
+    ("row 20: no segment holds it", {"segment.bytes": "60"}, batch(1), ErrorCode.RECORD_LIST_TOO_LARGE),
+]
+
+
+@pytest.mark.parametrize(("settings", "data", "code"), [row[1:] for row in PIPELINE], ids=[row[0] for row in PIPELINE])
+def test_what_validation_refuses(settings: dict[str, str], data: bytes, code: ErrorCode) -> None:
+    log = open_log(settings=settings)
+    error = refused(code, lambda: log.append_as_leader(data, now_ms=NOW_MS, leader_epoch=0))
+    assert error.message
+    assert log.log_end_offset == 0
+    assert log.size_bytes == 0
+
+
+def test_counts_that_do_not_span_the_offsets() -> None:
+    log = open_log()
+    for count in (0, -1, 1, 3):
+        data = bytearray(batch(2))
+        data[57:61] = count.to_bytes(4, "big", signed=True)
+        header = BatchHeader.parse(data)
+        with_crc = sealed(data)
+        assert header.record_count == count
+        refused(ErrorCode.INVALID_RECORD, lambda data=with_crc: append_raw(log, data))
+
+
+def test_codec_bits_without_a_codec() -> None:
+    data = bytearray(batch(2))
+    data[22] |= 7
+    refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, lambda: append_raw(open_log(), sealed(data)))
+
+
+def sealed(data: bytearray) -> bytes:
+    """Give the batch the checksum of what it holds now."""
+    data[17:21] = crc32c.crc32c(data[21:]).to_bytes(4, "big")
+    return bytes(data)
+
+
+def append_raw(log: PartitionLog, data: bytes, **options: Any) -> Any:
+    return log.append_as_leader(data, now_ms=NOW_MS, leader_epoch=0, **options)
+
+
+def test_guilty_records_are_named() -> None:
+    log = open_log(settings={"cleanup.policy": "compact"})
+    data = build_batch([NewRecord(b"k", b"", (), NOW_MS), NewRecord(None, b"", (), NOW_MS)])
+    assert [index for index, _ in refused(ErrorCode.INVALID_RECORD, lambda: append_raw(log, data)).record_errors] == [1]
+    log = open_log(settings={"message.timestamp.after.max.ms": "0"})
+    error = refused(ErrorCode.INVALID_TIMESTAMP, lambda: append_raw(log, batch(3, timestamp_ms=NOW_MS - 1)))
+    assert [index for index, _ in error.record_errors] == [2]
+
+
+def test_records_without_a_timestamp_are_never_too_old() -> None:
+    log = open_log(settings={"message.timestamp.before.max.ms": "0"})
+    assert append_raw(log, build_batch([NewRecord(b"k", b"v")])).base_offset == 0
+
+
+def test_coordinators_may_do_what_clients_may_not() -> None:
+    log = open_log()
+    result = append_raw(log, batch(2, base_offset=5), origin=AppendOrigin.COORDINATOR)
+    assert (result.base_offset, result.last_offset) == (0, 1)
+
+
+def test_offsets_and_leader_epoch_are_written_in_place() -> None:
+    log = open_log()
+    append(log, 3)
+    data = bytearray(batch(2))
+    result = log.append_as_leader(data, now_ms=NOW_MS, leader_epoch=4)
+    assert result == (3, 4, -1, 0, False)
+    header = BatchHeader.parse(data)
+    assert (header.base_offset, header.partition_leader_epoch) == (3, 4)
+    assert log.read(3, 999, UNCOMMITTED).records == bytes(data)
+    assert log.latest_leader_epoch == 4
+
+
+def test_the_callers_bytes_stay_as_they_are() -> None:
+    log = open_log()
+    append(log, 3)
+    data = batch(2)
+    log.append_as_leader(memoryview(data), now_ms=NOW_MS, leader_epoch=4)
+    assert data == batch(2)
+
+
+def test_log_append_time() -> None:
+    log = open_log(settings={"message.timestamp.type": "LogAppendTime"})
+    result = log.append_as_leader(batch(2, timestamp_ms=NOW_MS + DAY_MS), now_ms=NOW_MS + 7, leader_epoch=0)
+    assert result.log_append_time_ms == NOW_MS + 7
+    data = log.read(0, 999, UNCOMMITTED).records
+    header = BatchHeader.parse(data)
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert header.max_timestamp == NOW_MS + 7
+    assert crc_matches(data, 0, header)
+    assert [record.timestamp_ms for _, _, record in log.read_journal()] == [NOW_MS + 7] * 2
+    assert log.max_timestamp(UNCOMMITTED) == (0, NOW_MS + 7, 0)
+
+
+@pytest.mark.parametrize("sent", list(Compression))
+@pytest.mark.parametrize("wanted", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_compression_changes_only_when_the_topic_says_so(sent: Compression, wanted: str) -> None:
+    log = open_log(settings={"compression.type": wanted})
+    guard = log.start_verification(7, 0, 5, False)
+    fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 5, "is_transactional": True}
+    data = batch(3, value=b"x" * 50, compression=sent, **fields)
+    append_raw(log, data, transaction_guard=guard)
+    stored = log.read(0, 9999, UNCOMMITTED).records
+    header = BatchHeader.parse(stored)
+    if wanted == "producer":
+        assert stored[16:] == data[16:]
+    else:
+        assert header.compression.name == ("NONE" if wanted == "uncompressed" else wanted.upper())
+    assert (header.producer_id, header.base_sequence, header.is_transactional) == (7, 5, True)
+    assert [record.value for _, _, record in log.read_journal()] == [b"x" * 50] * 3
+    assert log.producers()[0].last_sequence == 7
+
+
+def test_duplicates_get_the_first_answer() -> None:
+    log = open_log()
+    sent = [produce(log, 1, sequence, 2, transactional=False, timestamp_ms=NOW_MS + sequence)
+            for sequence in range(0, 12, 2)]
+    for at, sequence in enumerate(range(0, 12, 2)):
+        def again(sequence: int = sequence) -> Any:
+            return produce(log, 1, sequence, 2, transactional=False)
+        if at == 0:
+            refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, again)
+            continue
+        result = again()
+        assert result.duplicate
+        assert (result.base_offset, result.last_offset) == sent[at][:2]
+        assert result.log_append_time_ms == NOW_MS + sequence + 1
+    assert log.log_end_offset == 12
+
+
+def test_half_of_a_remembered_batch_is_no_duplicate() -> None:
+    log = open_log()
+    produce(log, 1, 0, 2, transactional=False)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(log, 1, 0, 1, transactional=False))
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(log, 1, 1, 1, transactional=False))
+
+
+def test_sequences_wrap() -> None:
+    log = open_log()
+    produce(log, 1, 2**31 - 2, 3, transactional=False)
+    assert log.producers()[0].last_sequence == 0
+    assert produce(log, 1, 2**31 - 2, 3, transactional=False).duplicate
+    assert produce(log, 1, 1, transactional=False).base_offset == 3
+    other = open_log()
+    produce(other, 1, 2**31 - 1, transactional=False)
+    produce(other, 1, 0, transactional=False)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(other, 1, 2, transactional=False))
+
+
+def test_a_coordinators_sequence_is_not_checked_but_its_epoch_is() -> None:
+    log = open_log()
+    fields = {"producer_id": 1, "base_sequence": 0, "is_transactional": True}
+    guard = log.start_verification(1, 3, 0, False)
+    for _ in range(2):
+        append_raw(log, batch(1, producer_epoch=3, **fields), origin=AppendOrigin.COORDINATOR, transaction_guard=guard)
+    assert log.log_end_offset == 2
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: append_raw(
+        log, batch(1, producer_epoch=2, **fields), origin=AppendOrigin.COORDINATOR, transaction_guard=guard))
+
+
+TXN = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+
+
+def test_an_unverified_transaction_is_refused() -> None:
+    log = open_log()
+    for guard in (None, SENTINEL):
+        refused(ErrorCode.INVALID_TXN_STATE, lambda guard=guard: append_raw(
+            log, batch(1, **TXN), transaction_guard=guard))
+    guard = log.start_verification(2, 0, 0, False)
+    refused(ErrorCode.INVALID_TXN_STATE, lambda: append_raw(log, batch(1, **TXN), transaction_guard=guard))
+
+
+def test_without_verification_any_transaction_may_begin() -> None:
+    log = open_log(verification_enabled=False)
+    assert append_raw(log, batch(1, **TXN)).base_offset == 0
+
+
+def test_the_guard_is_kept_until_the_first_batch() -> None:
+    log = open_log()
+    guard = log.start_verification(1, 0, 0, False)
+    assert log.start_verification(1, 0, 1, False) == guard
+    append_raw(log, batch(1, **TXN), transaction_guard=guard)
+    assert log.start_verification(1, 0, 1, False) == SENTINEL
+    append_raw(log, batch(1, **(TXN | {"base_sequence": 1})))
+    end(log, 1, commit=True)
+    assert log.start_verification(1, 0, 2, False) not in (SENTINEL, guard)
+    refused(ErrorCode.INVALID_TXN_STATE, lambda: append_raw(
+        log, batch(1, **(TXN | {"base_sequence": 2})), transaction_guard=guard))
+
+
+def test_a_marker_takes_the_guard_away() -> None:
+    """Close the race of KIP-890: verified, aborted by the coordinator, then the batch arrives late."""
+    log = open_log()
+    guard = log.start_verification(1, 0, 0, False)
+    end(log, 1, commit=False)
+    refused(ErrorCode.INVALID_TXN_STATE, lambda: append_raw(log, batch(1, **TXN), transaction_guard=guard))
+    assert log.open_transactions() == []
+
+
+def test_a_late_marker_spares_the_next_transaction_of_version_2() -> None:
+    log = open_log()
+    produce(log, 1, 0, epoch=4, bumps_epoch=True)
+    guard = log.start_verification(1, 5, 0, True)
+    end(log, 1, commit=True, epoch=5, version=2)
+    append_raw(log, batch(1, **(TXN | {"producer_epoch": 5})), transaction_guard=guard)
+    assert [opened.first_offset for opened in log.open_transactions()] == [2]
+
+
+def test_a_marker_of_a_later_epoch_takes_even_that_guard() -> None:
+    log = open_log()
+    guard = log.start_verification(1, 5, 0, True)
+    end(log, 1, commit=False, epoch=6, version=2)
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: append_raw(
+        log, batch(1, **(TXN | {"producer_epoch": 5})), transaction_guard=guard))
+
+
+def test_verification_of_a_fenced_epoch_is_refused() -> None:
+    log = open_log()
+    produce(log, 1, 0, epoch=5)
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: log.start_verification(1, 4, 0, False))
+
+
+def test_verification_remembers_the_lowest_sequence() -> None:
+    log = open_log()
+    guard = log.start_verification(1, 0, 3, False)
+    assert log.start_verification(1, 0, 0, False) == guard
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: append_raw(
+        log, batch(1, **(TXN | {"base_sequence": 3})), transaction_guard=guard))
+    append_raw(log, batch(3, **TXN), transaction_guard=guard)
+    append_raw(log, batch(1, **(TXN | {"base_sequence": 3})))
+
+
+def test_a_higher_epoch_replaces_the_verified_sequence() -> None:
+    log = open_log()
+    guard = log.start_verification(1, 0, 0, False)
+    assert log.start_verification(1, 1, 9, False) == guard
+    append_raw(log, batch(1, **(TXN | {"producer_epoch": 1, "base_sequence": 9})), transaction_guard=guard)
+
+
+def test_verifications_expire() -> None:
+    log = open_log()
+    guard = log.start_verification(1, 0, 0, False)
+    log.expire_producers(NOW_MS, 1000)
+    log.expire_producers(NOW_MS + 999, 1000)
+    assert log.start_verification(1, 0, 0, False) == guard
+    log.expire_producers(NOW_MS + 1000, 1000)
+    assert log.start_verification(1, 0, 0, False) != guard
+
+
+def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
+    log = open_log()
+    produce(log, 1, 0)
+    refused(ErrorCode.INVALID_TXN_STATE, lambda: produce(log, 1, 1, transactional=False))
+    assert log.log_end_offset == 1
+
+
+def test_a_new_epoch_goes_on_in_the_old_transaction() -> None:
+    """Keep the old first offset: the marker that must come will decide both epochs' data."""
+    log = open_log()
+    produce(log, 1, 0, epoch=0)
+    produce(log, 1, 0, epoch=1)
+    assert log.first_unstable_offset == 0
+    end(log, 1, commit=False, epoch=1)
+    assert [tuple(entry) for entry in log.aborted_transactions()] == [(1, 0, 2, 3)]
+
+
+def test_a_marker_without_data_leaves_no_trace_in_the_index() -> None:
+    log = open_log()
+    assert end(log, 9, commit=False, epoch=3, coordinator_epoch=2).base_offset == 0
+    assert log.aborted_transactions() == []
+    entry = log.producers()[0]
+    assert (entry.producer_epoch, entry.coordinator_epoch, entry.last_sequence, entry.last_timestamp_ms) == (
+        3, 2, -1, NOW_MS)
+
+
+def test_a_marker_with_the_next_epoch_resets_sequences() -> None:
+    log = open_log()
+    produce(log, 1, 0, 5, epoch=0)
+    end(log, 1, commit=True, epoch=1, version=2)
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: produce(log, 1, 5, epoch=0, transactional=False))
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(log, 1, 5, epoch=1, transactional=False))
+    assert produce(log, 1, 0, epoch=1).base_offset == 6
+
+
+def test_a_marker_with_the_same_epoch_continues_sequences() -> None:
+    log = open_log()
+    produce(log, 1, 0, 5)
+    end(log, 1, commit=False)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(log, 1, 9))
+    assert produce(log, 1, 5).base_offset == 6
+
+
+def test_a_repeated_marker_is_appended_again() -> None:
+    log = open_log()
+    produce(log, 1, 0, epoch=0)
+    for expected in (1, 2):
+        assert end(log, 1, commit=False, epoch=1, version=2).base_offset == expected
+    assert len(log.aborted_transactions()) == 1
+
+
+def test_zombie_coordinators_and_producers_are_fenced() -> None:
+    log = open_log()
+    produce(log, 1, 0, epoch=3)
+    end(log, 1, commit=True, epoch=3, coordinator_epoch=7)
+    refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, lambda: end(log, 1, commit=False, epoch=3, coordinator_epoch=6))
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: end(log, 1, commit=False, epoch=2, coordinator_epoch=8))
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: produce(log, 1, 0, epoch=2, transactional=False))
+    assert log.log_end_offset == 2
+
+
+def test_producers_expire_by_the_time_of_their_records() -> None:
+    log = open_log()
+    produce(log, 1, 0, transactional=False, timestamp_ms=NOW_MS - 5000)
+    produce(log, 2, 0, timestamp_ms=NOW_MS - 5000)
+    assert log.expire_producers(NOW_MS - 1, 5000) == []
+    assert log.expire_producers(NOW_MS, 5000) == [1]
+    assert [entry.producer_id for entry in log.producers()] == [2]
+    assert produce(log, 1, 4711, transactional=False).base_offset == 2
+
+
+def test_late_transactions() -> None:
+    log = open_log()
+    assert not log.has_late_transaction(NOW_MS + DAY_MS, 900_000)
+    produce(log, 1, 0)
+    assert not log.has_late_transaction(NOW_MS + 1_200_000, 900_000)
+    assert log.has_late_transaction(NOW_MS + 1_200_001, 900_000)
+    end(log, 1, commit=True)
+    assert not log.has_late_transaction(NOW_MS + DAY_MS, 900_000)
+
+
+def rolled(settings: dict[str, str], batches: list[bytes]) -> list[int]:
+    storage = MemoryStorage()
+    log = open_log(storage, settings)
+    for data in batches:
+        append_raw(log, data)
+    return [int(name[:20]) for name in storage.list_folder("topic-0") if name.endswith(".log")]
+
+
+def test_segments_roll_by_size() -> None:
+    size = len(batch(1))
+    assert rolled({"segment.bytes": str(2 * size)}, [batch(1)] * 5) == [0, 2, 4]
+
+
+def test_segments_roll_by_the_age_of_their_records() -> None:
+    times = [NOW_MS, NOW_MS + 100, NOW_MS + 101, NOW_MS + 50, NOW_MS + 202]
+    batches = [batch(1, timestamp_ms=time) for time in times]
+    assert rolled({"segment.ms": "100"}, batches) == [0, 2, 4]
+
+
+def test_segments_roll_when_an_index_is_full() -> None:
+    settings = {"segment.index.bytes": "24", "index.interval.bytes": "0"}
+    assert rolled(settings, [batch(1)] * 6) == [0, 2, 4]
+
+
+def test_a_roll_writes_a_snapshot() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage, {"segment.bytes": "150"})
+    for sequence in range(5):
+        produce(log, 1, sequence, transactional=False)
+    names = storage.list_folder("topic-0")
+    assert [name for name in names if name.endswith(".log")] == [f"{offset:020d}.log" for offset in (0, 2, 4)]
+    assert [name for name in names if name.endswith(".snapshot")] == [f"{offset:020d}.snapshot" for offset in (2, 4)]
+
+
+def test_a_failed_write_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    produce(log, 1, 0, transactional=False)
+    before = log.size_bytes
+    whole = MemoryFile.append
+
+    def half(self: MemoryFile, data: bytes) -> None:
+        whole(self, data[: len(data) // 2])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(MemoryFile, "append", half)
+    error = refused(ErrorCode.KAFKA_STORAGE_ERROR, lambda: produce(log, 1, 1, transactional=False))
+    assert "No space left" in error.message
+    monkeypatch.undo()
+    assert (log.log_end_offset, log.size_bytes) == (1, before)
+    assert produce(log, 1, 1, transactional=False).base_offset == 1
+    data = log.read(0, 9999, COMMITTED).records
+    assert [header.base_offset for _, header in iter_headers(data)] == [0, 1]
+    assert storage.open("topic-0/00000000000000000000.log").size() == log.size_bytes

@@ -1,0 +1,123 @@
+"""Walk the tables of what a producer may append: each row, all combinations, and the shortcut beside them."""
+
+from itertools import product
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
+from broker_core.log.producer_rules import (
+    BATCH_RULES,
+    MARKER_RULES,
+    BatchCase,
+    MarkerCase,
+    Rule,
+    Verification,
+    decide,
+    judge_batch,
+)
+from broker_core.types import MAX_SEQUENCE
+
+UNKNOWN = ProducerStateEntry(1)
+MARKER_ONLY = ProducerStateEntry(1, 5, 0, 0)
+
+
+def known(last_sequence: int, epoch: int = 5) -> ProducerStateEntry:
+    return ProducerStateEntry(1, epoch, 0, 0, None, (BatchMetadata(last_sequence, 100, 0, 0),))
+
+
+def verifying(lowest: int, *, bumps: bool) -> Verification:
+    return Verification(1, 5, lowest, bumps)
+
+
+OK, FENCED, GAP = ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+# (row of facts C.5, entry, verification, epoch, sequence, verdict)
+C5 = [
+    (1, UNKNOWN, verifying(7, bumps=True), 5, 7, GAP),
+    (1, MARKER_ONLY, verifying(7, bumps=True), 5, 7, GAP),
+    (1, UNKNOWN, verifying(0, bumps=True), 5, 0, OK),
+    (1, UNKNOWN, verifying(7, bumps=False), 5, 7, OK),
+    (2, known(3), verifying(4, bumps=False), 5, 5, GAP),
+    (2, UNKNOWN, verifying(4, bumps=False), 5, 5, GAP),
+    (2, known(3), verifying(4, bumps=False), 5, 4, OK),
+    (3, UNKNOWN, None, 0, 0, OK),
+    (3, UNKNOWN, None, 9, 4711, OK),
+    (4, known(3), None, 4, 4, FENCED),
+    (4, MARKER_ONLY, None, 4, 0, FENCED),
+    (4, known(3), verifying(0, bumps=True), 4, 9, FENCED),
+    (5, known(3), None, 6, 0, OK),
+    (5, MARKER_ONLY, None, 6, 0, OK),
+    (6, known(3), None, 6, 1, GAP),
+    (6, known(3), None, 6, 4, GAP),
+    (7, known(3), None, 5, 4, OK),
+    (7, known(MAX_SEQUENCE), None, 5, 0, OK),
+    (8, known(3), None, 5, 3, GAP),
+    (8, known(3), None, 5, 5, GAP),
+    (8, known(3), None, 5, 0, GAP),
+    (8, known(MAX_SEQUENCE), None, 5, 1, GAP),
+    (9, MARKER_ONLY, None, 5, 0, OK),
+    (9, MARKER_ONLY, None, 5, 1, GAP),
+]
+
+
+@pytest.mark.parametrize(("row", "entry", "verification", "epoch", "sequence", "verdict"), C5)
+def test_facts_c5(row: int, entry: ProducerStateEntry, verification: Verification | None, epoch: int, sequence: int,
+                  verdict: ErrorCode) -> None:
+    case = BatchCase(entry, verification, epoch, sequence)
+    assert decide(BATCH_RULES, case).verdict == verdict
+    assert judge_batch(case) == verdict
+
+
+def all_batch_cases() -> list[BatchCase]:
+    entries = [UNKNOWN, MARKER_ONLY, known(0), known(3), known(MAX_SEQUENCE), known(-1)]
+    verifications = [None, *(verifying(lowest, bumps=bumps) for lowest in (0, 4, 9) for bumps in (True, False))]
+    return [BatchCase(*case) for case in product(entries, verifications, (4, 5, 6), (0, 1, 3, 4, 5, MAX_SEQUENCE))]
+
+
+def test_the_shortcut_says_what_the_table_says() -> None:
+    for case in all_batch_cases():
+        assert judge_batch(case) == decide(BATCH_RULES, case).verdict, case
+
+
+def test_every_batch_row_decides_something() -> None:
+    assert {decide(BATCH_RULES, case).name for case in all_batch_cases()} == {rule.name for rule in BATCH_RULES}
+
+
+OPEN = ProducerStateEntry(1, 5, 3, 0, 77)
+CLOSED = ProducerStateEntry(1, 5, 3, 0)
+ZOMBIE = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+# (entry, marker epoch, coordinator epoch, transaction version, verdict)
+C6 = [
+    (OPEN, 4, 3, 0, FENCED),
+    (OPEN, 4, 3, 2, FENCED),
+    (CLOSED, 4, 9, 0, FENCED),
+    (OPEN, 5, 3, 0, OK),
+    (OPEN, 5, 3, 1, OK),
+    (OPEN, 5, 3, 2, FENCED),
+    (CLOSED, 5, 3, 2, OK),
+    (OPEN._replace(producer_epoch=32767), 32767, 3, 2, OK),
+    (OPEN, 6, 3, 2, OK),
+    (OPEN, 6, 2, 2, ZOMBIE),
+    (OPEN, 5, 2, 0, ZOMBIE),
+    (OPEN, 5, 4, 0, OK),
+    (CLOSED, 5, 2, 0, ZOMBIE),
+]
+
+
+@pytest.mark.parametrize(("entry", "epoch", "coordinator_epoch", "version", "verdict"), C6)
+def test_facts_c6(entry: ProducerStateEntry, epoch: int, coordinator_epoch: int, version: int,
+                  verdict: ErrorCode) -> None:
+    assert decide(MARKER_RULES, MarkerCase(entry, epoch, coordinator_epoch, version)).verdict == verdict
+
+
+def test_every_marker_row_decides_something() -> None:
+    names = {decide(MARKER_RULES, MarkerCase(*case[:4])).name for case in C6}
+    assert names == {rule.name for rule in MARKER_RULES}
+
+
+def test_a_case_without_a_row_is_a_bug() -> None:
+    never: tuple[Rule[BatchCase], ...] = (Rule("never", (lambda _: False,), ErrorCode.NONE),)
+    with pytest.raises(AssertionError, match="no rule"):
+        decide(never, BatchCase(UNKNOWN, None, 0, 0))

@@ -1,0 +1,372 @@
+"""Hold the partition log against models that are too dumb to be wrong, and let it crash anywhere."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log.partition_log import PartitionLog
+from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
+from broker_core.log.producer_state import SENTINEL, AppendOrigin, ProducerState
+from broker_core.records.header import BatchHeader, iter_headers
+from broker_core.simulation.disk import MemoryStorage
+from tests.support.partition_logs import COMMITTED, NOW_MS, UNCOMMITTED, append, batch, end, open_log, produce
+
+SMALL = {"segment.bytes": "420", "index.interval.bytes": "80"}
+EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+class Plain(NamedTuple):
+    """Append records outside any transaction."""
+
+    count: int
+
+
+class Data(NamedTuple):
+    """Append records in a producer's transaction."""
+
+    producer_id: int
+    count: int
+
+
+class Marker(NamedTuple):
+    """End a producer's transaction."""
+
+    producer_id: int
+    commit: bool
+
+
+PRODUCERS = st.integers(1, 3)
+OPERATIONS = st.lists(
+    st.builds(Plain, st.integers(1, 3)) | st.builds(Data, PRODUCERS, st.integers(1, 3))
+    | st.builds(Marker, PRODUCERS, st.booleans()), max_size=25)
+
+
+@dataclass
+class Stored:
+    """Remember one appended batch."""
+
+    operation: Any
+    base_offset: int
+    last_offset: int
+
+
+@dataclass
+class Writer:
+    """Apply operations to a log and remember them."""
+
+    log: PartitionLog
+    stored: list[Stored] = field(default_factory=list)
+    sequences: dict[int, int] = field(default_factory=dict)
+
+    def apply(self, operation: Any, *, advance: bool = True) -> None:
+        if isinstance(operation, Plain):
+            result = append(self.log, operation.count, advance=advance)
+        elif isinstance(operation, Data):
+            sequence = self.sequences.get(operation.producer_id, 0)
+            result = produce(self.log, operation.producer_id, sequence, operation.count, advance=advance)
+            self.sequences[operation.producer_id] = sequence + operation.count
+        else:
+            result = end(self.log, operation.producer_id, commit=operation.commit, advance=advance)
+        self.stored.append(Stored(operation, result.base_offset, result.last_offset))
+
+    def keep(self, log: PartitionLog) -> None:
+        """Go on with a log that holds a prefix of what was written."""
+        self.log = log
+        self.stored = [stored for stored in self.stored if stored.base_offset < log.log_end_offset]
+        self.sequences = {}
+        for stored in self.stored:
+            if isinstance(stored.operation, Data):
+                producer_id = stored.operation.producer_id
+                self.sequences[producer_id] = self.sequences.get(producer_id, 0) + stored.operation.count
+
+
+class Transaction(NamedTuple):
+    """Hold what brute force finds: the marker's offset and verdict are None while it is open."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int | None
+    commit: bool | None
+
+
+def transactions(stored: list[Stored]) -> list[Transaction]:
+    """Find all transactions by reading everything from the start."""
+    opened: dict[int, int] = {}
+    found = []
+    for item in stored:
+        operation = item.operation
+        if isinstance(operation, Data):
+            opened.setdefault(operation.producer_id, item.base_offset)
+        elif isinstance(operation, Marker) and operation.producer_id in opened:
+            first = opened.pop(operation.producer_id)
+            found.append(Transaction(operation.producer_id, first, item.base_offset, operation.commit))
+    return found + [Transaction(producer_id, first, None, None) for producer_id, first in opened.items()]
+
+
+def assert_equals_brute_force(writer: Writer) -> None:
+    log, stored = writer.log, writer.stored
+    everything = transactions(stored)
+    log_end = stored[-1].last_offset + 1 if stored else 0
+    assert log.log_end_offset == log_end
+    watermark = log.high_watermark
+    undecided = [found.first_offset for found in everything
+                 if found.last_offset is None or found.last_offset >= watermark]
+    assert log.last_stable_offset == min([watermark, *undecided])
+    assert sorted((found.producer_id, found.first_offset) for found in log.open_transactions()) == sorted(
+        (found.producer_id, found.first_offset) for found in everything if found.last_offset is None)
+    aborted = [found for found in everything if found.commit is False]
+    assert [entry[:3] for entry in log.aborted_transactions()] == sorted(
+        (found[:3] for found in aborted), key=lambda found: found[2] or 0)
+    for entry in log.aborted_transactions():
+        others = [found.first_offset for found in everything if found.first_offset < entry.last_offset
+                  and (found.last_offset is None or found.last_offset > entry.last_offset)]
+        assert entry.last_stable_offset == min([entry.last_offset + 1, *others])
+
+
+def assert_reads_equal_brute_force(writer: Writer, max_bytes: int) -> None:
+    log = writer.log
+    aborted = [found for found in transactions(writer.stored) if found.commit is False]
+    for isolation, bound in ((UNCOMMITTED, log.high_watermark), (COMMITTED, log.last_stable_offset)):
+        for start in range(log.log_start_offset, log.log_end_offset + 1):
+            result = log.read(start, max_bytes, isolation)
+            bases = [header.base_offset for _, header in iter_headers(result.records)]
+            expected = [stored.base_offset for stored in writer.stored if start <= stored.last_offset < bound]
+            assert bases == expected[: len(bases)]
+            assert bool(bases) == bool(expected)
+            if isolation is COMMITTED:
+                overlapping = {(found.producer_id, found.first_offset) for found in aborted if bases
+                               and found.first_offset < result.next_offset and (found.last_offset or 0) >= start}
+                assert result.aborted is not None
+                assert set(result.aborted) == overlapping
+            else:
+                assert result.aborted is None
+
+
+@EXAMPLES
+@given(OPERATIONS, st.sampled_from([1, 150, 10_000]))
+def test_marks_and_reads_against_brute_force(operations: list[Any], max_bytes: int) -> None:
+    writer = Writer(open_log(settings=SMALL))
+    for operation in operations:
+        writer.apply(operation)
+        assert_equals_brute_force(writer)
+    assert_reads_equal_brute_force(writer, max_bytes)
+
+
+@EXAMPLES
+@given(OPERATIONS, st.lists(st.integers(0, 60), max_size=25))
+def test_marks_while_the_high_watermark_lags(operations: list[Any], watermarks: list[int]) -> None:
+    writer = Writer(open_log(settings=SMALL))
+    for at, operation in enumerate(operations):
+        writer.apply(operation, advance=False)
+        if at < len(watermarks):
+            writer.log.advance_high_watermark(watermarks[at])
+        assert_equals_brute_force(writer)
+    assert_reads_equal_brute_force(writer, 10_000)
+
+
+@EXAMPLES
+@given(OPERATIONS, st.lists(st.tuples(st.integers(0, 60), st.booleans(), OPERATIONS), max_size=4))
+def test_truncating_and_reopening_against_a_list(operations: list[Any], rounds: list[tuple[int, bool, list[Any]]]
+                                                 ) -> None:
+    storage = MemoryStorage()
+    writer = Writer(open_log(storage, SMALL))
+    for offset, clean, more in [(10**6, False, operations), *rounds]:
+        writer.log.truncate_to(offset, NOW_MS)
+        writer.stored = [stored for stored in writer.stored if stored.last_offset < offset]
+        writer.keep(writer.log)
+        assert_equals_brute_force(writer)
+        for operation in more[:10]:
+            writer.apply(operation)
+        if clean:
+            writer.log.close(NOW_MS)
+        writer.keep(open_log(storage, SMALL))
+        assert_equals_brute_force(writer)
+    assert_reads_equal_brute_force(writer, 150)
+
+
+def replayed(log: PartitionLog) -> PartitionLog:
+    """Append the same batches to a new log, as if there had never been a crash."""
+    other = open_log(settings=SMALL)
+    other_state = other._state
+    for segment in log._state.segments:
+        for _, header, buffer, at in segment.headers():
+            data = buffer[at : at + header.size_bytes]
+            active = other_state.segments.active
+            aborted = other_state.take_in(header, header.base_offset, data, 0)
+            active.append(data, header.last_offset, header.max_timestamp, 80)
+            if aborted is not None:
+                active.transaction_index.append(aborted)
+            other_state.log_end_offset = header.next_offset
+    other_state.advance_high_watermark(other_state.log_end_offset)
+    return other
+
+
+class Step(NamedTuple):
+    """Do one operation, then perhaps sync or crash and come back."""
+
+    operation: Any
+    sync: bool
+    crash: int | None
+    torn_bytes: int
+    names_survive: bool
+
+
+STEPS = st.lists(st.builds(
+    Step, st.builds(Plain, st.integers(1, 3)) | st.builds(Data, PRODUCERS, st.integers(1, 3))
+    | st.builds(Marker, PRODUCERS, st.booleans()),
+    st.booleans(), st.none() | st.none() | st.integers(0, 3), st.integers(0, 400), st.booleans()), max_size=30)
+
+
+@EXAMPLES
+@given(STEPS)
+def test_a_crash_leaves_a_prefix_with_all_that_was_synced(steps: list[Step]) -> None:
+    storage = MemoryStorage()
+    writer = Writer(open_log(storage, SMALL))
+    synced = 0
+    for step in steps:
+        writer.apply(step.operation)
+        if step.sync:
+            writer.log.sync()
+            assert not writer.log.unsynced
+            synced = writer.log.log_end_offset
+        if step.crash is None:
+            continue
+        before = [stored.base_offset for stored in writer.stored]
+        if step.crash == 0:
+            storage.crash(torn_bytes=step.torn_bytes, names_survive=step.names_survive)
+        else:
+            # Every file keeps another part of what was never synced, as disks may do.
+            storage.crash(survives=lambda path, unsynced, step=step: (step.torn_bytes * len(path)) % (unsynced + 1),
+                          names_survive=step.names_survive)
+        log = open_log(storage, SMALL)
+        assert log.log_end_offset >= synced
+        assert log.log_end_offset in [*before, writer.log.log_end_offset]
+        writer.keep(log)
+        assert_equals_brute_force(writer)
+        full = replayed(log)
+        assert [entry.newest_only() for entry in log.producers()] == [
+            entry.newest_only() for entry in full.producers()]
+        assert log.aborted_transactions() == full.aborted_transactions()
+        assert log.latest_leader_epoch == (0 if writer.stored else -1)
+        synced = min(synced, log.log_end_offset)
+    assert_reads_equal_brute_force(writer, 150)
+
+
+class Sent(NamedTuple):
+    """Say what a producer sends in the test of producer state."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+    transactional: bool
+
+
+SENT = st.builds(Sent, st.integers(1, 2), st.integers(0, 2), st.sampled_from([0, 1, 2, 3, 4, 2**31 - 2, 2**31 - 1]),
+                 st.integers(1, 3), st.booleans())
+ENDED = st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 1), st.booleans())
+
+
+@dataclass
+class DumbProducer:
+    """Remember everything of one producer and judge by the sentences of the KIPs."""
+
+    epoch: int = -1
+    coordinator_epoch: int = -1
+    batches: list[tuple[int, int, int]] = field(default_factory=list)
+    open_since: int | None = None
+
+    def judge(self, sent: Sent) -> ErrorCode | int:
+        """Return the error, or the offset of the batch this one repeats, or -1 to append."""
+        last_sequence = (sent.base_sequence + sent.count - 1) % 2**31
+        for first, last, offset in self.batches[-5:]:
+            if sent.producer_epoch == self.epoch and (first, last) == (sent.base_sequence, last_sequence):
+                return offset
+        if sent.producer_epoch < self.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if self.epoch >= 0:
+            if sent.producer_epoch > self.epoch:
+                expected = 0
+            else:
+                expected = (self.batches[-1][1] + 1) % 2**31 if self.batches else 0
+            if sent.base_sequence != expected:
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if self.open_since is not None and not sent.transactional:
+            return ErrorCode.INVALID_TXN_STATE
+        return -1
+
+    def take(self, sent: Sent, offset: int) -> None:
+        if sent.producer_epoch != self.epoch:
+            self.batches = []
+        self.epoch = sent.producer_epoch
+        self.batches.append((sent.base_sequence, (sent.base_sequence + sent.count - 1) % 2**31, offset))
+        if sent.transactional and self.open_since is None:
+            self.open_since = offset
+
+
+def judged(state: ProducerState, header: BatchHeader) -> ErrorCode | int:
+    try:
+        duplicate: BatchMetadata | None = state.check_batch(
+            header, origin=AppendOrigin.CLIENT, guard=SENTINEL, verification_enabled=False)
+    except KafkaError as error:
+        return error.code
+    return -1 if duplicate is None else duplicate.first_offset
+
+
+def entries_of(dumb: dict[int, DumbProducer]) -> Iterator[tuple[Any, ...]]:
+    for producer_id, producer in sorted(dumb.items()):
+        last = producer.batches[-1][1] if producer.batches else -1
+        yield producer_id, producer.epoch, producer.coordinator_epoch, producer.open_since, last, len(
+            producer.batches[-5:])
+
+
+@EXAMPLES
+@given(st.lists(SENT | ENDED, max_size=60))
+def test_producer_state_against_a_dumb_model(history: list[Any]) -> None:
+    state, dumb, offset = ProducerState(), dict[int, DumbProducer](), 0
+    for event in history:
+        producer = replace(dumb.get(event[0], DumbProducer()))
+        if isinstance(event, Sent):
+            header = BatchHeader.parse(batch(
+                event.count, producer_id=event.producer_id, producer_epoch=event.producer_epoch,
+                base_sequence=event.base_sequence, is_transactional=event.transactional))
+            verdict = judged(state, header)
+            assert verdict == producer.judge(event)
+            if verdict != -1:
+                continue
+            state.apply_batch(header, offset)
+            producer.batches = list(producer.batches)
+            producer.take(event, offset)
+            offset += event.count
+        else:
+            producer_id, epoch, coordinator_epoch, commit = event
+            fenced = producer.epoch > epoch
+            zombie = producer.coordinator_epoch > coordinator_epoch
+            try:
+                state.check_marker(producer_id, epoch, coordinator_epoch, 0)
+            except KafkaError as error:
+                assert error.code is (ErrorCode.INVALID_PRODUCER_EPOCH if fenced
+                                      else ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+                assert fenced or zombie
+                continue
+            assert not (fenced or zombie)
+            done = state.apply_marker(producer_id, epoch, offset=offset, aborted=not commit,
+                                      coordinator_epoch=coordinator_epoch, timestamp_ms=NOW_MS)
+            assert (done and done.first_offset) == producer.open_since
+            producer.batches = producer.batches if epoch == producer.epoch else []
+            producer.epoch, producer.coordinator_epoch, producer.open_since = epoch, coordinator_epoch, None
+            offset += 1
+        dumb[event[0]] = producer
+        assert [(entry.producer_id, entry.producer_epoch, entry.coordinator_epoch, entry.current_txn_first_offset,
+                 entry.last_sequence, len(entry.batches)) for entry in state.entries] == list(entries_of(dumb))
+
+
+def test_loading_a_state_restores_its_open_transactions() -> None:
+    entries = [ProducerStateEntry(1, 0, 0, 0, 50), ProducerStateEntry(2, 0, 0, 0, 20), ProducerStateEntry(3, 0)]
+    state = ProducerState(entries)
+    assert state.first_unstable_offset == 20
+    assert [found.producer_id for found in state.open_transactions] == [2, 1]

@@ -1,0 +1,247 @@
+"""Read the partition log at both isolation levels, by offset and by time."""
+
+import pytest
+
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log.partition_log import PartitionLog
+from broker_core.records.compression import Compression
+from broker_core.records.header import BatchHeader, iter_headers
+from broker_core.simulation.disk import MemoryStorage
+from broker_core.types import IsolationLevel
+from tests.support.partition_logs import COMMITTED, NOW_MS, UNCOMMITTED, append, batch, end, open_log, produce
+
+SMALL = {"segment.bytes": "300", "index.interval.bytes": "0"}
+
+
+def offsets(data: bytes) -> list[int]:
+    return [header.base_offset for _, header in iter_headers(data)]
+
+
+def drain(log: PartitionLog, isolation: IsolationLevel, max_bytes: int, start: int = 0) -> list[int]:
+    found, at = [], start
+    while True:
+        result = log.read(at, max_bytes, isolation)
+        if not result.records:
+            return found
+        found += offsets(result.records)
+        assert result.next_offset > at
+        at = result.next_offset
+
+
+@pytest.mark.parametrize("settings", [{}, SMALL])
+@pytest.mark.parametrize("max_bytes", [0, 1, 70, 140, 150, 215, 10_000])
+def test_every_batch_comes_once(settings: dict[str, str], max_bytes: int) -> None:
+    log = open_log(settings=settings)
+    for count in (1, 3, 2, 1, 1, 5, 1):
+        append(log, count)
+    assert drain(log, UNCOMMITTED, max_bytes) == [0, 1, 4, 6, 7, 8, 13]
+    assert drain(log, COMMITTED, max_bytes, 8) == [8, 13]
+
+
+def test_an_offset_inside_a_batch_gives_the_whole_batch() -> None:
+    log = open_log()
+    append(log, 5)
+    append(log, 5)
+    for offset in range(5):
+        assert offsets(log.read(offset, 1, UNCOMMITTED).records) == [0]
+    assert offsets(log.read(7, 9999, UNCOMMITTED).records) == [5]
+
+
+def test_a_batch_over_the_limit_comes_only_if_one_is_wanted() -> None:
+    log = open_log()
+    append(log, value=bytes(1000))
+    assert log.read(0, 500, UNCOMMITTED, min_one_batch=False).records == b""
+    assert log.read(0, 0, UNCOMMITTED, min_one_batch=False).records == b""
+    result = log.read(0, 500, UNCOMMITTED)
+    assert len(result.records) > 1000
+    assert result.next_offset == 1
+
+
+def test_offsets_outside_the_log_are_refused() -> None:
+    log = open_log()
+    append(log, 2)
+    assert log.read(2, 99, UNCOMMITTED) == (b"", None, 2, 2, 0, 2)
+    for offset in (-1, 3):
+        with pytest.raises(KafkaError) as caught:
+            log.read(offset, 99, UNCOMMITTED)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_an_open_transaction_holds_committed_readers_back() -> None:
+    log = open_log()
+    append(log, 2)
+    produce(log, 1, 0, 3)
+    append(log, 1)
+    produce(log, 2, 0)
+    assert (log.first_unstable_offset, log.last_stable_offset, log.high_watermark) == (2, 2, 7)
+    assert drain(log, COMMITTED, 999) == [0]
+    assert drain(log, UNCOMMITTED, 999) == [0, 2, 5, 6]
+    assert log.read(4, 99, COMMITTED) == (b"", [], 7, 2, 0, 4)
+    end(log, 2, commit=True)
+    assert log.last_stable_offset == 2
+    end(log, 1, commit=False)
+    assert (log.first_unstable_offset, log.last_stable_offset) == (None, 9)
+    assert log.read(0, 9999, COMMITTED).aborted == [(1, 2)]
+    assert log.read(0, 9999, UNCOMMITTED).aborted is None
+    assert log.read(8, 9999, COMMITTED).aborted == [(1, 2)]
+    assert log.read(9, 9999, COMMITTED).aborted == []
+
+
+def test_the_aborted_list_ends_with_what_was_read() -> None:
+    log = open_log()
+    produce(log, 1, 0)
+    end(log, 1, commit=False)
+    produce(log, 2, 0)
+    end(log, 2, commit=False)
+    size = len(batch(1))
+    assert log.read(0, size, COMMITTED).aborted == [(1, 0)]
+    assert log.read(2, size, COMMITTED).aborted == [(2, 2)]
+    assert log.read(0, 9999, COMMITTED).aborted == [(1, 0), (2, 2)]
+
+
+def test_an_aborted_transaction_over_several_segments() -> None:
+    log = open_log(settings=SMALL)
+    for sequence in range(8):
+        produce(log, 1, sequence)
+    end(log, 1, commit=False)
+    assert len([1 for entry in log.aborted_transactions() if entry == (1, 0, 8, 9)]) == 1
+    for offset in range(9):
+        assert log.read(offset, 1, COMMITTED).aborted == [(1, 0)]
+
+
+def test_unreplicated_markers_hold_the_stable_offset() -> None:
+    log = open_log()
+    produce(log, 1, 0)
+    produce(log, 2, 0)
+    end(log, 2, commit=True, advance=False)
+    end(log, 1, commit=True, advance=False)
+    append(log, 3, advance=False)
+    assert (log.high_watermark, log.last_stable_offset, log.first_unstable_offset) == (2, 0, 0)
+    log.advance_high_watermark(3)
+    assert (log.high_watermark, log.last_stable_offset) == (3, 0)
+    log.advance_high_watermark(4)
+    assert (log.high_watermark, log.last_stable_offset, log.first_unstable_offset) == (4, 4, None)
+    log.advance_high_watermark(2)
+    assert log.high_watermark == 4
+    log.advance_high_watermark(99)
+    assert log.high_watermark == 7
+
+
+def test_readers_stop_at_the_high_watermark() -> None:
+    log = open_log()
+    append(log, 2)
+    append(log, 2, advance=False)
+    assert drain(log, UNCOMMITTED, 999) == [0]
+    assert log.read(3, 99, UNCOMMITTED).records == b""
+    assert log.stable_bytes_from(0, UNCOMMITTED, 9999) == len(batch(2))
+
+
+def test_stable_bytes() -> None:
+    log = open_log(settings=SMALL)
+    size = len(batch(1))
+    for _ in range(6):
+        append(log)
+    produce(log, 1, 0)
+    assert log.stable_bytes_from(0, COMMITTED, 10**6) == 6 * size
+    assert log.stable_bytes_from(2, COMMITTED, 10**6) == 4 * size
+    assert log.stable_bytes_from(0, UNCOMMITTED, 10**6) == 7 * size
+    assert log.stable_bytes_from(0, UNCOMMITTED, 100) == 100
+    assert log.stable_bytes_from(6, COMMITTED, 10**6) == 0
+    assert log.stable_bytes_from(99, COMMITTED, 10**6) == 0
+
+
+@pytest.mark.parametrize("settings", [{}, SMALL])
+def test_offsets_by_time(settings: dict[str, str]) -> None:
+    log = open_log(settings=settings)
+    times = [100, 200, 150, 300, 300, 250, 400]
+    for at, time in enumerate(times):
+        codec = Compression.GZIP if at % 2 else Compression.NONE
+        append(log, timestamp_ms=time, leader_epoch=at // 2, compression=codec)
+    for wanted in range(90, 410, 5):
+        first = next((at for at, time in enumerate(times) if time >= wanted), None)
+        answer = log.offset_for_timestamp(wanted, UNCOMMITTED)
+        assert answer == (None if first is None else (first, times[first], first // 2)), wanted
+    assert log.max_timestamp(UNCOMMITTED) == (6, 400, 3)
+
+
+def test_time_inside_a_batch() -> None:
+    log = open_log()
+    append(log, 5, timestamp_ms=100)
+    assert log.offset_for_timestamp(103, UNCOMMITTED) == (3, 103, 0)
+    assert log.offset_for_timestamp(105, UNCOMMITTED) is None
+
+
+def test_times_at_or_behind_the_stable_offset_are_not_told() -> None:
+    log = open_log()
+    append(log, timestamp_ms=100)
+    produce(log, 1, 0, timestamp_ms=200)
+    assert log.offset_for_timestamp(150, UNCOMMITTED) == (1, 200, 0)
+    assert log.offset_for_timestamp(150, COMMITTED) is None
+    assert log.max_timestamp(COMMITTED) is None
+    assert log.offset_for_timestamp(100, COMMITTED) == (0, 100, 0)
+
+
+def test_an_empty_log_has_no_times() -> None:
+    log = open_log()
+    assert log.max_timestamp(UNCOMMITTED) is None
+    assert log.offset_for_timestamp(0, UNCOMMITTED) is None
+
+
+def test_times_survive_reopening() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage, SMALL)
+    for time in (100, 500, 300, 200):
+        append(log, timestamp_ms=time)
+    log.close(NOW_MS)
+    log = open_log(storage, SMALL)
+    assert log.max_timestamp(UNCOMMITTED) == (1, 500, 0)
+    append(log, timestamp_ms=600)
+    assert log.offset_for_timestamp(501, UNCOMMITTED) == (4, 600, 0)
+
+
+@pytest.mark.parametrize("settings", [{}, SMALL])
+def test_journals_are_read_record_by_record(settings: dict[str, str]) -> None:
+    log = open_log(settings=settings)
+    append(log, 3)
+    produce(log, 1, 0, 2)
+    end(log, 1, commit=True)
+    append(log, 1, compression=Compression.ZSTD)
+    rows = [(offset, header.is_control, record.offset) for offset, header, record in log.read_journal()]
+    assert rows == [(offset, offset == 5, offset) for offset in range(7)]
+    assert [offset for offset, _, _ in log.read_journal(2)] == [2, 3, 4, 5, 6]
+    log.delete_records_before(4)
+    assert [offset for offset, _, _ in log.read_journal(2)] == [4, 5, 6]
+
+
+def test_a_batch_longer_than_a_scan_window() -> None:
+    log = open_log(settings={"max.message.bytes": "9000000"})
+    append(log)
+    append(log, value=bytes(3_000_000))
+    append(log)
+    assert [offset for offset, _, _ in log.read_journal()] == [0, 1, 2]
+    assert offsets(log.read(1, 10, UNCOMMITTED).records) == [1]
+
+
+def test_leader_epochs_tell_where_histories_part() -> None:
+    log = open_log()
+    for leader_epoch in (0, 0, 2, 5):
+        append(log, leader_epoch=leader_epoch)
+    assert log.latest_leader_epoch == 5
+    assert [log.end_offset_for_epoch(leader_epoch) for leader_epoch in range(7)] == [
+        (0, 2), (0, 2), (2, 3), (2, 3), (2, 3), (5, 4), (-1, -1)]
+    assert BatchHeader.parse(log.read(2, 1, UNCOMMITTED).records).partition_leader_epoch == 2
+
+
+def test_a_damaged_index_of_a_closed_segment_heals_when_it_is_read() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage, {"segment.bytes": "1000", "index.interval.bytes": "0"})
+    for _ in range(20):
+        append(log)
+    log.close(NOW_MS)
+    index = storage.open("topic-0/00000000000000000000.index")
+    data = index.read(0, index.size())
+    index.truncate(0)
+    index.append(data[:8] + b"\x7f" * 8 + data[16:])
+    log = open_log(storage, {"segment.bytes": "1000", "index.interval.bytes": "0"})
+    assert log.findings == []
+    assert [offsets(log.read(offset, 1, UNCOMMITTED).records) for offset in range(20)] == [[at] for at in range(20)]

@@ -1,0 +1,428 @@
+"""Make each thing recovery may find, and check that it keeps what the table says."""
+
+from collections.abc import Callable
+
+import pytest
+
+from broker_core.log.checkpoints import write_checkpoint
+from broker_core.log.decisions import DECISIONS, Action, Finding, Found
+from broker_core.log.partition_log import PartitionLog
+from broker_core.log.repairs import REPAIRS
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.records.control import build_end_txn_marker
+from broker_core.simulation.disk import MemoryFile, MemoryStorage
+from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, append, batch, end, open_log, produce
+
+SETTINGS = {"segment.bytes": "1000", "index.interval.bytes": "0"}
+
+
+def path(offset: int, suffix: str) -> str:
+    return f"{FOLDER}/{offset:020d}.{suffix}"
+
+
+def overwrite(storage: MemoryStorage, name: str, change: Callable[[bytes], bytes]) -> None:
+    file = storage.open(name)
+    data = change(file.read(0, file.size()))
+    file.truncate(0)
+    file.append(data)
+
+
+def bases(storage: MemoryStorage, suffix: str) -> list[int]:
+    return [int(name[:20]) for name in storage.list_folder(FOLDER) if name.endswith("." + suffix)]
+
+
+def world(*, closed: bool = True) -> tuple[MemoryStorage, PartitionLog]:
+    """Write three and a half segments with plain, committed and aborted data, one transaction left open."""
+    storage = MemoryStorage()
+    log = open_log(storage, SETTINGS)
+    sequence = dict.fromkeys((1, 2, 3), 0)
+    for round_number in range(11):
+        for producer_id in (1, 2):
+            produce(log, producer_id, sequence[producer_id])
+            sequence[producer_id] += 1
+        append(log, leader_epoch=round_number // 4)
+        end(log, 1, commit=round_number % 2 == 0)
+        end(log, 2, commit=round_number % 3 == 0)
+    produce(log, 3, 0)
+    if closed:
+        log.close(NOW_MS)
+    else:
+        log.sync()
+    return storage, log
+
+
+def reopened(storage: MemoryStorage) -> PartitionLog:
+    return open_log(storage, SETTINGS)
+
+
+def found(log: PartitionLog) -> list[Found]:
+    return [finding.found for finding in log.findings]
+
+
+def assert_same(log: PartitionLog, before: PartitionLog) -> None:
+    assert (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset) == (
+        before.log_start_offset, before.last_stable_offset, before.high_watermark, before.log_end_offset)
+    assert [entry.newest_only() for entry in log.producers()] == [entry.newest_only() for entry in before.producers()]
+    assert log.aborted_transactions() == before.aborted_transactions()
+    assert log.open_transactions() == before.open_transactions()
+    for offset in range(log.log_start_offset, log.log_end_offset):
+        assert log.read(offset, 300, COMMITTED) == before.read(offset, 300, COMMITTED)
+    assert log.end_offset_for_epoch(1) == before.end_offset_for_epoch(1)
+
+
+def test_a_clean_close_leaves_nothing_to_find() -> None:
+    storage, before = world()
+    log = reopened(storage)
+    assert log.findings == []
+    assert_same(log, before)
+
+
+def test_nothing_before_the_snapshot_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, before = world()
+    size = before.size_bytes
+    read_bytes = 0
+    whole = MemoryFile.read
+
+    def counting(self: MemoryFile, position: int, size_bytes: int) -> bytes:
+        nonlocal read_bytes
+        data = whole(self, position, size_bytes)
+        read_bytes += len(data)
+        return data
+
+    monkeypatch.setattr(MemoryFile, "read", counting)
+    reopened(storage)
+    assert read_bytes < size
+
+
+def test_a_new_folder() -> None:
+    log = open_log()
+    assert found(log) == [Found.NO_SEGMENT]
+    assert log.log_end_offset == 0
+
+
+def test_an_unclean_end_is_replayed_and_then_vouched_for() -> None:
+    storage, before = world(closed=False)
+    storage.crash()
+    log = reopened(storage)
+    assert found(log) == [Found.SNAPSHOT_BEHIND]
+    assert_same(log, before)
+    storage.crash()
+    assert found(reopened(storage)) == []
+
+
+def test_no_snapshot_at_all() -> None:
+    storage, before = world()
+    for offset in bases(storage, "snapshot"):
+        storage.delete(path(offset, "snapshot"))
+    storage.delete(f"{FOLDER}/leader-epoch-checkpoint")
+    log = reopened(storage)
+    assert found(log) == [Found.NO_SNAPSHOT]
+    assert_same(log, before)
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-1], lambda data: data[:9] + b"!" + data[10:]])
+def test_a_damaged_snapshot(damage: Callable[[bytes], bytes]) -> None:
+    storage, before = world()
+    newest = bases(storage, "snapshot")[-1]
+    overwrite(storage, path(newest, "snapshot"), damage)
+    log = reopened(storage)
+    assert found(log) == [Found.SNAPSHOT_DAMAGED, Found.SNAPSHOT_BEHIND]
+    assert_same(log, before)
+
+
+def test_all_snapshots_damaged() -> None:
+    storage, before = world()
+    count = len(bases(storage, "snapshot"))
+    for offset in bases(storage, "snapshot"):
+        overwrite(storage, path(offset, "snapshot"), lambda data: data[:-3])
+    log = reopened(storage)
+    assert found(log) == [Found.SNAPSHOT_DAMAGED] * count + [Found.NO_SNAPSHOT]
+    assert_same(log, before)
+
+
+def test_a_snapshot_ahead_of_the_log() -> None:
+    storage, before = world()
+    newest = bases(storage, "snapshot")[-1]
+    snapshot = storage.open(path(newest, "snapshot"))
+    for offset in (newest + 1, newest + 1000):
+        storage.open(path(offset, "snapshot")).append(snapshot.read(0, 9999))
+    log = reopened(storage)
+    assert found(log) == [Found.SNAPSHOT_AHEAD] * 2
+    assert_same(log, before)
+
+
+def test_a_snapshot_whose_batches_are_lost() -> None:
+    storage, _ = world()
+    active = bases(storage, "log")[-1]
+    overwrite(storage, path(active, "log"), lambda data: data[:10])
+    log = reopened(storage)
+    assert Found.SNAPSHOT_AHEAD in found(log)
+    assert Found.TORN_TAIL in found(log)
+    assert log.log_end_offset == active
+    assert append(log).base_offset == active
+
+
+def test_a_snapshot_inside_a_batch() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    append(log, 5)
+    log.close(NOW_MS)
+    storage.rename(path(5, "snapshot"), path(3, "snapshot"))
+    assert found(open_log(storage)) == [Found.SNAPSHOT_AHEAD, Found.NO_SNAPSHOT]
+
+
+def test_stray_snapshots() -> None:
+    storage, before = world(closed=False)
+    for _ in range(3):
+        storage.crash()
+        before = reopened(storage)
+        append(before)
+        before.sync()
+    storage.crash()
+    log = reopened(storage)
+    assert Found.SNAPSHOT_STRAY in found(log)
+    assert set(bases(storage, "snapshot")[:-1]) == set(bases(storage, "log")[1:])
+    assert_same(log, before)
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_a_missing_index(suffix: str, place: int) -> None:
+    storage, before = world()
+    segment = bases(storage, "log")[place]
+    original = dict(storage.files())
+    storage.delete(path(segment, suffix))
+    log = reopened(storage)
+    assert found(log) == [Found.INDEX_MISSING]
+    assert_same(log, before)
+    assert dict(storage.files())[path(segment, suffix)] == original[path(segment, suffix)]
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+@pytest.mark.parametrize("place", [0, 1, -1])
+@pytest.mark.parametrize("damage", [lambda data: data[:-3], lambda data: data + b"\x7f" * 24,
+                                    lambda data: data[:-1] + b"\xff"])
+def test_a_damaged_index(suffix: str, place: int, damage: Callable[[bytes], bytes]) -> None:
+    storage, before = world()
+    segment = bases(storage, "log")[place]
+    overwrite(storage, path(segment, suffix), damage)
+    log = reopened(storage)
+    assert set(found(log)) <= {Found.INDEX_DAMAGED}
+    assert_same(log, before)
+    for wanted in (0, NOW_MS, NOW_MS + 1):
+        assert log.offset_for_timestamp(wanted, COMMITTED) == before.offset_for_timestamp(wanted, COMMITTED)
+
+
+def test_a_too_long_index_is_cut() -> None:
+    storage, before = world(closed=False)
+    active = bases(storage, "log")[-1]
+    storage.open(path(active, "index")).append(b"\0\0\0\x50\0\0\x70\0" * 3)
+    assert_same(reopened(storage), before)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("damage", [lambda data: b"\0\7" + data[2:], lambda data: data + data])
+def test_a_damaged_transaction_index(place: int, damage: Callable[[bytes], bytes]) -> None:
+    storage, before = world()
+    segment = bases(storage, "txnindex")[place]
+    original = dict(storage.files())
+    overwrite(storage, path(segment, "txnindex"), damage)
+    log = reopened(storage)
+    assert found(log) == [Found.TRANSACTION_INDEX_DAMAGED]
+    assert_same(log, before)
+    assert dict(storage.files())[path(segment, "txnindex")] == original[path(segment, "txnindex")]
+
+
+def test_half_an_aborted_entry() -> None:
+    storage, before = world()
+    overwrite(storage, path(0, "txnindex"), lambda data: data + data[:20])
+    assert_same(reopened(storage), before)
+
+
+TAILS = [b"\0", bytes(11), bytes(61), bytes(500), batch(1, base_offset=0), b"\xff" * 70, batch(3)[:40]]
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_torn_tail(tail: bytes, closed: bool) -> None:
+    storage, before = world(closed=closed)
+    active = bases(storage, "log")[-1]
+    size = storage.open(path(active, "log")).size()
+    storage.open(path(active, "log")).append(tail)
+    log = reopened(storage)
+    assert Found.TORN_TAIL in found(log)
+    assert storage.open(path(active, "log")).size() == size
+    assert_same(log, before)
+    assert append(log).base_offset == before.log_end_offset
+
+
+def test_a_flipped_bit_behind_the_snapshot_ends_the_log() -> None:
+    storage, _ = world(closed=False)
+    active = bases(storage, "log")[-1]
+    overwrite(storage, path(active, "log"), lambda data: data[:-1] + b"?")
+    log = reopened(storage)
+    assert Found.TORN_TAIL in found(log)
+    assert log.open_transactions() == []
+
+
+def test_segments_behind_damage_go() -> None:
+    storage, _ = world()
+    for offset in bases(storage, "snapshot"):
+        storage.delete(path(offset, "snapshot"))
+    second, *later = bases(storage, "log")[1:]
+    overwrite(storage, path(second, "log"), lambda data: data[:-5])
+    log = reopened(storage)
+    assert found(log).count(Found.SEGMENT_AFTER_DAMAGE) == len(later)
+    assert bases(storage, "log") == bases(storage, "index") == [0, second]
+    assert log.log_end_offset == append(log).base_offset
+    again = reopened(storage)
+    assert_same(again, log)
+
+
+def test_an_overlapping_segment_goes() -> None:
+    storage, before = world()
+    for offset in bases(storage, "snapshot"):
+        storage.delete(path(offset, "snapshot"))
+    end_offset = before.log_end_offset
+    storage.open(path(end_offset - 1, "log")).append(batch(1))
+    log = reopened(storage)
+    assert Found.SEGMENT_AFTER_DAMAGE in found(log)
+    assert_same(log, before)
+
+
+def test_a_half_created_segment() -> None:
+    storage, before = world()
+    storage.open(path(before.log_end_offset, "log"))
+    log = reopened(storage)
+    assert found(log) == [Found.HALF_CREATED_SEGMENT]
+    assert_same(log, before)
+    assert append(log).base_offset == before.log_end_offset
+    assert bases(storage, "log")[-1] == before.log_end_offset
+
+
+def test_leftovers_and_orphans() -> None:
+    storage, before = world()
+    for name in ("x.tmp", "00000000000000000001.log.deleted", "00000000000000000000.log.cleaned"):
+        storage.open(f"{FOLDER}/{name}")
+    for suffix in ("index", "timeindex", "txnindex"):
+        storage.open(path(1, suffix)).append(bytes(40))
+    storage.open(f"{FOLDER}/partition.metadata")
+    log = reopened(storage)
+    assert sorted(item.value for item in found(log)) == sorted(
+        [Found.LEFTOVER_FILE.value] * 3 + [Found.ORPHAN_INDEX.value] * 3)
+    assert storage.exists(f"{FOLDER}/partition.metadata")
+    assert not storage.exists(path(1, "index"))
+    assert_same(log, before)
+
+
+def test_segments_below_the_log_start_go() -> None:
+    storage, before = world()
+    third = bases(storage, "log")[2]
+    write_checkpoint(storage, FOLDER, "log-start-offset-checkpoint", [f"topic 0 {third + 1}"])
+    log = reopened(storage)
+    assert found(log) == [Found.SEGMENT_BELOW_LOG_START] * 2 + [Found.SNAPSHOT_STRAY]
+    assert log.log_start_offset == third + 1
+    assert log.log_end_offset == before.log_end_offset
+    assert found(reopened(storage)) == []
+
+
+def test_a_log_start_beyond_the_log_end() -> None:
+    storage, before = world()
+    start = before.log_end_offset + 5
+    write_checkpoint(storage, FOLDER, "log-start-offset-checkpoint", [f"topic 0 {start}"])
+    log = reopened(storage)
+    assert Found.LOG_START_AHEAD in found(log)
+    assert (log.log_start_offset, log.last_stable_offset, log.log_end_offset) == (start, start, start)
+    assert log.producers() == []
+    assert append(log).base_offset == start
+    assert reopened(storage).log_end_offset == start + 1
+
+
+def test_a_damaged_log_start() -> None:
+    storage, before = world()
+    storage.open(f"{FOLDER}/log-start-offset-checkpoint").append(b"rubbish")
+    log = reopened(storage)
+    assert found(log) == [Found.LOG_START_DAMAGED]
+    assert_same(log, before)
+
+
+def test_missing_and_damaged_epochs() -> None:
+    name = f"{FOLDER}/leader-epoch-checkpoint"
+    storage, before = world()
+    storage.delete(name)
+    log = reopened(storage)
+    assert found(log) == [Found.EPOCHS_MISSING]
+    assert_same(log, before)
+    overwrite(storage, name, lambda data: b"0\n5\n1 1\n")
+    log = reopened(storage)
+    assert found(log) == [Found.EPOCHS_DAMAGED]
+    assert_same(log, before)
+
+
+def test_epochs_ahead_of_the_log() -> None:
+    storage, before = world()
+    name = f"{FOLDER}/leader-epoch-checkpoint"
+    overwrite(storage, name, lambda data: data.replace(b"\n3\n", b"\n4\n", 1) + b"9 9999\n")
+    log = reopened(storage)
+    assert found(log) == [Found.EPOCHS_AHEAD]
+    assert log.latest_leader_epoch == 2
+    assert_same(log, before)
+
+
+def test_a_marker_nobody_can_read() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    append(log)
+    log.sync()
+    storage.open(path(0, "log")).append(build_batch(
+        [NewRecord(b"\0\0\0\0", b"", (), NOW_MS)], base_offset=1, producer_id=1, producer_epoch=0,
+        is_transactional=True, is_control=True))
+    storage.open(path(0, "log")).append(build_end_txn_marker(
+        commit=True, producer_id=2, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS, base_offset=2))
+    log = open_log(storage)
+    assert found(log) == [Found.MARKER_UNREADABLE, Found.NO_SNAPSHOT]
+    assert log.log_end_offset == 3
+    assert [entry.producer_id for entry in log.producers()] == [2]
+
+
+def test_expired_producers_are_not_loaded() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    produce(log, 1, 0, transactional=False)
+    produce(log, 2, 0)
+    log.close(NOW_MS)
+    log = open_log(storage, now_ms=NOW_MS + 1000, producer_expiration_ms=1000)
+    assert [entry.producer_id for entry in log.producers()] == [2]
+
+
+def test_an_open_transaction_survives_and_can_be_ended() -> None:
+    storage, _ = world()
+    log = reopened(storage)
+    start = log.open_transactions()[0].first_offset
+    assert log.last_stable_offset == start
+    end(log, 3, commit=False)
+    assert log.last_stable_offset == log.log_end_offset
+    assert log.aborted_transactions()[-1].first_offset == start
+
+
+def test_duplicates_are_known_after_a_crash() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    sent = [produce(log, 1, sequence, transactional=False) for sequence in range(3)]
+    log.sync()
+    storage.crash()
+    log = open_log(storage)
+    for sequence in range(3):
+        assert produce(log, 1, sequence, transactional=False).base_offset == sent[sequence].base_offset
+
+
+def test_every_finding_has_its_decision_and_every_action_its_repair() -> None:
+    assert set(DECISIONS) == set(Found)
+    assert set(REPAIRS) == set(Action)
+    assert {decision.action for decision in DECISIONS.values()} == set(Action)
+
+
+def test_findings_read_as_sentences() -> None:
+    assert str(Finding(Found.TORN_TAIL, "Segment(0, 5 bytes)")) == (
+        "Segment(0, 5 bytes): bytes that are not a whole batch with the right checksum and offset; "
+        "cut the segment there; kept: the batches before it")

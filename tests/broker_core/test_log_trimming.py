@@ -1,0 +1,231 @@
+"""Cut the log at both ends."""
+
+import pytest
+
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log.partition_log import PartitionLog
+from broker_core.simulation.disk import MemoryStorage
+from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, UNCOMMITTED, append, batch, end, open_log, produce
+
+SIZE = len(batch(1))
+TWO_EACH = {"segment.bytes": str(2 * SIZE), "index.interval.bytes": "0"}
+
+
+def bases(storage: MemoryStorage, suffix: str = ".log") -> list[int]:
+    return [int(name[:20]) for name in storage.list_folder(FOLDER) if name.endswith(suffix)]
+
+
+def filled(storage: MemoryStorage, count: int, settings: dict[str, str]) -> PartitionLog:
+    log = open_log(storage, TWO_EACH | settings)
+    for at in range(count):
+        append(log, timestamp_ms=NOW_MS + at)
+    return log
+
+
+def test_delete_records_moves_the_start() -> None:
+    storage = MemoryStorage()
+    log = filled(storage, 7, {})
+    assert log.delete_records_before(3) == 3
+    assert bases(storage) == [2, 4, 6]
+    assert log.delete_records_before(1) == 3
+    with pytest.raises(KafkaError) as caught:
+        log.read(2, 99, UNCOMMITTED)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.read(3, SIZE, UNCOMMITTED).next_offset == 4
+    assert log.delete_records_before(-1) == 7
+    assert bases(storage) == [6]
+    assert log.read(7, 99, UNCOMMITTED).records == b""
+
+
+@pytest.mark.parametrize("offset", [-2, 8])
+def test_delete_records_outside_the_log(offset: int) -> None:
+    log = filled(MemoryStorage(), 7, {})
+    with pytest.raises(KafkaError) as caught:
+        log.delete_records_before(offset)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_delete_records_stops_at_the_high_watermark() -> None:
+    log = filled(MemoryStorage(), 3, {})
+    append(log, advance=False)
+    with pytest.raises(KafkaError):
+        log.delete_records_before(4)
+    assert log.delete_records_before(-1) == 3
+
+
+def test_a_compacted_log_keeps_its_records() -> None:
+    log = filled(MemoryStorage(), 3, {"cleanup.policy": "compact"})
+    with pytest.raises(KafkaError) as caught:
+        log.delete_records_before(1)
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION
+    assert log.apply_retention(NOW_MS + 10**12) == 0
+
+
+def test_the_start_survives_a_crash() -> None:
+    storage = MemoryStorage()
+    log = filled(storage, 7, {})
+    log.sync()
+    log.delete_records_before(3)
+    storage.crash()
+    log = open_log(storage, TWO_EACH)
+    assert (log.log_start_offset, log.log_end_offset) == (3, 7)
+    assert bases(storage) == [2, 4, 6]
+
+
+def test_the_start_moves_the_stable_offset() -> None:
+    log = open_log()
+    produce(log, 1, 0)
+    append(log, 4)
+    assert log.last_stable_offset == 0
+    log.delete_records_before(3)
+    assert (log.first_unstable_offset, log.last_stable_offset) == (3, 3)
+    end(log, 1, commit=False)
+    assert log.last_stable_offset == 6
+
+
+def test_retention_by_time() -> None:
+    storage = MemoryStorage()
+    log = filled(storage, 7, {"retention.ms": "100"})
+    assert log.apply_retention(NOW_MS + 101) == 0
+    assert log.apply_retention(NOW_MS + 102) == 1
+    assert (log.log_start_offset, bases(storage)) == (2, [2, 4, 6])
+    assert log.apply_retention(NOW_MS + 1000) == 3
+    assert (log.log_start_offset, log.log_end_offset, bases(storage)) == (7, 7, [7])
+    assert log.apply_retention(NOW_MS + 1000) == 0
+    assert append(log).base_offset == 7
+
+
+def test_retention_by_size() -> None:
+    storage = MemoryStorage()
+    log = filled(storage, 7, {"retention.bytes": str(4 * SIZE)})
+    assert log.apply_retention(NOW_MS) == 1
+    assert bases(storage) == [2, 4, 6]
+    assert log.size_bytes == 5 * SIZE
+    assert log.apply_retention(NOW_MS) == 0
+
+
+def test_retention_stops_at_the_high_watermark() -> None:
+    storage = MemoryStorage()
+    log = filled(storage, 3, {"retention.ms": "0"})
+    append(log, advance=False)
+    append(log, advance=False)
+    assert log.apply_retention(NOW_MS + 10_000) == 1
+    assert bases(storage) == [2, 4]
+
+
+def test_unlimited_retention_and_records_without_time() -> None:
+    assert filled(MemoryStorage(), 7, {"retention.ms": "-1"}).apply_retention(NOW_MS * 2) == 0
+    log = open_log(settings=TWO_EACH | {"retention.ms": "0"})
+    for _ in range(5):
+        append(log, timestamp_ms=-1)
+    assert log.apply_retention(NOW_MS) == 0
+
+
+def test_new_settings_rule_at_once() -> None:
+    log = filled(MemoryStorage(), 7, {})
+    log.update_config(log.config.override({"retention.ms": "1"}))
+    assert log.apply_retention(NOW_MS + 9999) == 4
+    assert log.config.retention_ms == 1
+
+
+def test_snapshots_go_with_their_segments() -> None:
+    storage = MemoryStorage()
+    log = filled(storage, 7, {})
+    assert bases(storage, ".snapshot") == [2, 4, 6]
+    log.delete_records_before(5)
+    assert bases(storage, ".snapshot") == [4, 6]
+
+
+def test_producers_outlive_their_records() -> None:
+    log = open_log(settings=TWO_EACH)
+    produce(log, 1, 0, transactional=False)
+    for _ in range(5):
+        append(log)
+    log.delete_records_before(-1)
+    assert produce(log, 1, 0, transactional=False).duplicate
+
+
+@pytest.mark.parametrize("offset", range(9))
+def test_truncation(offset: int) -> None:
+    storage = MemoryStorage()
+    log = filled(storage, 7, {})
+    log.truncate_to(offset, NOW_MS)
+    left = min(offset, 7)
+    assert (log.log_end_offset, log.high_watermark) == (left, left)
+    assert append(log, value=b"new").base_offset == left
+    assert [record.value for _, _, record in log.read_journal()] == [b"v"] * left + [b"new"]
+    log.sync()
+    storage.crash()
+    again = open_log(storage, TWO_EACH)
+    assert again.log_end_offset == left + 1
+    assert [record.value for _, _, record in again.read_journal()] == [b"v"] * left + [b"new"]
+
+
+def test_truncation_takes_a_straddling_batch_as_a_whole() -> None:
+    log = open_log()
+    append(log, 2)
+    append(log, 5)
+    log.truncate_to(4, NOW_MS)
+    assert log.log_end_offset == 2
+
+
+def test_truncation_reopens_a_transaction_whose_marker_goes() -> None:
+    log = open_log()
+    produce(log, 1, 0)
+    end(log, 1, commit=False)
+    produce(log, 2, 0)
+    log.truncate_to(1, NOW_MS)
+    assert [opened.producer_id for opened in log.open_transactions()] == [1]
+    assert log.aborted_transactions() == []
+    assert log.last_stable_offset == 0
+    assert [entry.producer_id for entry in log.producers()] == [1]
+    end(log, 1, commit=True)
+    assert log.last_stable_offset == 2
+
+
+def test_truncation_removes_a_transaction_that_goes_as_a_whole() -> None:
+    log = open_log()
+    append(log, 2)
+    produce(log, 1, 0)
+    log.truncate_to(2, NOW_MS)
+    assert log.first_unstable_offset is None
+    assert log.read(0, 999, COMMITTED).aborted == []
+    assert log.producers() == []
+
+
+def test_truncation_cuts_leader_epochs() -> None:
+    log = open_log()
+    for leader_epoch in (0, 1, 2):
+        append(log, leader_epoch=leader_epoch)
+    log.truncate_to(2, NOW_MS)
+    assert log.latest_leader_epoch == 1
+
+
+def test_truncation_below_the_start_moves_it() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    append(log)
+    append(log)
+    append(log)
+    log.delete_records_before(2)
+    log.truncate_to(1, NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset) == (1, 1)
+    storage.sync_folder("")
+    storage.crash()
+    assert open_log(storage).log_start_offset == 1
+
+
+def test_truncation_before_the_first_segment_is_refused() -> None:
+    log = filled(MemoryStorage(), 7, {})
+    log.delete_records_before(5)
+    with pytest.raises(KafkaError):
+        log.truncate_to(3, NOW_MS)
+
+
+def test_truncation_keeps_what_is_not_replicated_undecided() -> None:
+    log = open_log()
+    produce(log, 1, 0)
+    end(log, 1, commit=True, advance=False)
+    append(log, advance=False)
+    log.truncate_to(2, NOW_MS)
+    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (2, 1, 0)

@@ -1,0 +1,73 @@
+"""Producer ids come from durable blocks and are never given twice (facts A.14)."""
+
+import pytest
+
+from broker_core.coordinator.producer_ids import ProducerIds
+from broker_core.errors import ErrorCode, KafkaError
+
+
+class Blocks:
+    """Hand out blocks of ten and count them; refuse while `failing`."""
+
+    def __init__(self) -> None:
+        self.given = 0
+        self.failing = False
+
+    def __call__(self) -> tuple[int, int]:
+        if self.failing:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "ordered by the test")
+        self.given += 1
+        return (self.given - 1) * 10, 10
+
+
+def test_ids_follow_each_other_over_blocks() -> None:
+    ids = ProducerIds(Blocks())
+    assert [ids.next() for _ in range(35)] == list(range(35))
+
+
+def test_nothing_is_allocated_before_the_first_use() -> None:
+    blocks = Blocks()
+    ProducerIds(blocks)
+    assert blocks.given == 0
+
+
+def test_the_next_block_is_taken_when_nine_tenths_are_used() -> None:
+    blocks = Blocks()
+    ids = ProducerIds(blocks)
+    for _ in range(9):
+        ids.next()
+    assert blocks.given == 1
+    ids.next()
+    assert blocks.given == 2
+
+
+def test_the_rest_of_a_block_is_lost_at_a_restart_and_never_given_again() -> None:
+    blocks = Blocks()
+    first = ProducerIds(blocks)
+    given = {first.next() for _ in range(3)}
+    second = ProducerIds(blocks)
+    assert given.isdisjoint(second.next() for _ in range(20))
+
+
+def test_a_failing_allocator_is_not_felt_while_ids_are_at_hand() -> None:
+    blocks = Blocks()
+    ids = ProducerIds(blocks)
+    ids.next()
+    blocks.failing = True
+    assert [ids.next() for _ in range(9)] == list(range(1, 10))
+
+
+def test_without_a_block_the_caller_is_told_to_come_again_and_then_served() -> None:
+    blocks = Blocks()
+    blocks.failing = True
+    ids = ProducerIds(blocks)
+    with pytest.raises(KafkaError) as refused:
+        ids.next()
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    blocks.failing = False
+    assert ids.next() == 0
+
+
+def test_a_block_without_ids_is_a_bug() -> None:
+    with pytest.raises(AssertionError):
+        ProducerIds(lambda: (0, 0)).next()

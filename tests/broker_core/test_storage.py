@@ -1,0 +1,216 @@
+"""Hold both twins of storage, memory and disk, to one behaviour; test what only memory can do: crash."""
+
+from pathlib import Path
+
+import pytest
+
+from broker_core.ports import Storage
+from broker_core.server.disk import DiskStorage
+from broker_core.simulation.disk import MemoryStorage
+
+
+@pytest.fixture(params=["memory", "disk", "disk with two descriptors"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """Give each twin; the last one must reopen files all the time."""
+    if request.param == "memory":
+        return MemoryStorage()
+    return DiskStorage(tmp_path / "root", max_open_files=2 if "two" in request.param else 512)
+
+
+def test_appended_bytes_are_read_back(storage: Storage) -> None:
+    file = storage.open("a/b.log")
+    file.append(b"hello")
+    file.append(bytearray(b" wor"))
+    file.append(memoryview(b"xldx")[1:3])
+    assert file.size() == 11
+    assert file.read(0, 100) == b"hello world"
+    assert file.read(6, 3) == b"wor"
+    assert file.read(11, 5) == b""
+    assert file.read(50, 5) == b""
+
+
+def test_opening_again_shows_the_same_bytes(storage: Storage) -> None:
+    storage.open("f").append(b"abc")
+    other = storage.open("f")
+    other.append(b"d")
+    assert storage.open("f").read(0, 10) == b"abcd"
+
+
+def test_truncate_cuts_and_appends_go_on_from_there(storage: Storage) -> None:
+    file = storage.open("f")
+    file.append(b"abcdef")
+    file.truncate(2)
+    file.append(b"X")
+    assert file.read(0, 10) == b"abX"
+    file.truncate(10)
+    assert file.size() == 3
+
+
+def test_many_files_stay_usable(storage: Storage) -> None:
+    files = [storage.open(f"many/{i}") for i in range(10)]
+    for round_number in range(3):
+        for file in files:
+            file.append(b"%d" % round_number)
+            file.sync()
+    assert [file.read(0, 9) for file in files] == [b"012"] * 10
+    for file in files:
+        file.close()
+
+
+def test_names(storage: Storage) -> None:
+    assert storage.list_folder("nowhere") == []
+    storage.make_folder("x/y")
+    storage.open("x/b").append(b"1")
+    storage.open("x/a")
+    assert storage.list_folder("x") == ["a", "b", "y"]
+    assert storage.exists("x/y") and storage.exists("x/a") and not storage.exists("x/c")
+    assert storage.list_folder("x/b") == []
+    assert "x" in storage.list_folder("")
+    storage.delete("x/a")
+    storage.delete("x/a")
+    assert storage.list_folder("x") == ["b", "y"]
+    storage.delete("x")
+    assert not storage.exists("x/b")
+    storage.delete("x/b/c")
+
+
+def test_rename_replaces_a_file(storage: Storage) -> None:
+    for name, content in (("new.tmp", b"new"), ("old", b"old")):
+        file = storage.open(name)
+        file.append(content)
+        file.close()
+    storage.rename("new.tmp", "old")
+    assert not storage.exists("new.tmp")
+    assert storage.open("old").read(0, 9) == b"new"
+
+
+def test_rename_moves_a_folder(storage: Storage) -> None:
+    file = storage.open("t-0/x.log")
+    file.append(b"z")
+    file.close()
+    storage.rename("t-0", "bin/t-0.deleted")
+    assert storage.list_folder("bin/t-0.deleted") == ["x.log"]
+    assert not storage.exists("t-0")
+
+
+def test_renaming_nothing_fails(storage: Storage) -> None:
+    with pytest.raises(FileNotFoundError):
+        storage.rename("nothing", "something")
+
+
+def test_sync_folder(storage: Storage) -> None:
+    storage.open("q/f").sync()
+    storage.sync_folder("q")
+    storage.sync_folder("")
+    with pytest.raises(FileNotFoundError):
+        storage.sync_folder("nowhere")
+
+
+def test_a_folder_is_not_a_file(storage: Storage) -> None:
+    storage.make_folder("d")
+    with pytest.raises(IsADirectoryError):
+        storage.open("d")
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/x", "a//b", "."])
+def test_a_path_cannot_leave_the_root(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ValueError, match="not a path inside"):
+        DiskStorage(tmp_path).open(path)
+
+
+def test_open_files_are_bounded(tmp_path: Path) -> None:
+    storage = DiskStorage(tmp_path, max_open_files=3)
+    for i in range(9):
+        storage.open(str(i)).append(b"x")
+    assert len(storage.pool) == 3
+    storage.close()
+    assert not storage.pool
+
+
+def durable_file(storage: MemoryStorage, path: str, content: bytes) -> None:
+    file = storage.open(path)
+    file.append(content)
+    file.sync()
+    folder = path.rpartition("/")[0]
+    storage.sync_folder(folder)
+    if folder:
+        storage.sync_folder("")
+
+
+def test_crash_drops_unsynced_appends() -> None:
+    storage = MemoryStorage()
+    durable_file(storage, "t/f", b"kept")
+    storage.open("t/f").append(b"lost")
+    storage.crash()
+    assert dict(storage.files()) == {"t/f": b"kept"}
+
+
+def test_crash_can_tear_the_last_write() -> None:
+    storage = MemoryStorage()
+    durable_file(storage, "f", b"kept")
+    durable_file(storage, "g", b"kept")
+    storage.open("g").append(b"gone")
+    storage.open("f").append(b"torn")
+    storage.crash(torn_bytes=2)
+    assert dict(storage.files()) == {"f": b"keptto", "g": b"kept"}
+
+
+def test_crash_can_let_any_bytes_through() -> None:
+    storage = MemoryStorage()
+    durable_file(storage, "f", b"")
+    durable_file(storage, "g", b"")
+    storage.open("f").append(b"abc")
+    storage.open("g").append(b"abc")
+    storage.crash(survives=lambda path, unsynced: unsynced - 1 if path == "g" else 0)
+    assert dict(storage.files()) == {"f": b"", "g": b"ab"}
+
+
+def test_crash_undoes_an_unsynced_truncation() -> None:
+    storage = MemoryStorage()
+    durable_file(storage, "f", b"abcdef")
+    file = storage.open("f")
+    file.truncate(4)
+    file.append(b"XYZ")
+    file.truncate(3)
+    storage.crash()
+    assert dict(storage.files()) == {"f": b"abcdef"}
+
+
+def test_a_synced_truncation_stays() -> None:
+    storage = MemoryStorage()
+    durable_file(storage, "f", b"abcdef")
+    file = storage.open("f")
+    file.truncate(4)
+    file.sync()
+    storage.crash()
+    assert dict(storage.files()) == {"f": b"abcd"}
+
+
+def test_crash_drops_names_nobody_synced() -> None:
+    storage = MemoryStorage()
+    durable_file(storage, "t/a", b"a")
+    storage.open("t/b").sync()
+    storage.delete("t/a")
+    storage.crash()
+    assert dict(storage.files()) == {"t/a": b"a"}
+    storage.open("u/c").sync()
+    storage.sync_folder("u")
+    storage.crash()
+    assert not storage.exists("u")
+
+
+def test_crash_can_keep_names_nobody_synced() -> None:
+    storage = MemoryStorage()
+    durable_file(storage, "t/a", b"a")
+    storage.rename("t/a", "t/b")
+    storage.crash(names_survive=True)
+    assert dict(storage.files()) == {"t/b": b"a"}
+
+
+def test_a_file_opened_before_a_crash_is_dead() -> None:
+    storage = MemoryStorage()
+    durable_file(storage, "f", b"a")
+    before = storage.open("f")
+    storage.crash()
+    before.append(b"b")
+    assert storage.open("f").read(0, 9) == b"a"

@@ -1,0 +1,165 @@
+"""Drive confluent-kafka, the independent client, with settings and deadlines fit for tests."""
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from tests.support.waiting import wait_until
+
+DEADLINE_S = 60
+# Fencing is what many tests are about; the client would report it as an emergency.
+LOG_NOTHING = 0
+READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
+ISOLATIONS = (READ_UNCOMMITTED, READ_COMMITTED)
+
+
+class Kafka(Protocol):
+    """Stand for whichever broker is asked."""
+
+    bootstrap_servers: str
+
+
+def unique(name: str) -> str:
+    """Return a name that no other test uses."""
+    return f"{name}-{uuid.uuid4().hex[:12]}"
+
+
+def admin(kafka: Kafka) -> AdminClient:
+    """Return an admin client."""
+    return AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": LOG_NOTHING})
+
+
+def make_topic(kafka: Kafka, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+    """Create a topic of its own for a test and return its name once all its leaders are known."""
+    name = unique("topic")
+    client = admin(kafka)
+    created = client.create_topics([NewTopic(name, partitions, 1, config=dict(config or {}))])
+    created[name].result(DEADLINE_S)
+
+    def has_leaders() -> bool:
+        topic = client.list_topics(name, timeout=DEADLINE_S).topics[name]
+        return len(topic.partitions) == partitions and all(p.leader >= 0 for p in topic.partitions.values())
+
+    wait_until(has_leaders, f"leaders of {name}")
+    return name
+
+
+def make_producer(kafka: Kafka, **settings: Any) -> Producer:
+    """Return a producer; `a_b=c` stands for the setting `a.b=c`."""
+    common = {"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5, "log_level": LOG_NOTHING}
+    return Producer(common | _dotted(settings))
+
+
+def make_transactional_producer(kafka: Kafka, transactional_id: str, **settings: Any) -> Producer:
+    """Return a producer that has been through InitProducerId."""
+    producer = make_producer(kafka, transactional_id=transactional_id, **settings)
+    producer.init_transactions(DEADLINE_S)
+    return producer
+
+
+def make_consumer(kafka: Kafka, *, isolation: str = READ_COMMITTED, group: str | None = None,
+                  **settings: Any) -> Consumer:
+    """Return a consumer that starts at the beginning and tells when it is at the end."""
+    return Consumer({
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": group or unique("group"),
+        "isolation.level": isolation,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 100,
+        "log_level": LOG_NOTHING,
+    } | _dotted(settings))
+
+
+def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "."): value for name, value in settings.items()}
+
+
+def send(producer: Producer, topic: str, values: Iterable[bytes], *, partition: int = 0) -> None:
+    """Produce the values to one partition and wait until the broker has them."""
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(DEADLINE_S) == 0
+
+
+def read_to_end(kafka: Kafka, topic: str, *, isolation: str = READ_COMMITTED, partitions: int = 1) -> list[Message]:
+    """Read the topic from its start to the end that this isolation level sees."""
+    consumer = make_consumer(kafka, isolation=isolation)
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        messages: list[Message] = []
+        at_end: set[int] = set()
+        deadline = time.monotonic() + DEADLINE_S
+        while len(at_end) < partitions:
+            assert time.monotonic() < deadline, f"end of {topic} not reached; read {len(messages)} messages"
+            message = consumer.poll(1)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                messages.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at_end.add(message.partition())
+            else:
+                raise AssertionError(f"consuming {topic}: {error}")
+        return messages
+    finally:
+        consumer.close()
+
+
+def values_to_end(kafka: Kafka, topic: str, *, isolation: str = READ_COMMITTED, partitions: int = 1) -> list[bytes]:
+    """Return the values that `read_to_end` reads."""
+    return [message.value() for message in read_to_end(kafka, topic, isolation=isolation, partitions=partitions)]
+
+
+def values_soon(kafka: Kafka, topic: str, expected: list[bytes], *, isolation: str = READ_COMMITTED) -> None:
+    """Wait until exactly these values are visible; markers are written after the commit has been answered."""
+    seen: list[bytes] = []
+
+    def are_visible() -> bool:
+        seen[:] = values_to_end(kafka, topic, isolation=isolation)
+        return seen == expected
+
+    try:
+        wait_until(are_visible, f"{topic} holds {len(expected)} values", deadline_s=30)
+    except AssertionError:
+        assert seen == expected
+
+
+def find_offset(kafka: Kafka, topic: str, spec: OffsetSpec, *, isolation: str = READ_UNCOMMITTED,
+                partition: int = 0) -> tuple[int, int]:
+    """Return offset and timestamp as ListOffsets gives them."""
+    level = IsolationLevel.READ_COMMITTED if isolation == READ_COMMITTED else IsolationLevel.READ_UNCOMMITTED
+    where = TopicPartition(topic, partition)
+    # The client has to be held: its answers never come once it has been collected.
+    client = admin(kafka)
+    answers = client.list_offsets({where: spec}, isolation_level=level, request_timeout=DEADLINE_S)
+    answer = answers[where].result(DEADLINE_S)
+    return answer.offset, answer.timestamp
+
+
+def end_offset(kafka: Kafka, topic: str, *, isolation: str, partition: int = 0) -> int:
+    """Return the partition's end: the last stable offset or the high watermark."""
+    return find_offset(kafka, topic, OffsetSpec.latest(), isolation=isolation, partition=partition)[0]
+
+
+def wait_for_end_offset(kafka: Kafka, topic: str, offset: int, *, isolation: str = READ_COMMITTED) -> None:
+    """Wait until the partition's end is there."""
+    what = f"{isolation} end of {topic} at {offset}"
+    wait_until(lambda: end_offset(kafka, topic, isolation=isolation) == offset, what)
+
+
+def committed_offset(kafka: Kafka, group: str, topic: str, partition: int = 0) -> int:
+    """Return the group's committed offset, or a negative number when there is none; waits for open transactions."""
+    consumer = make_consumer(kafka, group=group)
+    try:
+        (answer,) = consumer.committed([TopicPartition(topic, partition)], timeout=DEADLINE_S)
+        assert answer.error is None, answer.error
+        return answer.offset
+    finally:
+        consumer.close()

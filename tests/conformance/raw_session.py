@@ -1,0 +1,211 @@
+"""Send single transactional requests, so that a test can do what no well-behaved client does."""
+
+import time
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.consumer import FetchRequest, OffsetCommitRequest, OffsetFetchRequest
+from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from tests.support.raw_client import RawClient
+
+DEADLINE_S = 30
+NOT_LEADER_OR_FOLLOWER, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 6, 14, 15, 16
+CONCURRENT_TRANSACTIONS = 51
+# What a broker answers for a moment after a topic has been made, those behind the coordinators included.
+LOADING = frozenset({
+    NOT_LEADER_OR_FOLLOWER, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
+})
+NOT_YET = LOADING | {CONCURRENT_TRANSACTIONS}
+
+
+class Identity(NamedTuple):
+    """Name one producer in one of its lives."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+NOBODY = Identity(-1, -1)
+
+
+def record_batch(values: Collection[bytes], identity: Identity, sequence: int, *, transactional: bool = True) -> bytes:
+    """Build one uncompressed record batch as a producer would."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, is_transactional=transactional, producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch, base_sequence=sequence, batch_size=1 << 20,
+    )
+    for offset, value in enumerate(values):
+        builder.append(offset, int(time.time() * 1000), None, value, [])
+    return bytes(builder.build())
+
+
+class RawSession:
+    """Hold one connection and one transactional id."""
+
+    def __init__(self, client: RawClient, transactional_id: str | None):
+        self.client = client
+        self.transactional_id = transactional_id
+        if transactional_id:
+            # The first to ask for a coordinator has the state topic made; nothing else does.
+            client.send(FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]), 4)
+
+    def init(self, *, expected: Identity = NOBODY, timeout_ms: int = 60_000, version: int = 5) -> tuple[int, Identity]:
+        """Send one InitProducerId; retried only while the coordinator loads."""
+        return self._retry(lambda: self._init(expected, timeout_ms, version), LOADING)
+
+    def init_until_done(self, *, expected: Identity = NOBODY, timeout_ms: int = 60_000) -> Identity:
+        """Send InitProducerId until no transaction is in its way."""
+        error, identity = self._retry(lambda: self._init(expected, timeout_ms, 5), NOT_YET)
+        assert error == 0, error
+        return identity
+
+    def _init(self, expected: Identity, timeout_ms: int, version: int) -> tuple[int, Identity]:
+        answer = self.client.send(InitProducerIdRequest(
+            transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms,
+            producer_id=expected.producer_id, producer_epoch=expected.producer_epoch,
+        ), version)
+        return answer.error_code, Identity(answer.producer_id, answer.producer_epoch)
+
+    def add(self, identity: Identity, topic: str, *partitions: int, version: int = 3) -> set[int]:
+        """Send one AddPartitionsToTxn and return the set of its error codes."""
+        request = AddPartitionsToTxnRequest
+        answer = self.client.send(request(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=identity.producer_id, v3_and_below_producer_epoch=identity.producer_epoch,
+            v3_and_below_topics=[request.AddPartitionsToTxnTopic(name=topic, partitions=list(partitions) or [0])],
+        ), version)
+        return {part.partition_error_code for topic in answer.results_by_topic_v3_and_below
+                for part in topic.results_by_partition}
+
+    def add_until_done(self, identity: Identity, topic: str, *partitions: int) -> None:
+        """Send AddPartitionsToTxn until the transaction before has been completed."""
+        errors = self._retry(lambda: (max(self.add(identity, topic, *partitions)), None), NOT_YET)
+        assert errors[0] == 0, errors
+
+    def add_offsets(self, identity: Identity, group: str, *, version: int = 3) -> int:
+        """Send one AddOffsetsToTxn and return its error code."""
+        return self.client.send(AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id, producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch, group_id=group,
+        ), version).error_code
+
+    def end(self, identity: Identity, *, commit: bool, version: int) -> tuple[int, Identity]:
+        """Send one EndTxn; retried only while the coordinator loads."""
+        return self._retry(lambda: self._end(identity, commit, version), LOADING)
+
+    def end_until_done(self, identity: Identity, *, commit: bool, version: int) -> tuple[int, Identity]:
+        """Send EndTxn until the answer is not that the transaction is being completed."""
+        return self._retry(lambda: self._end(identity, commit, version), NOT_YET)
+
+    def _end(self, identity: Identity, commit: bool, version: int) -> tuple[int, Identity]:
+        answer = self.client.send(EndTxnRequest(
+            transactional_id=self.transactional_id, producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch, committed=commit,
+        ), version)
+        return answer.error_code, Identity(answer.producer_id, answer.producer_epoch)
+
+    def produce(self, topic: str, batch: bytes, *, version: int, partition: int = 0) -> tuple[int, int]:
+        """Send one Produce and return error code and base offset; retried while the transaction before completes."""
+        return self._retry(lambda: self._produce(topic, batch, version, partition), NOT_YET)
+
+    def _produce(self, topic: str, batch: bytes, version: int, partition: int) -> tuple[int, int]:
+        request = ProduceRequest
+        data = request.TopicProduceData
+        answer = self.client.send(request(
+            transactional_id=self.transactional_id, acks=-1, timeout_ms=30_000,
+            topic_data=[data(name=topic, partition_data=[data.PartitionProduceData(index=partition, records=batch)])],
+        ), version)
+        part = answer.responses[0].partition_responses[0]
+        return part.error_code, part.base_offset
+
+    def fetch(self, topic: str, offset: int, *, isolation: int, version: int = 12, partition: int = 0) -> Any:
+        """Send one Fetch outside any session and return the partition's part of the answer."""
+        request = FetchRequest
+        topics = request.FetchTopic
+        answer = self.client.send(request(
+            max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=isolation, rack_id="",
+            topics=[topics(topic=topic, partitions=[
+                topics.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+            ])], forgotten_topics_data=[],
+        ), version)
+        assert answer.error_code == 0
+        return answer.responses[0].partitions[0]
+
+    def describe(self) -> Any:
+        """Send one DescribeTransactions for this transactional id."""
+        return self.client.send(DescribeTransactionsRequest(transactional_ids=[self.transactional_id]), 0
+                                ).transaction_states[0]
+
+    def list(self, *, states: Collection[str] = (), producer_ids: Collection[int] = ()) -> dict[str, tuple[int, str]]:
+        """Send one ListTransactions and return producer id and state by transactional id."""
+        answer = self.client.send(ListTransactionsRequest(
+            state_filters=list(states), producer_id_filters=list(producer_ids)), 1)
+        assert answer.error_code == 0
+        return {entry.transactional_id: (entry.producer_id, entry.transaction_state)
+                for entry in answer.transaction_states}
+
+    def producers(self, topic: str) -> Any:
+        """Send one DescribeProducers for partition 0 and return its part of the answer."""
+        request = DescribeProducersRequest
+        return self.client.send(request(topics=[request.TopicRequest(name=topic, partition_indexes=[0])]), 0
+                                ).topics[0].partitions[0]
+
+    def commit_in_transaction(self, identity: Identity, group: str, topic: str, offset: int, *, version: int) -> int:
+        """Send one TxnOffsetCommit of a group without members and return its error code."""
+        request = TxnOffsetCommitRequest
+        topics = request.TxnOffsetCommitRequestTopic
+        part = topics.TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="")
+
+        def send() -> tuple[int, None]:
+            answer = self.client.send(request(
+                transactional_id=self.transactional_id, group_id=group, producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch, generation_id=-1, member_id="", group_instance_id=None,
+                topics=[topics(name=topic, partitions=[part])],
+            ), version)
+            return answer.topics[0].partitions[0].error_code, None
+
+        return self._retry(send, NOT_YET)[0]
+
+    def commit_plainly(self, group: str, topic: str, offset: int) -> int:
+        """Send one OffsetCommit outside the transaction and return its error code."""
+        request = OffsetCommitRequest
+        topics = request.OffsetCommitRequestTopic
+        part = topics.OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="")
+        answer = self.client.send(request(
+            group_id=group, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
+            topics=[topics(name=topic, partitions=[part])],
+        ), 8)
+        return answer.topics[0].partitions[0].error_code
+
+    def committed(self, group: str, topic: str, *, require_stable: bool) -> tuple[int, int]:
+        """Send one OffsetFetch and return error code and offset."""
+        request = OffsetFetchRequest
+        answer = self.client.send(request(
+            group_id=group, topics=[request.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])],
+            require_stable=require_stable,
+        ), 7)
+        part = answer.topics[0].partitions[0]
+        return part.error_code or answer.error_code, part.committed_offset
+
+    @staticmethod
+    def _retry(call: Any, codes: Collection[int]) -> Any:
+        """Call until the error code, the answer's first part, is none of these."""
+        end = time.monotonic() + DEADLINE_S
+        while True:
+            answer = call()
+            if answer[0] not in codes or time.monotonic() > end:
+                return answer
+            time.sleep(0.02)

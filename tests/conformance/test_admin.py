@@ -1,0 +1,203 @@
+"""Administer topics, their settings and the cluster."""
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from tests.conformance.clients import (
+    DEADLINE_S,
+    Kafka,
+    admin,
+    find_offset,
+    make_producer,
+    make_topic,
+    make_transactional_producer,
+    send,
+    unique,
+    values_soon,
+    values_to_end,
+)
+from tests.support.waiting import wait_until
+
+
+def topic_config(kafka: Kafka, topic: str) -> dict[str, ConfigEntry]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    client = admin(kafka)
+    return client.describe_configs([resource], request_timeout=DEADLINE_S)[resource].result(DEADLINE_S)
+
+
+def alter(kafka: Kafka, topic: str, *entries: ConfigEntry) -> None:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    resource.incremental_configs.extend(entries)
+    client = admin(kafka)
+    client.incremental_alter_configs([resource], request_timeout=DEADLINE_S)[resource].result(DEADLINE_S)
+
+
+def code_of(refused: pytest.ExceptionInfo[KafkaException]) -> int:
+    error: KafkaError = refused.value.args[0]
+    return error.code()
+
+
+def test_a_topic_is_created_listed_and_deleted(kafka: Kafka):
+    client = admin(kafka)
+    topic = make_topic(kafka, partitions=3)
+    described = client.list_topics(timeout=DEADLINE_S).topics[topic]
+    assert sorted(described.partitions) == [0, 1, 2]
+    client.delete_topics([topic], operation_timeout=30)[topic].result(DEADLINE_S)
+    wait_until(lambda: topic not in client.list_topics(timeout=DEADLINE_S).topics, f"{topic} is gone")
+
+
+def test_a_topic_made_again_under_its_old_name_is_empty(kafka: Kafka):
+    client = admin(kafka)
+    topic = make_topic(kafka)
+    send(make_producer(kafka), topic, [b"of the first"])
+    client.delete_topics([topic], operation_timeout=30)[topic].result(DEADLINE_S)
+    wait_until(lambda: topic not in client.list_topics(timeout=DEADLINE_S).topics, f"{topic} is gone")
+    client.create_topics([NewTopic(topic, 1, 1)])[topic].result(DEADLINE_S)
+    wait_until(lambda: topic in client.list_topics(timeout=DEADLINE_S).topics, f"{topic} is back")
+    send(make_producer(kafka), topic, [b"of the second"])
+    assert values_to_end(kafka, topic) == [b"of the second"]
+
+
+@pytest.mark.parametrize(("name", "partitions", "replicas", "code"), [
+    ("no/slash", 1, 1, KafkaError.TOPIC_EXCEPTION),
+    ("x" * 250, 1, 1, KafkaError.TOPIC_EXCEPTION),
+    ("good", 0, 1, KafkaError.INVALID_PARTITIONS),
+    ("good", 1, 3, KafkaError.INVALID_REPLICATION_FACTOR),
+])
+def test_a_wrong_topic_is_refused(kafka: Kafka, name: str, partitions: int, replicas: int, code: int):
+    client = admin(kafka)
+    with pytest.raises(KafkaException) as refused:
+        client.create_topics([NewTopic(name, partitions, replicas)])[name].result(DEADLINE_S)
+    assert code_of(refused) == code
+
+
+def test_a_topic_is_refused_that_is_there_or_has_wrong_settings(kafka: Kafka):
+    client = admin(kafka)
+    topic = make_topic(kafka)
+    with pytest.raises(KafkaException) as refused:
+        client.create_topics([NewTopic(topic, 1, 1)])[topic].result(DEADLINE_S)
+    assert code_of(refused) == KafkaError.TOPIC_ALREADY_EXISTS
+    for config in ({"no.such.setting": "1"}, {"retention.ms": "soon"}):
+        name = unique("topic")
+        with pytest.raises(KafkaException) as refused:
+            client.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(DEADLINE_S)
+        assert code_of(refused) == KafkaError.INVALID_CONFIG
+
+
+def test_a_topic_is_only_checked_when_asked(kafka: Kafka):
+    client = admin(kafka)
+    name = unique("topic")
+    client.create_topics([NewTopic(name, 1, 1)], validate_only=True)[name].result(DEADLINE_S)
+    assert name not in client.list_topics(timeout=DEADLINE_S).topics
+
+
+def test_a_missing_topic_is_not_deleted(kafka: Kafka):
+    client = admin(kafka)
+    name = unique("topic")
+    with pytest.raises(KafkaException) as refused:
+        client.delete_topics([name])[name].result(DEADLINE_S)
+    assert code_of(refused) == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_partitions_are_added_never_taken(kafka: Kafka):
+    client = admin(kafka)
+    topic = make_topic(kafka)
+    send(make_producer(kafka), topic, [b"old"])
+    client.create_partitions([NewPartitions(topic, 3)])[topic].result(DEADLINE_S)
+    wait_until(lambda: len(client.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions) == 3, "3 partitions")
+    send(make_producer(kafka), topic, [b"new"], partition=2)
+    assert sorted(values_to_end(kafka, topic, partitions=3)) == [b"new", b"old"]
+    for count in (3, 2):
+        with pytest.raises(KafkaException) as refused:
+            client.create_partitions([NewPartitions(topic, count)])[topic].result(DEADLINE_S)
+        assert code_of(refused) == KafkaError.INVALID_PARTITIONS
+
+
+def test_settings_are_described_altered_and_reset(kafka: Kafka):
+    topic = make_topic(kafka, config={"retention.ms": "1000000"})
+    entries = topic_config(kafka, topic)
+    assert entries["retention.ms"].value == "1000000"
+    assert entries["retention.ms"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    assert entries["cleanup.policy"].value == "delete"
+    assert entries["cleanup.policy"].is_default
+    alter(kafka, topic, ConfigEntry("max.message.bytes", "5000", incremental_operation=AlterConfigOpType.SET),
+          ConfigEntry("retention.ms", None, incremental_operation=AlterConfigOpType.DELETE),
+          ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.APPEND))
+    wait_until(lambda: topic_config(kafka, topic)["max.message.bytes"].value == "5000", "the new setting is seen")
+    entries = topic_config(kafka, topic)
+    assert entries["retention.ms"].is_default
+    assert entries["cleanup.policy"].value == "delete,compact"
+
+
+def test_wrong_settings_are_not_taken(kafka: Kafka):
+    topic = make_topic(kafka)
+    for name, value in (("no.such.setting", "1"), ("max.message.bytes", "many")):
+        with pytest.raises(KafkaException) as refused:
+            alter(kafka, topic, ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
+        assert code_of(refused) == KafkaError.INVALID_CONFIG
+
+
+def test_the_settings_of_a_missing_topic_are_not_described(kafka: Kafka):
+    with pytest.raises(KafkaException) as refused:
+        topic_config(kafka, unique("topic"))
+    assert code_of(refused) == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_the_brokers_settings_are_described(kafka: Kafka):
+    client = admin(kafka)
+    (broker_id,) = client.list_topics(timeout=DEADLINE_S).brokers
+    resource = ConfigResource(ResourceType.BROKER, str(broker_id))
+    entries = client.describe_configs([resource], request_timeout=DEADLINE_S)[resource].result(DEADLINE_S)
+    assert entries["transaction.state.log.num.partitions"].value == "5"
+    assert entries["transaction.max.timeout.ms"].value == "900000"
+
+
+def test_the_cluster_is_described(kafka: Kafka):
+    client = admin(kafka)
+    cluster = client.describe_cluster(request_timeout=DEADLINE_S).result(DEADLINE_S)
+    assert cluster.cluster_id
+    assert [f"{node.host}:{node.port}" for node in cluster.nodes] == [kafka.bootstrap_servers]
+    assert cluster.controller.id == cluster.nodes[0].id
+
+
+def test_records_are_deleted_up_to_an_offset(kafka: Kafka):
+    topic = make_topic(kafka)
+    client = admin(kafka)
+    send(make_producer(kafka), topic, [b"%d" % number for number in range(5)])
+    where = TopicPartition(topic, 0, 3)
+    deleted = client.delete_records([where], request_timeout=DEADLINE_S)[where].result(DEADLINE_S)
+    assert deleted.low_watermark == 3
+    assert find_offset(kafka, topic, OffsetSpec.earliest())[0] == 3
+    everything = TopicPartition(topic, 0, -1)
+    deleted = client.delete_records([everything], request_timeout=DEADLINE_S)[everything].result(DEADLINE_S)
+    assert deleted.low_watermark == 5
+    beyond = TopicPartition(topic, 0, 6)
+    with pytest.raises(KafkaException) as refused:
+        client.delete_records([beyond], request_timeout=DEADLINE_S)[beyond].result(DEADLINE_S)
+    assert code_of(refused) == KafkaError.OFFSET_OUT_OF_RANGE
+
+
+def test_a_transaction_survives_that_one_of_its_topics_is_deleted(kafka: Kafka):
+    kept, lost = make_topic(kafka), make_topic(kafka)
+    client = admin(kafka)
+    producer = make_transactional_producer(kafka, unique("id"))
+    producer.begin_transaction()
+    send(producer, kept, [b"kept"])
+    send(producer, lost, [b"lost"])
+    client.delete_topics([lost], operation_timeout=30)[lost].result(DEADLINE_S)
+    producer.commit_transaction(DEADLINE_S)
+    values_soon(kafka, kept, [b"kept"])
+    producer.begin_transaction()
+    send(producer, kept, [b"next"])
+    producer.commit_transaction(DEADLINE_S)
+    values_soon(kafka, kept, [b"kept", b"next"])

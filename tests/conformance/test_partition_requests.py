@@ -1,0 +1,261 @@
+"""Ask one partition single requests: sequences, epochs, unannounced transactions, the aborted list, stale leaders."""
+
+from collections.abc import Iterator
+
+import pytest
+from crc32c import crc32c
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
+
+from tests.conformance.clients import (
+    READ_UNCOMMITTED,
+    Kafka,
+    end_offset,
+    make_topic,
+    unique,
+    values_soon,
+    values_to_end,
+)
+from tests.conformance.raw_session import NOBODY, Identity, RawSession, record_batch
+from tests.support.raw_client import RawClient
+from tests.support.waiting import wait_until
+
+NONE = 0
+OFFSET_OUT_OF_RANGE = 1
+CORRUPT_MESSAGE = 2
+UNKNOWN_TOPIC_OR_PARTITION = 3
+UNSUPPORTED_VERSION = 35
+INVALID_REQUEST = 42
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+INVALID_PRODUCER_EPOCH = 47
+INVALID_TXN_STATE = 48
+UNKNOWN_LEADER_EPOCH = 75
+INVALID_RECORD = 87
+TRANSACTION_ABORTABLE = 120
+
+UNCOMMITTED, COMMITTED = 0, 1
+LAST_SEQUENCE = 2**31 - 1
+
+
+@pytest.fixture
+def client(kafka: Kafka) -> Iterator[RawClient]:
+    with RawClient(kafka.bootstrap_servers) as client:
+        yield client
+
+
+@pytest.fixture
+def session(client: RawClient) -> RawSession:
+    return RawSession(client, unique("id"))
+
+
+@pytest.fixture
+def idempotent(client: RawClient) -> RawSession:
+    return RawSession(client, None)
+
+
+def plain(identity: Identity, sequence: int, count: int = 1) -> bytes:
+    values = [b"%d" % (sequence + number) for number in range(count)]
+    return record_batch(values, identity, sequence, transactional=False)
+
+
+def test_a_batch_sent_again_gets_its_old_offset(kafka: Kafka, idempotent: RawSession):
+    topic = make_topic(kafka)
+    identity = idempotent.init()[1]
+    for number in range(6):
+        batch = plain(identity, 2 * number, 2)
+        assert idempotent.produce(topic, batch, version=9) == (NONE, 2 * number)
+    for number in range(1, 6):
+        batch = plain(identity, 2 * number, 2)
+        assert idempotent.produce(topic, batch, version=9) == (NONE, 2 * number)
+    # Only the last five batches are remembered.
+    assert idempotent.produce(topic, plain(identity, 0, 2), version=9)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert end_offset(kafka, topic, isolation=READ_UNCOMMITTED) == 12
+
+
+def test_a_gap_in_the_sequence_is_refused(kafka: Kafka, idempotent: RawSession):
+    topic = make_topic(kafka)
+    identity = idempotent.init()[1]
+    assert idempotent.produce(topic, plain(identity, 0), version=9) == (NONE, 0)
+    assert idempotent.produce(topic, plain(identity, 2), version=9)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert idempotent.produce(topic, plain(identity, 1), version=9) == (NONE, 1)
+
+
+def test_the_sequence_wraps_to_zero(kafka: Kafka, idempotent: RawSession):
+    topic = make_topic(kafka)
+    identity = idempotent.init()[1]
+    assert idempotent.produce(topic, plain(identity, LAST_SEQUENCE - 1, 2), version=9) == (NONE, 0)
+    assert idempotent.produce(topic, plain(identity, 0), version=9) == (NONE, 2)
+
+
+def test_a_batch_that_straddles_the_wrap_is_followed_by_what_is_left(kafka: Kafka, idempotent: RawSession):
+    topic = make_topic(kafka)
+    identity = idempotent.init()[1]
+    assert idempotent.produce(topic, plain(identity, LAST_SEQUENCE, 3), version=9) == (NONE, 0)
+    assert idempotent.produce(topic, plain(identity, 2), version=9) == (NONE, 3)
+
+
+def test_a_new_epoch_begins_with_sequence_zero(kafka: Kafka, session: RawSession):
+    topic = make_topic(kafka)
+    first = session.init()[1]
+    assert session.produce(topic, record_batch([b"a"], first, 0), version=12) == (NONE, 0)
+    second = session.end(first, commit=True, version=5)[1]
+    refused = session.produce(topic, record_batch([b"b"], second, 1), version=12)[0]
+    assert refused == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert session.produce(topic, record_batch([b"b"], second, 0), version=12)[0] == NONE
+
+
+def test_a_stale_epoch_is_refused(kafka: Kafka, session: RawSession):
+    topic = make_topic(kafka)
+    first = session.init()[1]
+    assert session.produce(topic, record_batch([b"a"], first, 0), version=12)[0] == NONE
+    second = session.end(first, commit=True, version=5)[1]
+    # Only the marker makes the old epoch stale; until then the partition takes the late batch for a timely one.
+    values_soon(kafka, topic, [b"a"])
+    for version in (11, 12):
+        late = record_batch([b"late"], first, 1)
+        assert session.produce(topic, late, version=version)[0] == INVALID_PRODUCER_EPOCH
+    assert second == Identity(first.producer_id, first.producer_epoch + 1)
+    values_soon(kafka, topic, [b"a"])
+
+
+@pytest.mark.parametrize(("version", "error"), [(9, INVALID_TXN_STATE), (10, INVALID_TXN_STATE),
+                                                (11, TRANSACTION_ABORTABLE)])
+def test_a_partition_that_was_not_added_refuses_the_classic_producer(
+    kafka: Kafka, session: RawSession, version: int, error: int
+):
+    topic = make_topic(kafka)
+    identity = session.init()[1]
+    assert session.produce(topic, record_batch([b"x"], identity, 0), version=version)[0] == error
+    assert session.add(identity, topic) == {NONE}
+    assert session.produce(topic, record_batch([b"x"], identity, 0), version=version) == (NONE, 0)
+
+
+def test_a_producer_of_transactions_v2_need_not_add_the_partition(kafka: Kafka, session: RawSession):
+    topic = make_topic(kafka)
+    identity = session.init()[1]
+    assert session.produce(topic, record_batch([b"x"], identity, 0), version=12) == (NONE, 0)
+    assert [(entry.topic, entry.partitions) for entry in session.describe().topics] == [(topic, [0])]
+
+
+def test_a_batch_without_transaction_is_refused_inside_one(kafka: Kafka, session: RawSession):
+    topic = make_topic(kafka)
+    identity = session.init()[1]
+    assert session.produce(topic, record_batch([b"x"], identity, 0), version=12)[0] == NONE
+    plain_batch = record_batch([b"y"], identity, 1, transactional=False)
+    assert RawSession(session.client, None).produce(topic, plain_batch, version=9)[0] == INVALID_TXN_STATE
+
+
+def test_a_damaged_batch_is_refused(kafka: Kafka, idempotent: RawSession):
+    topic = make_topic(kafka)
+    batch = bytearray(record_batch([b"value"], NOBODY, -1, transactional=False))
+    batch[-1] ^= 1
+    assert idempotent.produce(topic, bytes(batch), version=9)[0] == CORRUPT_MESSAGE
+    assert end_offset(kafka, topic, isolation=READ_UNCOMMITTED) == 0
+
+
+def test_a_client_may_not_write_control_batches(kafka: Kafka, idempotent: RawSession):
+    topic = make_topic(kafka)
+    batch = bytearray(record_batch([b"value"], NOBODY, -1, transactional=False))
+    attributes, checksum = slice(21, 23), slice(17, 21)
+    batch[attributes] = (0x20).to_bytes(2, "big")
+    batch[checksum] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    assert idempotent.produce(topic, bytes(batch), version=9)[0] == INVALID_RECORD
+
+
+def test_a_missing_partition_is_unknown(kafka: Kafka, idempotent: RawSession):
+    topic = make_topic(kafka)
+    batch = record_batch([b"value"], NOBODY, -1, transactional=False)
+    assert idempotent.produce(topic, batch, version=9, partition=5)[0] == UNKNOWN_TOPIC_OR_PARTITION
+    assert idempotent.fetch(topic, 0, isolation=UNCOMMITTED, partition=5).error_code == UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_fetch_names_the_aborted_transactions(kafka: Kafka, session: RawSession):
+    topic = make_topic(kafka)
+    one, other = session, RawSession(session.client, unique("id"))
+    first, second = one.init()[1], other.init()[1]
+    assert one.produce(topic, record_batch([b"a"], first, 0), version=12) == (NONE, 0)
+    assert other.produce(topic, record_batch([b"b"], second, 0), version=12) == (NONE, 1)
+    other.end(second, commit=True, version=5)
+    wait_until(lambda: end_offset(kafka, topic, isolation=READ_UNCOMMITTED) == 3, "the commit marker")
+    held = session.fetch(topic, 0, isolation=COMMITTED)
+    assert (held.high_watermark, held.last_stable_offset, held.log_start_offset) == (3, 0, 0)
+    assert (held.aborted_transactions, bytes(held.records or b"")) == ([], b"")
+    one.end(first, commit=False, version=5)
+    wait_until(lambda: session.fetch(topic, 0, isolation=COMMITTED).last_stable_offset == 4, "the abort marker")
+    for offset in (0, 1, 3):
+        aborted = session.fetch(topic, offset, isolation=COMMITTED).aborted_transactions
+        assert [(entry.producer_id, entry.first_offset) for entry in aborted] == [(first.producer_id, 0)]
+    assert session.fetch(topic, 4, isolation=COMMITTED).aborted_transactions == []
+    uncommitted = session.fetch(topic, 0, isolation=UNCOMMITTED)
+    assert uncommitted.aborted_transactions is None
+    assert len(bytes(uncommitted.records)) > 0
+    assert values_to_end(kafka, topic) == [b"b"]
+
+
+def test_a_fetch_outside_the_log_is_out_of_range(kafka: Kafka, session: RawSession):
+    topic = make_topic(kafka)
+    identity = session.init()[1]
+    assert session.produce(topic, record_batch([b"x"], identity, 0), version=12) == (NONE, 0)
+    for isolation in (UNCOMMITTED, COMMITTED):
+        assert session.fetch(topic, 1, isolation=isolation).error_code == NONE
+        assert session.fetch(topic, 2, isolation=isolation).error_code == OFFSET_OUT_OF_RANGE
+        assert session.fetch(topic, -1, isolation=isolation).error_code == OFFSET_OUT_OF_RANGE
+
+
+def test_a_partition_describes_its_producers(kafka: Kafka, session: RawSession):
+    topic = make_topic(kafka)
+    identity = session.init()[1]
+    assert session.producers(topic).active_producers == []
+    assert session.produce(topic, record_batch([b"x", b"y"], identity, 0), version=12) == (NONE, 0)
+    (open_producer,) = session.producers(topic).active_producers
+    assert Identity(open_producer.producer_id, open_producer.producer_epoch) == identity
+    assert (open_producer.last_sequence, open_producer.current_txn_start_offset) == (1, 0)
+    session.end(identity, commit=True, version=5)
+    wait_until(lambda: session.producers(topic).active_producers[0].current_txn_start_offset == -1, "the marker")
+    (ended,) = session.producers(topic).active_producers
+    # The marker of transactions V2 bears the next epoch already, so that a late batch finds itself stale.
+    assert Identity(ended.producer_id, ended.producer_epoch) == Identity(identity.producer_id,
+                                                                         identity.producer_epoch + 1)
+    assert ended.coordinator_epoch >= 0
+
+
+def list_offset(
+    client: RawClient, topic: str, timestamp: int, *, version: int, leader_epoch: int = -1
+) -> tuple[int, int]:
+    request = ListOffsetsRequest
+    topics = request.ListOffsetsTopic
+    part = topics.ListOffsetsPartition(partition_index=0, current_leader_epoch=leader_epoch, timestamp=timestamp)
+    asked = request(replica_id=-1, isolation_level=0, topics=[topics(name=topic, partitions=[part])])
+    answer = client.send(asked, version)
+    found = answer.topics[0].partitions[0]
+    return found.error_code, found.offset
+
+
+def test_special_timestamps_need_their_versions(kafka: Kafka, client: RawClient):
+    topic = make_topic(kafka)
+    assert list_offset(client, topic, -3, version=6)[0] == UNSUPPORTED_VERSION
+    assert list_offset(client, topic, -3, version=7) == (NONE, -1)
+    assert list_offset(client, topic, -4, version=7)[0] == UNSUPPORTED_VERSION
+    assert list_offset(client, topic, -4, version=8) == (NONE, 0)
+    assert list_offset(client, topic, -1, version=1) == (NONE, 0)
+
+
+def test_a_leader_epoch_of_the_future_is_unknown(kafka: Kafka, client: RawClient):
+    topic = make_topic(kafka)
+    assert list_offset(client, topic, -1, version=6, leader_epoch=1000) == (UNKNOWN_LEADER_EPOCH, -1)
+
+
+def test_a_leader_epoch_ends_where_the_log_ends(kafka: Kafka, client: RawClient, idempotent: RawSession):
+    topic = make_topic(kafka)
+    batch = record_batch([b"x"] * 3, NOBODY, -1, transactional=False)
+    assert idempotent.produce(topic, batch, version=9) == (NONE, 0)
+    request = OffsetForLeaderEpochRequest
+    topics = request.OffsetForLeaderTopic
+
+    def ask(leader_epoch: int) -> tuple[int, int, int]:
+        part = topics.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=leader_epoch)
+        answer = client.send(request(replica_id=-1, topics=[topics(topic=topic, partitions=[part])]), 4)
+        found = answer.topics[0].partitions[0]
+        return found.error_code, found.leader_epoch, found.end_offset
+
+    assert ask(0) == (NONE, 0, 3)
+    assert ask(1000) == (NONE, -1, -1)

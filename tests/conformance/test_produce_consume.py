@@ -1,0 +1,151 @@
+"""Produce and consume plain records: codecs, keys, nulls, headers, partitions, timestamps."""
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from tests.conformance.clients import (
+    DEADLINE_S,
+    ISOLATIONS,
+    READ_UNCOMMITTED,
+    Kafka,
+    end_offset,
+    find_offset,
+    make_producer,
+    make_topic,
+    read_to_end,
+    send,
+    values_to_end,
+)
+from tests.support.waiting import wait_until
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+NO_OFFSET = -1
+
+RECORDS = [
+    (b"key", b"value", [("trace", b"\x00\x01"), ("empty", b""), ("null", None), ("trace", b"again")]),
+    (None, b"no key", []),
+    (b"no value", None, []),
+    (None, None, [("only", b"header")]),
+    (b"", b"", []),
+    (b"big", b"kafka " * 20_000, []),
+    ("schlüssel".encode(), bytes(range(256)), [("größe", "ü".encode())]),
+]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_records_come_back_as_they_were_sent(kafka: Kafka, codec: str, isolation: str):
+    topic = make_topic(kafka)
+    producer = make_producer(kafka, compression_type=codec)
+    for key, value, headers in RECORDS:
+        producer.produce(topic, value, key, partition=0, headers=headers)
+    assert producer.flush(DEADLINE_S) == 0
+    messages = read_to_end(kafka, topic, isolation=isolation)
+    assert [(m.key(), m.value(), m.headers() or []) for m in messages] == RECORDS
+    assert [m.offset() for m in messages] == list(range(len(RECORDS)))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_many_records_in_several_partitions_keep_their_order(kafka: Kafka, codec: str):
+    partitions, count = 3, 6000
+    topic = make_topic(kafka, partitions=partitions)
+    producer = make_producer(kafka, compression_type=codec, enable_idempotence=True, batch_num_messages=200)
+    for number in range(count):
+        producer.produce(topic, b"value %d" % number, partition=number % partitions)
+    assert producer.flush(DEADLINE_S) == 0
+    messages = read_to_end(kafka, topic, partitions=partitions)
+    for partition in range(partitions):
+        mine = [m for m in messages if m.partition() == partition]
+        assert [m.value() for m in mine] == [b"value %d" % n for n in range(partition, count, partitions)]
+        assert [m.offset() for m in mine] == list(range(count // partitions))
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_each_kind_of_acknowledgement_delivers(kafka: Kafka, acks: str):
+    topic = make_topic(kafka)
+    send(make_producer(kafka, acks=acks), topic, [b"one", b"two"])
+    wait_until(lambda: values_to_end(kafka, topic) == [b"one", b"two"], "both values arrive")
+
+
+def test_a_delivery_report_names_partition_and_offset(kafka: Kafka):
+    topic = make_topic(kafka, partitions=2)
+    producer = make_producer(kafka)
+    reports = []
+    for number in range(3):
+        producer.produce(topic, b"%d" % number, partition=1, on_delivery=lambda e, m: reports.append((e, m.offset())))
+    assert producer.flush(DEADLINE_S) == 0
+    assert reports == [(None, 0), (None, 1), (None, 2)]
+
+
+def test_offsets_are_found_by_timestamp(kafka: Kafka):
+    topic = make_topic(kafka)
+    producer = make_producer(kafka)
+    base_ms = 1_700_000_000_000
+    for number in range(5):
+        producer.produce(topic, b"%d" % number, partition=0, timestamp=base_ms + 1000 * number)
+        assert producer.flush(DEADLINE_S) == 0
+
+    assert find_offset(kafka, topic, OffsetSpec.for_timestamp(0)) == (0, base_ms)
+    assert find_offset(kafka, topic, OffsetSpec.for_timestamp(base_ms + 1500)) == (2, base_ms + 2000)
+    assert find_offset(kafka, topic, OffsetSpec.for_timestamp(base_ms + 4000)) == (4, base_ms + 4000)
+    assert find_offset(kafka, topic, OffsetSpec.for_timestamp(base_ms + 4001))[0] == NO_OFFSET
+    assert find_offset(kafka, topic, OffsetSpec.earliest())[0] == 0
+    assert find_offset(kafka, topic, OffsetSpec.latest())[0] == 5
+    assert find_offset(kafka, topic, OffsetSpec.max_timestamp()) == (4, base_ms + 4000)
+
+
+def test_timestamps_are_the_clients_or_the_brokers(kafka: Kafka):
+    client_ms = 1_700_000_000_000
+    for kind, expected in (("CreateTime", True), ("LogAppendTime", False)):
+        topic = make_topic(kafka, config={"message.timestamp.type": kind})
+        producer = make_producer(kafka)
+        producer.produce(topic, b"x", partition=0, timestamp=client_ms)
+        assert producer.flush(DEADLINE_S) == 0
+        (message,) = read_to_end(kafka, topic)
+        assert (message.timestamp()[1] == client_ms) is expected
+
+
+def test_a_record_too_large_for_the_topic_is_refused(kafka: Kafka):
+    topic = make_topic(kafka, config={"max.message.bytes": "2000"})
+    producer = make_producer(kafka)
+    errors = []
+    producer.produce(topic, b"x" * 5000, partition=0, on_delivery=lambda e, _: errors.append(e.code()))
+    producer.produce(topic, b"small", partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    assert errors == [KafkaError.MSG_SIZE_TOO_LARGE]
+
+
+def test_a_compacted_topic_refuses_records_without_keys(kafka: Kafka):
+    topic = make_topic(kafka, config={"cleanup.policy": "compact"})
+    producer = make_producer(kafka)
+    errors = []
+    producer.produce(topic, b"x", partition=0, on_delivery=lambda e, _: errors.append(e and e.code()))
+    assert producer.flush(DEADLINE_S) == 0
+    producer.produce(topic, b"x", b"key", partition=0, on_delivery=lambda e, _: errors.append(e and e.code()))
+    assert producer.flush(DEADLINE_S) == 0
+    assert errors == [KafkaError.INVALID_RECORD, None]
+    assert values_to_end(kafka, topic) == [b"x"]
+
+
+def test_reading_past_the_end_is_out_of_range(kafka: Kafka):
+    topic = make_topic(kafka)
+    send(make_producer(kafka), topic, [b"x"])
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "unused",
+                         "auto.offset.reset": "error", "fetch.wait.max.ms": 100})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 1000)])
+        message = wait_until(lambda: consumer.poll(0.5), "an answer for offset 1000")
+        assert message.error() is not None
+        assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
+    finally:
+        consumer.close()
+
+
+def test_a_topic_is_created_by_being_produced_to(kafka: Kafka):
+    topic = make_topic(kafka) + "-by-producing"
+    producer = make_producer(kafka)
+    producer.produce(topic, b"first", partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    assert values_to_end(kafka, topic) == [b"first"]
+    assert end_offset(kafka, topic, isolation=READ_UNCOMMITTED) == 1

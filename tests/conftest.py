@@ -1,0 +1,20 @@
+"""Give every test the choice of brokers, and skip what this machine cannot run."""
+
+import pytest
+
+from tests.support.java import java_problem
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that makes the conformance tests ask Apache Kafka too."""
+    parser.addoption("--apache", action="store_true",
+                     help="run the conformance tests against Apache Kafka as well as against broker_core")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests that start Spark where there is no Java for it."""
+    with_spark = [item for item in items if item.get_closest_marker("spark")]
+    problem = java_problem() if with_spark else None
+    if problem:
+        for item in with_spark:
+            item.add_marker(pytest.mark.skip(reason=problem))

@@ -1,0 +1,212 @@
+"""Run one KRaft node of Apache Kafka, the judge of the conformance tests, from jars that Maven fetches once."""
+
+import base64
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka.protocol.metadata import FindCoordinatorRequest
+
+from tests.support.java import java_command, java_problem
+from tests.support.raw_client import RawClient
+from tests.support.waiting import wait_until
+
+POM = Path(__file__).with_name("apache-kafka-pom.xml")
+CACHE = Path(__file__).parents[2] / ".cache"
+FETCH_DEADLINE_S = 600
+START_DEADLINE_S = 120
+STOP_DEADLINE_S = 30
+
+_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_COORDINATOR_TYPES = (0, 1)
+_PR_SET_PDEATHSIG = 1
+
+_PROPERTIES = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "5",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+}
+
+_LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
+<Configuration status="ERROR">
+  <Appenders>
+    <File name="file" fileName="{path}" append="true"><PatternLayout pattern="[%d] %p %m (%c)%n"/></File>
+  </Appenders>
+  <Loggers><Root level="WARN"><AppenderRef ref="file"/></Root></Loggers>
+</Configuration>
+"""
+
+
+class Unavailable(Exception):
+    """Say in one sentence why Apache Kafka cannot be run on this machine."""
+
+
+@dataclass(frozen=True)
+class ApacheKafka:
+    """Hold what a test may know of the running node."""
+
+    bootstrap_servers: str
+    log_file: Path
+
+
+def kafka_version() -> str:
+    """Return the version that the POM names."""
+    version = ElementTree.parse(POM).getroot().findtext(".//{*}kafka.version")
+    assert version, f"no kafka.version in {POM.name}"
+    return version
+
+
+def fetch_jars() -> Path:
+    """Return the folder of Apache Kafka's jars, fetched by Maven when it is not there yet."""
+    jars = CACHE / f"apache-kafka-{kafka_version()}"
+    if jars.is_dir():
+        return jars
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise Unavailable("Maven is missing: no mvn on the PATH to fetch Apache Kafka's jars with; install Maven.")
+    CACHE.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix="fetching-") as folder:
+        command = [maven, "--quiet", "--batch-mode", "--file", str(POM), "dependency:copy-dependencies",
+                   "-DincludeScope=runtime", f"-DoutputDirectory={folder}/jars"]
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_DEADLINE_S, check=False,
+                                    stdin=subprocess.DEVNULL)
+        except subprocess.TimeoutExpired:
+            raise Unavailable(
+                f"Maven did not fetch Apache Kafka {kafka_version()} within {FETCH_DEADLINE_S} s; check the network."
+            ) from None
+        if answer.returncode:
+            errors = [line for line in (answer.stdout + answer.stderr).splitlines() if "ERROR" in line]
+            reason = errors[0] if errors else "no reason given"
+            raise Unavailable(f"Maven could not fetch Apache Kafka {kafka_version()}: {reason}")
+        try:
+            # One rename makes the whole set appear at once, so that a killed fetch leaves no half a set behind.
+            os.rename(f"{folder}/jars", jars)
+        except OSError:
+            if not jars.is_dir():
+                raise
+    return jars
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [open_socket.getsockname()[1] for open_socket in sockets]
+    finally:
+        for open_socket in sockets:
+            open_socket.close()
+
+
+def _write_settings(folder: Path, properties: Mapping[str, str]) -> str:
+    """Write the node's settings and return its bootstrap address."""
+    port, controller_port = _free_ports(2)
+    address = f"127.0.0.1:{port}"
+    settings = _PROPERTIES | {
+        "listeners": f"PLAINTEXT://{address},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{address}",
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+        "log.dirs": str(folder / "data"),
+    } | dict(properties)
+    lines = [f"{key}={value}\n" for key, value in settings.items()]
+    (folder / "server.properties").write_text("".join(lines), encoding="utf-8")
+    (folder / "log4j2.xml").write_text(_LOG4J.format(path=folder / "server.log"), encoding="utf-8")
+    return address
+
+
+def _format_storage(java: list[str], folder: Path) -> None:
+    cluster_id = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+    answer = subprocess.run(
+        [*java, "kafka.tools.StorageTool", "format", "--standalone", "--cluster-id", cluster_id,
+         "--config", str(folder / "server.properties")],
+        capture_output=True, text=True, timeout=START_DEADLINE_S, check=False, stdin=subprocess.DEVNULL,
+    )
+    assert answer.returncode == 0, f"Apache Kafka did not format its storage: {answer.stdout}{answer.stderr}"
+
+
+def _answers(address: str) -> bool:
+    """Say whether the node serves both kinds of coordinator; asking also makes it create their topics."""
+    try:
+        with RawClient(address) as client:
+            answers = [
+                client.send(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["ready"]), 4)
+                for key_type in _COORDINATOR_TYPES
+            ]
+    except OSError:
+        return False
+    return all(coordinator.error_code == 0 for answer in answers for coordinator in answer.coordinators)
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], address: str, folder: Path) -> None:
+    def ready_or_dead() -> bool:
+        return process.poll() is not None or _answers(address)
+
+    wait_until(ready_or_dead, f"Apache Kafka serves {address}", deadline_s=START_DEADLINE_S, pause_s=0.2)
+    if process.poll() is not None:
+        logs = "".join(
+            path.read_text(encoding="utf-8", errors="replace")
+            for path in (folder / "console.log", folder / "server.log") if path.exists()
+        )
+        raise AssertionError(f"Apache Kafka ended with exit status {process.returncode}: {logs[-4000:]}")
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process with the one that started it, so that a killed test run leaves no broker behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def apache_kafka(properties: Mapping[str, str] | None = None) -> Iterator[ApacheKafka]:
+    """Run one node, with the given settings on top of the small single-node ones, until the block ends.
+
+    Raises `Unavailable` where Java, Maven or the jars are not to be had.
+    """
+    problem = java_problem()
+    if problem:
+        raise Unavailable(problem)
+    jars = fetch_jars()
+    with tempfile.TemporaryDirectory(prefix="apache-kafka-") as name:
+        folder = Path(name)
+        address = _write_settings(folder, properties or {})
+        java = [str(java_command()), *_JVM, f"-Dlog4j2.configurationFile={folder / 'log4j2.xml'}",
+                "-cp", str(jars / "*")]
+        _format_storage(java, folder)
+        with (folder / "console.log").open("wb") as console:
+            process = subprocess.Popen([*java, "kafka.Kafka", str(folder / "server.properties")],
+                                       stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT,
+                                       preexec_fn=_die_with_parent)
+        try:
+            _wait_until_ready(process, address, folder)
+            yield ApacheKafka(address, folder / "server.log")
+        finally:
+            _stop(process)

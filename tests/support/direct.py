@@ -1,0 +1,75 @@
+"""Talk to a `Cluster` without sockets, threads or clocks: requests in, answers out, time as an argument."""
+
+import itertools
+from typing import Any
+
+from broker_core.broker.cluster import Address, Cluster
+from broker_core.broker.connection import Connection
+from broker_core.config import BrokerConfig
+from broker_core.simulation.disk import MemoryStorage
+from broker_core.wire.versions import SERVED
+
+
+class CountingEntropy:
+    """Draw the same bytes in every run."""
+
+    def __init__(self) -> None:
+        self._count = itertools.count(1)
+
+    def random_bytes(self, count: int) -> bytes:
+        return next(self._count).to_bytes(count, "big")
+
+
+def direct_cluster(
+    storage: Any = None, *, brokers: int = 1, settings: dict[str, str] | None = None, now_ms: int = 1_000_000
+) -> Cluster:
+    """Open a cluster over the storage, in memory unless told otherwise."""
+    return Cluster(
+        storage=MemoryStorage() if storage is None else storage,
+        entropy=CountingEntropy(),
+        config=BrokerConfig().override(settings or {}),
+        addresses={index + 1: Address("test", 9000 + index) for index in range(brokers)},
+        now_ms=now_ms,
+    )
+
+
+class DirectClient:
+    """Be one client connection to one broker of a cluster."""
+
+    def __init__(self, cluster: Cluster, broker_id: int = 1) -> None:
+        self.cluster = cluster
+        self.sent: list[bytes] = []
+        self.closed = False
+        self._connection = Connection(cluster.brokers[broker_id], self, "test")
+        self._correlation = itertools.count(1)
+        self._expected: list[tuple[Any, int]] = []
+
+    def send(self, data: bytes) -> None:
+        """Be the transport: take what the broker sends."""
+        self.sent.append(bytes(data))
+
+    def close(self) -> None:
+        """Be the transport: note that the broker hung up."""
+        self.closed = True
+
+    def post(self, request: Any, version: int) -> None:
+        """Send a request and let the cluster settle, without expecting an answer yet."""
+        request.API_VERSION = version
+        request.with_header(next(self._correlation), "direct")
+        self._expected.append((SERVED[request.API_KEY].response, version))
+        self._connection.receive(bytes(request.encode(header=True, framed=True)), self.cluster.now_ms)
+        self.cluster.settle(self.cluster.now_ms)
+
+    def take(self) -> Any | None:
+        """Return the next answer, or None while there is none."""
+        if not self.sent:
+            return None
+        response, version = self._expected.pop(0)
+        return response.decode(self.sent.pop(0), version=version, header=True, framed=True)
+
+    def ask(self, request: Any, version: int) -> Any:
+        """Send a request and return its answer, which must be there at once."""
+        self.post(request, version)
+        answer = self.take()
+        assert answer is not None, f"{request} was not answered"
+        return answer

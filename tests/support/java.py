@@ -1,0 +1,54 @@
+"""Say whether this machine has a Java new enough for Spark and Apache Kafka.
+
+`python -m tests.support.java` prints the problem and exits 1 when there is one; the Makefile asks it.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+
+MINIMUM_VERSION = 17
+
+
+def java_command(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the `java` that Spark would start: that of JAVA_HOME, else the one on the PATH."""
+    home = environ.get("JAVA_HOME")
+    if home:
+        return shutil.which(os.path.join(home, "bin", "java"))
+    return shutil.which("java", path=environ.get("PATH"))
+
+
+def parse_version(banner: str) -> int | None:
+    """Return the major version that `java -version` printed; `1.8.0_352` counts as 8."""
+    found = re.search(r'version "(?:1\.)?(\d+)', banner)
+    return int(found.group(1)) if found else None
+
+
+def java_problem(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return one sentence on what is wrong with this machine's Java, or None."""
+    command = java_command(environ)
+    where = "JAVA_HOME" if environ.get("JAVA_HOME") else "the PATH"
+    if command is None:
+        return f"Java is missing: no java found in {where}; install Java {MINIMUM_VERSION} or newer, or set JAVA_HOME."
+    try:
+        answer = subprocess.run(
+            [command, "-version"], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired) as failure:
+        return f"Java does not run: {command} -version failed ({failure}); install Java {MINIMUM_VERSION} or newer."
+    version = parse_version(answer.stderr + answer.stdout)
+    if version is None:
+        return f"Java does not say its version: {command} -version; install Java {MINIMUM_VERSION} or newer."
+    if version < MINIMUM_VERSION:
+        return (
+            f"Java is too old: {command} is version {version}; "
+            f"install Java {MINIMUM_VERSION} or newer, or set JAVA_HOME."
+        )
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(java_problem())

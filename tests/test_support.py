@@ -1,0 +1,33 @@
+"""Check the tests' own tools where a mistake in them would hide others."""
+
+import pytest
+
+from tests.support.java import java_problem, parse_version
+from tests.support.waiting import wait_until
+
+
+@pytest.mark.parametrize(("banner", "version"), [
+    ('openjdk version "17.0.15" 2025-04-15', 17),
+    ('java version "1.8.0_352"', 8),
+    ('openjdk version "25" 2025-09-16', 25),
+    ("no such thing", None),
+])
+def test_javas_version_is_read_from_its_banner(banner: str, version: int | None):
+    assert parse_version(banner) == version
+
+
+def test_a_missing_java_is_told(tmp_path):
+    for environ in ({"JAVA_HOME": str(tmp_path)}, {"PATH": str(tmp_path)}):
+        assert "Java is missing" in str(java_problem(environ))
+
+
+def test_an_old_java_is_told(tmp_path):
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho 'java version \"1.8.0_352\"' >&2\n")
+    java.chmod(0o755)
+    assert "is version 8; install Java 17 or newer" in str(java_problem({"PATH": str(tmp_path)}))
+
+
+def test_waiting_in_vain_names_what_was_waited_for():
+    with pytest.raises(AssertionError, match="waited 0 s in vain: the moon"):
+        wait_until(lambda: 0, "the moon", deadline_s=0)
