@@ -227,18 +227,18 @@ _ANY = _EMPTY | _ONGOING | PREPARED | _COMPLETE
 STEP_RULES: Final[tuple[_Rule, ...]] = (
     ("legal step", _ANY, lambda old, new: is_legal(old.state, new.state)),
     ("epoch moves on", _ANY, _epoch_moves_on),
-    ("has an epoch", _ANY, lambda old, new: new.producer_epoch >= 0 <= new.producer_id),
-    ("no partitions", _EMPTY, lambda old, new: not new.partitions),
-    ("no start", _EMPTY, lambda old, new: new.start_ms == NO_TIMESTAMP),
+    ("has an epoch", _ANY, lambda _, new: new.producer_epoch >= 0 <= new.producer_id),
+    ("no partitions", _EMPTY, lambda _, new: not new.partitions),
+    ("no start", _EMPTY, lambda _, new: new.start_ms == NO_TIMESTAMP),
     ("same identity", _ONGOING, _same_identity),
     ("same timeout", _ANY - _EMPTY, lambda old, new: new.timeout_ms == old.timeout_ms),
     ("partitions only grow", _ONGOING, lambda old, new: new.partitions >= old.partitions),
     ("same partitions", PREPARED, lambda old, new: new.partitions == old.partitions),
     ("same producer id", PREPARED, lambda old, new: new.producer_id == old.producer_id),
     ("bumped if V2", PREPARED, _bumped_if_v2),
-    ("has a start", PREPARED | _COMPLETE, lambda old, new: new.start_ms != NO_TIMESTAMP),
+    ("has a start", PREPARED | _COMPLETE, lambda _, new: new.start_ms != NO_TIMESTAMP),
     ("as prepared", _COMPLETE, lambda old, new: new.identity == old.next_identity),
-    ("nothing left to rotate", _COMPLETE, lambda old, new: new.next_producer_id == NO_PRODUCER_ID),
+    ("nothing left to rotate", _COMPLETE, lambda _, new: new.next_producer_id == NO_PRODUCER_ID),
 )
 
 

@@ -1,7 +1,6 @@
 """Read and write the primitive fields of Kafka's own records, both classic and flexible (facts B)."""
 
-from struct import error as StructError
-from struct import unpack_from
+import struct
 
 from broker_core.errors import DamageError
 
@@ -45,8 +44,8 @@ class FieldReader:
         """Read one big-endian number; `form` is a `struct` code with its byte order, such as `>q`."""
         try:
             value: int
-            (value,) = unpack_from(form, self._data, self._position)
-        except StructError as error:
+            (value,) = struct.unpack_from(form, self._data, self._position)
+        except struct.error as error:
             raise DamageError(f"field {form} at byte {self._position} of {len(self._data)}: {error}") from error
         self._position += {"b": 1, "h": 2, "i": 4, "q": 8}[form[-1]]
         return value

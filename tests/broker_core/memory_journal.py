@@ -50,8 +50,8 @@ class MemoryJournal:
         *,
         producer: ProducerIdentity,
         commit: bool,
-        txn_coordinator_epoch: int,  # noqa: ARG002 - a real log fences by it
-        transaction_version: int,  # noqa: ARG002 - and checks epochs by it
+        txn_coordinator_epoch: int,
+        transaction_version: int,
         now_ms: int,
     ) -> int:
         """Append a marker as `Journal.append_marker` does."""

@@ -54,8 +54,10 @@ class TransactionMachine(RuleBasedStateMachine):
         self.zombies: list[TransactionCoordinator] = []
         self.held: list[ProducerIdentity] = [NOBODY]
         self.granted: dict[ProducerIdentity, ProducerIdentity] = {}
-        self.orders: list[tuple[TransactionCoordinator, MarkerOrder]] = []
-        self.written: dict[int, set[TopicPartition]] = {}
+        # Each order with the record it comes from; and the partitions written, by that record and its sender.
+        self.orders: list[tuple[TransactionCoordinator, MarkerOrder, int]] = []
+        self.written: dict[tuple[int, int], set[TopicPartition]] = {}
+        self.ended_by_clients: set[int] = set()
         self.checked = 0
         if epoch >= 0:
             image = TransactionImage(
@@ -73,9 +75,9 @@ class TransactionMachine(RuleBasedStateMachine):
         return everyone[choice % len(everyone)]
 
     def identity(self, choice: int) -> ProducerIdentity:
-        """Return the newest identity anybody was given in half of all cases, else one of those before it."""
+        """Return the newest identity anybody was given, or not seldom one of those before it."""
         recent = [*reversed(self.held[-4:])]
-        return recent[0] if choice % 2 else recent[choice // 2 % len(recent)]
+        return recent[(0, 0, 0, 1, 1, 2, 3)[choice % 7] % len(recent)]
 
     def history(self) -> list[TransactionImage | None]:
         return self.world.history()
@@ -109,15 +111,15 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(who=choices, holder=choices, partition=st.sampled_from(PARTITIONS), version=choices)
     def add(self, who: int, holder: int, partition: TopicPartition, version: int) -> None:
-        held = self.identity(holder)
-        error = self.coordinator(who).add_partitions(
+        held, coordinator = self.identity(holder), self.coordinator(who)
+        error = coordinator.add_partitions(
             ID,
             *held,
             [partition],
             client_transaction_version=self.versions[version % len(self.versions)],
             now_ms=self.world.now_ms,
         )
-        if error is ErrorCode.NONE and who % 4 == 0:
+        if error is ErrorCode.NONE and coordinator is self.world.coordinator:
             image = self.world.image()
             assert image.state is TransactionState.ONGOING
             assert (image.identity, partition in image.partitions) == (held, True)
@@ -125,12 +127,14 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(who=choices, holder=choices, commit=st.booleans(), version=choices)
     def end(self, who: int, holder: int, commit: bool, version: int) -> None:
         held, used = self.identity(holder), self.versions[version % len(self.versions)]
+        before = len(self.history())
         answer = self.coordinator(who).end_transaction(
             ID, *held, commit=commit, client_transaction_version=used, now_ms=self.world.now_ms
         )
         if answer.error is not ErrorCode.NONE:
             assert answer[1:] == (-1, -1)
             return
+        self.ended_by_clients.update(range(before, len(self.history())))
         ended = ProducerIdentity(held.producer_id, held.producer_epoch + (1 if used == 2 else 0))
         states = {TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT}
         if used != 2:  # V1 takes an end with nothing begun for a repeated one, if the last ended alike.
@@ -161,20 +165,24 @@ class TransactionMachine(RuleBasedStateMachine):
         for order in coordinator.take_markers():
             state = TransactionState.PREPARE_COMMIT if order.commit else TransactionState.PREPARE_ABORT
             ended = (order.producer_id, order.producer_epoch)
-            assert any(image and (image.identity, image.state) == (ended, state) for image in self.history())
-            self.orders.append((coordinator, order))
+            sources = [
+                index
+                for index, image in enumerate(self.history())
+                if image and (image.identity, image.state) == (ended, state)
+            ]
+            self.orders.append((coordinator, order, sources[-1]))
 
     @rule(which=choices, error=st.sampled_from(MARKER_ANSWERS), some=st.booleans(), again=st.booleans())
     def answer(self, which: int, error: ErrorCode, some: bool, again: bool) -> None:
         if not self.orders:
             return
         index = which % len(self.orders)
-        coordinator, order = self.orders[index] if again else self.orders.pop(index)
+        coordinator, order, source = self.orders[index] if again else self.orders.pop(index)
         partitions = sorted(order.partitions)[:1] if some else sorted(order.partitions)
         if some and not again and len(order.partitions) > 1:
-            self.orders.append((coordinator, order))
+            self.orders.append((coordinator, order, source))
         if marker_action(error) is MarkerAction.DONE:
-            self.written.setdefault(order.coordinator_epoch, set()).update(partitions)
+            self.written.setdefault((source, order.coordinator_epoch), set()).update(partitions)
         coordinator.marker_answered(order, dict.fromkeys(partitions, error), self.world.now_ms)
 
     @rule(by_ms=st.sampled_from([1, 50, 1000, 10_000, 70_000, 4_000_000, -5000]), who=choices)
@@ -229,15 +237,17 @@ class TransactionMachine(RuleBasedStateMachine):
                 assert old is not None
                 assert old.state in IDLE
             if old is not None and new is not None and old.state in PREPARED:
-                self._completed(old)
+                self._completed(index - 1, old)
+            if new is not None and new.state in PREPARED and index not in self.ended_by_clients:
+                assert old is not None
+                assert new.identity != old.identity, "the broker ended a transaction and did not fence its producer"
         self.checked = len(history)
 
-    def _completed(self, prepared: TransactionImage) -> None:
+    def _completed(self, source: int, prepared: TransactionImage) -> None:
         """Check that all partitions answered the leader that was in charge, or were gone."""
-        written = self.written.get(self.world.journal.epochs[0], set())
+        written = self.written.get((source, self.world.journal.epochs[0]), set())
         missing = prepared.partitions - written - self.world.gone
         assert not missing, f"{prepared} completed without {missing}"
-        self.written.clear()
 
     @invariant()
     def no_transaction_has_two_outcomes(self) -> None:
@@ -272,11 +282,12 @@ class V2Machine(TransactionMachine):
 
 
 _SETTINGS = settings(
-    max_examples=120,
+    max_examples=150,
     stateful_step_count=50,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
+    database=None,
 )
 TestMixedGenerations = TransactionMachine.TestCase
 TestMixedGenerations.settings = _SETTINGS

@@ -6,6 +6,7 @@ from broker_core.coordinator.producer_ids import ProducerIds
 from broker_core.coordinator.transaction_coordinator import TransactionCoordinator
 from broker_core.coordinator.transaction_messages import InitProducerId, MarkerOrder, ProducerIdResult
 from broker_core.coordinator.transaction_records import TransactionImage, decode_value, encode_key, encode_value
+from broker_core.coordinator.transaction_states import IDLE, TransactionState
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import ProducerIdentity, TopicPartition
 from tests.broker_core.memory_journal import MemoryJournal
@@ -59,9 +60,12 @@ class World:
         self.lead()
         return old
 
-    def init(self, transactional_id: str | None = ID, *expected: int, timeout_ms: int = 60_000) -> ProducerIdResult:
-        """Ask for an identity, believing to hold `expected`."""
-        return self.coordinator.init_producer_id(InitProducerId(transactional_id, timeout_ms, *expected), self.now_ms)
+    def init(
+        self, transactional_id: str | None = ID, producer_id: int = -1, producer_epoch: int = -1
+    ) -> ProducerIdResult:
+        """Ask for an identity, believing to hold the given one."""
+        request = InitProducerId(transactional_id, 60_000, producer_id, producer_epoch)
+        return self.coordinator.init_producer_id(request, self.now_ms)
 
     def identity(self, transactional_id: str = ID) -> ProducerIdentity:
         """Ask for an identity and expect to get it."""
@@ -119,6 +123,16 @@ class World:
             for entry in entries
             if entry.key is not None and entry.key[4:] == key_end
         ]
+
+    def at(self, state: TransactionState, producer_epoch: int, client_transaction_version: int = 0) -> ProducerIdentity:
+        """Have the id stand in a state at an epoch of producer id 9."""
+        partitions = frozenset() if state in IDLE else frozenset({T0})
+        start_ms = -1 if state is TransactionState.EMPTY else self.now_ms
+        return self.put(
+            TransactionImage(
+                9, producer_epoch, 60_000, state, partitions, self.now_ms, start_ms, 9, -1, client_transaction_version
+            )
+        )
 
     def put(self, image: TransactionImage, transactional_id: str = ID) -> ProducerIdentity:
         """Have the id stand at `image`, as if an earlier coordinator had left it so."""

@@ -1,0 +1,118 @@
+"""Repeat a request to a coordinator until it gives an answer that is one, or the deadline passes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from broker_core.errors import ErrorCode
+from spark_eos.client.connection import KafkaClient, remaining_ms
+from spark_eos.client.coordinators import CoordinatorType
+from spark_eos.client.error_table import Api, Verdict, classify, code_name
+from spark_eos.errors import EosKafkaError, UnansweredError
+
+RESENT: Final = (Verdict.RETRIABLE, Verdict.REFRESH)
+# Most often the coordinator is completing the id's last transaction, which takes it some milliseconds.
+_FIRST_BACKOFF_MS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Describe one request to the coordinator of `key`; `make` builds it anew for each attempt."""
+
+    key: str
+    make: Callable[[], Any]
+    code: Callable[[Any], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Hold the last answer: the response, or None when no attempt was answered; and the code that came with it."""
+
+    response: Any
+    error_code: int
+
+    @property
+    def settled(self) -> bool:
+        """Say whether the coordinator gave an answer that another attempt would not change."""
+        return self.response is not None
+
+
+def ask_coordinator(
+    client: KafkaClient,
+    api: Api,
+    key_type: CoordinatorType,
+    exchange: Exchange,
+    *,
+    deadline: float,
+    min_version: int | None = None,
+    max_version: int | None = None,
+) -> Any:
+    """Ask one coordinator; raises `UnansweredError` when it gave nothing but retriable codes until the deadline."""
+    answer = ask_coordinators(
+        client, api, key_type, [exchange], deadline=deadline, min_version=min_version, max_version=max_version
+    )[exchange.key]
+    if not answer.settled:
+        raise not_settled(api, key_type, exchange.key, answer.error_code)
+    return answer.response
+
+
+def ask_coordinators(
+    client: KafkaClient,
+    api: Api,
+    key_type: CoordinatorType,
+    exchanges: Sequence[Exchange],
+    *,
+    deadline: float,
+    min_version: int | None = None,
+    max_version: int | None = None,
+) -> Mapping[str, Answer]:
+    """Ask the coordinators of many keys at once, again and again for those that do not settle.
+
+    A lost connection is answered with the same request: every request that goes through here may be repeated.
+    """
+    open_exchanges = {exchange.key: exchange for exchange in exchanges}
+    assert len(open_exchanges) == len(exchanges), "two exchanges for one key would hide each other"
+    answers: dict[str, Answer] = {}
+    attempt = 0
+    while open_exchanges:
+        nodes = client.find_coordinators(key_type, list(open_exchanges), timeout_ms=remaining_ms(deadline))
+        responses = client.send_all(
+            [(nodes[key], exchange.make()) for key, exchange in open_exchanges.items()],
+            min_version=min_version,
+            max_version=max_version,
+            timeout_ms=remaining_ms(deadline),
+        )
+        for exchange, response in zip(list(open_exchanges.values()), responses, strict=True):
+            answer = _judge(client, api, key_type, exchange, response)
+            answers[exchange.key] = answer
+            if answer.settled:
+                del open_exchanges[exchange.key]
+        if open_exchanges and not client.back_off(attempt, deadline, first_ms=_FIRST_BACKOFF_MS):
+            break
+        attempt += 1
+    return answers
+
+
+def not_settled(api: Api, key_type: CoordinatorType, key: str, error_code: int) -> EosKafkaError:
+    """Word the failure of a coordinator that gave no final answer in time."""
+    return UnansweredError(
+        f"{api.value} for {key_type.word} {key!r} got no final answer in time",
+        checked=f"The last one was {code_name(error_code)}",
+        remedy="Check that the brokers which lead the coordinator's partition are up",
+        error_code=error_code,
+    )
+
+
+def _judge(
+    client: KafkaClient, api: Api, key_type: CoordinatorType, exchange: Exchange, response: Any
+) -> Answer:
+    if isinstance(response, UnansweredError):
+        client.forget_coordinator(key_type, exchange.key)
+        return Answer(None, ErrorCode.NETWORK_EXCEPTION)
+    if isinstance(response, EosKafkaError):
+        raise response
+    code = exchange.code(response)
+    verdict = classify(api, code)
+    if verdict is Verdict.REFRESH:
+        client.forget_coordinator(key_type, exchange.key)
+    return Answer(None if verdict in RESENT else response, code)

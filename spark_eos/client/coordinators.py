@@ -1,0 +1,83 @@
+"""Find and remember which broker coordinates a group or a transactional id."""
+
+import time
+from collections.abc import Collection, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from kafka.protocol.metadata import FindCoordinatorRequest
+
+from broker_core.errors import ErrorCode
+from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
+from spark_eos.errors import EosKafkaError, UnansweredError
+
+if TYPE_CHECKING:
+    from spark_eos.client.connection import KafkaClient
+
+_FIRST_BATCHED_VERSION: Final = 4
+
+
+class CoordinatorType(IntEnum):
+    """Say which kind of coordinator a key belongs to."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    @property
+    def word(self) -> str:
+        """Name the kind of key in messages."""
+        return "group" if self is CoordinatorType.GROUP else "transactional id"
+
+
+class Coordinators:
+    """Remember coordinators until someone says that one has moved."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[tuple[CoordinatorType, str], int] = {}
+
+    def known(self, key_type: CoordinatorType, keys: Collection[str]) -> dict[str, int]:
+        """Give the remembered nodes of keys that were looked up."""
+        return {key: self._nodes[key_type, key] for key in keys}
+
+    def forget(self, key_type: CoordinatorType, key: str) -> None:
+        """Drop a remembered coordinator."""
+        self._nodes.pop((key_type, key), None)
+
+    def look_up(
+        self, client: "KafkaClient", key_type: CoordinatorType, keys: Collection[str], deadline: float
+    ) -> str | None:
+        """Ask once for those not known and remember them; the last trouble that is worth another try, or None."""
+        wanted = [key for key in dict.fromkeys(keys) if (key_type, key) not in self._nodes]
+        if not wanted:
+            return None
+        batched = client.api_version(FindCoordinatorRequest) >= _FIRST_BATCHED_VERSION
+        groups = [wanted] if batched else [[key] for key in wanted]
+        responses = client.send_all(
+            [
+                (None, FindCoordinatorRequest(key=group[0], key_type=int(key_type), coordinator_keys=group))
+                for group in groups
+            ],
+            max_version=None if batched else _FIRST_BATCHED_VERSION - 1,
+            timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000),
+        )
+        trouble: str | None = None
+        for group, response in zip(groups, responses, strict=True):
+            trouble = self._remember(key_type, group, response, batched) or trouble
+        return trouble
+
+    def _remember(self, key_type: CoordinatorType, keys: Sequence[str], response: Any, batched: bool) -> str | None:
+        if isinstance(response, UnansweredError):
+            return response.happened
+        if isinstance(response, EosKafkaError):
+            raise response
+        trouble: str | None = None
+        found = response.coordinators if batched else [response]
+        for key, each in zip([each.key for each in found] if batched else keys, found, strict=True):
+            verdict = classify(Api.FIND_COORDINATOR, each.error_code)
+            if each.error_code == ErrorCode.NONE:
+                self._nodes[key_type, key] = each.node_id
+            elif verdict in (Verdict.RETRIABLE, Verdict.REFRESH):
+                trouble = code_name(each.error_code)
+            else:
+                raise failure(Api.FIND_COORDINATOR, each.error_code, f"{key_type.word} {key!r}")
+        return trouble

@@ -1,0 +1,283 @@
+"""Classify every error code a client of transactions can meet, for each API, as data.
+
+The rows follow the Java client and, where it is harsher than need be, the reasons beside them. Absent codes get
+the API's default. EndTxn has rows for whether to send it again, and none that says what became of the
+transaction: a code cannot tell (a committed transaction whose answer was lost may answer 48, 51 or 90), so the
+caller asks DescribeTransactions.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum, auto
+from typing import Final
+
+from broker_core.errors import ErrorCode
+from spark_eos.errors import (
+    AbortableError,
+    AuthorizationError,
+    BrokerError,
+    EosKafkaError,
+    FencedError,
+    RecordTooLargeError,
+    TopicError,
+    UnsupportedError,
+)
+
+
+class Api(Enum):
+    """Name the exchanges whose codes are classified."""
+
+    FIND_COORDINATOR = "FindCoordinator"
+    INIT_PRODUCER_ID = "InitProducerId"
+    ADD_PARTITIONS = "AddPartitionsToTxn"
+    ADD_OFFSETS = "AddOffsetsToTxn"
+    TXN_OFFSET_COMMIT = "TxnOffsetCommit"
+    END_TXN = "EndTxn"
+    PRODUCE = "Produce"
+    DESCRIBE_TRANSACTIONS = "DescribeTransactions"
+    LIST_TRANSACTIONS = "ListTransactions"
+    OFFSET_FETCH = "OffsetFetch"
+    CREATE_TOPICS = "CreateTopics"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
+
+
+class Verdict(Enum):
+    """Say what a code asks of the client."""
+
+    SUCCESS = auto()
+    RETRIABLE = auto()  # send the same again after a back-off
+    REFRESH = auto()  # ask anew who leads or coordinates, then send the same again
+    SPLIT = auto()  # send the same records in smaller batches
+    ABORTABLE = auto()  # this transaction must be aborted; the producer may go on with another
+    FENCED = auto()  # a newer owner exists or the coordinator ended the transaction: touch nothing more
+    FATAL = auto()  # trying again cannot help
+
+
+_E = ErrorCode
+_RETRIED_EVERYWHERE: Final = {
+    _E.COORDINATOR_LOAD_IN_PROGRESS: Verdict.RETRIABLE,
+    _E.CONCURRENT_TRANSACTIONS: Verdict.RETRIABLE,
+    _E.REQUEST_TIMED_OUT: Verdict.RETRIABLE,
+    _E.NETWORK_EXCEPTION: Verdict.RETRIABLE,
+    _E.UNKNOWN_TOPIC_OR_PARTITION: Verdict.RETRIABLE,
+    _E.LEADER_NOT_AVAILABLE: Verdict.RETRIABLE,
+    _E.NOT_LEADER_OR_FOLLOWER: Verdict.RETRIABLE,
+    _E.NOT_ENOUGH_REPLICAS: Verdict.RETRIABLE,
+    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Verdict.RETRIABLE,
+    _E.KAFKA_STORAGE_ERROR: Verdict.RETRIABLE,
+    _E.THROTTLING_QUOTA_EXCEEDED: Verdict.RETRIABLE,
+    _E.COORDINATOR_NOT_AVAILABLE: Verdict.REFRESH,
+    _E.NOT_COORDINATOR: Verdict.REFRESH,
+}
+_FENCING: Final = {_E.INVALID_PRODUCER_EPOCH: Verdict.FENCED, _E.PRODUCER_FENCED: Verdict.FENCED}
+
+TABLE: Final[Mapping[Api, Mapping[ErrorCode, Verdict]]] = {
+    Api.FIND_COORDINATOR: {
+        **_RETRIED_EVERYWHERE,
+        _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
+    },
+    Api.INIT_PRODUCER_ID: {
+        **_RETRIED_EVERYWHERE,
+        **_FENCING,
+        _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
+    },
+    Api.ADD_PARTITIONS: {
+        **_RETRIED_EVERYWHERE,
+        **_FENCING,
+        _E.TOPIC_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+        _E.OPERATION_NOT_ATTEMPTED: Verdict.ABORTABLE,
+        _E.UNKNOWN_PRODUCER_ID: Verdict.ABORTABLE,
+        _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
+        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FATAL,
+        _E.INVALID_TXN_STATE: Verdict.FATAL,
+        _E.INVALID_PRODUCER_ID_MAPPING: Verdict.FATAL,
+        _E.UNSUPPORTED_VERSION: Verdict.FATAL,
+    },
+    Api.ADD_OFFSETS: {
+        **_RETRIED_EVERYWHERE,
+        **_FENCING,
+        _E.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+        _E.UNKNOWN_PRODUCER_ID: Verdict.ABORTABLE,
+        _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
+    },
+    Api.TXN_OFFSET_COMMIT: {
+        **_RETRIED_EVERYWHERE,
+        # A group coordinator that times out has often just moved.
+        _E.REQUEST_TIMED_OUT: Verdict.REFRESH,
+        **_FENCING,
+        _E.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+        _E.ILLEGAL_GENERATION: Verdict.ABORTABLE,
+        _E.UNKNOWN_MEMBER_ID: Verdict.ABORTABLE,
+        _E.FENCED_INSTANCE_ID: Verdict.ABORTABLE,
+        _E.GROUP_ID_NOT_FOUND: Verdict.ABORTABLE,
+        _E.STALE_MEMBER_EPOCH: Verdict.ABORTABLE,
+        _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
+    },
+    Api.END_TXN: {
+        **_RETRIED_EVERYWHERE,
+        **_FENCING,
+        _E.UNKNOWN_PRODUCER_ID: Verdict.ABORTABLE,
+        _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
+    },
+    Api.PRODUCE: {
+        **_RETRIED_EVERYWHERE,
+        _E.UNKNOWN_TOPIC_OR_PARTITION: Verdict.REFRESH,
+        _E.LEADER_NOT_AVAILABLE: Verdict.REFRESH,
+        _E.NOT_LEADER_OR_FOLLOWER: Verdict.REFRESH,
+        _E.REPLICA_NOT_AVAILABLE: Verdict.REFRESH,
+        _E.KAFKA_STORAGE_ERROR: Verdict.REFRESH,
+        _E.FENCED_LEADER_EPOCH: Verdict.REFRESH,
+        _E.UNKNOWN_LEADER_EPOCH: Verdict.REFRESH,
+        _E.UNKNOWN_TOPIC_ID: Verdict.REFRESH,
+        _E.INCONSISTENT_TOPIC_ID: Verdict.REFRESH,
+        # The leader waits for the transaction coordinator, not we.
+        _E.COORDINATOR_NOT_AVAILABLE: Verdict.RETRIABLE,
+        _E.NOT_COORDINATOR: Verdict.RETRIABLE,
+        _E.MESSAGE_TOO_LARGE: Verdict.SPLIT,
+        _E.RECORD_LIST_TOO_LARGE: Verdict.SPLIT,
+        # The coordinator ended the transaction, or a newer owner did; either way EndTxn is the owner's business.
+        **_FENCING,
+        # One request is in flight for each partition, so a gap or a duplicate out of the leader's memory means
+        # that somebody else wrote under this identity or that records are gone: never go on.
+        _E.OUT_OF_ORDER_SEQUENCE_NUMBER: Verdict.ABORTABLE,
+        _E.DUPLICATE_SEQUENCE_NUMBER: Verdict.ABORTABLE,
+        _E.UNKNOWN_PRODUCER_ID: Verdict.ABORTABLE,
+        _E.INVALID_TXN_STATE: Verdict.ABORTABLE,
+        _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
+        _E.TOPIC_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+        _E.INVALID_RECORD: Verdict.ABORTABLE,
+        _E.CORRUPT_MESSAGE: Verdict.ABORTABLE,
+        _E.INVALID_TIMESTAMP: Verdict.ABORTABLE,
+        _E.UNSUPPORTED_COMPRESSION_TYPE: Verdict.ABORTABLE,
+        _E.INVALID_TOPIC_EXCEPTION: Verdict.ABORTABLE,
+        _E.CLUSTER_AUTHORIZATION_FAILED: Verdict.FATAL,
+        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FATAL,
+        _E.UNSUPPORTED_VERSION: Verdict.FATAL,
+        _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: Verdict.FATAL,
+        _E.INVALID_PRODUCER_ID_MAPPING: Verdict.FATAL,
+    },
+    # An unknown id (105) is an answer for whoever asked, so it ends the retries and stays in the result.
+    Api.DESCRIBE_TRANSACTIONS: {**_RETRIED_EVERYWHERE},
+    # Every broker is asked for its own, so none has to be looked up again.
+    Api.LIST_TRANSACTIONS: {**_RETRIED_EVERYWHERE, _E.COORDINATOR_NOT_AVAILABLE: Verdict.RETRIABLE},
+    Api.OFFSET_FETCH: {**_RETRIED_EVERYWHERE, _E.UNSTABLE_OFFSET_COMMIT: Verdict.RETRIABLE},
+    Api.CREATE_TOPICS: {**_RETRIED_EVERYWHERE, _E.NOT_CONTROLLER: Verdict.RETRIABLE},
+    Api.DESCRIBE_CONFIGS: {**_RETRIED_EVERYWHERE, _E.UNKNOWN_TOPIC_OR_PARTITION: Verdict.FATAL},
+}
+
+DEFAULTS: Final[Mapping[Api, Verdict]] = {
+    api: Verdict.ABORTABLE if api in (Api.ADD_PARTITIONS, Api.PRODUCE) else Verdict.FATAL for api in Api
+}
+
+_AUTHORIZATION: Final = frozenset({
+    _E.TOPIC_AUTHORIZATION_FAILED, _E.GROUP_AUTHORIZATION_FAILED, _E.CLUSTER_AUTHORIZATION_FAILED,
+    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+})
+
+# What happened, and what to do, for codes whose name alone does not help.
+_WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
+    _E.INVALID_TRANSACTION_TIMEOUT: (
+        "the transaction timeout is above what the brokers allow",
+        "Lower the option transactionTimeout, or raise transaction.max.timeout.ms on the brokers",
+    ),
+    _E.INVALID_PRODUCER_EPOCH: (
+        "the coordinator has ended this transaction, or a newer owner has taken its transactional id",
+        "If transactions take long, raise the option transactionTimeout; otherwise look for a second copy of the query",
+    ),
+    _E.PRODUCER_FENCED: (
+        "the coordinator has ended this transaction, or a newer owner has taken its transactional id",
+        "If transactions take long, raise the option transactionTimeout; otherwise look for a second copy of the query",
+    ),
+    _E.INVALID_TXN_STATE: ("no such transaction is open", "Run the micro-batch again"),
+    _E.TRANSACTION_ABORTABLE: ("the broker asks for this transaction to be aborted", "Run the micro-batch again"),
+    _E.OUT_OF_ORDER_SEQUENCE_NUMBER: (
+        "the partition does not hold the records sent before these", "Check the partition's leader for lost data",
+    ),
+    _E.MESSAGE_TOO_LARGE: (
+        "one record is larger than the topic accepts",
+        "Raise max.message.bytes of the topic (and message.max.bytes of the brokers), or make the records smaller",
+    ),
+    _E.RECORD_LIST_TOO_LARGE: (
+        "one record is larger than a segment of the topic", "Raise segment.bytes of the topic",
+    ),
+    _E.TOPIC_AUTHORIZATION_FAILED: (
+        "the principal may not write to the topic", "Grant WRITE and DESCRIBE on the topic",
+    ),
+    _E.GROUP_AUTHORIZATION_FAILED: ("the principal may not use the group", "Grant READ and DESCRIBE on the group"),
+    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "the principal may not use the transactional id",
+        "Grant WRITE and DESCRIBE on transactional ids with the prefix of the option transactionalIdPrefix",
+    ),
+    _E.CLUSTER_AUTHORIZATION_FAILED: (
+        "the principal lacks a right on the cluster", "Grant it, or let an administrator do this step",
+    ),
+    _E.INVALID_RECORD: (
+        "the broker refuses a record of the batch", "If the topic is compacted, every record needs a key",
+    ),
+    _E.INVALID_TIMESTAMP: (
+        "a record's timestamp is outside what the topic accepts",
+        "Compare the timestamp column with message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+    ),
+    _E.UNSUPPORTED_COMPRESSION_TYPE: (
+        "the broker does not know the compression", "Choose another kafka.compression.type",
+    ),
+    _E.UNKNOWN_TOPIC_OR_PARTITION: ("the topic or partition does not exist", "Create it, or correct its name"),
+    _E.UNKNOWN_TOPIC_ID: ("the topic was deleted, or deleted and made again", "Run the micro-batch again"),
+    _E.NOT_ENOUGH_REPLICAS: (
+        "fewer replicas are in sync than the topic's min.insync.replicas", "Bring the missing brokers back",
+    ),
+    _E.CONCURRENT_TRANSACTIONS: (
+        "an earlier transaction of the same id is still being completed",
+        "Check that the leaders of the partitions it wrote to are up: they must take its markers",
+    ),
+}
+
+
+def classify(api: Api, code: int) -> Verdict:
+    """Say what a code asks of the client that sent `api`."""
+    if code == ErrorCode.NONE:
+        return Verdict.SUCCESS
+    try:
+        return TABLE[api].get(ErrorCode(code), DEFAULTS[api])
+    except ValueError:
+        return DEFAULTS[api]
+
+
+def worst_code(api: Api, codes: Iterable[int]) -> int:
+    """Choose among the codes of one response: one that ends the attempts before one that asks for another."""
+    bad = [code for code in codes if code != ErrorCode.NONE]
+    final = [code for code in bad if classify(api, code) not in (Verdict.RETRIABLE, Verdict.REFRESH)]
+    return (final or bad or [int(ErrorCode.NONE)])[0]
+
+
+def code_name(code: int) -> str:
+    """Name a code as Kafka does, with its number."""
+    try:
+        return f"{ErrorCode(code).name} ({code})"
+    except ValueError:
+        return f"error code {code}"
+
+
+def failure(api: Api, code: int, subject: str, *, detail: str = "") -> EosKafkaError:
+    """Make the exception for a code that ends the attempts; `subject` says to whom it happened."""
+    known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
+    words, remedy = _WORDS.get(known, ("", ""))
+    happened = f"{api.value} for {subject} was refused" + (f": {words}" if words else "")
+    checked = f"The broker answered {code_name(code)}" + (f", {detail}" if detail else "")
+    return _family(api, known)(happened, checked=checked, remedy=remedy, error_code=code)
+
+
+def _family(api: Api, code: ErrorCode) -> type[EosKafkaError]:
+    if code in _AUTHORIZATION:
+        return AuthorizationError
+    if code is ErrorCode.UNSUPPORTED_VERSION:
+        return UnsupportedError
+    if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_TOPIC_EXCEPTION):
+        return TopicError
+    families = {
+        Verdict.FENCED: FencedError,
+        Verdict.ABORTABLE: AbortableError,
+        Verdict.SPLIT: RecordTooLargeError,
+        Verdict.RETRIABLE: AbortableError,
+        Verdict.REFRESH: AbortableError,
+    }
+    return families.get(classify(api, code), BrokerError)

@@ -1,0 +1,199 @@
+"""Read a group's offsets, and commit them inside a transaction."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafka.protocol.consumer import OffsetFetchRequest
+from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitRequest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import NO_LEADER_EPOCH, TopicPartition
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.control import TV2, TransactionIdentity
+from spark_eos.client.coordinated import Exchange, ask_coordinator
+from spark_eos.client.coordinators import CoordinatorType
+from spark_eos.client.error_table import Api, failure, worst_code
+
+_LAST_TV1_TXN_OFFSET_COMMIT: Final = 4
+_TV2_TXN_OFFSET_COMMIT: Final = 5
+_FIRST_GROUPED_OFFSET_FETCH: Final = 8
+_LAST_OFFSET_FETCH_BY_NAME: Final = 9
+_FIRST_STABLE_OFFSET_FETCH: Final = 7
+NO_OFFSET: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """Hold what a group committed for one partition."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = NO_LEADER_EPOCH
+
+
+def add_offsets_to_txn(
+    client: KafkaClient, identity: TransactionIdentity, group_id: str, *, timeout_ms: float | None = None
+) -> None:
+    """Register the group's offsets partition with the transaction (TV1)."""
+
+    def make() -> Any:
+        return AddOffsetsToTxnRequest(
+            transactional_id=identity.transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            group_id=group_id,
+        )
+
+    response = ask_coordinator(
+        client,
+        Api.ADD_OFFSETS,
+        CoordinatorType.TRANSACTION,
+        Exchange(identity.transactional_id, make, lambda response: int(response.error_code)),
+        deadline=client.deadline(timeout_ms),
+        max_version=4,
+    )
+    if response.error_code != ErrorCode.NONE:
+        raise failure(
+            Api.ADD_OFFSETS, response.error_code, f"group {group_id!r} in {identity.transactional_id!r}"
+        )
+
+
+def txn_offset_commit(
+    client: KafkaClient,
+    identity: TransactionIdentity,
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    *,
+    timeout_ms: float | None = None,
+) -> None:
+    """Commit offsets that become visible when the transaction commits; on TV1 the group is registered first."""
+    implicit = identity.transaction_version >= TV2
+    if not implicit:
+        add_offsets_to_txn(client, identity, group_id, timeout_ms=timeout_ms)
+
+    response = ask_coordinator(
+        client,
+        Api.TXN_OFFSET_COMMIT,
+        CoordinatorType.GROUP,
+        Exchange(group_id, lambda: _commit_request(identity, group_id, offsets), _worst_commit_code),
+        deadline=client.deadline(timeout_ms),
+        min_version=_TV2_TXN_OFFSET_COMMIT if implicit else None,
+        max_version=_TV2_TXN_OFFSET_COMMIT if implicit else _LAST_TV1_TXN_OFFSET_COMMIT,
+    )
+    code = _worst_commit_code(response)
+    if code != ErrorCode.NONE:
+        raise failure(Api.TXN_OFFSET_COMMIT, code, f"group {group_id!r} in {identity.transactional_id!r}")
+
+
+def fetch_offsets(
+    client: KafkaClient,
+    group_id: str,
+    topic_partitions: Iterable[TopicPartition] | None,
+    *,
+    require_stable: bool = True,
+    timeout_ms: float | None = None,
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Read what a group committed (None: everything); partitions without a commit are absent from the result.
+
+    `require_stable` waits until no transaction holds offsets of these partitions (KIP-447); when that lasts longer
+    than the timeout, `UnansweredError` with code 88 is raised. Without it pending offsets are as if not there.
+    Name the partitions where that matters: asked for everything, brokers leave out a partition whose first offset
+    is still pending, and "no offset yet" cannot be told from "not committed".
+    """
+    wanted = None if topic_partitions is None else _partitions_by_topic(topic_partitions)
+    grouped = client.api_version(OffsetFetchRequest, max_version=_LAST_OFFSET_FETCH_BY_NAME) >= (
+        _FIRST_GROUPED_OFFSET_FETCH
+    )
+
+    def make() -> Any:
+        return _fetch_request(group_id, wanted, require_stable, grouped)
+
+    response = ask_coordinator(
+        client,
+        Api.OFFSET_FETCH,
+        CoordinatorType.GROUP,
+        Exchange(group_id, make, lambda response: _worst_fetch_code(response, grouped)),
+        deadline=client.deadline(timeout_ms),
+        min_version=_FIRST_STABLE_OFFSET_FETCH if require_stable else 1,
+        max_version=_LAST_OFFSET_FETCH_BY_NAME,
+    )
+    code = _worst_fetch_code(response, grouped)
+    if code != ErrorCode.NONE:
+        raise failure(Api.OFFSET_FETCH, code, f"group {group_id!r}")
+    return {
+        TopicPartition(topic.name, each.partition_index): OffsetAndMetadata(
+            each.committed_offset, each.metadata or "", each.committed_leader_epoch
+        )
+        for topic in _fetched(response, grouped).topics
+        for each in topic.partitions
+        if each.committed_offset != NO_OFFSET
+    }
+
+
+def _partitions_by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    partitions_of: dict[str, list[int]] = {}
+    for each in topic_partitions:
+        partitions_of.setdefault(each.topic, []).append(each.partition)
+    return partitions_of
+
+
+def _commit_request(
+    identity: TransactionIdentity, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> Any:
+    topic_class = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    partition_class = topic_class.TxnOffsetCommitRequestPartition
+    return TxnOffsetCommitRequest(
+        transactional_id=identity.transactional_id,
+        group_id=group_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        generation_id=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[
+            topic_class(
+                name=topic,
+                partitions=[
+                    partition_class(
+                        partition_index=partition,
+                        committed_offset=offsets[TopicPartition(topic, partition)].offset,
+                        committed_leader_epoch=offsets[TopicPartition(topic, partition)].leader_epoch,
+                        committed_metadata=offsets[TopicPartition(topic, partition)].metadata,
+                    )
+                    for partition in partitions
+                ],
+            )
+            for topic, partitions in _partitions_by_topic(offsets).items()
+        ],
+    )
+
+
+def _worst_commit_code(response: Any) -> int:
+    return worst_code(
+        Api.TXN_OFFSET_COMMIT, [each.error_code for topic in response.topics for each in topic.partitions]
+    )
+
+
+def _fetch_request(
+    group_id: str, by_topic: Mapping[str, list[int]] | None, require_stable: bool, grouped: bool
+) -> Any:
+    group_class = OffsetFetchRequest.OffsetFetchRequestGroup
+    topic_class = group_class.OffsetFetchRequestTopics if grouped else OffsetFetchRequest.OffsetFetchRequestTopic
+    topics = None
+    if by_topic is not None:
+        topics = [topic_class(name=name, partition_indexes=indexes) for name, indexes in by_topic.items()]
+    if not grouped:
+        return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=require_stable)
+    group = group_class(group_id=group_id, member_id=None, member_epoch=-1, topics=topics)
+    return OffsetFetchRequest(groups=[group], require_stable=require_stable)
+
+
+def _fetched(response: Any, grouped: bool) -> Any:
+    return response.groups[0] if grouped else response
+
+
+def _worst_fetch_code(response: Any, grouped: bool) -> int:
+    group = _fetched(response, grouped)
+    codes = [each.error_code for topic in group.topics for each in topic.partitions]
+    return worst_code(Api.OFFSET_FETCH, [group.error_code or ErrorCode.NONE, *codes])

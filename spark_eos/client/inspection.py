@@ -1,0 +1,173 @@
+"""Look at transactions: what their coordinators say of them (KIP-664)."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRequest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import TopicPartition
+from spark_eos.client.connection import KafkaClient, remaining_ms
+from spark_eos.client.coordinated import RESENT
+from spark_eos.client.coordinators import CoordinatorType
+from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
+from spark_eos.errors import EosKafkaError, UnansweredError
+
+_FIRST_PATTERN_VERSION: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """Describe the last transaction of an id; with 105 (no such id) the other fields mean nothing."""
+
+    transactional_id: str
+    error_code: int
+    state: str
+    producer_id: int
+    producer_epoch: int
+    transaction_timeout_ms: int
+    start_time_ms: int
+    topic_partitions: tuple[TopicPartition, ...]
+
+    @property
+    def exists(self) -> bool:
+        """Say whether the coordinator knows the id."""
+        return self.error_code == ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """Name one transactional id, its producer and its state."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+def describe_transactions(
+    client: KafkaClient, transactional_ids: Collection[str], *, timeout_ms: float | None = None
+) -> dict[str, TransactionDescription]:
+    """Describe transactions, one request for each coordinator, all at once.
+
+    Raises `UnansweredError` when some coordinator gives no final answer, and `AuthorizationError` for 53.
+    """
+    deadline = client.deadline(timeout_ms)
+    descriptions: dict[str, TransactionDescription] = {}
+    wanted = list(dict.fromkeys(transactional_ids))
+    attempt = 0
+    while wanted:
+        trouble = _describe_once(client, wanted, deadline, descriptions)
+        wanted = [each for each in wanted if each not in descriptions]
+        if wanted and not client.back_off(attempt, deadline):
+            raise UnansweredError(f"{wanted[0]!r} could not be described in time", checked=f"Last answer: {trouble}")
+        attempt += 1
+    return descriptions
+
+
+def _describe_once(
+    client: KafkaClient, wanted: Sequence[str], deadline: float, into: dict[str, TransactionDescription]
+) -> str:
+    nodes = client.find_coordinators(CoordinatorType.TRANSACTION, wanted, timeout_ms=remaining_ms(deadline))
+    by_node: dict[int, list[str]] = {}
+    for transactional_id in wanted:
+        by_node.setdefault(nodes[transactional_id], []).append(transactional_id)
+    responses = client.send_all(
+        [(node, DescribeTransactionsRequest(transactional_ids=ids)) for node, ids in by_node.items()],
+        timeout_ms=remaining_ms(deadline),
+    )
+    trouble = ""
+    for ids, response in zip(by_node.values(), responses, strict=True):
+        if isinstance(response, UnansweredError):
+            trouble = response.happened
+            for transactional_id in ids:
+                client.forget_coordinator(CoordinatorType.TRANSACTION, transactional_id)
+        elif isinstance(response, EosKafkaError):
+            raise response
+        else:
+            for state in response.transaction_states:
+                trouble = _take_description(client, state, into) or trouble
+    return trouble
+
+
+def _take_description(client: KafkaClient, state: Any, into: dict[str, TransactionDescription]) -> str:
+    verdict = classify(Api.DESCRIBE_TRANSACTIONS, state.error_code)
+    if verdict in RESENT:
+        if verdict is Verdict.REFRESH:
+            client.forget_coordinator(CoordinatorType.TRANSACTION, state.transactional_id)
+        return code_name(state.error_code)
+    if state.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        raise failure(
+            Api.DESCRIBE_TRANSACTIONS, state.error_code, f"transactional id {state.transactional_id!r}"
+        )
+    into[state.transactional_id] = TransactionDescription(
+        transactional_id=state.transactional_id,
+        error_code=state.error_code,
+        state=state.transaction_state,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        transaction_timeout_ms=state.transaction_timeout_ms,
+        start_time_ms=state.transaction_start_time_ms,
+        topic_partitions=tuple(
+            TopicPartition(each.topic, partition) for each in state.topics for partition in sorted(each.partitions)
+        ),
+    )
+    return ""
+
+
+def list_transactions(
+    client: KafkaClient,
+    *,
+    states: Collection[str] = (),
+    id_pattern: str | None = None,
+    timeout_ms: float | None = None,
+) -> list[TransactionListing]:
+    """List the transactional ids of all coordinators, sorted; states are Kafka's names (`Ongoing`, ...).
+
+    Every broker must answer: one that is left out would hide its transactions. `id_pattern` is RE2 for the whole
+    id and saves traffic; brokers before 4.1 ignore it, so the caller still looks at every id.
+    """
+    deadline = client.deadline(timeout_ms)
+    listings: dict[str, TransactionListing] = {}
+    done: set[int] = set()
+    attempt = 0
+    while True:
+        client.metadata([], timeout_ms=remaining_ms(deadline))
+        nodes = [broker.node_id for broker in client.brokers() if broker.node_id not in done]
+        requests = [(node, _list_request(client, states, id_pattern)) for node in nodes]
+        responses = client.send_all(requests, timeout_ms=remaining_ms(deadline))
+        trouble = ""
+        for node, response in zip(nodes, responses, strict=True):
+            trouble = _take_listings(node, response, listings, done) or trouble
+        if not trouble:
+            return sorted(listings.values(), key=lambda each: each.transactional_id)
+        if not client.back_off(attempt, deadline):
+            raise UnansweredError("ListTransactions was not answered by every broker in time", checked=trouble)
+        attempt += 1
+
+
+def _list_request(client: KafkaClient, states: Collection[str], id_pattern: str | None) -> Any:
+    by_pattern = id_pattern is not None and client.api_version(ListTransactionsRequest) >= _FIRST_PATTERN_VERSION
+    return ListTransactionsRequest(
+        state_filters=list(states),
+        producer_id_filters=[],
+        duration_filter=-1,
+        transactional_id_pattern=id_pattern if by_pattern else None,
+    )
+
+
+def _take_listings(node: int, response: Any, into: dict[str, TransactionListing], done: set[int]) -> str:
+    if isinstance(response, UnansweredError):
+        return f"broker {node}: {response.happened}"
+    if isinstance(response, EosKafkaError):
+        raise response
+    if classify(Api.LIST_TRANSACTIONS, response.error_code) in RESENT:
+        return f"broker {node}: {code_name(response.error_code)}"
+    if response.error_code != ErrorCode.NONE:
+        raise failure(Api.LIST_TRANSACTIONS, response.error_code, f"broker {node}")
+    done.add(node)
+    for each in response.transaction_states:
+        into[each.transactional_id] = TransactionListing(
+            each.transactional_id, each.producer_id, each.transaction_state
+        )
+    return ""

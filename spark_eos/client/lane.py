@@ -1,0 +1,110 @@
+"""Keep what a transaction has sent and still has to send to one partition.
+
+One request is in flight for each partition, so batches arrive in order, a repeated batch is always the last one
+the leader knows, and a refused batch was certainly not followed by a later one: its records may be split and
+numbered anew.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from broker_core.types import TopicPartition, next_sequence
+from spark_eos.client.control import TransactionIdentity
+from spark_eos.codec.encode import EncodedBatch, seal, split
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """Say what of a transaction went to one partition; offsets of other producers may lie between first and last."""
+
+    first_offset: int
+    last_offset: int
+    record_count: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class Lane:
+    """Queue the batches for one partition and number them when they go."""
+
+    topic_partition: TopicPartition
+    sequence: int = 0
+    queue: deque[EncodedBatch] = field(default_factory=deque)
+    in_flight: bool = False
+    registered: bool = False
+    attempts: int = 0
+    unsure: bool = False
+    first_attempt_at: float = 0.0
+    not_before: float = 0.0
+    last_trouble: str = ""
+    result: PartitionResult | None = None
+    _sealed: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Sum what waits here, the batch in flight included."""
+        return sum(batch.size_bytes for batch in self.queue)
+
+    def ready(self, now: float) -> bool:
+        """Say whether a batch could go now."""
+        return bool(self.queue) and not self.in_flight and now >= self.not_before
+
+    def take(self, identity: TransactionIdentity, now: float) -> bytearray:
+        """Seal the head (its CRC is computed here, once for each numbering) and mark it as in flight."""
+        head = self.queue[0]
+        if not self._sealed:
+            seal(
+                head,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
+                base_sequence=self.sequence,
+            )
+            self._sealed = True
+        if self.attempts == 0:
+            self.first_attempt_at = now
+        self.attempts += 1
+        self.in_flight = True
+        return head.data
+
+    def acknowledge(self, base_offset: int) -> int:
+        """Move past the head; gives the bytes it held."""
+        head = self.queue.popleft()
+        last_offset = base_offset + head.record_count - 1
+        before = self.result
+        self.result = PartitionResult(
+            first_offset=base_offset if before is None else before.first_offset,
+            last_offset=last_offset,
+            record_count=head.record_count + (0 if before is None else before.record_count),
+            size_bytes=head.size_bytes + (0 if before is None else before.size_bytes),
+        )
+        self.sequence = next_sequence(self.sequence, head.record_count)
+        self._start_over()
+        return head.size_bytes
+
+    def split_head(self) -> int:
+        """Put the two halves of a refused batch in its place; gives by how many bytes the queue grew."""
+        head = self.queue.popleft()
+        halves = split(head)
+        self.queue.extendleft(reversed(halves))
+        self._start_over()
+        return sum(half.size_bytes for half in halves) - head.size_bytes
+
+    def retry_later(self, not_before: float, trouble: str, *, unsure: bool) -> None:
+        """Leave the head as it is, numbers included, for another attempt."""
+        self.in_flight = False
+        self.not_before = not_before
+        self.last_trouble = trouble
+        self.unsure = self.unsure or unsure
+
+    def drop(self) -> None:
+        """Forget what waits."""
+        self.queue.clear()
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self.in_flight = False
+        self.attempts = 0
+        self.unsure = False
+        self.not_before = 0.0
+        self.last_trouble = ""
+        self._sealed = False

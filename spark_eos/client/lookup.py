@@ -1,0 +1,149 @@
+"""Ask brokers which partitions there are and which offsets belong to a time or an end of the log."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from kafka.protocol.consumer import ListOffsetsRequest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.metadata import TopicMetadata
+from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, TopicError, UnansweredError
+
+# Leaders move, starting leaders do not know their high watermark yet, and metadata lags behind both.
+STALE_LEADER: Final = frozenset({
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT, ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.OFFSET_NOT_AVAILABLE,
+})  # fmt: skip
+_ABSENT: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
+_FIRST_VERSION_WITH_ISOLATION: Final = 2
+
+
+class PartitionPlace(NamedTuple):
+    """Say which incarnation of a topic a partition belongs to and who leads it, as far as is known."""
+
+    topic_id: UUID | None = None
+    leader_id: int = -1
+    leader_epoch: int = NO_LEADER_EPOCH
+
+
+class OffsetLookup:
+    """Look partitions and offsets up, with retries where leaders move; one per query."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+        self._places: dict[TopicPartition, PartitionPlace] = {}
+
+    def topic_names(self) -> list[str]:
+        """List all topics that are not internal to Kafka."""
+        return sorted(name for name, topic in self._client.metadata(None).items() if not topic.is_internal)
+
+    def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
+        """Find the partitions of topics; topics that do not exist are left out."""
+        found: dict[TopicPartition, PartitionPlace] = {}
+        if topics:
+            for topic in self._client.metadata(topics).values():
+                _refuse_unreadable(topic)
+                for number, partition in topic.partitions.items():
+                    place = PartitionPlace(topic.topic_id, partition.leader, partition.leader_epoch)
+                    found[TopicPartition(topic.name, number)] = place
+        asked = set(topics)
+        self._places = {tp: place for tp, place in self._places.items() if tp.topic not in asked} | found
+        return found
+
+    def offsets(
+        self, timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
+    ) -> dict[TopicPartition, int | None]:
+        """Find the first offset at or after a time, or an end of the log (-1 latest, -2 earliest).
+
+        None stands where no record is that young; a partition that does not exist any more is left out.
+        """
+        answers: dict[TopicPartition, int | None] = {}
+        wanted = dict(timestamps_ms)
+        deadline = self._client.deadline()
+        attempt = 0
+        while wanted:
+            if attempt > 0 or not wanted.keys() <= self._places.keys():
+                places = self.places({tp.topic for tp in wanted})
+                wanted = {tp: timestamp for tp, timestamp in wanted.items() if tp in places}
+            trouble = self._ask(wanted, isolation, answers)
+            wanted = {tp: timestamp for tp, timestamp in wanted.items() if tp not in answers}
+            if wanted and not self._client.back_off(attempt, deadline):
+                raise UnansweredError(
+                    f"The offsets of {len(wanted)} partitions could not be looked up, of {min(wanted)} among others",
+                    checked=f"Asked their leaders {attempt + 1} times; the last answer: {trouble}",
+                    remedy="Check that every partition has a leader",
+                )
+            attempt += 1
+        return answers
+
+    def _ask(
+        self, wanted: Mapping[TopicPartition, int], isolation: IsolationLevel, answers: dict[TopicPartition, int | None]
+    ) -> str:
+        """Ask every leader once, put what is answered into `answers` and tell what went wrong last."""
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for tp in wanted:
+            by_leader.setdefault(self._places[tp].leader_id, []).append(tp)
+        trouble = "no leader" if by_leader.pop(-1, None) else ""
+        requests = [(leader, _request(partitions, wanted, isolation)) for leader, partitions in by_leader.items()]
+        for response in self._client.send_all(requests, min_version=_FIRST_VERSION_WITH_ISOLATION):
+            if isinstance(response, UnansweredError):
+                trouble = response.happened
+            elif isinstance(response, EosKafkaError):
+                raise response
+            else:
+                trouble = _collect(response, answers) or trouble
+        return trouble
+
+
+def _request(
+    partitions: Iterable[TopicPartition], timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
+) -> Any:
+    topics: dict[str, list[Any]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(
+            ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+                partition_index=tp.partition, current_leader_epoch=NO_LEADER_EPOCH, timestamp=timestamps_ms[tp]
+            )
+        )
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(isolation),
+        topics=[ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=each) for name, each in topics.items()],
+    )
+
+
+def _collect(response: Any, answers: dict[TopicPartition, int | None]) -> str:
+    trouble = ""
+    for topic in response.topics:
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            if partition.error_code == ErrorCode.NONE:
+                answers[tp] = partition.offset if partition.offset >= 0 else None
+            elif partition.error_code in STALE_LEADER:
+                trouble = f"{tp}: {ErrorCode(partition.error_code).name}"
+            else:
+                raise partition_error(tp, partition.error_code, "looking up offsets")
+    return trouble
+
+
+def _refuse_unreadable(topic: TopicMetadata) -> None:
+    if topic.error_code != ErrorCode.NONE and topic.error_code not in _ABSENT:
+        raise partition_error(topic.name, topic.error_code, "asking for metadata")
+
+
+def partition_error(where: object, error_code: int, doing: str) -> EosKafkaError:
+    """Put an error code that asking again would not cure into words."""
+    known = error_code in tuple(ErrorCode)
+    happened = f"{where}: {ErrorCode(error_code).name if known else f'error {error_code}'} when {doing}"
+    if error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return AuthorizationError(
+            happened, remedy="Grant the principal DESCRIBE and READ on the topic", error_code=error_code
+        )
+    if error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+        return TopicError(happened, remedy="Correct the name of the topic", error_code=error_code)
+    return BrokerError(happened, remedy="See the log of the broker", error_code=error_code)

@@ -1,0 +1,117 @@
+"""Describe brokers and topics as a Metadata response tells them."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from broker_core.errors import ErrorCode
+from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError
+
+# Troubles that end by themselves while a topic is made or a leader is elected.
+WAITED_FOR: Final = frozenset({
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE,
+})
+
+
+class BrokerAddress(NamedTuple):
+    """Say where one broker listens."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """Say who leads a partition; `leader` is -1 while nobody does."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    error_code: int
+    replicas: tuple[int, ...] = ()
+    in_sync_replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """Describe one topic as it was when asked; `topic_id` is None on brokers older than 2.8."""
+
+    name: str
+    topic_id: uuid.UUID | None
+    is_internal: bool
+    error_code: int
+    partitions: Mapping[int, PartitionMetadata]
+
+    @property
+    def partition_count(self) -> int:
+        """Count the partitions, with and without a leader."""
+        return len(self.partitions)
+
+
+def topics_of(response: Any) -> dict[str, TopicMetadata]:
+    """Read the topics out of a MetadataResponse."""
+    return {topic.name: _topic(topic) for topic in response.topics if topic.name is not None}
+
+
+def _topic(topic: Any) -> TopicMetadata:
+    topic_id = topic.topic_id
+    return TopicMetadata(
+        name=topic.name,
+        topic_id=topic_id if isinstance(topic_id, uuid.UUID) and topic_id.int != 0 else None,
+        is_internal=bool(topic.is_internal),
+        error_code=topic.error_code,
+        partitions={
+            each.partition_index: PartitionMetadata(
+                partition=each.partition_index,
+                leader=each.leader_id,
+                leader_epoch=each.leader_epoch,
+                error_code=each.error_code,
+                replicas=tuple(each.replica_nodes or ()),
+                in_sync_replicas=tuple(each.isr_nodes or ()),
+            )
+            for each in sorted(topic.partitions, key=lambda partition: int(partition.partition_index))
+        },
+    )
+
+
+def problem_with(topic: TopicMetadata | None, need_leaders: bool) -> ErrorCode:
+    """Say what keeps a topic from being used; NONE when nothing does."""
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if topic.error_code != ErrorCode.NONE:
+        return known_code(topic.error_code)
+    if not topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if need_leaders and any(each.leader < 0 for each in topic.partitions.values()):
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return ErrorCode.NONE
+
+
+def known_code(code: int) -> ErrorCode:
+    """Name a code; one that this version does not know is an unknown server error."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def topic_error(bad: Mapping[str, ErrorCode], addresses: str) -> EosKafkaError:
+    """Word the trouble with the first of some topics."""
+    name, code = next(iter(bad.items()))
+    checked = f"Metadata of {addresses}: {code.name}"
+    if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return AuthorizationError(f"No right to describe topic '{name}'", checked=checked, error_code=code)
+    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return TopicError(
+            f"Topic '{name}' does not exist", checked=checked, remedy="Create it, or correct its name", error_code=code
+        )
+    if code is ErrorCode.LEADER_NOT_AVAILABLE:
+        return TopicError(
+            f"Topic '{name}' has a partition without a leader",
+            checked=checked,
+            remedy="Bring the brokers that hold its replicas back",
+            error_code=code,
+        )
+    return TopicError(f"Topic '{name}' cannot be used", checked=checked, error_code=code)

@@ -1,0 +1,246 @@
+"""Drive kafka-python's connections synchronously, each wait with a deadline.
+
+The only module that knows `kafka.net`. There is no thread: the loop runs while someone waits or polls. A forked
+child inherits the parent's sockets and its epoll set, which the kernel shares: a child that closed them the usual
+way would take the parent's registrations out of the shared set. So after a fork every inherited network is
+abandoned in the child, silently and without touching the shared set.
+"""
+
+import contextlib
+import os
+import selectors
+import socket
+import ssl
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, cast
+
+import kafka.errors as kafka_errors
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+
+from spark_eos.client.tls import tls_context
+from spark_eos.client_options import ClientOptions
+from spark_eos.errors import AuthenticationError, ClientStateError, EosKafkaError, UnansweredError, UnsupportedError
+
+_MANY_IN_FLIGHT: Final = 1_000
+_THROTTLE_CHECK_SECONDS: Final = 0.02
+
+_networks: "weakref.WeakSet[Network]" = weakref.WeakSet()
+_fork_hook_set = False
+
+
+class Pending(Protocol):
+    """Stand for an exchange that is under way; kafka-python's Future is one."""
+
+    is_done: bool
+    value: Any
+    exception: BaseException | None
+
+
+class Network:
+    """Own one event loop and one connection for each broker."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        self.options = options
+        self.closed = False
+        self._process_id = os.getpid()
+        self._selector = NetworkSelector(client_id=options.client_id, slow_task_threshold_secs=0)
+        try:
+            self._manager = KafkaConnectionManager(self._selector, **_manager_config(options, tls_context(options)))
+        except BaseException:
+            self._selector.close()
+            raise
+        _abandon_after_fork(self)
+
+    @property
+    def cluster(self) -> Any:
+        """Give kafka-python's view of the brokers."""
+        return self._manager.cluster
+
+    @property
+    def broker_version_data(self) -> Any:
+        """Give the API versions of the first broker that answered, None before that."""
+        return self._manager.broker_version_data
+
+    def start(
+        self,
+        node_id: int | str,
+        request: Any,
+        deadline: float,
+        *,
+        min_version: int | None = None,
+        max_version: int | None = None,
+    ) -> Pending:
+        """Start an exchange with one broker; poll until its future is done, then take its `outcome`."""
+        self.check_usable()
+        low = 0 if min_version is None else min_version
+        high = float("inf") if max_version is None else max_version
+        return cast(Pending, self._manager.call_soon(self._exchange, node_id, request, deadline, low, high))
+
+    def poll(self, timeout_ms: float) -> None:
+        """Do what can be done now; wait at most `timeout_ms` for the first event."""
+        self.check_usable()
+        self._selector.poll(timeout_ms=timeout_ms)
+        self._selector.drain()
+
+    def wait(self, pending: Sequence[Pending], deadline: float) -> None:
+        """Run the loop until every exchange is done or the deadline passes."""
+        self.check_usable()
+        for future in pending:
+            remaining = max(0.0, deadline - time.monotonic())
+            if not future.is_done:
+                self._selector.poll(timeout_ms=remaining * 1000, future=future)
+
+    def wait_any(self, pending: Sequence[Pending], deadline: float) -> None:
+        """Run the loop until one exchange is done or the deadline passes."""
+        while pending and not any(future.is_done for future in pending):
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return
+            self.poll(remaining * 1000)
+
+    def pause(self, seconds: float) -> None:
+        """Run the loop for some time, as a back-off that keeps connections alive."""
+        until = time.monotonic() + seconds
+        while (remaining := until - time.monotonic()) > 0:
+            self.poll(remaining * 1000)
+
+    def outcome(self, future: Pending, described: str) -> Any:
+        """Give the response, or raise what went wrong in our own words."""
+        if not future.is_done:
+            raise UnansweredError(f"{described} was not answered in time")
+        if future.exception is None:
+            return future.value
+        raise translate(future.exception, described) from future.exception
+
+    def any_node(self) -> int | str | None:
+        """Choose the broker with the least to do that is not failing; None when there is none."""
+        return cast("int | str | None", self._manager.least_loaded_node())
+
+    def close_connection(self, node_id: int | str) -> None:
+        """Close the connection to one broker, so that the next request opens another."""
+        self._manager.close(node_id=node_id)
+
+    def check_usable(self) -> None:
+        """Refuse use after close and in another process than the one that opened it."""
+        if self._process_id != os.getpid():
+            raise ClientStateError(
+                f"A Kafka client opened in process {self._process_id} is used in process {os.getpid()}",
+                remedy="Open a client in each process; connections cannot be shared over a fork",
+            )
+        if self.closed:
+            raise ClientStateError("The Kafka client is closed", remedy="Open a new one")
+
+    def close(self) -> None:
+        """Close every connection; safe to call twice, and in a forked child."""
+        if self.closed or self._process_id != os.getpid():
+            return
+        self.closed = True
+        self._manager.close()
+        self._selector.close()
+
+    def abandon(self) -> None:
+        """Let go of a parent's sockets in a forked child without disturbing the parent."""
+        self.closed = True
+        inherited, self._selector._selector = self._selector._selector, selectors.SelectSelector()
+        inherited.close()
+        transports = [connection.transport for connection in list(self._manager._conns.values())]
+        sockets = [transport._sock for transport in transports if transport is not None]
+        for each in (*sockets, self._selector._wakeup_r, self._selector._wakeup_w):
+            with contextlib.suppress(OSError):
+                each.close()
+
+    async def _exchange(self, node_id: int | str, request: Any, deadline: float, low: int, high: float) -> Any:
+        connection = await self._connection(node_id, deadline)
+        while connection.paused:
+            # The broker asked us to be silent for a while (KIP-219).
+            if time.monotonic() >= deadline:
+                raise kafka_errors.KafkaTimeoutError(f"throttled by broker {node_id} until after the deadline")
+            await self._selector.sleep(_THROTTLE_CHECK_SECONDS)
+        request.API_VERSION = connection.broker_version_data.api_version(request, min_version=low, max_version=high)
+        remaining_ms = (deadline - time.monotonic()) * 1000
+        timeout_ms = max(1.0, min(float(self.options.request_timeout_ms), remaining_ms))
+        return await connection.send_request(request, request_timeout_ms=timeout_ms)
+
+    async def _connection(self, node_id: int | str, deadline: float) -> Any:
+        delay = self._manager.connection_delay(node_id)
+        while delay > 0:
+            if time.monotonic() + delay > deadline:
+                raise kafka_errors.KafkaTimeoutError(f"broker {node_id} refused connections until the deadline")
+            await self._selector.sleep(delay)
+            delay = self._manager.connection_delay(node_id)
+        remaining_ms = (deadline - time.monotonic()) * 1000
+        timeout_ms = min(self._manager.socket_connection_setup_timeout_ms(node_id), max(1.0, remaining_ms))
+        connection = self._manager.get_connection(node_id, timeout_ms=timeout_ms, refresh_metadata_on_err=False)
+        return await connection
+
+
+def translate(error: BaseException, described: str) -> EosKafkaError | BaseException:
+    """Put one of kafka-python's exceptions into our families; a bug stays what it is."""
+    if isinstance(error, kafka_errors.IncompatibleBrokerVersion):
+        return UnsupportedError(
+            f"{described} needs a newer broker: {error}", remedy="Use brokers of Apache Kafka 3.0 or later"
+        )
+    if isinstance(
+        error,
+        kafka_errors.SaslAuthenticationFailedError
+        | kafka_errors.UnsupportedSaslMechanismError
+        | kafka_errors.IllegalSaslStateError,
+    ):
+        return AuthenticationError(f"The broker refused the credentials: {error}")
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return AuthenticationError(
+            f"The broker's certificate is not trusted: {error}",
+            remedy="Give the certificate authority as PEM with kafka.ssl.truststore.location",
+        )
+    if isinstance(error, kafka_errors.KafkaError):
+        return UnansweredError(f"{described} got no answer: {error or type(error).__name__}")
+    return error
+
+
+def _manager_config(options: ClientOptions, context: ssl.SSLContext | None) -> dict[str, Any]:
+    socket_options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    if options.send_buffer_bytes:
+        socket_options.append((socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes))
+    if options.receive_buffer_bytes:
+        socket_options.append((socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer_bytes))
+    return {
+        "bootstrap_servers": list(options.bootstrap_servers),
+        "client_id": options.client_id,
+        "client_software_name": "spark-eos",
+        "receive_message_max_bytes": options.receive_message_max_bytes,
+        "reconnect_backoff_ms": options.reconnect_backoff_ms,
+        "reconnect_backoff_max_ms": options.reconnect_backoff_max_ms,
+        "request_timeout_ms": options.request_timeout_ms,
+        "socket_connection_setup_timeout_ms": options.connection_setup_timeout_ms,
+        "socket_connection_setup_timeout_max_ms": options.connection_setup_timeout_max_ms,
+        "socket_options": socket_options,
+        "max_in_flight_requests_per_connection": _MANY_IN_FLIGHT,
+        "connections_max_idle_ms": options.connections_max_idle_ms,
+        "security_protocol": options.security_protocol,
+        "ssl_context": context,
+        "sasl_mechanism": options.sasl_mechanism,
+        "sasl_plain_username": options.sasl_username,
+        "sasl_plain_password": options.sasl_password,
+        "sasl_kerberos_service_name": options.sasl_kerberos_service_name,
+        "sasl_kerberos_domain_name": options.sasl_kerberos_domain_name,
+        "client_dns_lookup": options.client_dns_lookup,
+    }
+
+
+def _abandon_after_fork(network: Network) -> None:
+    global _fork_hook_set
+    if not _fork_hook_set:
+        hook: Callable[[], None] = _abandon_all
+        os.register_at_fork(after_in_child=hook)
+        _fork_hook_set = True
+    _networks.add(network)
+
+
+def _abandon_all() -> None:
+    for network in list(_networks):
+        if not network.closed:
+            network.abandon()
+    _networks.clear()

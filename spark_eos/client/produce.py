@@ -1,0 +1,76 @@
+"""Write ProduceRequests and read their responses, by topic name or by topic id."""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from kafka.protocol.producer import ProduceRequest
+
+from broker_core.types import TopicPartition
+
+ACKS_ALL: Final = -1
+LAST_TV1_PRODUCE: Final = 11
+FIRST_TV2_PRODUCE: Final = 12
+FIRST_TOPIC_ID_PRODUCE: Final = 13
+
+
+class ProduceVersions(NamedTuple):
+    """Bound the version of a ProduceRequest."""
+
+    lowest: int
+    highest: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAnswer:
+    """Hold what a leader said of one batch."""
+
+    topic_partition: TopicPartition
+    error_code: int
+    base_offset: int
+    detail: str
+
+
+def produce_versions(transaction_version: int, topic_ids_known: bool) -> ProduceVersions:
+    """Choose the versions that make the leader add the partition itself (TV2, from 12 on), or never do (TV1)."""
+    if transaction_version < 2:
+        return ProduceVersions(3, LAST_TV1_PRODUCE)
+    return ProduceVersions(FIRST_TV2_PRODUCE, FIRST_TOPIC_ID_PRODUCE if topic_ids_known else FIRST_TV2_PRODUCE)
+
+
+def produce_request(
+    transactional_id: str,
+    batches: Sequence[tuple[TopicPartition, bytearray]],
+    topic_ids: Mapping[str, uuid.UUID | None],
+    timeout_ms: int,
+) -> Any:
+    """Put one sealed batch for each partition into a request; name and id are both set, the version takes its own."""
+    topic_class = ProduceRequest.TopicProduceData
+    by_topic: dict[str, list[Any]] = {}
+    for topic_partition, data in batches:
+        by_topic.setdefault(topic_partition.topic, []).append(
+            topic_class.PartitionProduceData(index=topic_partition.partition, records=data)
+        )
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=ACKS_ALL,
+        timeout_ms=timeout_ms,
+        topic_data=[
+            topic_class(name=name, topic_id=topic_ids.get(name) or uuid.UUID(int=0), partition_data=partitions)
+            for name, partitions in by_topic.items()
+        ],
+    )
+
+
+def produce_answers(response: Any, topic_ids: Mapping[str, uuid.UUID | None]) -> Iterator[PartitionAnswer]:
+    """Read the answers of a ProduceResponse; topics come back by id from version 13 on."""
+    names = {topic_id: name for name, topic_id in topic_ids.items()}
+    for topic in response.responses:
+        name = topic.name or names.get(topic.topic_id, "")
+        for each in topic.partition_responses:
+            details = [error.batch_index_error_message for error in each.record_errors or ()]
+            words = [text for text in (each.error_message, *details[:3]) if text]
+            yield PartitionAnswer(
+                TopicPartition(name, each.index), each.error_code, each.base_offset, "; ".join(words)
+            )

@@ -1,0 +1,344 @@
+"""Fill one transaction at a time and leave it open: prepared, for somebody else to end.
+
+The caller's thread does all the work: `send` queues, starts requests and takes answers as they come; `flush` waits
+for the rest. Whatever fails for good fails the transaction: the same error is raised again until `abort` or the
+next `begin`.
+"""
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from broker_core.errors import ErrorCode
+from broker_core.types import TopicPartition
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.control import TV2, EndTxnResult, TransactionIdentity, add_partitions_to_txn, end_txn
+from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
+from spark_eos.client.lane import Lane, PartitionResult
+from spark_eos.client.leaders import Leaders
+from spark_eos.client.network import Pending
+from spark_eos.client.produce import PartitionAnswer, produce_answers, produce_request, produce_versions
+from spark_eos.codec.encode import EncodedBatch
+from spark_eos.errors import (
+    AbortableError,
+    ClientStateError,
+    DeliveryTimeoutError,
+    EosKafkaError,
+    RecordTooLargeError,
+    UnansweredError,
+)
+
+DEFAULT_BUFFER_MEMORY_BYTES: Final = 32 * 1024 * 1024
+DEFAULT_MAX_REQUEST_BYTES: Final = 1024 * 1024
+_IDLE_WAIT_SECONDS: Final = 0.5
+# The last transaction of the id is being completed, which takes a coordinator some milliseconds.
+_CONCURRENT_BACKOFF_MS: Final = 20
+# A leader may have appended although it answered with one of these.
+_MAYBE_APPENDED: Final = frozenset({
+    ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NETWORK_EXCEPTION,
+})
+
+
+@dataclass(slots=True)
+class _InFlight:
+    pending: Pending
+    request: Any
+    leader: int
+    lanes: list[Lane]
+    topic_ids: Mapping[str, uuid.UUID | None]
+    size_bytes: int
+
+
+class TransactionalProducer:
+    """Send sealed record batches of one open transaction, with bounded memory.
+
+    `buffer_memory_bytes` bounds what waits here together with the copies on their way out; `max_request_bytes`
+    is how much goes into one request (a single batch may be larger).
+
+    >>> producer.begin(identity)                                                    # doctest: +SKIP
+    >>> producer.send(TopicPartition("counts", 0), encode_batches(...))             # doctest: +SKIP
+    >>> results = producer.flush()          # the transaction stays open            # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        *,
+        buffer_memory_bytes: int = DEFAULT_BUFFER_MEMORY_BYTES,
+        max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
+        delivery_timeout_ms: int | None = None,
+    ) -> None:
+        self._client = client
+        self._buffer_memory_bytes = buffer_memory_bytes
+        self._max_request_bytes = max_request_bytes
+        self._delivery_timeout_ms = delivery_timeout_ms or client.options.delivery_timeout_ms
+        self._identity: TransactionIdentity | None = None
+        self._lanes: dict[TopicPartition, Lane] = {}
+        self._leaders = Leaders(client)
+        self._in_flight: list[_InFlight] = []
+        self._failure: EosKafkaError | None = None
+        self._spent: tuple[int, int] | None = None
+        self._queued_bytes = 0
+        self._touched = False
+        self.retries = 0
+
+    def begin(self, identity: TransactionIdentity, base_sequences: Mapping[TopicPartition, int] | None = None) -> None:
+        """Begin a transaction locally; nothing is sent.
+
+        Sequences start at 0 for a producer id and epoch that is new here, and go on where the last transaction
+        of this object ended for the same ones (TV1 without InitProducerId in between). Whoever takes over an
+        identity that wrote before elsewhere gives its next sequences: starting at 0 again would make the leader
+        take new records for repeated ones and drop them.
+        """
+        if self._in_flight or (self._failure is None and any(lane.queue for lane in self._lanes.values())):
+            raise ClientStateError(
+                "A transaction is begun while another one has records on their way", remedy="Flush or abort first"
+            )
+        if self._spent == (identity.producer_id, identity.producer_epoch):
+            raise ClientStateError(
+                "A transaction is begun with the producer id and epoch of one that failed or was aborted",
+                remedy="Use the identity that EndTxn gave (TV2), or take a new epoch with InitProducerId",
+            )
+        sequences = dict(self.next_sequences()) if self._continues(identity) else {}
+        sequences.update(base_sequences or {})
+        self._lanes = {each: Lane(each, sequence=sequence) for each, sequence in sequences.items()}
+        self._identity = identity
+        self._failure = None
+        self._spent = None
+        self._queued_bytes = 0
+        self._touched = False
+
+    def next_sequences(self) -> dict[TopicPartition, int]:
+        """Give the sequence each partition's next batch would have."""
+        return {each: lane.sequence for each, lane in self._lanes.items()}
+
+    def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
+        """Queue batches for one partition in order; blocks, driving the network, while the buffer is full."""
+        self._check_open()
+        self._leaders.require(topic_partition)
+        lane = self._lanes.setdefault(topic_partition, Lane(topic_partition))
+        for batch in batches:
+            lane.queue.append(batch)
+            self._queued_bytes += batch.size_bytes
+            self._step(force=False, wait=False)
+            while self._memory_bytes > self._buffer_memory_bytes and self._queued_bytes:
+                self._step(force=True, wait=True)
+
+    def flush(self) -> dict[TopicPartition, PartitionResult]:
+        """Wait until everything is acknowledged by all in-sync replicas; the transaction stays open."""
+        self._check_open()
+        while self._queued_bytes:
+            self._step(force=True, wait=True)
+        return {each: lane.result for each, lane in self._lanes.items() if lane.result is not None}
+
+    def abort(self, timeout_ms: float | None = None) -> EndTxnResult | None:
+        """Drop what waits, let answers come in, abort; None when nothing had reached the cluster."""
+        identity = self._identity
+        if identity is None:
+            raise ClientStateError("There is no transaction to abort", remedy="Begin one first")
+        deadline = self._client.deadline(timeout_ms)
+        self._client.network.wait([each.pending for each in self._in_flight], deadline)
+        self._in_flight.clear()
+        for lane in self._lanes.values():
+            lane.drop()
+        self._queued_bytes = 0
+        self._failure = None
+        self._spent = (identity.producer_id, identity.producer_epoch)
+        self._identity = None
+        self._lanes.clear()
+        return end_txn(self._client, identity, commit=False, timeout_ms=timeout_ms) if self._touched else None
+
+    # The inside.
+
+    @property
+    def _memory_bytes(self) -> int:
+        return self._queued_bytes + sum(each.size_bytes for each in self._in_flight)
+
+    def _continues(self, identity: TransactionIdentity) -> bool:
+        before = self._identity
+        return before is not None and (before.transactional_id, before.producer_id, before.producer_epoch) == (
+            identity.transactional_id,
+            identity.producer_id,
+            identity.producer_epoch,
+        )
+
+    def _check_open(self) -> TransactionIdentity:
+        if self._failure is not None:
+            raise self._failure
+        if self._identity is None:
+            raise ClientStateError("Records are sent outside of a transaction", remedy="Begin one first")
+        return self._identity
+
+    def _step(self, *, force: bool, wait: bool) -> None:
+        """Start what can start, wait for the first answer if asked to, take the answers that are there."""
+        try:
+            self._dispatch(force)
+            if wait:
+                self._wait()
+            else:
+                self._client.network.poll(0)
+            self._collect()
+            self._check_delivery()
+        except EosKafkaError as error:
+            self._failure = error
+            identity = self._identity
+            self._spent = None if identity is None else (identity.producer_id, identity.producer_epoch)
+            raise
+
+    def _wait(self) -> None:
+        now = time.monotonic()
+        wake_ups = [lane.not_before for lane in self._lanes.values() if lane.queue and lane.not_before > now]
+        until = min([now + _IDLE_WAIT_SECONDS, *wake_ups])
+        if self._in_flight:
+            self._client.network.wait_any([each.pending for each in self._in_flight], until)
+        elif wake_ups:
+            self._client.network.pause(until - now)
+
+    def _dispatch(self, force: bool) -> None:
+        identity = self._check_open()
+        now = time.monotonic()
+        ready = [lane for lane in self._lanes.values() if lane.ready(now)]
+        if not ready:
+            return
+        if not force and sum(lane.queue[0].size_bytes for lane in ready) < self._max_request_bytes:
+            return
+        self._leaders.refresh()
+        if identity.transaction_version < TV2:
+            self._register([lane for lane in ready if not lane.registered])
+        by_leader: dict[int, list[Lane]] = {}
+        for lane in ready:
+            leader = self._leaders.leader(lane.topic_partition)
+            if leader is None:
+                self._retry(lane, "the partition has no leader", refresh=True)
+            else:
+                by_leader.setdefault(leader, []).append(lane)
+        for leader, lanes in by_leader.items():
+            for group in _requests(lanes, self._max_request_bytes):
+                self._start(leader, group, identity)
+
+    def _register(self, lanes: list[Lane]) -> None:
+        if lanes:
+            self._touched = True
+            identity = self._check_open()
+            add_partitions_to_txn(
+                self._client,
+                identity,
+                [lane.topic_partition for lane in lanes],
+                timeout_ms=self._delivery_timeout_ms,
+            )
+            for lane in lanes:
+                lane.registered = True
+
+    def _start(self, leader: int, lanes: list[Lane], identity: TransactionIdentity) -> None:
+        now = time.monotonic()
+        batches = [(lane.topic_partition, lane.take(identity, now)) for lane in lanes]
+        topic_ids = self._leaders.topic_ids(lane.topic_partition.topic for lane in lanes)
+        versions = produce_versions(identity.transaction_version, None not in topic_ids.values())
+        timeout_ms = self._client.options.request_timeout_ms
+        request = produce_request(identity.transactional_id, batches, topic_ids, timeout_ms)
+        self._touched = True
+        try:
+            pending = self._client.start(
+                leader,
+                request,
+                now + timeout_ms / 1000,
+                min_version=versions.lowest,
+                max_version=versions.highest,
+            )
+        except UnansweredError as error:
+            for lane in lanes:
+                self._retry(lane, error.happened, refresh=True)
+            return
+        size_bytes = sum(len(data) for _, data in batches)
+        self._in_flight.append(_InFlight(pending, request, leader, lanes, topic_ids, size_bytes))
+
+    def _collect(self) -> None:
+        done = [each for each in self._in_flight if each.pending.is_done]
+        self._in_flight = [each for each in self._in_flight if not each.pending.is_done]
+        for exchange in done:
+            try:
+                response = self._client.outcome(exchange.pending, exchange.request, exchange.leader)
+            except UnansweredError as error:
+                for lane in exchange.lanes:
+                    self._retry(lane, error.happened, refresh=True, unsure=True)
+                continue
+            answers = {each.topic_partition: each for each in produce_answers(response, exchange.topic_ids)}
+            for lane in exchange.lanes:
+                self._judge(lane, answers.get(lane.topic_partition))
+
+    def _judge(self, lane: Lane, answer: PartitionAnswer | None) -> None:
+        if answer is None or (answer.error_code == ErrorCode.NONE and answer.base_offset < 0):
+            raise AbortableError(
+                f"The leader of {lane.topic_partition} named no offset for the records it took",
+                remedy="Run the micro-batch again; if this repeats, report the broker's version",
+            )
+        verdict = classify(Api.PRODUCE, answer.error_code)
+        if verdict is Verdict.SUCCESS:
+            self._queued_bytes -= lane.acknowledge(answer.base_offset)
+        elif verdict in (Verdict.RETRIABLE, Verdict.REFRESH):
+            self._retry(
+                lane,
+                code_name(answer.error_code),
+                refresh=verdict is Verdict.REFRESH,
+                unsure=answer.error_code in _MAYBE_APPENDED,
+                soon=answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS,
+            )
+        elif verdict is Verdict.SPLIT and lane.queue[0].record_count > 1 and not lane.unsure:
+            self._queued_bytes += lane.split_head()
+        else:
+            raise self._refused(lane, answer)
+
+    def _refused(self, lane: Lane, answer: PartitionAnswer) -> EosKafkaError:
+        error = failure(Api.PRODUCE, answer.error_code, str(lane.topic_partition), detail=answer.detail)
+        if isinstance(error, RecordTooLargeError):
+            return RecordTooLargeError(
+                f"A record batch of {lane.queue[0].size_bytes} bytes with {lane.queue[0].record_count} record(s) "
+                f"is too large for {lane.topic_partition}",
+                checked=error.checked,
+                remedy=error.remedy,
+                error_code=answer.error_code,
+            )
+        return error
+
+    def _retry(
+        self, lane: Lane, trouble: str, *, refresh: bool = False, unsure: bool = False, soon: bool = False
+    ) -> None:
+        options = self._client.options
+        if refresh:
+            self._leaders.doubt(lane.topic_partition.topic)
+        if lane.attempts == 0:
+            # Waiting for a leader counts against the delivery timeout as well.
+            lane.first_attempt_at = time.monotonic()
+            lane.attempts = 1
+        backoff_ms = min(options.retry_backoff_ms * 2.0 ** min(lane.attempts - 1, 20), options.retry_backoff_max_ms)
+        if soon:
+            backoff_ms = _CONCURRENT_BACKOFF_MS
+        lane.retry_later(time.monotonic() + backoff_ms / 1000, trouble, unsure=unsure)
+        self.retries += 1
+
+    def _check_delivery(self) -> None:
+        now = time.monotonic()
+        for lane in self._lanes.values():
+            late = lane.attempts and now - lane.first_attempt_at > self._delivery_timeout_ms / 1000
+            if late and not lane.in_flight:
+                raise DeliveryTimeoutError(
+                    f"Records for {lane.topic_partition} were not acknowledged within {self._delivery_timeout_ms} ms",
+                    checked=f"{lane.attempts} attempts; the last one ended with: {lane.last_trouble}",
+                    remedy="Check the partition's leader and its in-sync replicas, or raise kafka.delivery.timeout.ms",
+                )
+
+
+def _requests(lanes: list[Lane], max_request_bytes: int) -> list[list[Lane]]:
+    """Share the heads of one leader's lanes out over requests of bounded size."""
+    groups: list[list[Lane]] = []
+    size_bytes = 0
+    for lane in lanes:
+        head_bytes = lane.queue[0].size_bytes
+        if not groups or size_bytes + head_bytes > max_request_bytes:
+            groups.append([])
+            size_bytes = 0
+        groups[-1].append(lane)
+        size_bytes += head_bytes
+    return groups

@@ -1,0 +1,113 @@
+"""Create topics and read the configuration of topics and brokers."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, Final
+
+from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+
+from broker_core.errors import ErrorCode
+from spark_eos.client.connection import KafkaClient, remaining_ms
+from spark_eos.client.coordinated import RESENT
+from spark_eos.client.error_table import Api, classify, failure
+from spark_eos.errors import EosKafkaError, UnansweredError
+
+BROKER_DEFAULT: Final = -1
+_FIRST_DEFAULTS_VERSION: Final = 4
+
+
+class ResourceType(IntEnum):
+    """Say what a configuration belongs to."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+def create_topic(
+    client: KafkaClient,
+    name: str,
+    *,
+    partition_count: int = BROKER_DEFAULT,
+    replication_factor: int = BROKER_DEFAULT,
+    config: Mapping[str, str] | None = None,
+    timeout_ms: float | None = None,
+) -> bool:
+    """Create a topic; True when this call made it, False when it was there already. -1 leaves it to the broker."""
+    deadline = client.deadline(timeout_ms)
+
+    def make() -> Any:
+        topic_class = CreateTopicsRequest.CreatableTopic
+        settings = [
+            topic_class.CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()
+        ]
+        topic = topic_class(
+            name=name,
+            num_partitions=partition_count,
+            replication_factor=replication_factor,
+            assignments=[],
+            configs=settings,
+        )
+        return CreateTopicsRequest(
+            topics=[topic], timeout_ms=client.options.request_timeout_ms, validate_only=False
+        )
+
+    attempt = 0
+    while True:
+        code, detail = _create_once(client, make(), deadline)
+        if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            return code == ErrorCode.NONE
+        if classify(Api.CREATE_TOPICS, code) not in RESENT or not client.back_off(attempt, deadline):
+            raise failure(Api.CREATE_TOPICS, code, f"topic '{name}'", detail=detail)
+        attempt += 1
+
+
+def _create_once(client: KafkaClient, request: Any, deadline: float) -> tuple[int, str]:
+    try:
+        response = client.send(
+            None, request, min_version=_FIRST_DEFAULTS_VERSION, timeout_ms=remaining_ms(deadline)
+        )
+    except UnansweredError as error:
+        return ErrorCode.NETWORK_EXCEPTION, error.happened
+    answer = response.topics[0]
+    return answer.error_code, answer.error_message or ""
+
+
+def describe_topic_config(
+    client: KafkaClient, topic: str, *, timeout_ms: float | None = None
+) -> dict[str, str | None]:
+    """Read all settings of a topic, defaults included; secrets are None."""
+    return _describe_config(client, ResourceType.TOPIC, topic, None, timeout_ms)
+
+
+def describe_broker_config(
+    client: KafkaClient, node_id: int, *, timeout_ms: float | None = None
+) -> dict[str, str | None]:
+    """Read all settings of a broker, defaults included; secrets are None."""
+    return _describe_config(client, ResourceType.BROKER, str(node_id), node_id, timeout_ms)
+
+
+def _describe_config(
+    client: KafkaClient, kind: ResourceType, name: str, node_id: int | None, timeout_ms: float | None
+) -> dict[str, str | None]:
+    deadline = client.deadline(timeout_ms)
+    attempt = 0
+    while True:
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=int(kind), resource_name=name, configuration_keys=None
+        )
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
+        trouble: EosKafkaError
+        try:
+            result = client.send(node_id, request, min_version=1, timeout_ms=remaining_ms(deadline)).results[0]
+        except UnansweredError as error:
+            trouble = error
+        else:
+            if result.error_code == ErrorCode.NONE:
+                return {each.name: each.value for each in result.configs}
+            subject = f"{kind.name.lower()} '{name}'"
+            trouble = failure(Api.DESCRIBE_CONFIGS, result.error_code, subject, detail=result.error_message or "")
+            if classify(Api.DESCRIBE_CONFIGS, result.error_code) not in RESENT:
+                raise trouble
+        if not client.back_off(attempt, deadline):
+            raise trouble
+        attempt += 1

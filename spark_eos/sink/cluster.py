@@ -1,0 +1,198 @@
+"""Answer what the sink asks of a cluster with the client room's requests; see `ports.Cluster` for the meaning."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from broker_core.errors import ErrorCode
+from broker_core.records.batch import read_records
+from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition
+from spark_eos.client import control, inspection
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
+from spark_eos.client.group_offsets import fetch_offsets
+from spark_eos.client.lookup import OffsetLookup
+from spark_eos.errors import UnansweredError
+from spark_eos.sink.naming import id_pattern
+from spark_eos.sink.ports import (
+    BatchTrace,
+    CommittedOffset,
+    DecisionWrite,
+    Description,
+    EndAnswer,
+    Ending,
+    KeyedRecord,
+    PartitionView,
+    TransactionState,
+    UnstableOffsetsError,
+)
+from spark_eos.source_options import FetchLimits
+from spark_eos.source_positions import EARLIEST, LATEST
+
+_LOOK: Final = FetchLimits(
+    max_bytes=1 << 20, partition_max_bytes=1 << 16, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000
+)
+_SCAN: Final = FetchLimits(
+    max_bytes=8 << 20, partition_max_bytes=4 << 20, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000
+)
+DecisionWriter = Callable[[KafkaClient, DecisionWrite], EndAnswer]
+
+
+class KafkaCluster:
+    """Be the cluster behind one client; lives in one process and thread."""
+
+    def __init__(self, client: KafkaClient, decision_topic: str, decision_writer: DecisionWriter) -> None:
+        self.client = client
+        self._decision_topic = decision_topic
+        self._decision_writer = decision_writer
+
+    def transaction_version(self) -> int:
+        """Give the finalized `transaction.version`."""
+        return self.client.transaction_version()
+
+    def init_producer_id(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+        """Become the owner of an id."""
+        made = control.init_producer_id(self.client, transactional_id, transaction_timeout_ms=timeout_ms)
+        return ProducerIdentity(made.producer_id, made.producer_epoch)
+
+    def describe_transactions(self, transactional_ids: Collection[str]) -> Mapping[str, Description]:
+        """Describe ids; one the coordinator does not know is left out."""
+        described = inspection.describe_transactions(self.client, transactional_ids)
+        return {
+            each.transactional_id: Description(
+                each.transactional_id,
+                TransactionState(each.state),
+                ProducerIdentity(each.producer_id, each.producer_epoch),
+                each.transaction_timeout_ms,
+                each.start_time_ms,
+            )
+            for each in described.values()
+            if each.exists
+        }
+
+    def open_transactions(self, id_prefix: str) -> Sequence[str]:
+        """List ids with an open transaction."""
+        listed = inspection.list_transactions(
+            self.client, states=[TransactionState.ONGOING], id_pattern=id_pattern(id_prefix)
+        )
+        return [each.transactional_id for each in listed if each.transactional_id.startswith(id_prefix)]
+
+    def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
+        """End transactions in parallel."""
+        answers: dict[str, EndAnswer] = {}
+        for commit in (True, False):
+            named = [_identity(each) for each in endings if each.commit is commit]
+            if named:
+                results = control.end_txns(self.client, named, commit=commit)
+                answers |= {name.transactional_id: end_answer(result) for name, result in results.items()}
+        return answers
+
+    def view(self, topic_partition: TopicPartition, offset: int) -> PartitionView | None:
+        """Look at one place in a partition with read_committed."""
+        try:
+            chunks = self._chunks(topic_partition, offset, offset + 1, IsolationLevel.READ_COMMITTED, _LOOK)
+            chunk = next(chunks, None)
+        except (OffsetsGoneError, UnansweredError):
+            return None
+        if chunk is None:
+            return None
+        traces = tuple(
+            BatchTrace(h.base_offset, h.last_offset, ProducerIdentity(h.producer_id, h.producer_epoch), h.is_control)
+            for _, h in chunk.batches
+        )
+        return PartitionView(chunk.last_stable_offset, traces, tuple(chunk.aborted))
+
+    def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
+        """Read the offsets a group has in the decision topic."""
+        places = OffsetLookup(self.client).places([self._decision_topic])
+        if not places:
+            return []
+        try:
+            found = fetch_offsets(self.client, group_id, places, require_stable=True, timeout_ms=wait_ms)
+        except UnansweredError as error:
+            if error.error_code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                raise
+            raise UnstableOffsetsError(
+                f"Group {group_id!r} has an offset in a transaction that has not ended",
+                checked=f"OffsetFetch for {wait_ms} ms",
+                remedy="It ends when its transaction times out; start the query again then",
+                error_code=error.error_code,
+            ) from error
+        return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
+
+    def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
+        """Read up to `count` records from an offset on, committed or not."""
+        end = OffsetLookup(self.client).offsets({topic_partition: LATEST}, IsolationLevel.READ_UNCOMMITTED)
+        found: list[KeyedRecord] = []
+        last = end.get(topic_partition) or 0
+        try:
+            for chunk in self._chunks(topic_partition, offset, last, IsolationLevel.READ_UNCOMMITTED, _SCAN):
+                found += [record for record in _records(chunk) if record.offset >= offset]
+                if len(found) >= count:
+                    break
+        except OffsetsGoneError:
+            return found
+        return found[:count]
+
+    def find_records(self, topic: str, keys: Collection[bytes]) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
+        """Scan the committed records of a topic for keys."""
+        lookup = OffsetLookup(self.client)
+        places = lookup.places([topic])
+        starts = lookup.offsets(dict.fromkeys(places, EARLIEST), IsolationLevel.READ_UNCOMMITTED)
+        # Up to the end as it is now, not up to the last stable offset: our decision may lie behind another's open one.
+        ends = lookup.offsets(dict.fromkeys(places, LATEST), IsolationLevel.READ_UNCOMMITTED)
+        wanted = set(keys)
+        return [
+            (place, record)
+            for place in sorted(places)
+            for chunk in self._chunks(
+                place, starts.get(place) or 0, ends.get(place) or 0, IsolationLevel.READ_COMMITTED, _SCAN
+            )
+            for record in _records(chunk)
+            if record.key in wanted
+        ]
+
+    def partition_count(self, topic: str) -> int:
+        """Count a topic's partitions."""
+        return self.client.require_topics([topic], need_leaders=False)[topic].partition_count
+
+    def write_decision(self, write: DecisionWrite) -> EndAnswer:
+        """Append records, commit the offset of the first to a group, and end: one transaction."""
+        return self._decision_writer(self.client, write)
+
+    def _chunks(
+        self, topic_partition: TopicPartition, start: int, end: int, isolation: IsolationLevel, limits: FetchLimits
+    ) -> Iterator[FetchedChunk]:
+        place = OffsetLookup(self.client).places([topic_partition.topic]).get(topic_partition)
+        if place is not None:
+            yield from RangeFetch(self.client, topic_partition, place, isolation, limits).chunks(start, end)
+
+
+def end_answer(result: control.EndTxnResult) -> EndAnswer:
+    """Read EndTxn's result; a code that is not known is no success either."""
+    if not result.answered:
+        return EndAnswer(None)
+    try:
+        code = ErrorCode(result.error_code)
+    except ValueError:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+    following = result.next_identity
+    identity = None if following is None else ProducerIdentity(following.producer_id, following.producer_epoch)
+    return EndAnswer(code, identity)
+
+
+def _identity(ending: Ending) -> control.TransactionIdentity:
+    return control.TransactionIdentity(ending.transactional_id, *ending.identity, ending.transaction_version)
+
+
+def _records(chunk: FetchedChunk) -> Iterator[KeyedRecord]:
+    """Read a chunk's records, but for those of aborted transactions (none are named for read_uncommitted)."""
+    upcoming = sorted(chunk.aborted, key=lambda each: each.first_offset)
+    active: set[int] = set()
+    for position, header in chunk.batches:
+        while upcoming and upcoming[0].first_offset <= header.last_offset:
+            active.add(upcoming.pop(0).producer_id)
+        if header.is_control:
+            active.discard(header.producer_id)
+        elif header.producer_id not in active:
+            for record in read_records(chunk.data, position, header):
+                yield KeyedRecord(record.offset, record.key, record.value)

@@ -1,0 +1,77 @@
+"""Check the columns of a DataFrame against what a Kafka record can hold, before any data is sent.
+
+The names, types and texts are those of Spark's own `kafka` sink, so that a job moves over unchanged; `timestamp` is
+ours. Columns with other names are ignored, as there.
+"""
+
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from spark_eos.errors import OptionError
+
+KEY: Final = "key"
+VALUE: Final = "value"
+TOPIC: Final = "topic"
+HEADERS: Final = "headers"
+PARTITION: Final = "partition"
+TIMESTAMP: Final = "timestamp"
+_HEADERS_TEXT: Final = "array<struct<key:string,value:binary>>"
+
+
+def check_columns(schema: StructType, topic_option: str | None) -> None:
+    """Refuse a DataFrame that cannot be written, in the words of Spark's own sink."""
+    types = {field.name: field.dataType for field in schema.fields}
+    if topic_option is None and TOPIC not in types:
+        raise OptionError(
+            "topic option required when no 'topic' attribute is present",
+            remedy="Use the topic option for setting a topic, or add a column 'topic'",
+        )
+    if VALUE not in types:
+        raise OptionError(
+            "Required attribute 'value' not found",
+            checked=f"The columns are {', '.join(types) or 'none'}",
+            remedy="Select the payload AS value",
+        )
+    _require(types, TOPIC, (StringType,), "a string")
+    _require(types, KEY, (StringType, BinaryType), "a string or binary")
+    _require(types, VALUE, (StringType, BinaryType), "a string or binary")
+    _require(types, PARTITION, (IntegerType,), "an int")
+    _require(types, TIMESTAMP, (TimestampType,), "a timestamp")
+    if HEADERS in types and not _are_headers(types[HEADERS]):
+        raise _unsupported(HEADERS, types[HEADERS], f"a {_HEADERS_TEXT}")
+
+
+def check_append(overwrite: bool) -> None:
+    """Refuse to overwrite a topic."""
+    if overwrite:
+        raise OptionError(
+            "Save mode Overwrite not allowed for Kafka", remedy='Use mode("append"); a topic cannot be replaced'
+        )
+
+
+def _require(types: dict[str, DataType], name: str, allowed: tuple[type[DataType], ...], text: str) -> None:
+    if name in types and not isinstance(types[name], allowed):
+        raise _unsupported(name, types[name], text)
+
+
+def _unsupported(name: str, found: DataType, text: str) -> OptionError:
+    return OptionError(
+        f"{name} attribute unsupported type {found.simpleString()}. {name} must be {text}",
+        remedy=f"Cast the column '{name}'",
+    )
+
+
+def _are_headers(found: DataType) -> bool:
+    if not isinstance(found, ArrayType) or not isinstance(found.elementType, StructType):
+        return False
+    fields = [(field.name, type(field.dataType)) for field in found.elementType.fields]
+    return fields == [("key", StringType), ("value", BinaryType)]

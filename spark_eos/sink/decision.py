@@ -1,0 +1,226 @@
+"""Write and read decisions: the record of which transactions make up a micro-batch.
+
+A decision is JSON, so that an operator can read it with any consumer. It carries a version, so that a newer writer is
+refused rather than misread, and a CRC-32C over its canonical text. A micro-batch with very many transactions is split
+over several records, each complete in itself but for the list; they are written in one transaction, so a reader sees
+all of them or none.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+import crc32c
+
+from spark_eos.errors import EosKafkaError
+from spark_eos.sink.messages import PreparedTransaction, WrittenRange
+
+DECISION_VERSION: Final = 1
+POINTER_VERSION: Final = 1
+DEFAULT_PART_BYTES: Final = 512 * 1024
+
+
+class UnreadableDecisionError(EosKafkaError):
+    """Report a decision that cannot be understood; going on without it could lose or repeat a micro-batch."""
+
+    default_remedy = (
+        "If a newer version of this package wrote it, upgrade this one; otherwise keep the record for analysis and "
+        "decide by hand with the transactional ids in it"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Say that the transactions of a micro-batch are to be committed, whoever completes them.
+
+    `attempt` counts the decisions for the same micro-batch: a later one is written only when the transactions of
+    the earlier one were lost. `split_count` is the number of tasks that answered.
+    """
+
+    prefix: str
+    query: str
+    run: str
+    micro_batch: int
+    attempt: int
+    split_count: int
+    decided_at_ms: int
+    transactions: tuple[PreparedTransaction, ...]
+
+    @property
+    def record_count(self) -> int:
+        """Count the records of the micro-batch."""
+        return sum(transaction.record_count for transaction in self.transactions)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Hold one record's share of a decision."""
+
+    number: int
+    count: int
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Say where the newest decision of a query is: what the query's consumer group holds."""
+
+    topic_partition: tuple[str, int]
+    offset: int
+    micro_batch: int
+    attempt: int
+    parts: int
+
+
+def write_decision(decision: Decision, part_bytes: int = DEFAULT_PART_BYTES) -> list[bytes]:
+    """Write a decision as the values of one or more records, each of about `part_bytes` at most."""
+    shares = _share(decision.transactions, part_bytes)
+    return [_write_part(decision, number, len(shares), share) for number, share in enumerate(shares)]
+
+
+def read_part(value: bytes, where: str) -> Part:
+    """Read one record; `where` names it in errors."""
+    try:
+        document = json.loads(value)
+        version = document["version"]
+    except (ValueError, KeyError, TypeError):
+        raise UnreadableDecisionError(f"The decision at {where} is not a JSON object with a version") from None
+    if version != DECISION_VERSION:
+        raise UnreadableDecisionError(
+            f"The decision at {where} has version {version}; this one reads {DECISION_VERSION}"
+        )
+    written_crc = document.pop("crc32c", None)
+    if written_crc != _checksum(document):
+        raise UnreadableDecisionError(f"The decision at {where} does not match its checksum {written_crc!r}")
+    try:
+        return _part(document)
+    except (KeyError, TypeError, ValueError) as problem:
+        raise UnreadableDecisionError(f"The decision at {where} lacks something: {problem!r}") from None
+
+
+def join_parts(parts: Sequence[Part], where: str) -> Decision:
+    """Put the parts of one decision together again."""
+    ordered = sorted(parts, key=lambda part: part.number)
+    names = {(p.decision.run, p.decision.micro_batch, p.decision.attempt, p.count) for p in ordered}
+    if len(names) != 1 or [part.number for part in ordered] != list(range(ordered[0].count)):
+        numbers = [part.number for part in ordered]
+        raise UnreadableDecisionError(f"The decision at {where} is incomplete: parts {numbers} of {names}")
+    head = ordered[0].decision
+    transactions = tuple(transaction for part in ordered for transaction in part.decision.transactions)
+    return Decision(
+        head.prefix, head.query, head.run, head.micro_batch, head.attempt, head.split_count, head.decided_at_ms,
+        transactions,
+    )
+
+
+def write_pointer(decision: Decision, parts: int) -> str:
+    """Write the metadata that is committed with the offset of a decision's first record."""
+    fields = {"v": POINTER_VERSION, "batch": decision.micro_batch, "attempt": decision.attempt, "parts": parts}
+    return json.dumps({**fields, "run": decision.run}, separators=(",", ":"))
+
+
+def read_pointer(topic_partition: tuple[str, int], offset: int, metadata: str, where: str) -> Pointer:
+    """Read what `write_pointer` wrote."""
+    try:
+        fields = json.loads(metadata)
+        if fields["v"] != POINTER_VERSION:
+            raise UnreadableDecisionError(f"The pointer in {where} has version {fields['v']}")
+        return Pointer(topic_partition, offset, int(fields["batch"]), int(fields["attempt"]), int(fields["parts"]))
+    except (ValueError, KeyError, TypeError):
+        raise UnreadableDecisionError(
+            f"The offset in {where} was not committed by this sink: its metadata is {metadata[:200]!r}",
+            remedy="Let no other consumer use that group, or choose another transactionalIdPrefix",
+        ) from None
+
+
+def _share(transactions: Sequence[PreparedTransaction], part_bytes: int) -> list[list[PreparedTransaction]]:
+    shares: list[list[PreparedTransaction]] = [[]]
+    filled_bytes = 0
+    for transaction in transactions:
+        size_bytes = len(_canonical(_transaction_document(transaction)))
+        if shares[-1] and filled_bytes + size_bytes > part_bytes:
+            shares.append([])
+            filled_bytes = 0
+        shares[-1].append(transaction)
+        filled_bytes += size_bytes
+    return shares
+
+
+def _write_part(decision: Decision, number: int, count: int, share: Iterable[PreparedTransaction]) -> bytes:
+    document: dict[str, Any] = {
+        "version": DECISION_VERSION,
+        "part": number,
+        "parts": count,
+        "prefix": decision.prefix,
+        "query": decision.query,
+        "run": decision.run,
+        "micro_batch": decision.micro_batch,
+        "attempt": decision.attempt,
+        "split_count": decision.split_count,
+        "decided_at_ms": decision.decided_at_ms,
+        "transactions": [_transaction_document(transaction) for transaction in share],
+    }
+    return _canonical({**document, "crc32c": _checksum(document)})
+
+
+def _part(document: dict[str, Any]) -> Part:
+    decision = Decision(
+        prefix=str(document["prefix"]),
+        query=str(document["query"]),
+        run=str(document["run"]),
+        micro_batch=int(document["micro_batch"]),
+        attempt=int(document["attempt"]),
+        split_count=int(document["split_count"]),
+        decided_at_ms=int(document["decided_at_ms"]),
+        transactions=tuple(_transaction(entry) for entry in document["transactions"]),
+    )
+    return Part(int(document["part"]), int(document["parts"]), decision)
+
+
+def _transaction_document(transaction: PreparedTransaction) -> dict[str, Any]:
+    topics = {
+        topic: [[r.partition, r.first_offset, r.last_offset, r.record_count] for r in ranges]
+        for topic, ranges in groupby(sorted(transaction.ranges, key=_place), key=lambda written: written.topic)
+    }
+    return {
+        "split": transaction.split,
+        "transactional_id": transaction.transactional_id,
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "transaction_version": transaction.transaction_version,
+        "timeout_ms": transaction.timeout_ms,
+        "started_at_ms": transaction.started_at_ms,
+        "ranges": topics,
+    }
+
+
+def _transaction(entry: dict[str, Any]) -> PreparedTransaction:
+    ranges = tuple(
+        WrittenRange(topic, int(partition), int(first), int(last), int(count))
+        for topic, rows in entry["ranges"].items()
+        for partition, first, last, count in rows
+    )
+    return PreparedTransaction(
+        split=int(entry["split"]),
+        transactional_id=str(entry["transactional_id"]),
+        producer_id=int(entry["producer_id"]),
+        producer_epoch=int(entry["producer_epoch"]),
+        transaction_version=int(entry["transaction_version"]),
+        timeout_ms=int(entry["timeout_ms"]),
+        started_at_ms=int(entry["started_at_ms"]),
+        ranges=ranges,
+    )
+
+
+def _place(written: WrittenRange) -> tuple[str, int]:
+    return written.topic, written.partition
+
+
+def _canonical(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def _checksum(document: dict[str, Any]) -> str:
+    return f"{crc32c.crc32c(_canonical(document)):08x}"

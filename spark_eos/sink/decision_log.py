@@ -1,0 +1,220 @@
+"""Keep the decisions of a query: find the newest, and add one that no older driver can add to any more.
+
+The pointer, an offset in the query's consumer group, and the decision it points to are written in one transaction
+of the driver's own transactional id. Its end is the commit point of the micro-batch. A driver initialises that id
+before it reads the pointer, so an older driver can add nothing between the reading and the writing.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity, TopicPartition, coordinator_partition
+from spark_eos.errors import FencedError, TransactionError, UnansweredError
+from spark_eos.sink.decision import (
+    Decision,
+    Part,
+    Pointer,
+    UnreadableDecisionError,
+    join_parts,
+    read_part,
+    read_pointer,
+    write_decision,
+    write_pointer,
+)
+from spark_eos.sink.naming import decision_key, driver_id, group_id
+from spark_eos.sink.ports import (
+    Cluster,
+    CommittedOffset,
+    DecisionWrite,
+    Ending,
+    KeyedRecord,
+    TransactionState,
+    UnstableOffsetsError,
+)
+
+LOG: Final = logging.getLogger("spark_eos.sink")
+# A living driver writes its decision within milliseconds; one that died between writing and ending is not waited for.
+UNSTABLE_PATIENCE_MS: Final = 5_000
+UNSTABLE_LIMIT_MS: Final = 60_000
+DRIVER_TIMEOUT_MS: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class DriverIdentity:
+    """Hold the identity with which a driver writes its next decision.
+
+    A spent one has served and the broker gave no next (V1, a lost answer): `renew` it. One epoch never serves
+    two decisions, or a delayed EndTxn of the first could end the second (KIP-890).
+    """
+
+    identity: ProducerIdentity
+    transaction_version: int
+    spent: bool = False
+
+
+class DecisionLog:
+    """Be the decisions of one query on one cluster, as one run of it sees them in one process."""
+
+    def __init__(
+        self, cluster: Cluster, prefix: str, query: str, topic: str, driver_timeout_ms: int = DRIVER_TIMEOUT_MS
+    ) -> None:
+        self._cluster = cluster
+        self._prefix = prefix
+        self._query = query
+        self._topic = topic
+        self._group = group_id(prefix, query)
+        self._driver = driver_id(prefix, query)
+        self._driver_timeout_ms = driver_timeout_ms
+        self._place: TopicPartition | None = None
+        self._newest: tuple[Pointer, Decision] | None = None
+        self._scan_found_nothing = False
+
+    def take_over(self) -> DriverIdentity:
+        """Become the one driver of the query: every older one is fenced, and its open decision aborted."""
+        version = self._cluster.transaction_version()
+        return DriverIdentity(self._cluster.init_producer_id(self._driver, self._driver_timeout_ms), version)
+
+    def renew(self, driver: DriverIdentity) -> DriverIdentity:
+        """Take a fresh epoch, unless somebody else has taken the id over in the meantime."""
+        described = self._cluster.describe_transactions([self._driver]).get(self._driver)
+        bumps = 1 if driver.transaction_version >= 2 else 0
+        expected = ProducerIdentity(driver.identity.producer_id, driver.identity.producer_epoch + bumps)
+        if described is not None and described.identity != expected:
+            raise FencedError(
+                f"A newer driver runs query {self._query}",
+                checked=f"{self._driver} is producer {described.identity}, this driver left it as {expected}",
+                remedy="Run one driver for each checkpoint",
+            )
+        return self.take_over()
+
+    def newest(self, since: int = 0) -> Decision | None:
+        """Read the newest decision, whoever wrote it; None when there is none for micro-batch `since` or later.
+
+        The pointer alone tells that the newest is older, which is the everyday case: one OffsetFetch.
+        """
+        pointer = self._pointer()
+        if pointer is None:
+            return self._newest_by_scan(since)
+        if pointer.micro_batch < since:
+            return None
+        if self._newest is None or self._newest[0] != pointer:
+            self._newest = (pointer, self._read(pointer))
+        return self._newest[1]
+
+    def _newest_by_scan(self, since: int) -> Decision | None:
+        """Scan once for each run: what a run has not found, it can only have decided itself."""
+        found = None if self._scan_found_nothing else self._scan()
+        self._scan_found_nothing = found is None
+        return found if found is not None and found.micro_batch >= since else None
+
+    def decide(self, decision: Decision, driver: DriverIdentity) -> DriverIdentity:
+        """Make the decision durable and visible, or raise with certainty that it is neither.
+
+        Returns the identity for the next decision. An unclear answer is cleared up by reading the pointer.
+        """
+        values = write_decision(decision)
+        keys = [decision_key(self._prefix, self._query, number) for number in range(len(values))]
+        self._place = self._place or self._choose_place()
+        answer = self._cluster.write_decision(DecisionWrite(
+            transactional_id=self._driver,
+            identity=driver.identity,
+            transaction_version=driver.transaction_version,
+            topic_partition=self._place,
+            records=tuple(zip(keys, values, strict=True)),
+            group_id=self._group,
+            metadata=write_pointer(decision, len(values)),
+            now_ms=decision.decided_at_ms,
+            micro_batch=decision.micro_batch,
+        ))
+        if answer.code is not ErrorCode.NONE and not self._is_newest(decision):
+            fenced = answer.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+            raise (FencedError if fenced else TransactionError)(
+                f"Micro-batch {decision.micro_batch} of query {decision.query} was not decided: "
+                f"{'a newer driver runs this query' if fenced else answer.code}",
+                checked=f"The offset of group {self._group} does not point to this decision",
+                remedy="Nothing of it is visible. Run one driver for each checkpoint, then start the query again",
+                error_code=answer.code,
+            )
+        following = answer.next_identity
+        if following is None or following == driver.identity:
+            return replace(driver, spent=True)
+        return DriverIdentity(following, driver.transaction_version)
+
+    def _is_newest(self, decision: Decision) -> bool:
+        newest = self.newest(decision.micro_batch)
+        return newest is not None and (newest.run, newest.micro_batch, newest.attempt) == (
+            decision.run, decision.micro_batch, decision.attempt,
+        )
+
+    def _choose_place(self) -> TopicPartition:
+        key = f"{self._prefix}/{self._query}"
+        return TopicPartition(self._topic, coordinator_partition(key, self._cluster.partition_count(self._topic)))
+
+    def _pointer(self) -> Pointer | None:
+        offsets = [each for each in self._stable_offsets() if each.topic_partition.topic == self._topic]
+        pointers = [
+            read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}") for each in offsets
+        ]
+        return max(pointers, key=lambda pointer: (pointer.micro_batch, pointer.attempt), default=None)
+
+    def _stable_offsets(self) -> list[CommittedOffset]:
+        try:
+            return list(self._cluster.committed_offsets(self._group, wait_ms=UNSTABLE_PATIENCE_MS))
+        except UnstableOffsetsError:
+            self._end_dead_driver()
+        except UnansweredError as error:
+            LOG.info("group %s: asking again for longer: %s", self._group, error)
+        return list(self._cluster.committed_offsets(self._group, wait_ms=UNSTABLE_LIMIT_MS))
+
+    def _end_dead_driver(self) -> None:
+        """Abort a decision that was written but not ended.
+
+        The abort names the transaction exactly and is refused if the driver lives and ends it first; should it come
+        first, that driver sees its decision fail and nothing of the micro-batch is visible.
+        """
+        description = self._cluster.describe_transactions([self._driver]).get(self._driver)
+        if description is not None and description.state is TransactionState.ONGOING:
+            version = self._cluster.transaction_version()
+            self._cluster.end_transactions([Ending(self._driver, description.identity, False, version)])
+
+    def _read(self, pointer: Pointer) -> Decision:
+        place = TopicPartition(*pointer.topic_partition)
+        where = f"{place}@{pointer.offset}"
+        keys = {decision_key(self._prefix, self._query, number) for number in range(pointer.parts)}
+        # The parts follow one another, other queries' records may lie between them.
+        records = self._cluster.read_records(place, pointer.offset, 1 if pointer.parts == 1 else 100 * pointer.parts)
+        parts = [read_part(r.value, f"{place}@{r.offset}") for r in records if r.key in keys and r.value is not None]
+        wanted = [
+            part for part in parts
+            if (part.decision.micro_batch, part.decision.attempt) == (pointer.micro_batch, pointer.attempt)
+        ]
+        if not wanted:
+            raise UnreadableDecisionError(
+                f"Group {self._group} points to the decision at {where}, which is not there",
+                checked=f"{len(records)} records were read from that offset on",
+                remedy=f"Do not delete records of {self._topic}; its cleanup.policy must be compact",
+            )
+        return join_parts(wanted, where)
+
+    def _scan(self) -> Decision | None:
+        """Look for the query's key in the whole topic: the pointer of a query that slept for a week has expired."""
+        head_key = decision_key(self._prefix, self._query)
+        heads = _parts(self._cluster.find_records(self._topic, [head_key]))
+        if not heads:
+            return None
+        newest = max(heads, key=lambda part: (part.decision.micro_batch, part.decision.attempt))
+        keys = [decision_key(self._prefix, self._query, number) for number in range(newest.count)]
+        parts = heads if newest.count == 1 else _parts(self._cluster.find_records(self._topic, keys))
+        name = (newest.decision.run, newest.decision.micro_batch, newest.decision.attempt)
+        same = {
+            part.number: part for part in parts
+            if (part.decision.run, part.decision.micro_batch, part.decision.attempt) == name
+        }
+        return join_parts(list(same.values()), f"key {head_key.decode()} of {self._topic}")
+
+
+def _parts(records: Sequence[tuple[TopicPartition, KeyedRecord]]) -> list[Part]:
+    return [read_part(r.value, f"{place}@{r.offset}") for place, r in records if r.value is not None]

@@ -1,0 +1,78 @@
+"""Define what a task tells the driver: a prepared transaction, nothing to write, or already committed."""
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+MESSAGE_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRange:
+    """Say which offsets of one topic-partition a transaction holds; both ends inclusive."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    record_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """Name one flushed, open transaction so exactly that another process can end it.
+
+    `(producer_id, producer_epoch)` names this transaction and no other: an epoch is never used for two (FLINK-8132 is
+    what happens otherwise). `transaction_version` fixes the EndTxn version: a mismatched one gets an error for a
+    transaction that is committed. `split` is Spark's partition id.
+    """
+
+    split: int
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    transaction_version: int
+    timeout_ms: int
+    started_at_ms: int
+    ranges: tuple[WrittenRange, ...]
+
+    @property
+    def record_count(self) -> int:
+        """Count the records of the transaction."""
+        return sum(written.record_count for written in self.ranges)
+
+
+@dataclass(frozen=True)
+class _FromTask(WriterCommitMessage):
+    query: str
+    run: str
+    micro_batch: int
+    split: int
+
+
+@dataclass(frozen=True)
+class Prepared(_FromTask):
+    """Report a transaction that awaits the driver's verdict."""
+
+    transaction: PreparedTransaction
+    size_bytes: int = 0
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class Empty(_FromTask):
+    """Report a task without rows: no transaction was begun."""
+
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class AlreadyCommitted(_FromTask):
+    """Report a task that wrote nothing because the decision for its micro-batch, or a later one, took effect."""
+
+    decided_micro_batch: int
+    version: int = MESSAGE_VERSION
+
+
+TaskMessage: TypeAlias = Prepared | Empty | AlreadyCommitted

@@ -1,0 +1,89 @@
+"""Name transactions, groups and decision keys so that every name can be taken apart again exactly.
+
+A name is the user's prefix followed by parts that never hold a dot, so it is read from its right end and the prefix
+may hold anything. That a prefix begins another prefix ("orders", "orders.eu") can therefore never make one query
+take another's transaction for its own, which is how Flink's prefix match goes wrong.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
+_ESCAPED: Final = re.compile(r"(?:[A-Za-z0-9_-]|%[0-9A-F]{2})+")
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+_DRIVER: Final = "driver"
+
+
+class TaskId(NamedTuple):
+    """Name the n-th transaction that one worker process keeps for one run of a query."""
+
+    prefix: str
+    query: str
+    run: str
+    worker: str
+    number: int
+
+    def __str__(self) -> str:
+        parts = (escape(self.query), escape(self.run), escape(self.worker), str(self.number))
+        return ".".join((self.prefix, *parts))
+
+
+def parse_task_id(text: str) -> TaskId | None:
+    """Take a transactional id apart, or return None when it is not one that `TaskId` writes."""
+    parts = text.rsplit(".", 4)
+    if len(parts) != 5 or not parts[0] or not _NUMBER.fullmatch(parts[4]):
+        return None
+    names = [unescape(part) for part in parts[1:4]]
+    if any(name is None for name in names):
+        return None
+    query, run, worker = (name for name in names if name is not None)
+    return TaskId(parts[0], query, run, worker, int(parts[4]))
+
+
+def driver_id(prefix: str, query: str) -> str:
+    """Name the transactional id under which the driver of a query writes its decisions.
+
+    It holds no run: the InitProducerId of a new driver must reach the id of the old one to fence it.
+    """
+    return f"{prefix}.{escape(query)}.{_DRIVER}"
+
+
+def group_id(prefix: str, query: str) -> str:
+    """Name the consumer group whose offset points to the newest decision of a query."""
+    return f"{prefix}.{escape(query)}"
+
+
+def decision_key(prefix: str, query: str, part: int = 0) -> bytes:
+    """Name a decision in the compacted topic; the parts after the first have keys of their own, or they would be
+    compacted into one another."""
+    suffix = f"/{part}" if part else ""
+    return f"{prefix}/{escape(query)}{suffix}".encode()
+
+
+def id_prefix(prefix: str, query: str) -> str:
+    """Give what all task ids of a query begin with; it narrows a listing, `parse_task_id` decides."""
+    return f"{prefix}.{escape(query)}."
+
+
+def id_pattern(beginning: str) -> str:
+    """Write an RE2 expression for ids with a beginning; punctuation is escaped, all else stands for itself."""
+    return "".join(f"\\{c}" if c.isascii() and not c.isalnum() else c for c in beginning) + ".*"
+
+
+def escape(name: str) -> str:
+    """Write a name without dots, slashes or anything else but letters, digits, `_`, `-` and `%XX`."""
+    return "".join(
+        c if _PLAIN.fullmatch(c) else "".join(f"%{byte:02X}" for byte in c.encode()) for c in name
+    )
+
+
+def unescape(text: str) -> str | None:
+    """Undo `escape`; None for text that `escape` never writes, so that each name has one spelling only."""
+    if not _ESCAPED.fullmatch(text):
+        return None
+    raw = re.sub(rb"%([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), text.encode())
+    try:
+        name = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    return name if escape(name) == text else None

@@ -1,0 +1,110 @@
+"""Choose the topic-partition of every row as Spark's sink and the Java client do, without touching single rows.
+
+Topic: option, else column. Partition: column where it is not null, else murmur2 of the key, else one random partition
+for a run of rows (KIP-480's sticky choice: single random choices would make many tiny batches).
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.types import TopicPartition
+from spark_eos.codec.partitioner import group_rows, murmur2_partitions
+from spark_eos.errors import EosKafkaError
+from spark_eos.sink import columns
+
+Ids = npt.NDArray[np.int64]
+
+
+class DataError(EosKafkaError, ValueError):
+    """Refuse a row that no record can be made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRows:
+    """Hold the rows that go to one topic-partition, in their order."""
+
+    topic_partition: TopicPartition
+    rows: pa.RecordBatch
+
+
+def place_rows(
+    rows: pa.RecordBatch,
+    *,
+    topic: str | None,
+    partition_count: Callable[[str], int],
+    rows_per_run: int,
+    chance: random.Random,
+) -> Iterator[PlacedRows]:
+    """Split rows by topic-partition; every row is placed before the first is handed out."""
+    if not rows.num_rows:
+        return
+    names, topic_of_row = _topics(rows, topic)
+    placed = np.empty(rows.num_rows, dtype=np.int64)
+    counts = [partition_count(name) for name in names]
+    stride = max(counts)
+    for number, name in enumerate(names):
+        chosen = None if len(names) == 1 else np.flatnonzero(topic_of_row == number)
+        of_topic = rows if chosen is None else rows.take(pa.array(chosen))
+        partitions = _partitions(of_topic, name, counts[number], rows_per_run, chance)
+        placed[slice(None) if chosen is None else chosen] = partitions + number * stride
+    groups = group_rows(placed)
+    for place, start, end in zip(groups.partitions, groups.boundaries, groups.boundaries[1:], strict=False):
+        number, partition = divmod(int(place), stride)
+        whole = end - start == rows.num_rows
+        chosen_rows = rows if whole else rows.take(pa.array(groups.order[start:end]))
+        yield PlacedRows(TopicPartition(names[number], partition), chosen_rows)
+
+
+def _topics(rows: pa.RecordBatch, option: str | None) -> tuple[list[str], Ids]:
+    if option is not None:
+        return [option], np.zeros(rows.num_rows, dtype=np.int64)
+    column = rows.column(columns.TOPIC)
+    if column.null_count:
+        raise DataError(
+            "null topic present in the data",
+            remedy="Use the topic option for setting a default topic, or filter the rows without one",
+        )
+    encoded = column.dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _partitions(
+    rows: pa.RecordBatch, topic: str, partition_count: int, rows_per_run: int, chance: random.Random
+) -> Ids:
+    partitions = np.full(rows.num_rows, -1, dtype=np.int64)
+    if columns.PARTITION in rows.schema.names:
+        given = pc.fill_null(rows.column(columns.PARTITION), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        _check_given(rows, given, topic, partition_count)
+        partitions = given
+    if columns.KEY in rows.schema.names and (partitions < 0).any():
+        by_key = murmur2_partitions(rows.column(columns.KEY), partition_count)
+        partitions = np.where(partitions < 0, by_key, partitions)
+    free = np.flatnonzero(partitions < 0)
+    if free.size:
+        runs = np.arange(len(free)) // max(1, rows_per_run)
+        partitions[free] = np.array(_choices(int(runs[-1]) + 1, partition_count, chance))[runs]
+    return partitions
+
+
+def _check_given(rows: pa.RecordBatch, given: Ids, topic: str, partition_count: int) -> None:
+    is_given = pc.is_valid(rows.column(columns.PARTITION)).to_numpy(zero_copy_only=False)
+    wrong = given[is_given & ((given < 0) | (given >= partition_count))]
+    if wrong.size:
+        raise DataError(
+            f"The column 'partition' has {wrong[0]} for topic {topic!r}, which has {partition_count} partitions",
+            remedy="Give 0 to the number of partitions less one, or null to have one chosen",
+        )
+
+
+def _choices(count: int, partition_count: int, chance: random.Random) -> list[int]:
+    """Draw partitions evenly: all of them once in random order before any comes again."""
+    drawn: list[int] = []
+    while len(drawn) < count:
+        drawn += chance.sample(range(partition_count), partition_count)
+    return drawn[:count]

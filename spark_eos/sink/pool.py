@@ -1,0 +1,116 @@
+"""Keep the transactional ids of one worker process, and say with which producer identity the next task may go on.
+
+InitProducerId aborts whatever its id has open, whatever epoch the caller names, and Python is not told whether another
+attempt of its task is alive. So an id belongs to one process and to one run of one query, and nobody else ever
+initialises it. A process runs one task at a time, but earlier transactions of its own may still await the
+driver's verdict: those ids are left alone, and the coordinator is asked, not the memory of this process.
+"""
+
+import os
+import secrets
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity
+from spark_eos.sink.naming import TaskId
+from spark_eos.sink.ports import Cluster, Description, TransactionState
+
+_COMMITTED: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_COMMIT})
+_MAX_POOLS: Final = 64
+
+
+class TaskIdentity(NamedTuple):
+    """Name the transaction a task may now begin."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    transaction_version: int
+
+
+@dataclass(slots=True)
+class _Slot:
+    transactional_id: str
+    last: ProducerIdentity
+    transaction_version: int
+
+
+class IdentityPool:
+    """Hand out identities to one task after another."""
+
+    def __init__(self, cluster: Cluster, prefix: str, query: str, run: str, worker: str) -> None:
+        self._cluster = cluster
+        self._name = TaskId(prefix, query, run, worker, 0)
+        self._slots: list[_Slot] = []
+
+    def __len__(self) -> int:
+        """Count the ids made so far."""
+        return len(self._slots)
+
+    def take(self, timeout_ms: int) -> TaskIdentity:
+        """Choose an id without an open transaction and make its identity ready."""
+        version = self._cluster.transaction_version()
+        names = [slot.transactional_id for slot in self._slots]
+        described = self._cluster.describe_transactions(names) if names else {}
+        for slot in reversed(self._slots):
+            description = described.get(slot.transactional_id)
+            if description is not None and description.state is TransactionState.ONGOING:
+                continue
+            identity = next_identity(slot.last, slot.transaction_version, version, description)
+            return self._use(slot, identity or self._initialise(slot.transactional_id, timeout_ms), version)
+        transactional_id = str(self._name._replace(number=len(self._slots)))
+        identity = self._initialise(transactional_id, timeout_ms)
+        slot = _Slot(transactional_id, identity, version)
+        self._slots.append(slot)
+        return self._use(slot, identity, version)
+
+    def _use(self, slot: _Slot, identity: ProducerIdentity, version: int) -> TaskIdentity:
+        slot.last, slot.transaction_version = identity, version
+        return TaskIdentity(slot.transactional_id, identity, version)
+
+    def _initialise(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+        identity = self._cluster.init_producer_id(transactional_id, timeout_ms)
+        # At the last epoch the end of a transaction changes the producer id, and recovery could not follow it.
+        while identity.producer_epoch >= LAST_CLIENT_EPOCH:
+            identity = self._cluster.init_producer_id(transactional_id, timeout_ms)
+        return identity
+
+
+def next_identity(
+    last: ProducerIdentity, begun_with: int, version: int, description: Description | None
+) -> ProducerIdentity | None:
+    """Give the identity with which an id goes on without InitProducerId, or None where that is not certain.
+
+    Transactions V2 (KIP-890) raise the epoch by one at every end, so a committed transaction followed by its own epoch
+    plus one says that nothing else has happened on the id.
+    """
+    if description is None or description.state not in _COMMITTED or begun_with < 2 or version < 2:
+        return None
+    expected = ProducerIdentity(last.producer_id, last.producer_epoch + 1)
+    if description.identity != expected or expected.producer_epoch >= LAST_CLIENT_EPOCH:
+        return None
+    return expected
+
+
+_worker_tokens: dict[int, str] = {}
+_pools: dict[tuple[object, ...], IdentityPool] = {}
+
+
+def worker_token() -> str:
+    """Name this process; a worker is forked, so what it inherited under its parent's pid is not its own."""
+    pid = os.getpid()
+    if pid not in _worker_tokens:
+        _worker_tokens.clear()
+        _pools.clear()
+        _worker_tokens[pid] = secrets.token_hex(6)
+    return _worker_tokens[pid]
+
+
+def pool_of(cluster: Cluster, prefix: str, query: str, run: str) -> IdentityPool:
+    """Give this process's pool for a run of a query."""
+    worker = worker_token()
+    key = (prefix, query, run, id(cluster))
+    if key not in _pools:
+        while len(_pools) >= _MAX_POOLS:
+            _pools.pop(next(iter(_pools)))
+        _pools[key] = IdentityPool(cluster, prefix, query, run, worker)
+    return _pools[key]

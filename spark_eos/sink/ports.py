@@ -1,0 +1,139 @@
+"""Say what the sink asks of a Kafka cluster, so that its rules can be tested without one."""
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from broker_core.errors import ErrorCode
+from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition
+from spark_eos.errors import EosKafkaError
+
+
+class TransactionState(StrEnum):
+    """Name the states of a transactional id as DescribeTransactions spells them."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+class Description(NamedTuple):
+    """Hold what the coordinator knows of one transactional id; `started_at_ms` is -1 without a transaction."""
+
+    transactional_id: str
+    state: TransactionState
+    identity: ProducerIdentity
+    timeout_ms: int
+    started_at_ms: int
+
+
+class Ending(NamedTuple):
+    """Ask for the end of one exactly named transaction, by the protocol it was begun with."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    commit: bool
+    transaction_version: int
+
+
+class EndAnswer(NamedTuple):
+    """Hold what EndTxn said: a hint, never a verdict. `code` is None when nobody answered in time."""
+
+    code: ErrorCode | None
+    next_identity: ProducerIdentity | None = None
+
+
+class BatchTrace(NamedTuple):
+    """Name one record batch that a fetch returned."""
+
+    first_offset: int
+    last_offset: int
+    identity: ProducerIdentity
+    is_control: bool
+
+
+class PartitionView(NamedTuple):
+    """Hold what a read_committed fetch at one offset shows; `batches` starts with the one that holds the offset."""
+
+    last_stable_offset: int
+    batches: tuple[BatchTrace, ...]
+    aborted: tuple[AbortedTransaction, ...]
+
+
+class KeyedRecord(NamedTuple):
+    """Hold one record of the decision topic."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class CommittedOffset(NamedTuple):
+    """Hold one offset of a consumer group."""
+
+    topic_partition: TopicPartition
+    offset: int
+    metadata: str
+
+
+class UnstableOffsetsError(EosKafkaError):
+    """Report that a group has offsets in a transaction that nobody has ended yet."""
+
+
+class Cluster(Protocol):
+    """Be the cluster: every method waits out retriable errors up to the client's time limits."""
+
+    def transaction_version(self) -> int:
+        """Give the finalized `transaction.version`."""
+
+    def init_producer_id(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+        """Become the owner of an id; whatever it had open is aborted."""
+
+    def describe_transactions(self, transactional_ids: Collection[str]) -> Mapping[str, Description]:
+        """Describe ids; one the coordinator does not know is left out."""
+
+    def open_transactions(self, id_prefix: str) -> Sequence[str]:
+        """List ids that begin with `id_prefix` and have an open transaction."""
+
+    def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
+        """End transactions in parallel, each repeated until it is answered or the time is up."""
+
+    def view(self, topic_partition: TopicPartition, offset: int) -> PartitionView | None:
+        """Look at one place in a partition; None when it is not there any more or not yet readable."""
+
+    def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
+        """Read a group's offsets; raises `UnstableOffsetsError` when a pending one does not settle in time."""
+
+    def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
+        """Read up to `count` records from an offset on, committed or not, control records left out."""
+
+    def find_records(self, topic: str, keys: Collection[bytes]) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
+        """Scan the committed records of a topic for keys; nothing when the topic does not exist."""
+
+    def partition_count(self, topic: str) -> int:
+        """Count a topic's partitions; raises `TopicError` when it does not exist."""
+
+    def write_decision(self, write: "DecisionWrite") -> EndAnswer:
+        """Append records, commit the offset of the first to a group, and end: one transaction.
+
+        Raises before the end is sent when anything fails; after that the answer is a hint.
+        """
+
+
+class DecisionWrite(NamedTuple):
+    """Hold one atomic write of a decision; `metadata` goes with the committed offset."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    transaction_version: int
+    topic_partition: TopicPartition
+    records: tuple[tuple[bytes, bytes], ...]
+    group_id: str
+    metadata: str
+    now_ms: int
+    micro_batch: int

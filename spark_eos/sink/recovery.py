@@ -1,0 +1,188 @@
+"""Find out what became of decided transactions, finish what can be finished, and say what is lost.
+
+An EndTxn error code cannot tell "already committed" from "timed out": the code depends on the broker's version, the
+request's version and on what happened to the id since. What DescribeTransactions says about the exact
+(producer id, epoch) can, in most cases; where it cannot, the partition's own log does, through a read_committed
+fetch at the offsets in the decision.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity, TopicPartition
+from spark_eos.errors import LostTransactionError
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.messages import PreparedTransaction, WrittenRange
+from spark_eos.sink.ports import Cluster, Description, Ending, PartitionView, TransactionState
+from spark_eos.sink_options import OnLostTransaction
+
+_MAX_ROUNDS: Final = 5
+_LINES_SHOWN: Final = 50
+
+
+class Fate(Enum):
+    """Say what became of one decided transaction."""
+
+    OPEN = auto()
+    COMMITTED = auto()
+    LOST = auto()
+    UNKNOWN = auto()
+
+
+# (state, begun with transactions V2, stored epoch minus the transaction's own) -> fate. What is not here is not
+# conclusive: under V1 the epoch moves only with fences, timeouts and InitProducerId, so a completed abort at epoch
+# plus one may be this transaction's timeout or the end of a later one.
+FATES: Final[Mapping[tuple[TransactionState, bool, int], Fate]] = {
+    (TransactionState.ONGOING, False, 0): Fate.OPEN,
+    (TransactionState.ONGOING, True, 0): Fate.OPEN,
+    (TransactionState.PREPARE_COMMIT, False, 0): Fate.COMMITTED,
+    (TransactionState.PREPARE_COMMIT, True, 1): Fate.COMMITTED,
+    (TransactionState.COMPLETE_COMMIT, False, 0): Fate.COMMITTED,
+    (TransactionState.COMPLETE_COMMIT, True, 1): Fate.COMMITTED,
+    (TransactionState.PREPARE_ABORT, False, 0): Fate.LOST,
+    (TransactionState.PREPARE_ABORT, True, 1): Fate.LOST,
+    (TransactionState.COMPLETE_ABORT, False, 0): Fate.LOST,
+    (TransactionState.COMPLETE_ABORT, True, 1): Fate.LOST,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """Hold the final fates of a decision's transactions: none is open any more."""
+
+    decision: Decision
+    committed: tuple[PreparedTransaction, ...]
+    lost: tuple[PreparedTransaction, ...]
+    unknown: tuple[PreparedTransaction, ...]
+
+    @property
+    def took_effect(self) -> bool:
+        """Say whether all of the micro-batch is visible."""
+        return not self.lost and not self.unknown
+
+    @property
+    def took_no_effect(self) -> bool:
+        """Say whether nothing of the micro-batch is or will be visible, so that writing it again repeats nothing."""
+        return not self.committed and not self.unknown
+
+
+class Course(Enum):
+    """Say what a task of a decided micro-batch has to do."""
+
+    WRITE = auto()
+    SKIP = auto()
+
+
+def settle(cluster: Cluster, decision: Decision) -> Settlement:
+    """Commit what is still open and find the fate of all; may be done by anyone, any number of times."""
+    fates = fates_of(cluster, decision.transactions)
+    for _ in range(_MAX_ROUNDS):
+        still_open = [t for t in decision.transactions if fates[t] is Fate.OPEN]
+        if not still_open:
+            break
+        committed = commit_all(cluster, still_open)
+        doubtful = [t for t in still_open if t not in committed]
+        fates |= dict.fromkeys(committed, Fate.COMMITTED)
+        fates |= fates_of(cluster, doubtful)
+    by_fate = {fate: tuple(t for t in decision.transactions if fates[t] is fate) for fate in Fate}
+    return Settlement(
+        decision, by_fate[Fate.COMMITTED], by_fate[Fate.LOST], by_fate[Fate.UNKNOWN] + by_fate[Fate.OPEN]
+    )
+
+
+def commit_all(cluster: Cluster, transactions: Sequence[PreparedTransaction]) -> set[PreparedTransaction]:
+    """Send EndTxn(commit) for all; returns those whose answer was plain success."""
+    answers = cluster.end_transactions([ending(transaction, commit=True) for transaction in transactions])
+    return {t for t in transactions if answers[t.transactional_id].code is ErrorCode.NONE}
+
+
+def ending(transaction: PreparedTransaction, *, commit: bool) -> Ending:
+    """Ask for the end of a prepared transaction by the protocol it was begun with."""
+    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    return Ending(transaction.transactional_id, identity, commit, transaction.transaction_version)
+
+
+def fates_of(cluster: Cluster, transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:
+    """Find what became of transactions, by the coordinator's word and then by the partitions' logs."""
+    described = cluster.describe_transactions([t.transactional_id for t in transactions]) if transactions else {}
+    return {t: described_fate(t, described.get(t.transactional_id)) or logged_fate(cluster, t) for t in transactions}
+
+
+def described_fate(transaction: PreparedTransaction, description: Description | None) -> Fate | None:
+    """Read a fate from the coordinator's description; None where it does not settle the matter."""
+    if description is None or description.identity.producer_id != transaction.producer_id:
+        return None
+    distance = description.identity.producer_epoch - transaction.producer_epoch
+    return FATES.get((description.state, transaction.transaction_version >= 2, distance))
+
+
+def logged_fate(cluster: Cluster, transaction: PreparedTransaction) -> Fate:
+    """Read a fate from the log of the first partition that still shows the transaction's records."""
+    for written in transaction.ranges:
+        view = cluster.view(TopicPartition(written.topic, written.partition), written.first_offset)
+        fate = seen_fate(transaction, written, view)
+        if fate is not None:
+            return fate
+    return Fate.UNKNOWN
+
+
+def seen_fate(transaction: PreparedTransaction, written: WrittenRange, view: PartitionView | None) -> Fate | None:
+    """Read a fate from one look at a partition; None when the records are gone or the end is not yet written."""
+    if view is None or view.last_stable_offset <= written.last_offset:
+        return None
+    if any(a == (transaction.producer_id, written.first_offset) for a in view.aborted):
+        return Fate.LOST
+    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    shown = any(
+        b.identity == identity and b.first_offset <= written.first_offset <= b.last_offset for b in view.batches
+    )
+    return Fate.COMMITTED if shown else None
+
+
+def course_of(settlement: Settlement, split: int, policy: OnLostTransaction) -> Course:
+    """Say what a task has to do; raises `LostTransactionError` when nothing right can be done."""
+    if settlement.took_effect:
+        return Course.SKIP
+    if settlement.took_no_effect:
+        return Course.WRITE
+    if settlement.unknown or policy is OnLostTransaction.FAIL:
+        raise lost_error(settlement)
+    return Course.WRITE if split in {transaction.split for transaction in settlement.lost} else Course.SKIP
+
+
+def lost_error(settlement: Settlement) -> LostTransactionError:
+    """Give a full account of what of a decided micro-batch is visible and what is not."""
+    decision = settlement.decision
+    missing = settlement.lost + settlement.unknown
+    lines = [_account(transaction, "lost") for transaction in settlement.lost]
+    lines += [_account(transaction, "fate unknown") for transaction in settlement.unknown]
+    if len(lines) > _LINES_SHOWN:
+        lines[_LINES_SHOWN:] = [f"... and {len(lines) - _LINES_SHOWN} more, all in the decision record"]
+    happened = (
+        f"Micro-batch {decision.micro_batch} of query {decision.query} was decided, but {len(missing)} of its "
+        f"{len(decision.transactions)} transactions ({sum(t.record_count for t in missing)} of "
+        f"{decision.record_count} records) took no effect that can be shown: "
+    )
+    return LostTransactionError(
+        happened + "; ".join(lines),
+        checked="DescribeTransactions for each, then a read_committed fetch at the offsets in the decision",
+        remedy=(
+            "They most likely timed out while the query was down: raise transactionTimeout (and the broker's "
+            "transaction.max.timeout.ms). If a re-run gives each task the same rows, set onLostTransaction=rewrite to "
+            "write only the lost ones again; otherwise repair the topic by hand from this account"
+        ),
+    )
+
+
+def _account(transaction: PreparedTransaction, fate: str) -> str:
+    places = ", ".join(
+        f"{w.topic}-{w.partition}@{w.first_offset}..{w.last_offset} ({w.record_count} records)"
+        for w in transaction.ranges
+    )
+    return (
+        f"task {transaction.split}: {fate}, {transaction.transactional_id} producer {transaction.producer_id} "
+        f"epoch {transaction.producer_epoch}: {places}"
+    )

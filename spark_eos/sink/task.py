@@ -1,0 +1,231 @@
+"""Write the rows of one task into one transaction and leave it open for the driver's verdict."""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.types import TopicPartition
+from spark_eos import failpoints
+from spark_eos.codec.encode import EncodedBatch, encode_batches
+from spark_eos.errors import EosKafkaError, OptionError
+from spark_eos.sink import columns
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.messages import (
+    AlreadyCommitted,
+    Empty,
+    Prepared,
+    PreparedTransaction,
+    TaskMessage,
+    WrittenRange,
+)
+from spark_eos.sink.placement import place_rows
+from spark_eos.sink.pool import IdentityPool, TaskIdentity
+from spark_eos.sink.ports import Cluster
+from spark_eos.sink.recovery import Course, course_of, settle
+from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, SinkOptions
+
+LOG: Final = logging.getLogger("spark_eos.sink")
+_USED_COLUMNS: Final = (
+    columns.KEY, columns.VALUE, columns.TOPIC, columns.HEADERS, columns.PARTITION, columns.TIMESTAMP,
+)
+# Rows are gathered up to this much, since a Spark batch spread over many partitions makes small record batches.
+_CHUNK_BYTES: Final = 8 * 1024 * 1024
+
+
+class TransactionPort(Protocol):
+    """Be the producer of one transaction at a time."""
+
+    def begin(self, identity: TaskIdentity) -> None:
+        """Get ready to send under an identity; nothing goes to a broker yet."""
+
+    def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
+        """Send batches in order; waits while the buffer is full."""
+
+    def flush(self) -> Sequence[WrittenRange]:
+        """Wait until everything is acknowledged; the transaction stays open."""
+
+    def abort(self) -> None:
+        """Abort the open transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Say which task of which micro-batch this is."""
+
+    query: str
+    run: str
+    micro_batch: int
+    split: int
+
+
+@dataclass(slots=True)
+class TaskWriter:
+    """Write one task's rows.
+
+    `log` is None where an earlier decision cannot exist: a batch job without a job id of its own.
+    """
+
+    options: SinkOptions
+    place: Place
+    cluster: Cluster
+    pool: IdentityPool
+    transaction: TransactionPort
+    log: DecisionLog | None
+
+    def write(self, arrow_batches: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Prepare the rows, or say that there is nothing to prepare; aborts what it began when anything fails."""
+        place = self.place
+        failpoints.reach("task.begin", place.micro_batch)
+        decided = self._decided()
+        if decided is not None:
+            return AlreadyCommitted(place.query, place.run, place.micro_batch, place.split, decided)
+        chunks = gather(arrow_batches, min(_CHUNK_BYTES, self.options.buffer_bytes // 4))
+        first = next(chunks, None)
+        if first is None:
+            return Empty(place.query, place.run, place.micro_batch, place.split)
+        return self._prepare(first, chunks)
+
+    def _decided(self) -> int | None:
+        """Return the micro-batch whose decision makes this task's rows superfluous; None when they must be written."""
+        earlier = self.log.newest(self.place.micro_batch) if self.log is not None else None
+        if earlier is None:
+            return None
+        if earlier.micro_batch > self.place.micro_batch:
+            return earlier.micro_batch
+        self._check_job(earlier)
+        course = course_of(settle(self.cluster, earlier), self.place.split, self.options.on_lost_transaction)
+        LOG.info("task %s: decided by run %s, now %s", self.place, earlier.run, course.name)
+        return earlier.micro_batch if course is Course.SKIP else None
+
+    def _check_job(self, earlier: Decision) -> None:
+        """Refuse a job id that another job has used: its rows would be dropped as already written."""
+        topics = {written.topic for transaction in earlier.transactions for written in transaction.ranges}
+        if self.options.job_id is not None and self.options.topic is not None and topics != {self.options.topic}:
+            raise OptionError(
+                f"The jobId {self.options.job_id!r} has written to {', '.join(sorted(topics))} before, "
+                f"not to {self.options.topic}",
+                checked=f"The decision of run {earlier.run} in {self.options.decision_topic}",
+                remedy="Give every job a jobId of its own, for instance with the topic in it",
+            )
+
+    def _prepare(self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Prepared:
+        started = time.monotonic()
+        micro_batch = self.place.micro_batch
+        timeout_ms = self.options.transaction_timeout_ms or FALLBACK_TIMEOUT_MS
+        # Places are found before the transaction begins, so that a wrong first row costs nobody anything.
+        placer = _Placer(self.options, self.cluster.partition_count)
+        sends = placer.place(first)
+        identity = self.pool.take(timeout_ms)
+        started_at_ms = time.time_ns() // 1_000_000
+        self.transaction.begin(identity)
+        try:
+            failpoints.reach("task.before_write", micro_batch)
+            self._send(sends)
+            for rows in others:
+                self._send(placer.place(rows))
+            failpoints.reach("task.before_flush", micro_batch)
+            ranges = tuple(self.transaction.flush())
+        except BaseException:
+            self._abort()
+            raise
+        transaction = PreparedTransaction(
+            self.place.split, identity.transactional_id, *identity.identity, identity.transaction_version, timeout_ms,
+            started_at_ms, ranges,
+        )
+        LOG.info("task %s: prepared %d records in %.0f ms as %s", self.place, transaction.record_count,
+                 (time.monotonic() - started) * 1000, identity)
+        failpoints.reach("task.prepared", micro_batch)
+        return Prepared(
+            self.place.query, self.place.run, micro_batch, self.place.split, transaction, placer.size_bytes
+        )
+
+    def _send(self, sends: Iterable[tuple[TopicPartition, Iterable[EncodedBatch]]]) -> None:
+        for topic_partition, batches in sends:
+            self.transaction.send(topic_partition, batches)
+        failpoints.reach("task.mid_write", self.place.micro_batch)
+
+    def _abort(self) -> None:
+        """End the transaction of a failing task; its own failure is the news, so another one is only logged."""
+        try:
+            self.transaction.abort()
+        except EosKafkaError as error:
+            LOG.warning("task %s: its transaction could not be aborted and is left to the sweep: %s", self.place, error)
+
+
+class _Placer:
+    """Turn chunks of rows into encoded batches for each topic-partition."""
+
+    def __init__(self, options: SinkOptions, partition_count: Callable[[str], int]) -> None:
+        self._options = options
+        self._partition_count = partition_count
+        self._counts: dict[str, int] = {}
+        self._chance = random.Random()
+        self.size_bytes = 0
+
+    def place(self, rows: pa.RecordBatch) -> list[tuple[TopicPartition, Iterator[EncodedBatch]]]:
+        self.size_bytes += rows.nbytes
+        rows_per_run = self._options.batch_bytes * rows.num_rows // max(1, rows.nbytes)
+        placed = place_rows(
+            rows, topic=self._options.topic, partition_count=self._count, rows_per_run=rows_per_run, chance=self._chance
+        )
+        return [(each.topic_partition, self._encode(each.rows)) for each in placed]
+
+    def _count(self, topic: str) -> int:
+        if topic not in self._counts:
+            self._counts[topic] = self._partition_count(topic)
+        return self._counts[topic]
+
+    def _encode(self, rows: pa.RecordBatch) -> Iterator[EncodedBatch]:
+        names = rows.schema.names
+        return encode_batches(
+            key=rows.column(columns.KEY) if columns.KEY in names else None,
+            value=rows.column(columns.VALUE),
+            headers=rows.column(columns.HEADERS) if columns.HEADERS in names else None,
+            timestamp_ms=_timestamps(rows),
+            max_batch_bytes=self._options.batch_bytes,
+            compression=self._options.compression,
+            level=self._options.compression_level,
+        )
+
+
+def gather(arrow_batches: Iterator[pa.RecordBatch], chunk_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Join small Arrow batches and cut large ones to about `chunk_bytes`; drop columns nobody uses."""
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for whole in arrow_batches:
+        for part in _cut(whole.select([name for name in _USED_COLUMNS if name in whole.schema.names]), chunk_bytes):
+            if held and held_bytes + part.nbytes > chunk_bytes:
+                yield _join(held)
+                held, held_bytes = [], 0
+            held.append(part)
+            held_bytes += part.nbytes
+    if held:
+        yield _join(held)
+
+
+def _cut(rows: pa.RecordBatch, chunk_bytes: int) -> Iterator[pa.RecordBatch]:
+    if not rows.num_rows:
+        return
+    step = max(1, rows.num_rows * chunk_bytes // max(1, rows.nbytes))
+    for start in range(0, rows.num_rows, step):
+        yield rows.slice(start, step)
+
+
+def _join(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+
+def _timestamps(rows: pa.RecordBatch) -> pa.Array | int:
+    now_ms = time.time_ns() // 1_000_000
+    if columns.TIMESTAMP not in rows.schema.names:
+        return now_ms
+    in_us = rows.column(columns.TIMESTAMP).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    # Rounded down, as Spark does it, also before 1970.
+    return pa.array(pc.fill_null(in_us, now_ms * 1000).to_numpy(zero_copy_only=False) // 1000)

@@ -1,0 +1,75 @@
+"""Put the sink's parts together for one process: one client, its pools and what a run's driver remembers."""
+
+import os
+from typing import Final, TypeAlias
+
+from spark_eos.client.connection import KafkaClient
+from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.committer import Committer, RunState
+from spark_eos.sink.decision_log import DRIVER_TIMEOUT_MS, DecisionLog
+from spark_eos.sink.pool import pool_of
+from spark_eos.sink.task import Place, TaskWriter
+from spark_eos.sink.transactions import TaskTransaction, write_decision
+from spark_eos.sink_options import SinkOptions
+
+_MAX_KEPT: Final = 64
+_clusters: dict[tuple[int, SinkOptions], KafkaCluster] = {}
+_RunKey: TypeAlias = tuple[int, str, str, str]
+_runs: dict[_RunKey, RunState] = {}
+_logs: dict[_RunKey, DecisionLog] = {}
+
+
+def task_writer(options: SinkOptions, place: Place, *, may_be_decided: bool) -> TaskWriter:
+    """Make the writer of one task; identities and connections outlive it in the worker process."""
+    cluster = _cluster(options)
+    return TaskWriter(
+        options=options,
+        place=place,
+        cluster=cluster,
+        pool=pool_of(cluster, options.prefix, place.query, place.run),
+        transaction=TaskTransaction(cluster.client, options),
+        log=_log(cluster, options, place.query, place.run) if may_be_decided else None,
+    )
+
+
+def committer(options: SinkOptions, query: str, run: str, *, may_be_decided: bool) -> Committer:
+    """Make the committer of a micro-batch; what its run has learned outlives it in the driver's process."""
+    cluster = _cluster(options)
+    return Committer(
+        cluster=cluster,
+        log=_log(cluster, options, query, run),
+        prefix=options.prefix,
+        query=query,
+        run=run,
+        policy=options.on_lost_transaction,
+        may_be_decided=may_be_decided,
+        state=_run_state((os.getpid(), options.prefix, query, run)),
+    )
+
+
+def _cluster(options: SinkOptions) -> KafkaCluster:
+    key = (os.getpid(), options)
+    if key not in _clusters:
+        # A forked worker leaves its parent's connections alone; the client room sees to that.
+        while len(_clusters) >= _MAX_KEPT:
+            _clusters.pop(next(iter(_clusters))).client.close()
+        _clusters[key] = KafkaCluster(KafkaClient(options.client), options.decision_topic, write_decision)
+    return _clusters[key]
+
+
+def _log(cluster: KafkaCluster, options: SinkOptions, query: str, run: str) -> DecisionLog:
+    key = (os.getpid(), options.prefix, query, run)
+    if key not in _logs:
+        while len(_logs) >= _MAX_KEPT:
+            _logs.pop(next(iter(_logs)))
+        driver_timeout_ms = min(DRIVER_TIMEOUT_MS, options.transaction_timeout_ms or DRIVER_TIMEOUT_MS)
+        _logs[key] = DecisionLog(cluster, options.prefix, query, options.decision_topic, driver_timeout_ms)
+    return _logs[key]
+
+
+def _run_state(key: _RunKey) -> RunState:
+    if key not in _runs:
+        while len(_runs) >= _MAX_KEPT:
+            _runs.pop(next(iter(_runs)))
+        _runs[key] = RunState()
+    return _runs[key]

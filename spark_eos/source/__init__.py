@@ -1,0 +1,6 @@
+"""Plan ranges of committed records on the driver and read them on executors.
+
+Owns: offset maps, rate limits, the plan, which batches are visible, the rows handed to Spark, lag.
+Asks: `client` for offsets and bytes, `codec` for columns, `broker_core.records` for batch headers.
+Never: writes to Kafka, or plans past the last stable offset.
+"""

@@ -1,0 +1,51 @@
+"""Name the transaction that holds a partition's last stable offset, for the warning a user reads."""
+
+import time
+from collections.abc import Callable
+
+from broker_core.types import TopicPartition
+from spark_eos.client.active_producers import open_transactions
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.inspection import describe_transactions, list_transactions
+from spark_eos.client.lookup import OffsetLookup
+from spark_eos.errors import EosKafkaError
+
+# The query waits while this is asked, so a slow cluster must not hold it up for long.
+_TIMEOUT_MS = 5_000
+
+
+def name_blocker(client: KafkaClient, topic_partition: TopicPartition, clock: Callable[[], float] = time.time) -> str:
+    """Describe the oldest open transaction of a partition and how to end it; never raises for want of an answer."""
+    try:
+        return _name(client, topic_partition, clock)
+    except EosKafkaError as error:
+        return f"It could not be named: {error}"
+
+
+def _name(client: KafkaClient, topic_partition: TopicPartition, clock: Callable[[], float]) -> str:
+    place = OffsetLookup(client).places([topic_partition.topic]).get(topic_partition)
+    if place is None:
+        return "Its topic was deleted meanwhile."
+    opened = open_transactions(client, topic_partition, place.leader_id, timeout_ms=_TIMEOUT_MS)
+    if not opened:
+        return "It ended meanwhile."
+    oldest = opened[0]
+    way_out = (
+        f"`kafka-transactions.sh --bootstrap-server {','.join(client.options.bootstrap_servers)} abort "
+        f"--topic {topic_partition.topic} --partition {topic_partition.partition} --start-offset {oldest.first_offset}`"
+    )
+    listed = list_transactions(client, timeout_ms=_TIMEOUT_MS)
+    owners = [each.transactional_id for each in listed if each.producer_id == oldest.producer_id]
+    described = describe_transactions(client, owners[:1], timeout_ms=_TIMEOUT_MS)
+    for each in described.values():
+        if each.exists and topic_partition in each.topic_partitions:
+            age_seconds = max(0.0, clock() - each.start_time_ms / 1_000)
+            return (
+                f"It is the transaction of '{each.transactional_id}' (producer id {oldest.producer_id}, epoch "
+                f"{oldest.producer_epoch}), {each.state} for {age_seconds:.0f} s, timeout "
+                f"{each.transaction_timeout_ms / 1_000:.0f} s. If its producer is dead, {way_out} ends it."
+            )
+    return (
+        f"It is a transaction of producer id {oldest.producer_id}, epoch {oldest.producer_epoch}, that no coordinator "
+        f"knows any more: it hangs. {way_out} ends it."
+    )

@@ -1,0 +1,252 @@
+"""Plan on the driver what is read: which partitions, from which offset to which.
+
+Ends come from ListOffsets at the query's isolation level, which for read_committed is the last stable offset (LSO):
+no plan ever crosses it, so a task never waits for a transaction to end. Two kinds of "end before start" must be
+told apart: a start between the LSO and the high watermark waits for an open transaction, and a start above the
+high watermark is in a log that was cut or created anew.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.client.lookup import PartitionPlace
+from spark_eos.errors import EosKafkaError, OptionError
+from spark_eos.source.data_loss import DataLoss, DataLossPolicy
+from spark_eos.source.offsets import OffsetMap
+from spark_eos.source.splits import OffsetRange, split_ranges
+from spark_eos.source_options import NoMatch, SourceOptions
+from spark_eos.source_positions import (
+    EARLIEST,
+    LATEST,
+    Assign,
+    Edge,
+    Offsets,
+    Position,
+    Subscribe,
+    Timestamp,
+    Timestamps,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Lookup(Protocol):
+    """Be asked for partitions and offsets; `client.lookup.OffsetLookup` asks brokers, tests keep a table."""
+
+    def topic_names(self) -> Collection[str]:
+        """List all topics that are not internal to Kafka."""
+
+    def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
+        """Find the partitions of topics; topics that do not exist are left out."""
+
+    def offsets(
+        self, timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
+    ) -> dict[TopicPartition, int | None]:
+        """Find the first offset at or after a time, `LATEST` or `EARLIEST`; None where no record is that young."""
+
+
+class Planner:
+    """Turn positions into offsets and offsets into ranges."""
+
+    def __init__(self, lookup: Lookup, options: SourceOptions, pause: Callable[[float], None] = time.sleep) -> None:
+        self._lookup = lookup
+        self._options = options
+        self._pause = pause
+        self._losses = DataLossPolicy(options.fail_on_data_loss)
+
+    def partitions(self) -> dict[TopicPartition, PartitionPlace]:
+        """Find the partitions the query subscribes to, as of now."""
+        subscription = self._options.subscription
+        if isinstance(subscription, Assign):
+            places = self._lookup.places(sorted({tp.topic for tp in subscription.partitions}))
+            return {tp: places[tp] for tp in subscription.partitions if tp in places}
+        if isinstance(subscription, Subscribe):
+            return self._lookup.places(subscription.topics)
+        return self._lookup.places([name for name in self._lookup.topic_names() if subscription.matches(name)])
+
+    def known_partitions(self) -> dict[TopicPartition, PartitionPlace]:
+        """Find the partitions a query starts with; a topic named by the user must exist."""
+        places = self.partitions()
+        subscription = self._options.subscription
+        missing: list[str] = []
+        if isinstance(subscription, Assign):
+            missing = [str(tp) for tp in subscription.partitions if tp not in places]
+        elif isinstance(subscription, Subscribe):
+            found = {tp.topic for tp in places}
+            missing = [topic for topic in subscription.topics if topic not in found]
+        if missing:
+            raise OptionError(
+                f"Unknown topic or partition: {', '.join(missing)}",
+                checked=f"Asked the brokers at {', '.join(self._options.client.bootstrap_servers)}",
+                remedy="Create it first, or correct the option subscribe or assign",
+            )
+        return places
+
+    def starting_offsets(self) -> OffsetMap:
+        """Resolve where the query starts; a given offset must be in the log."""
+        partitions = self.known_partitions()
+        position = self._options.starting
+        if isinstance(position, Timestamp | Timestamps):
+            return self._at_timestamps(position, partitions, "starting", self._options.starting_no_match)
+        offsets = self._at_offsets(position, partitions, "starting")
+        return self._checked_start(offsets) if isinstance(position, Offsets) else offsets
+
+    def ending_offsets(self) -> OffsetMap:
+        """Resolve where a batch query ends; never past the last stable offset."""
+        partitions = self.known_partitions()
+        position = self._options.ending
+        if isinstance(position, Timestamp | Timestamps):
+            return self._at_timestamps(position, partitions, "ending", NoMatch.LATEST)
+        offsets = self._at_offsets(position, partitions, "ending")
+        return self._checked_end(offsets) if isinstance(position, Offsets) else offsets
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> OffsetMap:
+        """Find the log starts; partitions that are gone are left out."""
+        return self._edges(partitions, EARLIEST)
+
+    def latest(self, known: Mapping[TopicPartition, int]) -> OffsetMap:
+        """Find the ends of all partitions there are now, never behind a `known` offset that is still in the log.
+
+        A broker can answer from before the offsets it gave last time (KAFKA-7703), so a step back is asked again.
+        """
+        latest = self._edges(self.partitions(), LATEST)
+        for _ in range(self._options.offset_retries):
+            behind = _behind(latest, known)
+            if not behind:
+                return latest
+            self._pause(self._options.offset_retry_interval_ms / 1_000)
+            latest |= self._edges(behind, LATEST)
+        return self.not_behind(latest, known)
+
+    def not_behind(self, latest: OffsetMap, known: Mapping[TopicPartition, int]) -> OffsetMap:
+        """Lift ends to the known offset where that lies between LSO and high watermark: a transaction is open there."""
+        behind = _behind(latest, known)
+        marks = self.high_watermarks(behind) if behind else {}
+        return latest | {tp: known[tp] for tp in behind if known[tp] <= marks.get(tp, -1)}
+
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> OffsetMap:
+        """Find the ends that a reader of uncommitted records would see."""
+        answers = self._lookup.offsets(dict.fromkeys(partitions, LATEST), IsolationLevel.READ_UNCOMMITTED)
+        return {tp: offset for tp, offset in answers.items() if offset is not None}
+
+    def plan(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+        """Give the ranges between two offset maps, cut for Spark's tasks, or report what is lost between them."""
+        deleted = sorted(start.keys() - end.keys())
+        if deleted:
+            self._losses.report(DataLoss.PARTITIONS_DELETED, ", ".join(map(str, deleted)))
+        begins = {tp: offset for tp, offset in start.items() if tp in end} | self._added(end.keys() - start.keys())
+        places = self._lookup.places(sorted({tp.topic for tp in begins}))
+        ranges = []
+        for tp, begin in sorted(begins.items()):
+            if end[tp] < begin:
+                self._losses.report(
+                    DataLoss.PARTITION_OFFSET_CHANGED, f"Partition {tp}'s offset was changed from {begin} to {end[tp]}"
+                )
+            place = places.get(tp, PartitionPlace())
+            ranges.append(OffsetRange(tp.topic, tp.partition, begin, end[tp], *place))
+        return split_ranges(
+            ranges,
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+        )
+
+    def _added(self, partitions: Collection[TopicPartition]) -> OffsetMap:
+        """Start added partitions at their first record, whatever startingOffsets says: they are new data."""
+        if not partitions:
+            return {}
+        first = self.earliest(partitions)
+        unknown = sorted(set(partitions) - first.keys())
+        if unknown:
+            self._losses.report(DataLoss.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS, ", ".join(map(str, unknown)))
+        late = {tp: offset for tp, offset in first.items() if offset != 0}
+        for tp, offset in sorted(late.items()):
+            self._losses.report(
+                DataLoss.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO, f"{tp} starts at {offset}"
+            )
+        return first
+
+    def _edges(self, partitions: Collection[TopicPartition], edge: int) -> OffsetMap:
+        answers = self._lookup.offsets(dict.fromkeys(partitions, edge), self._options.isolation)
+        return {tp: offset for tp, offset in answers.items() if offset is not None}
+
+    def _at_offsets(self, position: Edge | Offsets, partitions: Collection[TopicPartition], side: str) -> OffsetMap:
+        if isinstance(position, Edge):
+            return self._edges(partitions, position.offset)
+        error_class = "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+        _refuse_mismatch(position.offsets.keys(), partitions, f"{side}Offsets", error_class)
+        offsets = dict(position.offsets)
+        for edge in (EARLIEST, LATEST):
+            offsets |= self._edges([tp for tp, offset in position.offsets.items() if offset == edge], edge)
+        return offsets
+
+    def _at_timestamps(
+        self, position: Position, partitions: Collection[TopicPartition], side: str, no_match: NoMatch
+    ) -> OffsetMap:
+        if isinstance(position, Timestamps):
+            error_class = "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+            _refuse_mismatch(position.timestamps_ms.keys(), partitions, f"{side}OffsetsByTimestamp", error_class)
+            timestamps_ms = dict(position.timestamps_ms)
+        else:
+            assert isinstance(position, Timestamp)
+            timestamps_ms = dict.fromkeys(partitions, position.timestamp_ms)
+        found = self._lookup.offsets(timestamps_ms, self._options.isolation)
+        unmatched = sorted(tp for tp in timestamps_ms if found.get(tp) is None)
+        if unmatched and no_match is NoMatch.ERROR:
+            raise OptionError(
+                f"No offset matched from request of topic-partition {unmatched[0]} and timestamp "
+                f"{timestamps_ms[unmatched[0]]}.",
+                checked=f"{len(unmatched)} of {len(timestamps_ms)} partitions have no committed record that young",
+                remedy="Choose an earlier time, or set startingOffsetsByTimestampStrategy to latest",
+            )
+        ends = self._edges(unmatched, LATEST) if unmatched else {}
+        return {tp: offset for tp, offset in found.items() if offset is not None} | ends
+
+    def _checked_start(self, offsets: OffsetMap) -> OffsetMap:
+        earliest, high_watermarks = self.earliest(offsets), self.high_watermarks(offsets)
+        for tp, offset in sorted(offsets.items()):
+            if not earliest[tp] <= offset <= high_watermarks[tp]:
+                self._losses.report(
+                    DataLoss.START_OFFSET_RESET,
+                    f"startingOffsets for {tp} was {offset}, but the log holds [{earliest[tp]}, {high_watermarks[tp]})",
+                )
+                offsets[tp] = earliest[tp]
+        return offsets
+
+    def _checked_end(self, offsets: OffsetMap) -> OffsetMap:
+        stable = self._edges(offsets, LATEST)
+        beyond = {tp: offset for tp, offset in sorted(offsets.items()) if offset > stable[tp]}
+        if not beyond:
+            return offsets
+        marks = self.high_watermarks(beyond)
+        account = ", ".join(f"{tp}: asked {beyond[tp]}, readable {stable[tp]}, in the log {marks[tp]}" for tp in beyond)
+        if self._options.fail_on_data_loss:
+            raise EosKafkaError(
+                f"endingOffsets lie beyond what can be read now: {account}",
+                checked="Between the two ends a transaction is still open, or the offsets do not exist yet",
+                remedy="Wait for the transaction, use endingOffsets=latest, or set failOnDataLoss=false to read less",
+            )
+        logger.warning("endingOffsets lie beyond what can be read now; reading up to there: %s", account)
+        return offsets | {tp: stable[tp] for tp in beyond}
+
+
+def _behind(latest: Mapping[TopicPartition, int], known: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+    return [tp for tp, offset in latest.items() if offset < known.get(tp, 0)]
+
+
+def _refuse_mismatch(
+    given: Collection[TopicPartition], assigned: Collection[TopicPartition], option: str, error_class: str
+) -> None:
+    given, assigned = set(given), set(assigned)
+    if given == assigned:
+        return
+    lacking = ", ".join(map(str, sorted(assigned - given))) or "none"
+    extra = ", ".join(map(str, sorted(given - assigned))) or "none"
+    raise OptionError(
+        f"[{error_class}] If {option} contains specific offsets, you must specify all TopicPartitions. "
+        "Use -1 for latest, -2 for earliest",
+        checked=f"Read but not given: {lacking}; given but not read: {extra}",
+        remedy=f"Correct option '{option}'",
+    )

@@ -1,0 +1,127 @@
+"""Read one planned range in a task and give it to Spark as Arrow batches."""
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.records.control import ControlType, parse_end_txn_marker
+from broker_core.records.header import BatchHeader, InvalidBatch
+from broker_core.types import TopicPartition
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
+from spark_eos.client.lookup import PartitionPlace
+from spark_eos.codec.decode import decode_batches
+from spark_eos.errors import BrokerError
+from spark_eos.source.data_loss import DataLoss, DataLossPolicy
+from spark_eos.source.schema import ARROW_HEADERS, ARROW_TIMESTAMP, arrow_schema
+from spark_eos.source.splits import OffsetRange
+from spark_eos.source.visibility import visible_batches
+from spark_eos.source_options import SourceOptions
+
+logger = logging.getLogger(__name__)
+
+# What is decoded at once: enough for columns to pay, little enough for a worker's memory after decompression.
+_DECODED_ROWS: Final = 65_536
+_DECODED_BYTES: Final = 4 * 1024 * 1024
+
+Spans = list[tuple[int, BatchHeader]]
+
+
+def read_range(piece: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """Give the visible records of a range, in order."""
+    losses = DataLossPolicy(options.fail_on_data_loss)
+    with KafkaClient(options.client) as client:
+        place = PartitionPlace(piece.topic_id, piece.leader_id, piece.leader_epoch)
+        fetch = RangeFetch(client, piece.topic_partition, place, options.isolation, options.fetch)
+        position = piece.start
+        while position < piece.end:
+            try:
+                for chunk in fetch.chunks(position, piece.end):
+                    yield from _rows(chunk, piece, options)
+                return
+            except OffsetsGoneError as gone:
+                position = _after_loss(gone, piece, losses)
+
+
+def _after_loss(gone: OffsetsGoneError, piece: OffsetRange, losses: DataLossPolicy) -> int:
+    """Report a loss and, where the user wants to go on, say from where."""
+    log = "there is no log"
+    if gone.log_start_offset is not None:
+        log = f"the log holds [{gone.log_start_offset}, {gone.high_watermark})"
+    losses.report(
+        DataLoss.COULD_NOT_READ_OFFSET_RANGE,
+        f"wanted {piece}, offset {gone.position} cannot be read because {gone.reason.value}; {log}",
+    )
+    if gone.log_start_offset is None or gone.log_start_offset <= gone.position:
+        return piece.end
+    return gone.log_start_offset
+
+
+def _rows(chunk: FetchedChunk, piece: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    def is_abort(position: int, header: BatchHeader) -> bool:
+        return _is_abort_marker(chunk.data, position, header)
+
+    try:
+        visible = visible_batches(chunk.batches, chunk.aborted, is_abort)
+        wanted = [span for span in visible if span[1].last_offset >= chunk.position and span[1].base_offset < piece.end]
+        for spans in _portions(wanted):
+            columns = decode_batches(
+                chunk.data,
+                spans,
+                include_headers=options.include_headers,
+                first_offset=chunk.position,
+                end_offset=piece.end,
+                verify_crc=options.check_crcs,
+            )
+            if columns.num_rows:
+                yield _to_spark(columns, piece.topic_partition, options.include_headers)
+    except InvalidBatch as error:
+        raise BrokerError(
+            f"A record batch of {piece.topic_partition} between offsets {chunk.position} and {chunk.next_position} "
+            f"cannot be read: {error}",
+            checked="The bytes were read as they came from the broker",
+            remedy="Read it with another client to see whether the log is damaged",
+        ) from error
+
+
+def _is_abort_marker(data: bytes, position: int, header: BatchHeader) -> bool:
+    if header.record_count == 0:
+        # Compaction keeps an emptied batch for its producer's sequence; it says nothing any more.
+        return False
+    marker = parse_end_txn_marker(data, position, header)
+    return marker is not None and marker.control_type is ControlType.ABORT
+
+
+def _portions(spans: Spans) -> Iterator[Spans]:
+    portion: Spans = []
+    rows = size_bytes = 0
+    for position, header in spans:
+        full = rows + header.record_count > _DECODED_ROWS or size_bytes + header.size_bytes > _DECODED_BYTES
+        if portion and full:
+            yield portion
+            portion, rows, size_bytes = [], 0, 0
+        portion.append((position, header))
+        rows += header.record_count
+        size_bytes += header.size_bytes
+    if portion:
+        yield portion
+
+
+def _to_spark(columns: pa.RecordBatch, topic_partition: TopicPartition, include_headers: bool) -> pa.RecordBatch:
+    """Add the columns that are the same in every row and bring the others to the types Spark insists on."""
+    count = columns.num_rows
+    arrays = [
+        columns.column("key"),
+        columns.column("value"),
+        pa.repeat(pa.scalar(topic_partition.topic, pa.string()), count),
+        pa.repeat(pa.scalar(topic_partition.partition, pa.int32()), count),
+        columns.column("offset"),
+        pc.multiply(columns.column("timestamp_ms"), 1_000).view(ARROW_TIMESTAMP),
+        columns.column("timestamp_type"),
+    ]
+    if include_headers:
+        arrays.append(columns.column("headers").cast(ARROW_HEADERS))
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(include_headers))

@@ -1,0 +1,151 @@
+"""Answer Spark's calls: a reader for batch queries and one for micro-batch streams.
+
+Spark makes several reader objects for one query, pickles some of them and calls each from one process only. A
+reader therefore connects at first use and never carries a connection along.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.lookup import OffsetLookup
+from spark_eos.source.blocker import name_blocker
+from spark_eos.source.lag import LagWatch
+from spark_eos.source.limits import Admission
+from spark_eos.source.offsets import JsonOffsets, OffsetMap, from_json_offsets, to_json_offsets
+from spark_eos.source.planner import Planner
+from spark_eos.source.reader import read_range
+from spark_eos.source.schema import refuse_other_schema
+from spark_eos.source.splits import OffsetRange
+from spark_eos.source_options import SourceOptions, batch_options, stream_options
+
+logger = logging.getLogger(__name__)
+
+
+class RangePartition(InputPartition):
+    """Carry one range to the task that reads it."""
+
+    def __init__(self, piece: OffsetRange) -> None:
+        super().__init__(piece)
+
+    @property
+    def piece(self) -> OffsetRange:
+        """Give the range."""
+        return cast(OffsetRange, self.value)
+
+
+def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    # Spark makes up an empty partition where none was planned.
+    return read_range(partition.piece, options) if isinstance(partition, RangePartition) else iter(())
+
+
+class BatchReader(DataSourceReader):
+    """Read a bounded part of topics once; ends are looked up when the query runs, not when it is defined."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = batch_options(options)
+        refuse_other_schema(schema, self._options.include_headers)
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the ranges to read."""
+        with KafkaClient(self._options.client) as client:
+            planner = Planner(OffsetLookup(client), self._options)
+            start, end = planner.starting_offsets(), planner.ending_offsets()
+            return [RangePartition(piece) for piece in planner.plan(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range, in a task."""
+        return _read(partition, self._options)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Read topics micro-batch by micro-batch; the checkpoint keeps the offsets, in the form Spark's own source uses."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = stream_options(options)
+        refuse_other_schema(schema, self._options.include_headers)
+        self._driver_side: _DriverSide | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel to tasks without the driver's connections."""
+        return self.__dict__ | {"_driver_side": None}
+
+    @property
+    def _driver(self) -> "_DriverSide":
+        if self._driver_side is None:
+            self._driver_side = _DriverSide(self._options)
+        return self._driver_side
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name, as those below)
+        """Say where a query without a checkpoint starts."""
+        return dict(to_json_offsets(self._driver.planner.starting_offsets()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Say which limit the options set."""
+        return Admission(self._options).default_limit()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember the ends as they are now; the query stops there."""
+        self._driver.remember_target()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Say where the next micro-batch ends: within the limit and never past the last stable offset."""
+        return dict(self._driver.next_end(start, limit))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Give the ends seen last, for the query's progress."""
+        latest = self._driver.latest
+        return dict(to_json_offsets(latest)) if latest else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Plan the ranges of one micro-batch."""
+        pieces = self._driver.planner.plan(from_json_offsets(start), from_json_offsets(end))
+        return [RangePartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range, in a task."""
+        return _read(partition, self._options)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: the checkpoint holds the offsets."""
+
+    def stop(self) -> None:
+        """Close the driver's connections."""
+        driver, self._driver_side = self._driver_side, None
+        if driver is not None:
+            driver.client.close()
+
+
+class _DriverSide:
+    """Keep what only the driver has: a client, the limits' clock, the target of AvailableNow, the ends seen last."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.client = KafkaClient(options.client)
+        self.planner = Planner(OffsetLookup(self.client), options)
+        self.latest: OffsetMap = {}
+        self._admission = Admission(options)
+        self._lag = LagWatch(options.lag_warning_after_ms, partial(name_blocker, self.client))
+        self._target: OffsetMap | None = None
+
+    def remember_target(self) -> None:
+        self._target = self.latest = self.planner.latest({})
+
+    def next_end(self, start: Mapping[str, Any], limit: ReadLimit) -> JsonOffsets:
+        known = from_json_offsets(start)
+        if self._target is None:
+            self.latest = available = self.planner.latest(known)
+        else:
+            available = self.planner.not_behind(self._target, known)
+        if self._lag.is_due():
+            self._lag.observe(known, self.latest, self.planner.high_watermarks(list(self.latest)))
+        added = available.keys() - known.keys()
+        begins = known | self.planner.earliest(added) if added else known
+        end = self._admission.admit(begins, available, limit, may_wait=self._target is None)
+        return to_json_offsets(known if end == begins else end)

@@ -1,0 +1,72 @@
+"""Cut offset ranges into the pieces that Spark's tasks read."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from uuid import UUID
+
+from broker_core.types import NO_LEADER_EPOCH, TopicPartition
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Name the offsets `[start, end)` of one partition, and what the driver knew about where they are.
+
+    The topic id makes a task notice that the topic was deleted and created anew since the plan; the leader is a
+    hint, the task looks for another when it has moved.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    topic_id: UUID | None = None
+    leader_id: int = -1
+    leader_epoch: int = NO_LEADER_EPOCH
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Name the partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def size(self) -> int:
+        """Count the offsets; there can be fewer records."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
+
+
+def split_ranges(
+    ranges: Iterable[OffsetRange], *, min_partitions: int | None, max_records: int | None
+) -> list[OffsetRange]:
+    """Drop empty ranges, hold each to `max_records` offsets, then cut until about `min_partitions` are there."""
+    pieces = [piece for piece in ranges if piece.size > 0]
+    if max_records is not None:
+        pieces = [part for piece in pieces for part in _cut(piece, -(-piece.size // max_records))]
+    if min_partitions is not None and len(pieces) < min_partitions:
+        pieces = list(_reach(pieces, min_partitions))
+    return pieces
+
+
+def _reach(pieces: Sequence[OffsetRange], wanted: int) -> Iterator[OffsetRange]:
+    """Cut large ranges in proportion to their size; ranges too small to be cut do not weigh on the others' shares."""
+    total = sum(piece.size for piece in pieces)
+    whole = {piece for piece in pieces if _share(piece.size, total, wanted) == 1}
+    rest = total - sum(piece.size for piece in whole)
+    shares = max(wanted - len(whole), 1)
+    for piece in pieces:
+        yield from [piece] if piece in whole else _cut(piece, _share(piece.size, rest, shares))
+
+
+def _share(size: int, total: int, wanted: int) -> int:
+    return max(1, (2 * size * wanted + total) // (2 * total))
+
+
+def _cut(piece: OffsetRange, count: int) -> Iterator[OffsetRange]:
+    """Cut into `count` pieces whose sizes differ by one at most."""
+    bounds = [piece.start + piece.size * part // count for part in range(count + 1)]
+    for start, end in pairwise(bounds):
+        if end > start:
+            yield replace(piece, start=start, end=end)

@@ -1,0 +1,45 @@
+"""Decide which record batches of one fetch response a reader may see.
+
+A broker's answer to a read_committed fetch is raw log: it holds the records of aborted transactions too, together
+with a list of (producer id, first offset) of the aborted transactions that overlap the answer. One producer can
+have several in one answer, and the batches of different producers interleave, so membership changes along the
+way. Kafka's consumer walks the batches in offset order with a heap of the list ordered by first offset:
+
+- before a batch is judged, every aborted transaction that begins at or before its *last* offset becomes active;
+- an ABORT marker ends its producer's active transaction, so that the same producer's next one is judged afresh;
+- a transactional batch of a producer with an active aborted transaction is invisible, as a whole;
+- control batches are never visible, at either isolation level.
+
+Nothing here decompresses or decodes: a batch's 61 byte header is enough, and two bytes of a marker's key.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from broker_core.records.header import BatchHeader
+from broker_core.types import AbortedTransaction
+
+Place = TypeVar("Place")
+
+
+def visible_batches(
+    batches: Iterable[tuple[Place, BatchHeader]],
+    aborted: Sequence[AbortedTransaction],
+    is_abort_marker: Callable[[Place, BatchHeader], bool],
+) -> Iterator[tuple[Place, BatchHeader]]:
+    """Give the data batches that no aborted transaction covers, in order.
+
+    `aborted` is empty for read_uncommitted. `is_abort_marker` is asked for control batches only.
+    """
+    upcoming = [(transaction.first_offset, transaction.producer_id) for transaction in aborted]
+    heapq.heapify(upcoming)
+    active: set[int] = set()
+    for place, header in batches:
+        while upcoming and upcoming[0][0] <= header.last_offset:
+            active.add(heapq.heappop(upcoming)[1])
+        if header.is_control:
+            if is_abort_marker(place, header):
+                active.discard(header.producer_id)
+        elif header.record_count > 0 and not (header.is_transactional and header.producer_id in active):
+            yield place, header

@@ -1,0 +1,198 @@
+"""Set up topics and records for the client's tests, judge them by confluent-kafka, and fake a leader's answers."""
+
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ConsumerPartition
+
+from broker_core.types import TopicPartition
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.metadata import PartitionMetadata, TopicMetadata
+from spark_eos.client.topics import create_topic
+from spark_eos.client_options import ClientOptions
+from spark_eos.codec.encode import EncodedBatch, encode_batches
+
+DEADLINE_S = 60
+
+
+def unique(name: str) -> str:
+    """Name something that no other test uses."""
+    return f"{name}-{uuid.uuid4().hex[:12]}"
+
+
+def make_topic(client: KafkaClient, partitions: int = 1, **config: str) -> str:
+    """Create a topic and wait for its leaders; `a_b=c` stands for the setting `a.b=c`."""
+    name = unique("topic")
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    assert create_topic(client, name, partition_count=partitions, replication_factor=1, config=settings)
+    client.require_topics([name])
+    return name
+
+
+def encoded(values: Iterable[str], *, max_batch_bytes: int = 1_000_000) -> list[EncodedBatch]:
+    """Encode values without keys."""
+    return list(
+        encode_batches(
+            key=None,
+            value=pa.array(list(values)),
+            headers=None,
+            timestamp_ms=int(time.time() * 1000),
+            max_batch_bytes=max_batch_bytes,
+        )
+    )
+
+
+def read_values(address: str, topic: str, *, isolation: str = "read_committed") -> list[list[str]]:
+    """Read what an independent client sees, partition by partition, up to the end it is told."""
+    consumer = Consumer({
+        "bootstrap.servers": address,
+        "group.id": unique("judge"),
+        "isolation.level": isolation,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+        "log_level": 0,
+    })
+    try:
+        partitions = sorted(consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions)
+        return [_read_partition(consumer, topic, partition) for partition in partitions]
+    finally:
+        consumer.close()
+
+
+def _read_partition(consumer: Consumer, topic: str, partition: int) -> list[str]:
+    consumer.assign([ConsumerPartition(topic, partition, 0)])
+    values: list[str] = []
+    end = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end:
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error():
+            return values
+        values.append(message.value().decode())
+    raise AssertionError(f"no end of {topic}-{partition} within {DEADLINE_S} s")
+
+
+class Done:
+    """Stand for an exchange that is over."""
+
+    def __init__(self, value: Any = None, exception: BaseException | None = None) -> None:
+        self.is_done = True
+        self.value = value
+        self.exception = exception
+
+
+class SentProduce(SimpleNamespace):
+    """Hold what one fake ProduceRequest carried: `batches` by topic-partition, `versions`, `leader`."""
+
+
+Script = Callable[[SentProduce], Any]
+
+
+class FakeNetwork:
+    """Be a network where everything has happened already, and time passes only when somebody waits."""
+
+    def __init__(self) -> None:
+        self.waited = 0
+
+    def poll(self, timeout_ms: float) -> None:
+        """Do nothing."""
+
+    def wait(self, pending: Collection[Any], deadline: float) -> None:
+        """Do nothing."""
+
+    def wait_any(self, pending: Collection[Any], until: float) -> None:
+        """Do nothing."""
+
+    def pause(self, seconds: float) -> None:
+        """Let real time pass: back-offs are compared with the clock."""
+        self.waited += 1
+        time.sleep(max(0.0, seconds))
+
+
+class FakeClient:
+    """Answer produce requests by script: each entry takes what was sent and gives a response or raises."""
+
+    def __init__(self, topic: str, partitions: int, script: Iterable[Script], **options: int) -> None:
+        self.options = ClientOptions(("fake:1",), **{"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, **options})
+        self.network = FakeNetwork()
+        self.script = deque(script)
+        self.sent: list[SentProduce] = []
+        self.asked_for_metadata = 0
+        self.leaders = dict.fromkeys(range(partitions), 1)
+        self._topic = topic
+        self._topic_id = uuid.uuid4()
+
+    def deadline(self, timeout_ms: float | None = None) -> float:
+        """Be generous."""
+        return time.monotonic() + DEADLINE_S
+
+    def require_topics(self, topics: Collection[str], **_: Any) -> dict[str, TopicMetadata]:
+        """Give the one topic there is."""
+        return {
+            self._topic: TopicMetadata(
+                self._topic,
+                self._topic_id,
+                False,
+                0,
+                {each: PartitionMetadata(each, leader, 0, 0) for each, leader in self.leaders.items()},
+            )
+        }
+
+    def metadata(self, topics: Collection[str], **_: Any) -> dict[str, TopicMetadata]:
+        """Count how often leaders are asked for."""
+        self.asked_for_metadata += 1
+        return self.require_topics(topics)
+
+    def start(self, leader: int, request: Any, deadline: float, *, min_version: int, max_version: int) -> Done:
+        """Record a request and answer it at once from the script."""
+        sent = SentProduce(
+            leader=leader,
+            versions=(min_version, max_version),
+            batches={
+                TopicPartition(topic.name, each.index): bytes(each.records)
+                for topic in request.topic_data
+                for each in topic.partition_data
+            },
+        )
+        self.sent.append(sent)
+        try:
+            return Done(self.script.popleft()(sent))
+        except Exception as error:
+            return Done(exception=error)
+
+    def outcome(self, pending: Done, request: Any, node_id: int) -> Any:
+        """Give or raise what the script said."""
+        if pending.exception is not None:
+            raise pending.exception
+        return pending.value
+
+
+def produced(sent: SentProduce, codes: dict[int, int] | int = 0, base_offset: int = 0) -> Any:
+    """Answer a fake request: one code for all partitions, or one for each."""
+    topic = next(iter(sent.batches)).topic
+    return SimpleNamespace(
+        responses=[
+            SimpleNamespace(
+                name=topic,
+                topic_id=None,
+                partition_responses=[
+                    SimpleNamespace(
+                        index=each.partition,
+                        error_code=codes if isinstance(codes, int) else codes.get(each.partition, 0),
+                        base_offset=base_offset,
+                        record_errors=[],
+                        error_message=None,
+                    )
+                    for each in sent.batches
+                ],
+            )
+        ]
+    )

@@ -1,0 +1,82 @@
+"""Run each test that needs a broker on `broker_core` and, with --apache, on Apache Kafka."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from kafka.protocol.admin import UpdateFeaturesRequest
+
+from broker_core.embedded import EmbeddedBroker
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client_options import ClientOptions
+from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.waiting import wait_until
+
+BROKERS = ("broker_core", "apache")
+# Timed-out transactions are looked for often, so that no test waits for the default ten seconds.
+SETTINGS = {
+    "transaction.state.log.num.partitions": "5",
+    "offsets.topic.num.partitions": "5",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
+_SAFE_DOWNGRADE = 2
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Ask every broker that this run knows of, one after the other."""
+    if "broker_kind" in metafunc.fixturenames:
+        brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
+        metafunc.parametrize("broker_kind", brokers, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def broker_kind(request: pytest.FixtureRequest) -> str:
+    """Name the kind of broker that a test asks."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def kafka_address(broker_kind: str) -> Iterator[str]:
+    """Give the address of a broker that speaks transactions V2; it is shared, so tests make names of their own."""
+    with _running(broker_kind, transaction_version=2) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def tv1_address(broker_kind: str) -> Iterator[str]:
+    """Give the address of a broker whose finalized `transaction.version` is 1."""
+    with _running(broker_kind, transaction_version=1) as address:
+        yield address
+
+
+@contextmanager
+def _running(kind: str, *, transaction_version: int) -> Iterator[str]:
+    if kind == "apache":
+        try:
+            with apache_kafka(SETTINGS) as apache:
+                if transaction_version != 2:
+                    _finalize(apache.bootstrap_servers, transaction_version)
+                yield apache.bootstrap_servers
+        except Unavailable as problem:
+            pytest.skip(str(problem))
+    else:
+        with EmbeddedBroker(transaction_version=transaction_version, config=SETTINGS) as broker:
+            yield broker.bootstrap_servers
+
+
+def _finalize(address: str, transaction_version: int) -> None:
+    """Lower the cluster's feature level and wait until brokers say so."""
+    with KafkaClient(ClientOptions((address,))) as client:
+        update = UpdateFeaturesRequest.FeatureUpdateKey(
+            feature="transaction.version", max_version_level=transaction_version, upgrade_type=_SAFE_DOWNGRADE
+        )
+        response = client.send(
+            None,
+            UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=[update], validate_only=False),
+            min_version=1,
+        )
+        assert response.error_code == 0, response
+        wait_until(
+            lambda: client.transaction_version(refresh=True) == transaction_version,
+            f"transaction.version {transaction_version}",
+        )

@@ -1,0 +1,185 @@
+"""Be a cluster in memory that keeps Kafka's rules for transactional ids, for tests of the sink's rules."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from broker_core.errors import ErrorCode
+from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition
+from spark_eos.sink.messages import PreparedTransaction, WrittenRange
+from spark_eos.sink.ports import (
+    BatchTrace,
+    CommittedOffset,
+    DecisionWrite,
+    Description,
+    EndAnswer,
+    Ending,
+    KeyedRecord,
+    PartitionView,
+    TransactionState,
+)
+
+S = TransactionState
+DECISIONS = "eos-kafka-decisions"
+
+
+@dataclass
+class Id:
+    """Hold the coordinator's state of one transactional id."""
+
+    identity: ProducerIdentity
+    timeout_ms: int = 60_000
+    state: TransactionState = S.EMPTY
+    started_at_ms: int = -1
+    partitions: list[TopicPartition] = field(default_factory=list)
+
+
+@dataclass
+class MemoryCluster:
+    """Keep ids, logs and group offsets; `calls` lists what was asked, `refuse_end` makes EndTxn codes up."""
+
+    version: int = 2
+    now_ms: int = 1_000_000
+    ids: dict[str, Id] = field(default_factory=dict)
+    logs: dict[TopicPartition, list[tuple[ProducerIdentity, bytes | None, bytes | None]]] = field(default_factory=dict)
+    outcomes: dict[tuple[TopicPartition, int], bool] = field(default_factory=dict)
+    groups: dict[str, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    forgotten: set[str] = field(default_factory=set)
+    lose_answer_of: set[str] = field(default_factory=set)
+    next_producer_id: int = 1
+
+    def transaction_version(self) -> int:
+        return self.version
+
+    def init_producer_id(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+        self.calls.append(f"init {transactional_id}")
+        known = self.ids.get(transactional_id)
+        if known is None:
+            identity = ProducerIdentity(self._new_producer_id(), 0)
+        else:
+            if known.state is S.ONGOING:
+                self.time_out(transactional_id)
+            identity = ProducerIdentity(known.identity.producer_id, known.identity.producer_epoch + 1)
+            if known.identity.producer_epoch >= 32766:
+                identity = ProducerIdentity(self._new_producer_id(), 0)
+        self.ids[transactional_id] = Id(identity, timeout_ms)
+        return identity
+
+    def describe_transactions(self, transactional_ids: Collection[str]) -> Mapping[str, Description]:
+        self.calls.append(f"describe {len(transactional_ids)}")
+        return {
+            name: Description(name, found.state, found.identity, found.timeout_ms, found.started_at_ms)
+            for name in transactional_ids
+            if name not in self.forgotten and (found := self.ids.get(name)) is not None
+        }
+
+    def open_transactions(self, id_prefix: str) -> Sequence[str]:
+        return [name for name, each in self.ids.items() if each.state is S.ONGOING and name.startswith(id_prefix)]
+
+    def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
+        return {each.transactional_id: self._end(each) for each in endings}
+
+    def view(self, topic_partition: TopicPartition, offset: int) -> PartitionView | None:
+        log = self.logs.get(topic_partition, [])
+        if offset >= len(log):
+            return None
+        traces = tuple(BatchTrace(at, at, entry[0], False) for at, entry in enumerate(log) if at >= offset)
+        aborted = tuple(
+            AbortedTransaction(log[at][0].producer_id, at)
+            for (tp, at), committed in self.outcomes.items()
+            if tp == topic_partition and not committed
+        )
+        firsts = [at for at in range(len(log)) if not self._is_decided(topic_partition, at)]
+        return PartitionView(min(firsts, default=len(log)), traces, aborted)
+
+    def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:  # noqa: ARG002
+        return list(self.groups.get(group_id, {}).values())
+
+    def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
+        log = self.logs.get(topic_partition, [])
+        return [KeyedRecord(at, log[at][1], log[at][2]) for at in range(offset, min(len(log), offset + count))]
+
+    def find_records(self, topic: str, keys: Collection[bytes]) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
+        self.calls.append("scan")
+        return [
+            (tp, KeyedRecord(at, key, value))
+            for tp, log in self.logs.items() if tp.topic == topic
+            for at, (_, key, value) in enumerate(log) if key in keys
+        ]
+
+    def partition_count(self, topic: str) -> int:  # noqa: ARG002
+        return 4
+
+    def write_decision(self, write: DecisionWrite) -> EndAnswer:
+        self.calls.append("decide")
+        known = self.ids.get(write.transactional_id)
+        if known is None or known.identity != write.identity:
+            return EndAnswer(ErrorCode.PRODUCER_FENCED)
+        log = self.logs.setdefault(write.topic_partition, [])
+        place = CommittedOffset(write.topic_partition, len(log), write.metadata)
+        log += [(write.identity, key, value) for key, value in write.records]
+        self.groups.setdefault(write.group_id, {})[write.topic_partition] = place
+        known.state = S.ONGOING
+        answer = self._end(Ending(write.transactional_id, write.identity, True, write.transaction_version))
+        return EndAnswer(None) if write.transactional_id in self.lose_answer_of else answer
+
+    # What tests do to it.
+
+    def prepare(
+        self, transactional_id: str, split: int = 0, topic: str = "t", version: int | None = None, records: int = 1
+    ) -> PreparedTransaction:
+        """Act as a task: make the id if need be, write to one partition, leave the transaction open."""
+        if transactional_id not in self.ids:
+            self.init_producer_id(transactional_id, 60_000)
+        each = self.ids[transactional_id]
+        place = TopicPartition(topic, split)
+        log = self.logs.setdefault(place, [])
+        first = len(log)
+        log += [(each.identity, None, b"")] * records
+        each.state, each.started_at_ms = S.ONGOING, self.now_ms
+        each.partitions = [place]
+        return PreparedTransaction(
+            split, transactional_id, *each.identity, self.version if version is None else version, each.timeout_ms,
+            self.now_ms, (WrittenRange(topic, split, first, len(log) - 1, records),),
+        )
+
+    def time_out(self, transactional_id: str) -> None:
+        """Act as the coordinator's timeout: abort and raise the epoch."""
+        each = self.ids[transactional_id]
+        self._mark(each, False)
+        each.identity = ProducerIdentity(each.identity.producer_id, each.identity.producer_epoch + 1)
+        each.state = S.COMPLETE_ABORT
+
+    # The inside.
+
+    def _end(self, ending: Ending) -> EndAnswer:
+        self.calls.append(f"end {ending.transactional_id} {'commit' if ending.commit else 'abort'}")
+        each = self.ids.get(ending.transactional_id)
+        if each is None or each.identity.producer_id != ending.identity.producer_id:
+            return EndAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        v2 = ending.transaction_version >= 2
+        done = S.COMPLETE_COMMIT if ending.commit else S.COMPLETE_ABORT
+        distance = each.identity.producer_epoch - ending.identity.producer_epoch
+        if each.state is S.ONGOING and distance == 0:
+            self._mark(each, ending.commit)
+            each.state = done
+            if v2:
+                each.identity = ProducerIdentity(each.identity.producer_id, each.identity.producer_epoch + 1)
+        elif each.state is not done or distance != int(v2):
+            return EndAnswer(ErrorCode.PRODUCER_FENCED if distance not in (0, int(v2)) else ErrorCode.INVALID_TXN_STATE)
+        if ending.transactional_id in self.lose_answer_of:
+            return EndAnswer(None)
+        return EndAnswer(ErrorCode.NONE, each.identity)
+
+    def _mark(self, each: Id, committed: bool) -> None:
+        for tp in each.partitions:
+            for at, (identity, _, _) in enumerate(self.logs[tp]):
+                if identity == each.identity:
+                    self.outcomes.setdefault((tp, at), committed)
+
+    def _is_decided(self, tp: TopicPartition, at: int) -> bool:
+        return (tp, at) in self.outcomes
+
+    def _new_producer_id(self) -> int:
+        self.next_producer_id += 1
+        return self.next_producer_id

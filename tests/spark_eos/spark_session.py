@@ -1,0 +1,57 @@
+"""Give tests one local Spark session whose Python workers see this repository, and failpoints they can arm."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_eos.failpoints import ENVIRONMENT_NAME
+
+ROOT = Path(__file__).parents[2]
+# Two threads as the machine has, and three attempts for a task: a killed worker must not end its job.
+MASTER = "local[2,3]"
+
+
+def worker_environment() -> dict[str, str]:
+    """Give the variables that make Spark's Python workers run this interpreter on this repository."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return python | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+def build_session(name: str) -> SparkSession:
+    """Start a small session."""
+    builder = SparkSession.builder.master(MASTER).appName(name).config("spark.ui.enabled", "false")
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@pytest.fixture(scope="session")
+def failpoints_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the file from which the session's workers read their failpoints at every visit."""
+    return tmp_path_factory.mktemp("failpoints") / "rules"
+
+
+@pytest.fixture(scope="session")
+def spark(failpoints_file: Path) -> Iterator[SparkSession]:
+    """Give the session; workers inherit the environment as it is when the JVM starts."""
+    before = dict(os.environ)
+    os.environ.update(worker_environment() | {ENVIRONMENT_NAME: f"@{failpoints_file}"})
+    session = build_session("tests")
+    yield session
+    session.stop()
+    os.environ.clear()
+    os.environ.update(before)

@@ -1,0 +1,163 @@
+"""Check that errors travel between processes and that every code is classified as the protocol's facts say."""
+
+import pickle
+
+import pytest
+
+import spark_eos.errors
+from broker_core.errors import ErrorCode
+from spark_eos.client.error_table import DEFAULTS, TABLE, Api, Verdict, classify, code_name, failure, worst_code
+from spark_eos.errors import (
+    AbortableError,
+    AuthorizationError,
+    BrokerError,
+    EosKafkaError,
+    FencedError,
+    OptionError,
+    RecordTooLargeError,
+    TopicError,
+    UnsupportedError,
+)
+
+FAMILIES = [
+    each for each in vars(spark_eos.errors).values() if isinstance(each, type) and issubclass(each, EosKafkaError)
+]
+RETRIABLE, REFRESH, ABORTABLE = Verdict.RETRIABLE, Verdict.REFRESH, Verdict.ABORTABLE
+FENCED, FATAL, SPLIT, SUCCESS = Verdict.FENCED, Verdict.FATAL, Verdict.SPLIT, Verdict.SUCCESS
+
+# Written from the protocol's facts, not from the table: code -> what each transactional exchange makes of it.
+COLUMNS = (Api.INIT_PRODUCER_ID, Api.ADD_PARTITIONS, Api.ADD_OFFSETS, Api.END_TXN, Api.TXN_OFFSET_COMMIT)
+ROWS = {
+    0: (SUCCESS,) * 5,
+    3: (RETRIABLE,) * 5,
+    7: (RETRIABLE, RETRIABLE, RETRIABLE, RETRIABLE, REFRESH),
+    13: (RETRIABLE,) * 5,
+    14: (RETRIABLE,) * 5,
+    15: (REFRESH,) * 5,
+    16: (REFRESH,) * 5,
+    51: (RETRIABLE,) * 5,
+    47: (FENCED,) * 5,
+    90: (FENCED,) * 5,
+    22: (FATAL, ABORTABLE, FATAL, FATAL, ABORTABLE),
+    25: (FATAL, ABORTABLE, FATAL, FATAL, ABORTABLE),
+    29: (FATAL, ABORTABLE, FATAL, FATAL, FATAL),
+    30: (FATAL, ABORTABLE, ABORTABLE, FATAL, ABORTABLE),
+    43: (FATAL, ABORTABLE, FATAL, FATAL, FATAL),
+    48: (FATAL, FATAL, FATAL, FATAL, FATAL),
+    49: (FATAL, FATAL, FATAL, FATAL, FATAL),
+    50: (FATAL, ABORTABLE, FATAL, FATAL, FATAL),
+    53: (FATAL, FATAL, FATAL, FATAL, FATAL),
+    55: (FATAL, ABORTABLE, FATAL, FATAL, FATAL),
+    59: (FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
+    82: (FATAL, ABORTABLE, FATAL, FATAL, ABORTABLE),
+    120: (ABORTABLE,) * 5,
+    9999: (FATAL, ABORTABLE, FATAL, FATAL, FATAL),
+}
+PRODUCE = {
+    0: SUCCESS, 2: ABORTABLE, 3: REFRESH, 5: REFRESH, 6: REFRESH, 7: RETRIABLE, 9: REFRESH, 10: SPLIT, 13: RETRIABLE,
+    14: RETRIABLE, 15: RETRIABLE, 16: RETRIABLE, 17: ABORTABLE, 18: SPLIT, 19: RETRIABLE, 20: RETRIABLE,
+    29: ABORTABLE, 31: FATAL, 32: ABORTABLE, 35: FATAL, 43: FATAL, 45: ABORTABLE, 46: ABORTABLE, 47: FENCED,
+    48: ABORTABLE, 49: FATAL, 51: RETRIABLE, 53: FATAL, 56: REFRESH, 59: ABORTABLE, 74: REFRESH, 75: REFRESH,
+    76: ABORTABLE, 87: ABORTABLE, 89: RETRIABLE, 90: FENCED, 100: REFRESH, 103: REFRESH, 120: ABORTABLE, -1: ABORTABLE,
+    9999: ABORTABLE,
+}
+LOOK_UPS = {
+    (Api.FIND_COORDINATOR, 14): RETRIABLE,
+    (Api.FIND_COORDINATOR, 15): REFRESH,
+    (Api.FIND_COORDINATOR, 53): FATAL,
+    (Api.FIND_COORDINATOR, 30): FATAL,
+    (Api.DESCRIBE_TRANSACTIONS, 14): RETRIABLE,
+    (Api.DESCRIBE_TRANSACTIONS, 16): REFRESH,
+    (Api.DESCRIBE_TRANSACTIONS, 105): FATAL,
+    (Api.LIST_TRANSACTIONS, 14): RETRIABLE,
+    (Api.LIST_TRANSACTIONS, 15): RETRIABLE,
+    (Api.LIST_TRANSACTIONS, 128): FATAL,
+    (Api.OFFSET_FETCH, 88): RETRIABLE,
+    (Api.OFFSET_FETCH, 16): REFRESH,
+    (Api.OFFSET_FETCH, 30): FATAL,
+    (Api.CREATE_TOPICS, 41): RETRIABLE,
+    (Api.CREATE_TOPICS, 7): RETRIABLE,
+    (Api.CREATE_TOPICS, 38): FATAL,
+    (Api.DESCRIBE_CONFIGS, 3): FATAL,
+    (Api.DESCRIBE_CONFIGS, 29): FATAL,
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
+def test_every_family_survives_pickling(family: type[EosKafkaError]) -> None:
+    error = family("It broke", checked="Two things", remedy="Mend it", error_code=47)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is family
+    assert str(copy) == str(error) == "It broke. Two things. Mend it."
+    assert (copy.happened, copy.checked, copy.remedy, copy.error_code) == ("It broke", "Two things", "Mend it", 47)
+
+
+def test_a_default_remedy_is_said_once_however_often_the_error_travels() -> None:
+    error = spark_eos.errors.UnreachableError("Nobody is there")
+    copy = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(error))))
+    assert str(copy) == str(error)
+    assert str(error).count("Check that the brokers run") == 1
+
+
+def test_a_refused_option_is_a_value_error() -> None:
+    assert issubclass(OptionError, ValueError)
+
+
+@pytest.mark.parametrize("code", ROWS)
+def test_a_row_of_the_transactional_exchanges(code: int) -> None:
+    assert tuple(classify(api, code) for api in COLUMNS) == ROWS[code]
+
+
+@pytest.mark.parametrize("code", PRODUCE)
+def test_a_row_of_produce(code: int) -> None:
+    assert classify(Api.PRODUCE, code) is PRODUCE[code]
+
+
+@pytest.mark.parametrize(("api", "code"), LOOK_UPS)
+def test_a_row_of_the_look_ups(api: Api, code: int) -> None:
+    assert classify(api, code) is LOOK_UPS[api, code]
+
+
+def test_produce_has_no_row_that_is_not_tested() -> None:
+    assert {int(code) for code in TABLE[Api.PRODUCE]} <= set(PRODUCE)
+
+
+@pytest.mark.parametrize("api", Api)
+def test_codes_without_a_row_get_the_default(api: Api) -> None:
+    absent = [code for code in ErrorCode if code not in TABLE[api] and code is not ErrorCode.NONE]
+    assert absent
+    assert {classify(api, code) for code in absent} == {DEFAULTS[api]}
+    assert DEFAULTS[api] in (FATAL, ABORTABLE)
+
+
+@pytest.mark.parametrize("api", Api)
+def test_only_produce_splits_and_no_error_is_a_success(api: Api) -> None:
+    verdicts = set(TABLE[api].values())
+    assert SUCCESS not in verdicts
+    assert (SPLIT in verdicts) == (api is Api.PRODUCE)
+
+
+@pytest.mark.parametrize(("api", "code", "family"), [
+    (Api.PRODUCE, 47, FencedError),
+    (Api.END_TXN, 90, FencedError),
+    (Api.PRODUCE, 10, RecordTooLargeError),
+    (Api.PRODUCE, 120, AbortableError),
+    (Api.PRODUCE, 29, AuthorizationError),
+    (Api.INIT_PRODUCER_ID, 53, AuthorizationError),
+    (Api.PRODUCE, 3, TopicError),
+    (Api.PRODUCE, 35, UnsupportedError),
+    (Api.INIT_PRODUCER_ID, 50, BrokerError),
+    (Api.INIT_PRODUCER_ID, 9999, BrokerError),
+])
+def test_a_code_becomes_an_error_of_its_family(api: Api, code: int, family: type[EosKafkaError]) -> None:
+    error = failure(api, code, "somebody", detail="the broker's words")
+    assert type(error) is family
+    assert error.error_code == code
+    for part in (api.value, "somebody", code_name(code), "the broker's words"):
+        assert part in str(error)
+
+
+def test_one_final_code_decides_over_retriable_ones() -> None:
+    assert worst_code(Api.TXN_OFFSET_COMMIT, [0, 16, 90, 14]) == 90
+    assert worst_code(Api.TXN_OFFSET_COMMIT, [0, 16, 0]) == 16
+    assert worst_code(Api.TXN_OFFSET_COMMIT, []) == 0

@@ -1,0 +1,270 @@
+"""Check, against scripted leaders, how the producer retries, numbers, splits, gives up and refuses."""
+
+import time
+from typing import Any
+
+import pytest
+
+from broker_core.records.header import BatchHeader, crc_matches
+from broker_core.types import TopicPartition
+from spark_eos.client.control import TransactionIdentity
+from spark_eos.client.lane import PartitionResult
+from spark_eos.client.producer import TransactionalProducer
+from spark_eos.errors import (
+    AbortableError,
+    ClientStateError,
+    DeliveryTimeoutError,
+    FencedError,
+    RecordTooLargeError,
+    TopicError,
+    UnansweredError,
+)
+from tests.spark_eos.client_world import FakeClient, SentProduce, encoded, produced
+
+TOPIC = "t"
+FIRST = TopicPartition(TOPIC, 0)
+SECOND = TopicPartition(TOPIC, 1)
+IDENTITY = TransactionIdentity("id", 7, 3, 2)
+
+
+def code(number: int, *, base_offset: int = 0) -> Any:
+    """Script one answer with the same code for every partition."""
+    return lambda sent: produced(sent, number, base_offset)
+
+
+def unanswered(sent: SentProduce) -> Any:
+    raise UnansweredError("the connection broke")
+
+
+def begun(client: FakeClient, **settings: Any) -> TransactionalProducer:
+    producer = TransactionalProducer(client, **settings)  # type: ignore[arg-type]
+    producer.begin(IDENTITY)
+    return producer
+
+
+def headers(client: FakeClient, topic_partition: TopicPartition = FIRST) -> list[BatchHeader]:
+    """Parse what was sent to a partition, and check that each batch was sealed with a valid CRC."""
+    found = []
+    for sent in client.sent:
+        if topic_partition in sent.batches:
+            header = BatchHeader.parse(sent.batches[topic_partition])
+            assert crc_matches(sent.batches[topic_partition], 0, header)
+            found.append(header)
+    return found
+
+
+def test_batches_of_one_partition_follow_each_other_and_are_numbered() -> None:
+    client = FakeClient(TOPIC, 1, [code(0, base_offset=10), code(0, base_offset=13)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a", "b", "c"]) + encoded(["d"]))
+    assert producer.flush() == {FIRST: PartitionResult(10, 13, 4, sum(len(s.batches[FIRST]) for s in client.sent))}
+    assert [(h.producer_id, h.producer_epoch, h.base_sequence) for h in headers(client)] == [(7, 3, 0), (7, 3, 3)]
+    assert all(h.is_transactional for h in headers(client))
+
+
+def test_partitions_of_one_leader_share_a_request() -> None:
+    client = FakeClient(TOPIC, 2, [code(0)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    producer.send(SECOND, encoded(["b"]))
+    assert set(producer.flush()) == {FIRST, SECOND}
+    assert [set(sent.batches) for sent in client.sent] == [{FIRST, SECOND}]
+
+
+def test_partitions_of_two_leaders_do_not() -> None:
+    client = FakeClient(TOPIC, 2, [code(0), code(0)])
+    client.leaders[1] = 2
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    producer.send(SECOND, encoded(["b"]))
+    producer.flush()
+    assert {sent.leader: set(sent.batches) for sent in client.sent} == {1: {FIRST}, 2: {SECOND}}
+
+
+@pytest.mark.parametrize("trouble", [code(6), code(19), code(7), code(51), code(14), unanswered])
+def test_a_retry_keeps_its_numbers_and_bytes(trouble: Any) -> None:
+    client = FakeClient(TOPIC, 1, [trouble, trouble, code(0), code(0)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a", "b"]) + encoded(["c"]))
+    producer.flush()
+    first, second, third, fourth = [sent.batches[FIRST] for sent in client.sent]
+    assert first == second == third
+    assert [h.base_sequence for h in headers(client)] == [0, 0, 0, 2]
+    assert producer.retries == 2
+
+
+def test_a_moved_leader_is_looked_up() -> None:
+    def move(sent: SentProduce) -> Any:
+        client.leaders[0] = 2
+        return produced(sent, 6)
+
+    client = FakeClient(TOPIC, 1, [move, code(0)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    producer.flush()
+    assert [sent.leader for sent in client.sent] == [1, 2]
+    assert client.asked_for_metadata == 1
+
+
+def test_a_retriable_code_alone_asks_for_no_metadata() -> None:
+    client = FakeClient(TOPIC, 1, [code(19), code(0)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    producer.flush()
+    assert client.asked_for_metadata == 0
+
+
+def test_a_partition_without_a_leader_waits_for_one() -> None:
+    client = FakeClient(TOPIC, 1, [code(0)])
+    client.leaders[0] = -1
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    client.leaders[0] = 4
+    producer.flush()
+    assert [sent.leader for sent in client.sent] == [4]
+
+
+def test_one_partitions_trouble_leaves_the_others_alone() -> None:
+    client = FakeClient(TOPIC, 2, [lambda sent: produced(sent, {0: 6}), code(0)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    producer.send(SECOND, encoded(["b"]))
+    producer.flush()
+    assert [set(sent.batches) for sent in client.sent] == [{FIRST, SECOND}, {FIRST}]
+
+
+def test_a_batch_that_is_too_large_is_split_and_numbered_anew() -> None:
+    client = FakeClient(TOPIC, 1, [code(10), code(10), code(0), code(0), code(0), code(0, base_offset=5)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a", "b", "c", "d", "e"]) + encoded(["f"]))
+    result = producer.flush()[FIRST]
+    sent = headers(client)
+    assert [(h.base_sequence, h.record_count) for h in sent] == [(0, 5), (0, 2), (0, 1), (1, 1), (2, 3), (5, 1)]
+    assert (result.record_count, result.last_offset) == (6, 5)
+
+
+def test_one_record_that_is_too_large_says_so() -> None:
+    client = FakeClient(TOPIC, 1, [code(10)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a" * 1000]))
+    with pytest.raises(RecordTooLargeError, match=r"1 record\(s\).*max.message.bytes"):
+        producer.flush()
+
+
+@pytest.mark.parametrize("unsure", [unanswered, code(7), code(20)])
+def test_a_batch_that_may_have_been_appended_is_never_split(unsure: Any) -> None:
+    client = FakeClient(TOPIC, 1, [unsure, code(10)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a", "b"]))
+    with pytest.raises(RecordTooLargeError):
+        producer.flush()
+
+
+@pytest.mark.parametrize(("number", "family"), [
+    (47, FencedError), (90, FencedError), (45, AbortableError), (46, AbortableError), (48, AbortableError),
+    (120, AbortableError), (9999, AbortableError),
+])
+def test_a_final_code_fails_the_transaction_until_the_next_begin(number: int, family: type[Exception]) -> None:
+    client = FakeClient(TOPIC, 1, [code(number), code(0)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    for _ in range(2):
+        with pytest.raises(family) as caught:
+            producer.flush()
+        assert caught.value.error_code == number  # type: ignore[attr-defined]
+    with pytest.raises(family):
+        producer.send(FIRST, encoded(["b"]))
+    with pytest.raises(ClientStateError, match="failed or was aborted"):
+        producer.begin(IDENTITY)
+    producer.begin(TransactionIdentity("id", 7, 4, 2))
+    producer.send(FIRST, encoded(["c"]))
+    assert producer.flush()[FIRST].record_count == 1
+    assert headers(client)[-1].base_sequence == 0
+
+
+def test_an_acknowledgement_without_an_offset_is_not_believed() -> None:
+    client = FakeClient(TOPIC, 1, [code(0, base_offset=-1)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    with pytest.raises(AbortableError, match="no offset"):
+        producer.flush()
+
+
+def test_delivery_is_given_up_in_time_with_the_last_trouble() -> None:
+    client = FakeClient(TOPIC, 1, [code(19)] * 10_000)
+    producer = begun(client, delivery_timeout_ms=200)
+    producer.send(FIRST, encoded(["a"]))
+    started = time.monotonic()
+    with pytest.raises(DeliveryTimeoutError, match=r"t-0 were not acknowledged within 200 ms.*NOT_ENOUGH_REPLICAS"):
+        producer.flush()
+    assert 0.2 <= time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(("transaction_version", "versions"), [(0, (3, 11)), (1, (3, 11)), (2, (12, 13))])
+def test_the_transaction_version_bounds_the_request(
+    monkeypatch: pytest.MonkeyPatch, transaction_version: int, versions: tuple[int, int]
+) -> None:
+    added: list[list[TopicPartition]] = []
+    monkeypatch.setattr(
+        "spark_eos.client.producer.add_partitions_to_txn",
+        lambda client, identity, partitions, **_: added.append(list(partitions)),
+    )
+    client = FakeClient(TOPIC, 2, [code(6), code(0), code(0)])
+    producer = begun(client)
+    producer.begin(TransactionIdentity("id", 7, 3, transaction_version))
+    producer.send(FIRST, encoded(["a"]))
+    producer.send(SECOND, encoded(["b"]))
+    producer.flush()
+    producer.send(FIRST, encoded(["c"]))
+    producer.flush()
+    assert {sent.versions for sent in client.sent} == {versions}
+    assert added == ([] if transaction_version == 2 else [[FIRST, SECOND]])
+
+
+def test_sequences_go_on_for_the_same_epoch_and_start_anew_for_another() -> None:
+    client = FakeClient(TOPIC, 1, [code(0)] * 4)
+    producer = begun(client)
+    for identity in (IDENTITY, IDENTITY, TransactionIdentity("id", 7, 4, 2)):
+        producer.begin(identity)
+        producer.send(FIRST, encoded(["a", "b"]))
+        producer.flush()
+    assert producer.next_sequences() == {FIRST: 2}
+    producer.begin(TransactionIdentity("other", 8, 0, 1), {FIRST: 40})
+    producer.send(FIRST, [])
+    assert [h.base_sequence for h in headers(client)] == [0, 2, 0]
+    assert producer.next_sequences() == {FIRST: 40}
+
+
+def test_memory_stays_bounded() -> None:
+    limit = 50_000
+    client = FakeClient(TOPIC, 1, [code(0)] * 200)
+    producer = begun(client, buffer_memory_bytes=limit, max_request_bytes=10_000)
+    [batch] = encoded(["x" * 4_000])
+    for _ in range(100):
+        producer.send(FIRST, encoded(["x" * 4_000]))
+        assert producer._memory_bytes <= limit + batch.size_bytes
+    assert producer.flush()[FIRST].record_count == 100
+
+
+def test_a_batch_larger_than_the_buffer_still_goes() -> None:
+    client = FakeClient(TOPIC, 1, [code(0)])
+    producer = begun(client, buffer_memory_bytes=100)
+    producer.send(FIRST, encoded(["x" * 4_000]))
+    assert producer.flush()[FIRST].record_count == 1
+
+
+def test_a_partition_that_is_not_there_is_refused_before_anything_is_sent() -> None:
+    client = FakeClient(TOPIC, 2, [])
+    producer = begun(client)
+    with pytest.raises(TopicError, match="Topic 't' has no partition 2. It has 2"):
+        producer.send(TopicPartition(TOPIC, 2), encoded(["a"]))
+
+
+def test_use_out_of_order_is_refused() -> None:
+    producer = TransactionalProducer(FakeClient(TOPIC, 1, []))  # type: ignore[arg-type]
+    with pytest.raises(ClientStateError, match="outside of a transaction"):
+        producer.send(FIRST, encoded(["a"]))
+    with pytest.raises(ClientStateError, match="no transaction to abort"):
+        producer.abort()
+    producer.begin(IDENTITY)
+    assert producer.abort() is None, "nothing was sent, so there is nothing to end"

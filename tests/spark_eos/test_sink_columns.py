@@ -1,0 +1,61 @@
+"""Check the columns against Spark's own sink: what is taken, what is refused, in which words."""
+
+import pytest
+from pyspark.sql.types import StructType
+
+from spark_eos.errors import OptionError
+from spark_eos.sink.columns import check_append, check_columns
+
+HEADERS = "array<struct<key:string,value:binary>>"
+
+
+def _schema(text: str) -> StructType:
+    schema = _parse_ddl(text)
+    assert isinstance(schema, StructType)
+    return schema
+
+
+def _parse_ddl(text: str) -> object:
+    # Spark's own parser needs a session; these few types do not.
+    from pyspark.sql import types
+
+    simple = {
+        "string": types.StringType(), "binary": types.BinaryType(), "int": types.IntegerType(),
+        "bigint": types.LongType(), "timestamp": types.TimestampType(), "timestamp_ntz": types.TimestampNTZType(),
+        HEADERS: types.ArrayType(types.StructType([
+            types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())])),
+        "array<string>": types.ArrayType(types.StringType()),
+    }
+    fields = [column.split(" ", 1) for column in text.split("; ")]
+    return types.StructType([types.StructField(name, simple[kind]) for name, kind in fields])
+
+
+@pytest.mark.parametrize("text", [
+    "value string; topic string", "value binary; topic string; key string", "key binary; value string; topic string",
+    f"value string; topic string; headers {HEADERS}; partition int; timestamp timestamp; other bigint",
+])
+def test_what_spark_takes_is_taken(text: str) -> None:
+    check_columns(_schema(text), None)
+
+
+@pytest.mark.parametrize(("text", "topic", "words"), [
+    ("value string", None, "topic option required when no 'topic' attribute is present"),
+    ("key string; topic string", None, "Required attribute 'value' not found"),
+    ("VALUE string", "t", "Required attribute 'value' not found"),
+    ("value bigint", "t", "value attribute unsupported type bigint. value must be a string or binary"),
+    ("value string; key int", "t", "key attribute unsupported type int. key must be a string or binary"),
+    ("value string; topic int", "t", "topic attribute unsupported type int. topic must be a string"),
+    ("value string; partition bigint", "t", "partition attribute unsupported type bigint. partition must be an int"),
+    ("value string; headers array<string>", "t", "headers attribute unsupported type array<string>"),
+    ("value string; timestamp timestamp_ntz", "t", "timestamp attribute unsupported type timestamp_ntz"),
+])
+def test_what_spark_refuses_is_refused_in_its_words(text: str, topic: str | None, words: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        check_columns(_schema(text), topic)
+    assert words in str(refused.value)
+
+
+def test_overwriting_is_refused() -> None:
+    check_append(False)
+    with pytest.raises(OptionError, match="Save mode Overwrite not allowed for Kafka"):
+        check_append(True)

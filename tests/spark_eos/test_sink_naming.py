@@ -1,0 +1,54 @@
+"""Check that names are taken apart exactly and never confused."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_eos.sink.naming import TaskId, decision_key, driver_id, escape, group_id, id_prefix, parse_task_id, unescape
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+tricky = st.sampled_from(["a", "a.b", "a.b.c", "%2E", "a%2Eb", "driver", "0", "a/b", "ü.ü", "-", ".", ".."]) | names
+
+
+@given(prefix=tricky, query=tricky, run=tricky, worker=tricky, number=st.integers(0, 10**9))
+def test_a_task_id_is_read_back_exactly(prefix: str, query: str, run: str, worker: str, number: int) -> None:
+    name = TaskId(prefix, query, run, worker, number)
+    assert parse_task_id(str(name)) == name
+    assert str(name).startswith(id_prefix(prefix, query))
+
+
+@given(one=st.tuples(tricky, tricky), other=st.tuples(tricky, tricky))
+def test_no_two_queries_share_a_group_a_driver_or_a_decision(one: tuple[str, str], other: tuple[str, str]) -> None:
+    if one != other:
+        assert group_id(*one) != group_id(*other)
+        assert driver_id(*one) != driver_id(*other)
+        assert decision_key(*one) != decision_key(*other)
+        assert decision_key(*one, 1) != decision_key(*other)
+
+
+@given(prefix=tricky, query=tricky)
+def test_a_driver_id_is_no_task_id(prefix: str, query: str) -> None:
+    assert parse_task_id(driver_id(prefix, query)) is None
+
+
+def test_a_prefix_that_begins_another_matches_none_of_its_ids() -> None:
+    parsed = parse_task_id(str(TaskId("orders.eu", "q", "r", "w", 1)))
+    assert parsed is not None and parsed.prefix == "orders.eu"
+    confusing = str(TaskId("orders", "eu.q", "r", "w", 1))
+    assert parse_task_id(confusing) == TaskId("orders", "eu.q", "r", "w", 1)
+
+
+@pytest.mark.parametrize("text", [
+    "", "a.b", "p.q.r.w.x", "p.q.r.w.01", "p.q.r.w.-1", ".q.r.w.1", "p..r.w.1", "p.q%2e.r.w.1", "p.q%41.r.w.1",
+    "p.q%FF.r.w.1", "p.q r.r.w.1", "p.q.r.w.99999999999",
+])
+def test_what_the_sink_never_writes_is_not_taken_for_its_own(text: str) -> None:
+    assert parse_task_id(text) is None
+
+
+@given(names)
+def test_escaped_names_are_plain_and_come_back(name: str) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9_%-]+", escape(name))
+    assert unescape(escape(name)) == name

@@ -1,0 +1,113 @@
+"""Check that every option is read or refused with its remedy."""
+
+import pickle
+
+import pytest
+
+from broker_core.records.compression import Compression
+from spark_eos.errors import OptionError
+from spark_eos.sink.preflight import settle_timeout
+from spark_eos.sink_options import NAMES, OnLostTransaction, sink_options
+
+BASE = {"kafka.bootstrap.servers": "h:1"}
+
+
+def test_defaults() -> None:
+    options = sink_options(BASE)
+    assert (options.topic, options.prefix, options.decision_topic) == (None, "eos-kafka", "eos-kafka-decisions")
+    assert (options.transaction_timeout_ms, options.job_id, options.compression_level) == (None, None, None)
+    assert options.on_lost_transaction is OnLostTransaction.FAIL
+    assert options.compression is Compression.NONE
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_names_are_case_insensitive_and_topics_trimmed() -> None:
+    written = {"TOPIC": " t ", "TransactionalIDprefix": "p.q", "ONLOSTTRANSACTION": "Rewrite", "jobid": "j"}
+    options = sink_options(BASE | written)
+    assert (options.topic, options.prefix, options.job_id) == ("t", "p.q", "j")
+    assert options.on_lost_transaction is OnLostTransaction.REWRITE
+
+
+@pytest.mark.parametrize(("text", "timeout_ms"), [
+    ("60000", 60_000), ("90s", 90_000), ("15m", 900_000), ("2 h", 7_200_000), ("1500 ms", 1_500),
+    ("2147483647", 2**31 - 1),
+])
+def test_timeouts(text: str, timeout_ms: int) -> None:
+    assert sink_options(BASE | {"transactionTimeout": text}).transaction_timeout_ms == timeout_ms
+    if text.isdigit():
+        assert sink_options(BASE | {"kafka.transaction.timeout.ms": text}).transaction_timeout_ms == timeout_ms
+
+
+@pytest.mark.parametrize("prefix", ["", "kafka."])
+def test_compression_and_sizes_under_both_names(prefix: str) -> None:
+    options = sink_options(BASE | {f"{prefix}compression.type": "ZSTD", f"{prefix}batch.size": "1000"})
+    assert (options.compression, options.batch_bytes) == (Compression.ZSTD, 1000)
+
+
+def test_compression_levels() -> None:
+    assert sink_options(BASE | {"compression.type": "gzip", "compression.level": "9"}).compression_level == 9
+    assert sink_options(BASE | {"compression.type": "zstd", "kafka.compression.zstd.level": "3"}).compression_level == 3
+
+
+@pytest.mark.parametrize(("wrong", "text"), [
+    ({"topik": "t"}, "Did you mean 'topic'"),
+    ({"transactionIdPrefix": "t"}, "Did you mean 'transactionalIdPrefix'"),
+    ({"onLostTransactions": "t"}, "Did you mean 'onLostTransaction'"),
+    ({"batchsize": "1"}, "Did you mean 'batch.size'"),
+    ({"topic": "a b"}, "letters, digits"),
+    ({"topic": ".."}, "letters, digits"),
+    ({"decisionTopic": ""}, "letters, digits"),
+    ({"transactionalIdPrefix": ""}, "1 to 200 bytes"),
+    ({"transactionalIdPrefix": "a\nb"}, "control characters"),
+    ({"jobId": "x" * 201}, "201 bytes"),
+    ({"jobId": "ü" * 101}, "202 bytes"),
+    ({"onLostTransaction": "ignore"}, "fail or rewrite"),
+    ({"compression.type": "brotli"}, "none, gzip, snappy, lz4 or zstd"),
+    ({"compression.type": "gzip", "compression.level": "10"}, "from 1 to 9"),
+    ({"compression.type": "snappy", "compression.level": "1"}, "no meaning"),
+    ({"compression.type": "gzip", "kafka.compression.type": "lz4"}, "contradict"),
+    ({"transactionTimeout": "soon"}, "milliseconds"),
+    ({"transactionTimeout": "999"}, "from 1000"),
+    ({"transactionTimeout": "-1"}, "milliseconds"),
+    ({"transactionTimeout": "2147483648"}, "milliseconds"),
+    ({"batch.size": "big"}, "whole number"),
+    ({"buffer.memory": "1"}, "whole number from 65536"),
+    ({"kafka.transactional.id": "x"}, "transactionalIdPrefix"),
+    ({"kafka.key.serializer": "x"}, "not supported"),
+    ({"kafka.acks": "1"}, "acks"),
+    ({"kafka.enable.idempotence": "false"}, "idempotence"),
+])
+def test_wrong_options_are_refused_with_a_remedy(wrong: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        sink_options(BASE | wrong)
+
+
+def test_bootstrap_servers_are_required_in_sparks_words() -> None:
+    words = r"'kafka\.bootstrap\.servers' must be specified for configuring Kafka producer"
+    with pytest.raises(OptionError, match=words):
+        sink_options({"topic": "t"})
+
+
+@pytest.mark.parametrize("foreign", ["checkpointLocation", "path", "queryName", "outputMode", "mergeSchema"])
+def test_options_of_spark_itself_pass(foreign: str) -> None:
+    sink_options(BASE | {foreign: "x"})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_own_option_is_taken_for_a_misspelt_one(name: str) -> None:
+    good = {"transactionTimeout": "60000", "onLostTransaction": "fail", "compression.type": "gzip",
+            "compression.level": "1", "batch.size": "100", "buffer.memory": "100000"}
+    sink_options(BASE | {"compression.type": "gzip", name: good.get(name, "x")})
+
+
+@pytest.mark.parametrize(("wanted", "limit", "settled"), [
+    (None, 900_000, 900_000), (None, None, 60_000), (5_000, 900_000, 5_000), (5_000, None, 5_000),
+    (900_000, 900_000, 900_000),
+])
+def test_the_timeout_is_what_the_brokers_allow(wanted: int | None, limit: int | None, settled: int) -> None:
+    assert settle_timeout(wanted, limit) == settled
+
+
+def test_a_timeout_above_the_brokers_limit_is_refused() -> None:
+    with pytest.raises(OptionError, match="900001 ms, the brokers allow 900000 ms"):
+        settle_timeout(900_001, 900_000)

@@ -1,0 +1,84 @@
+"""Check which topic-partition every row goes to, in which order."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_eos.codec.partitioner import murmur2_partitions
+from spark_eos.sink.placement import DataError, place_rows
+
+COUNTS = {"a": 3, "b": 5, "c": 1}
+row = st.tuples(
+    st.sampled_from(sorted(COUNTS)), st.none() | st.binary(max_size=5), st.none() | st.just(0), st.integers(0, 10**6)
+)
+
+
+def _batch(rows: Sequence[tuple[str | None, bytes | None, int | None, int]]) -> pa.RecordBatch:
+    topics, keys, partitions, numbers = (list(column) for column in zip(*rows, strict=True))
+    return pa.record_batch({
+        "topic": pa.array(topics, pa.string()),
+        "key": pa.array(keys, pa.binary()),
+        "partition": pa.array(partitions, pa.int32()),
+        "value": pa.array([str(number) for number in numbers]),
+    })
+
+
+def _place(batch: pa.RecordBatch, topic: str | None = None, rows_per_run: int = 3) -> dict[tuple[str, int], list[str]]:
+    chance = random.Random(1)
+    placed = place_rows(
+        batch, topic=topic, partition_count=COUNTS.__getitem__, rows_per_run=rows_per_run, chance=chance
+    )
+    return {
+        (each.topic_partition.topic, each.topic_partition.partition): each.rows.column("value").to_pylist()
+        for each in placed
+    }
+
+
+@given(st.lists(row, min_size=1, max_size=60))
+def test_every_row_is_placed_once_in_order_where_the_rules_say(
+    rows: list[tuple[str, bytes | None, int | None, int]]
+) -> None:
+    rows = [(topic, key, partition, number) for number, (topic, key, partition, _) in enumerate(rows)]
+    placed = _place(_batch(rows))
+    where = {int(value): place for place, values in placed.items() for value in values}
+    assert sorted(where) == list(range(len(rows)))
+    for values in placed.values():
+        assert values == sorted(values, key=int)
+    for topic, key, partition, number in rows:
+        assert where[number][0] == topic
+        if partition is not None:
+            assert where[number][1] == partition
+        elif key is not None:
+            assert where[number][1] == murmur2_partitions(pa.array([key]), COUNTS[topic])[0]
+        else:
+            assert 0 <= where[number][1] < COUNTS[topic]
+
+
+def test_the_option_beats_the_topic_column() -> None:
+    assert {topic for topic, _ in _place(_batch([("b", None, None, 1), (None, None, None, 2)]), topic="a")} == {"a"}
+
+
+def test_rows_without_key_stay_together_for_a_run_and_spread_evenly() -> None:
+    sizes = Counter({place: len(values) for place, values in _place(_batch([("b", None, None, n) for n in range(50)]),
+                                                                    rows_per_run=5).items()})
+    assert sizes == {("b", number): 10 for number in range(5)}
+
+
+def test_a_null_topic_is_refused_in_sparks_words() -> None:
+    with pytest.raises(DataError, match="null topic present in the data"):
+        _place(_batch([("a", None, None, 1), (None, None, None, 2)]))
+
+
+@pytest.mark.parametrize("partition", [3, -1])
+def test_a_partition_that_does_not_exist_is_refused(partition: int) -> None:
+    with pytest.raises(DataError, match=f"has {partition} for topic 'a', which has 3 partitions"):
+        _place(_batch([("a", b"k", 0, 1), ("a", b"k", partition, 2), ("a", b"k", None, 3)]))
+
+
+def test_nothing_comes_of_no_rows() -> None:
+    assert _place(_batch([("a", None, None, 1)]).slice(0, 0)) == {}

@@ -1,0 +1,152 @@
+"""Check how the fate of decided transactions is found, and what is done about it."""
+
+import itertools
+
+import pytest
+
+from broker_core.types import AbortedTransaction, ProducerIdentity
+from spark_eos.errors import LostTransactionError
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.messages import PreparedTransaction, WrittenRange
+from spark_eos.sink.ports import BatchTrace, Description, PartitionView, TransactionState
+from spark_eos.sink.recovery import FATES, Course, Fate, course_of, described_fate, seen_fate, settle
+from spark_eos.sink_options import OnLostTransaction
+from tests.spark_eos.sink_cluster import MemoryCluster
+
+S = TransactionState
+
+
+def _transaction(version: int, epoch: int = 5) -> PreparedTransaction:
+    return PreparedTransaction(0, "id", 9, epoch, version, 60_000, 0, (WrittenRange("t", 0, 10, 12, 3),))
+
+
+def _described(state: TransactionState, epoch: int, producer_id: int = 9) -> Description:
+    return Description("id", state, ProducerIdentity(producer_id, epoch), 60_000, -1)
+
+
+# What the coordinator stores after each history of a transaction that had epoch 5.
+HISTORIES = [
+    (1, S.ONGOING, 5, Fate.OPEN), (2, S.ONGOING, 5, Fate.OPEN),
+    (1, S.PREPARE_COMMIT, 5, Fate.COMMITTED), (2, S.PREPARE_COMMIT, 6, Fate.COMMITTED),
+    (1, S.COMPLETE_COMMIT, 5, Fate.COMMITTED), (2, S.COMPLETE_COMMIT, 6, Fate.COMMITTED),
+    (1, S.PREPARE_ABORT, 5, Fate.LOST), (2, S.PREPARE_ABORT, 6, Fate.LOST),
+    (1, S.COMPLETE_ABORT, 5, Fate.LOST), (2, S.COMPLETE_ABORT, 6, Fate.LOST),
+    # V1: timed out at 5, or committed at 5 and another one aborted at 6; the same record in the coordinator.
+    (1, S.COMPLETE_ABORT, 6, None), (1, S.PREPARE_ABORT, 6, None),
+    # A later transaction of the same id says nothing about this one.
+    (1, S.ONGOING, 6, None), (2, S.ONGOING, 6, None), (1, S.COMPLETE_COMMIT, 6, None), (2, S.COMPLETE_COMMIT, 7, None),
+    (2, S.COMPLETE_ABORT, 7, None), (2, S.EMPTY, 6, None), (1, S.EMPTY, 6, None), (1, S.EMPTY, 5, None),
+]
+
+
+@pytest.mark.parametrize(("version", "state", "epoch", "fate"), HISTORIES)
+def test_the_coordinators_word(version: int, state: TransactionState, epoch: int, fate: Fate | None) -> None:
+    assert described_fate(_transaction(version), _described(state, epoch)) is fate
+
+
+def test_every_row_of_the_table_is_in_the_histories_and_nothing_else_is_conclusive() -> None:
+    tested = {(state, version >= 2, epoch - 5): fate for version, state, epoch, fate in HISTORIES if fate}
+    assert tested == FATES
+    for state, version, distance in itertools.product(S, (1, 2), range(-1, 4)):
+        expected = FATES.get((state, version >= 2, distance))
+        assert described_fate(_transaction(version), _described(state, 5 + distance)) is expected
+
+
+@pytest.mark.parametrize("state", S)
+def test_another_producer_id_or_none_is_never_conclusive(state: TransactionState) -> None:
+    assert described_fate(_transaction(2), _described(state, 6, producer_id=10)) is None
+    assert described_fate(_transaction(2), None) is None
+
+
+OWN = BatchTrace(10, 12, ProducerIdentity(9, 5), False)
+FOREIGN = BatchTrace(10, 12, ProducerIdentity(8, 5), False)
+
+
+@pytest.mark.parametrize(("view", "fate"), [
+    (PartitionView(14, (OWN,), ()), Fate.COMMITTED),
+    (PartitionView(14, (OWN,), (AbortedTransaction(9, 10),)), Fate.LOST),
+    (PartitionView(14, (OWN,), (AbortedTransaction(8, 10), AbortedTransaction(9, 3))), Fate.COMMITTED),
+    (PartitionView(12, (OWN,), ()), None),
+    (PartitionView(14, (FOREIGN,), ()), None),
+    (PartitionView(14, (BatchTrace(10, 12, ProducerIdentity(9, 6), False),), ()), None),
+    (PartitionView(14, (), ()), None),
+    (None, None),
+])
+def test_the_logs_word(view: PartitionView | None, fate: Fate | None) -> None:
+    transaction = _transaction(2)
+    assert seen_fate(transaction, transaction.ranges[0], view) is fate
+
+
+def _decision(*transactions: PreparedTransaction) -> Decision:
+    return Decision("p", "q", "r", 3, 1, len(transactions), 0, transactions)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_is_open_is_committed_and_what_is_committed_stays(version: int) -> None:
+    cluster = MemoryCluster(version=version)
+    one, two = cluster.prepare("one", 0), cluster.prepare("two", 1)
+    for _ in range(2):
+        settled = settle(cluster, _decision(one, two))
+        assert settled.took_effect and settled.committed == (one, two)
+    assert cluster.calls.count("end one commit") == 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_lost_answer_is_cleared_up_by_describing(version: int) -> None:
+    cluster = MemoryCluster(version=version, lose_answer_of={"one"})
+    assert settle(cluster, _decision(cluster.prepare("one"))).took_effect
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_committed_transaction_is_recognised_after_its_id_went_on(version: int) -> None:
+    cluster = MemoryCluster(version=version)
+    one = cluster.prepare("one")
+    settle(cluster, _decision(one))
+    cluster.init_producer_id("one", 60_000)
+    cluster.prepare("one", 1)
+    cluster.time_out("one")
+    assert settle(cluster, _decision(one)).took_effect
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_timed_out_transactions_are_lost_even_when_the_id_is_forgotten(version: int, forgotten: bool) -> None:
+    cluster = MemoryCluster(version=version)
+    one = cluster.prepare("one")
+    cluster.time_out("one")
+    cluster.forgotten = {"one"} if forgotten else set()
+    settled = settle(cluster, _decision(one))
+    assert settled.lost == (one,) and settled.took_no_effect
+
+
+def test_without_coordinator_and_log_the_fate_is_unknown_and_nothing_is_written() -> None:
+    cluster = MemoryCluster()
+    one = cluster.prepare("one")
+    cluster.forgotten = {"one"}
+    cluster.logs.clear()
+    settled = settle(cluster, _decision(one))
+    assert settled.unknown == (one,) and not settled.took_effect and not settled.took_no_effect
+    for policy in OnLostTransaction:
+        with pytest.raises(LostTransactionError, match="fate unknown"):
+            course_of(settled, 0, policy)
+
+
+def test_a_partial_loss_stops_with_a_full_account_or_writes_the_lost_tasks_again() -> None:
+    cluster = MemoryCluster()
+    one, two = cluster.prepare("one", 0, records=3), cluster.prepare("two", 1, records=4)
+    cluster.time_out("two")
+    settled = settle(cluster, _decision(one, two))
+    assert (settled.committed, settled.lost) == ((one,), (two,))
+    with pytest.raises(LostTransactionError, match=r"1 of its 2 transactions \(4 of 7 records\).*two.*t-1@0\.\.3"):
+        course_of(settled, 0, OnLostTransaction.FAIL)
+    courses = [course_of(settled, split, OnLostTransaction.REWRITE) for split in (0, 1, 2)]
+    assert courses == [Course.SKIP, Course.WRITE, Course.SKIP]
+
+
+def test_a_total_loss_is_written_again_under_both_policies() -> None:
+    cluster = MemoryCluster()
+    decision = _decision(cluster.prepare("one", 0), cluster.prepare("two", 1))
+    cluster.time_out("one")
+    cluster.time_out("two")
+    settled = settle(cluster, decision)
+    assert {course_of(settled, 0, policy) for policy in OnLostTransaction} == {Course.WRITE}

@@ -1,0 +1,161 @@
+"""Check what one task does with its rows, against a cluster and a producer in memory."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pytest
+
+from broker_core.records.batch import read_records
+from broker_core.records.header import iter_headers
+from broker_core.types import TopicPartition
+from spark_eos.client_options import ClientOptions
+from spark_eos.codec.encode import EncodedBatch, seal
+from spark_eos.errors import AbortableError, OptionError
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, WrittenRange
+from spark_eos.sink.placement import DataError
+from spark_eos.sink.pool import IdentityPool, TaskIdentity
+from spark_eos.sink.task import Place, TaskWriter, gather
+from spark_eos.sink_options import SinkOptions
+from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
+
+
+@dataclass
+class MemoryTransaction:
+    """Be the producer: keep values by topic-partition."""
+
+    fail_flush: bool = False
+    identity: TaskIdentity | None = None
+    values: dict[TopicPartition, list[bytes | None]] = field(default_factory=dict)
+    timestamps: list[int] = field(default_factory=list)
+    aborted: bool = False
+
+    def begin(self, identity: TaskIdentity) -> None:
+        self.identity = identity
+
+    def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
+        for batch in batches:
+            data = seal(batch, producer_id=1, producer_epoch=0, base_sequence=0)
+            for position, header in iter_headers(data):
+                for record in read_records(data, position, header):
+                    self.values.setdefault(topic_partition, []).append(record.value)
+                    self.timestamps.append(record.timestamp_ms)
+
+    def flush(self) -> Sequence[WrittenRange]:
+        if self.fail_flush:
+            raise AbortableError("no")
+        return [WrittenRange(*place, 0, len(values) - 1, len(values)) for place, values in self.values.items()]
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+PLACE = Place("q", "run2", 4, 1)
+
+
+def _writer(cluster: MemoryCluster, transaction: MemoryTransaction, topic: str | None = "t") -> TaskWriter:
+    return TaskWriter(
+        SinkOptions(ClientOptions(("h:1",)), topic=topic, prefix="p", transaction_timeout_ms=60_000), PLACE, cluster,
+        IdentityPool(cluster, "p", "q", "run2", "w"), transaction, DecisionLog(cluster, "p", "q", DECISIONS),
+    )
+
+
+def _rows(*values: str, **columns: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array(values, pa.string()), **columns})
+
+
+def test_rows_are_prepared_in_order_and_the_transaction_stays_open() -> None:
+    cluster, transaction = MemoryCluster(), MemoryTransaction()
+    message = _writer(cluster, transaction).write(iter([_rows("a", "b"), _rows(), _rows("c")]))
+    assert isinstance(message, Prepared)
+    assert transaction.identity is not None and not transaction.aborted
+    assert sorted(v for values in transaction.values.values() for v in values if v) == [b"a", b"b", b"c"]
+    prepared = message.transaction
+    assert (prepared.transactional_id, prepared.split, prepared.record_count) == ("p.q.run2.w.0", 1, 3)
+    assert (prepared.producer_id, prepared.producer_epoch) == transaction.identity.identity
+
+
+@pytest.mark.parametrize("batches", [[], [_rows()]])
+def test_no_rows_no_transaction(batches: list[pa.RecordBatch]) -> None:
+    cluster, transaction = MemoryCluster(), MemoryTransaction()
+    assert _writer(cluster, transaction).write(iter(batches)) == Empty("q", "run2", 4, 1)
+    assert cluster.ids == {} and transaction.identity is None
+
+
+def test_a_failing_task_aborts_what_it_began() -> None:
+    transaction = MemoryTransaction(fail_flush=True)
+    with pytest.raises(AbortableError):
+        _writer(MemoryCluster(), transaction).write(iter([_rows("a")]))
+    assert transaction.aborted
+
+
+def test_a_wrong_later_row_aborts_and_a_wrong_first_row_begins_nothing() -> None:
+    topics = pa.array(["t"]), pa.array([None], pa.string())
+    for order, begun in ((topics, True), (topics[::-1], False)):
+        cluster, transaction = MemoryCluster(), MemoryTransaction()
+        writer = _writer(cluster, transaction, topic=None)
+        wide = "x" * 9_000_000
+        with pytest.raises(DataError):
+            writer.write(iter([_rows(wide, topic=order[0]), _rows(wide, topic=order[1])]))
+        assert (transaction.identity is not None, transaction.aborted) == (begun, begun)
+
+
+def test_timestamps_are_taken_in_milliseconds_and_nulls_become_now() -> None:
+    transaction = MemoryTransaction()
+    column = pa.array([1_234_567, None, -1_500], pa.timestamp("us", tz="UTC"))
+    _writer(MemoryCluster(), transaction).write(iter([_rows("a", "b", "c", timestamp=column)]))
+    assert {1_234, -2} <= set(transaction.timestamps)
+    assert max(transaction.timestamps) > 1_700_000_000_000
+
+
+def _decide(cluster: MemoryCluster, micro_batch: int, lost: Sequence[int] = ()) -> None:
+    transactions = tuple(cluster.prepare(f"p.q.run1.w{split}.0", split) for split in (0, 1))
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log.decide(Decision("p", "q", "run1", micro_batch, 1, 2, 0, transactions), log.take_over())
+    for split in lost:
+        cluster.time_out(f"p.q.run1.w{split}.0")
+
+
+class _Untouchable(Iterator[pa.RecordBatch]):
+    def __next__(self) -> pa.RecordBatch:
+        raise AssertionError("the input was read")
+
+
+@pytest.mark.parametrize("micro_batch", [4, 5])
+def test_a_decided_micro_batch_is_rolled_forward_and_its_input_not_even_read(micro_batch: int) -> None:
+    cluster = MemoryCluster()
+    _decide(cluster, micro_batch)
+    message = _writer(cluster, MemoryTransaction()).write(_Untouchable())
+    assert message == AlreadyCommitted("q", "run2", 4, 1, micro_batch)
+
+
+def test_a_job_id_that_another_topic_has_used_is_refused() -> None:
+    cluster = MemoryCluster()
+    _decide(cluster, 4)
+    writer = _writer(cluster, MemoryTransaction(), topic="another")
+    writer.options = replace(writer.options, job_id="q")
+    with pytest.raises(OptionError, match="has written to t before, not to another"):
+        writer.write(_Untouchable())
+
+
+def test_an_older_decision_does_not_concern_the_task() -> None:
+    cluster = MemoryCluster()
+    _decide(cluster, 3, lost=(0, 1))
+    assert isinstance(_writer(cluster, MemoryTransaction()).write(iter([_rows("a")])), Prepared)
+
+
+def test_a_wholly_lost_micro_batch_is_written_again() -> None:
+    cluster = MemoryCluster()
+    _decide(cluster, 4, lost=(0, 1))
+    assert isinstance(_writer(cluster, MemoryTransaction()).write(iter([_rows("a")])), Prepared)
+
+
+def test_chunks_are_joined_and_cut_to_size_and_lose_nothing() -> None:
+    small = [_rows(str(n), junk=pa.array([n])) for n in range(100)]
+    chunks = list(gather(iter(small), 50))
+    assert [v for chunk in chunks for v in chunk.column("value").to_pylist()] == [str(n) for n in range(100)]
+    assert 3 < len(chunks) < 50 and chunks[0].schema.names == ["value"]
+    cut = list(gather(iter([_rows(*("x" * 1000 for _ in range(100)))]), 10_000))
+    assert len(cut) >= 10 and sum(chunk.num_rows for chunk in cut) == 100

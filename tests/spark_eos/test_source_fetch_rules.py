@@ -1,0 +1,138 @@
+"""Check what the fetch makes of answers that a healthy broker seldom gives, with a client that follows a script."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
+from spark_eos.client.lookup import PartitionPlace
+from spark_eos.errors import AuthorizationError, BrokerError, UnansweredError
+from spark_eos.source_options import FetchLimits
+
+TP = TopicPartition("t", 0)
+LIMITS = FetchLimits(max_bytes=1_000, partition_max_bytes=1_000, min_bytes=1, max_wait_ms=1, poll_timeout_ms=1_000)
+
+
+def batch(first: int, count: int = 1) -> bytes:
+    return build_batch([NewRecord(None, b"v", (), 0) for _ in range(count)], base_offset=first)
+
+
+def answer(data: bytes = b"", *, stable: int = 10, error: ErrorCode = ErrorCode.NONE) -> Any:
+    partition = SimpleNamespace(
+        records=data, error_code=error, high_watermark=20, last_stable_offset=stable, aborted_transactions=[]
+    )
+    return SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=[partition])])
+
+
+THROTTLED = SimpleNamespace(error_code=0, responses=[])
+
+
+class ScriptedClient:
+    """Answer fetches from a script; `None` stands for a lost connection. Metadata names leader 2, or nothing."""
+
+    def __init__(self, *script: Any, topic_exists: bool = True) -> None:
+        self.script = list(script)
+        self.topic_exists = topic_exists
+        self.asked: list[tuple[int, int, IsolationLevel]] = []
+        self.tries_left = 5
+        self.network = SimpleNamespace(wait=lambda pending, deadline: None, poll=lambda timeout_ms: None)
+
+    def start(self, node_id: int, request: Any, _deadline: float, *, max_version: int | None = None) -> Any:
+        assert max_version == 12, "names are used where no topic id is known"
+        offset = request.topics[0].partitions[0].fetch_offset
+        self.asked.append((node_id, offset, IsolationLevel(request.isolation_level)))
+        return self.script.pop(0) if self.script else answer()
+
+    def outcome(self, pending: Any, _request: Any, _node_id: int) -> Any:
+        if pending is None:
+            raise UnansweredError("the connection was lost")
+        return pending
+
+    def deadline(self, timeout_ms: float | None = None) -> float:
+        return timeout_ms or 0.0
+
+    def back_off(self, _attempt: int, _deadline: float) -> bool:
+        self.tries_left -= 1
+        return self.tries_left >= 0
+
+    def metadata(self, topics: Any) -> dict[str, Any]:
+        partition = SimpleNamespace(leader=2, leader_epoch=0)
+        topic = SimpleNamespace(name="t", topic_id=None, error_code=0, partitions={0: partition})
+        return {name: topic for name in topics if self.topic_exists}
+
+
+def reading(client: Any) -> RangeFetch:
+    return RangeFetch(client, TP, PartitionPlace(None, 1, 0), IsolationLevel.READ_COMMITTED, LIMITS)
+
+
+def read(client: Any, start: int = 0, end: int = 4) -> list[FetchedChunk]:
+    return list(reading(client).chunks(start, end))
+
+
+def test_the_next_request_is_under_way_before_an_answer_is_handed_out() -> None:
+    client = ScriptedClient(answer(batch(0, 2)), answer(batch(2, 2)))
+    chunks = reading(client).chunks(0, 4)
+    assert next(chunks).next_position == 2
+    assert [offset for _, offset, _ in client.asked] == [0, 2]
+    assert [chunk.next_position for chunk in chunks] == [4]
+    assert len(client.asked) == 2
+
+
+@pytest.mark.parametrize("trouble", [
+    None,
+    answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    answer(error=ErrorCode.FENCED_LEADER_EPOCH),
+    answer(error=ErrorCode.KAFKA_STORAGE_ERROR),
+    answer(error=ErrorCode.UNKNOWN_SERVER_ERROR),
+    THROTTLED,
+])  # fmt: skip
+def test_passing_trouble_is_asked_again_of_the_leader_of_now(trouble: Any) -> None:
+    client = ScriptedClient(trouble, answer(batch(0, 4)))
+    assert [chunk.next_position for chunk in read(client)] == [4]
+    assert [node for node, _, _ in client.asked] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("code", "family"),
+    [
+        (ErrorCode.CORRUPT_MESSAGE, BrokerError),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, AuthorizationError),
+        (ErrorCode.UNSUPPORTED_VERSION, BrokerError),
+    ],
+)
+def test_lasting_trouble_is_told(code: ErrorCode, family: type[Exception]) -> None:
+    with pytest.raises(family, match=code.name):
+        read(ScriptedClient(answer(error=code)))
+
+
+def test_a_deleted_topic_is_told() -> None:
+    client = ScriptedClient(answer(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), topic_exists=False)
+    with pytest.raises(OffsetsGoneError) as caught:
+        read(client)
+    assert caught.value.reason is Gone.TOPIC_DELETED
+
+
+def test_nothing_left_below_the_last_stable_offset_is_proved_by_the_next_batch() -> None:
+    client = ScriptedClient(answer(batch(0, 2)), answer(), answer(batch(10)))
+    assert [chunk.next_position for chunk in read(client)] == [2]
+    assert client.asked[-1] == (1, 2, IsolationLevel.READ_UNCOMMITTED)
+
+
+@pytest.mark.parametrize("probe", [answer(), answer(batch(3))])
+def test_an_empty_answer_alone_is_never_believed(probe: Any) -> None:
+    with pytest.raises(UnansweredError, match="made no progress at offset 2"):
+        read(ScriptedClient(answer(batch(0, 2)), *[answer(), probe] * 10))
+
+
+def test_waiting_for_the_last_stable_offset_goes_on_when_it_moves() -> None:
+    client = ScriptedClient(answer(stable=0), answer(stable=0), answer(batch(0, 4)))
+    assert [chunk.next_position for chunk in read(client)] == [4]
+
+
+def test_bytes_that_are_no_batch_are_told() -> None:
+    with pytest.raises(BrokerError, match="not a record batch at offset 0"):
+        read(ScriptedClient(answer(b"\x01" * 100)))

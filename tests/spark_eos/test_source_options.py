@@ -1,0 +1,183 @@
+"""Check that every option of the source is understood, and every wrong one refused with Spark's words."""
+
+import pickle
+
+import pytest
+
+from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.errors import OptionError
+from spark_eos.source_options import NoMatch, batch_options, include_headers, stream_options
+from spark_eos.source_positions import (
+    EARLIEST,
+    LATEST,
+    Assign,
+    Edge,
+    Offsets,
+    Subscribe,
+    SubscribePattern,
+    Timestamp,
+    Timestamps,
+)
+
+BASE = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "t"}
+
+
+def test_defaults_are_sparks_except_isolation() -> None:
+    options = stream_options(BASE)
+    assert options.subscription == Subscribe(("t",))
+    assert options.isolation is IsolationLevel.READ_COMMITTED
+    assert options.starting == Edge(LATEST)
+    assert options.starting_no_match is NoMatch.ERROR
+    assert options.fail_on_data_loss is True
+    assert options.include_headers is False
+    assert options.max_trigger_delay_ms == 15 * 60 * 1000
+    assert options.fetch.poll_timeout_ms == 120_000
+    assert (options.offset_retries, options.offset_retry_interval_ms) == (3, 10)
+    assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (None, None)
+    assert (options.min_partitions, options.max_records_per_partition) == (None, None)
+    batch = batch_options(BASE)
+    assert (batch.starting, batch.ending) == (Edge(EARLIEST), Edge(LATEST))
+
+
+def test_options_travel_to_executors() -> None:
+    options = stream_options(BASE | {"startingOffsets": '{"t":{"0":3}}'})
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"assign": '{"b":[1,0],"a":[2]}'},
+         Assign((TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1)))),
+        ({"subscribe": " a , b,a,"}, Subscribe(("a", "b"))),
+        ({"SUBSCRIBEPATTERN": "a.*"}, SubscribePattern("a.*")),
+    ],
+)  # fmt: skip
+def test_subscriptions(given: dict[str, str], expected: object) -> None:
+    address = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+    assert stream_options(address | given).subscription == expected
+
+
+def test_a_pattern_must_match_the_whole_name() -> None:
+    pattern = SubscribePattern("lines-[0-9]+")
+    assert pattern.matches("lines-12")
+    assert not pattern.matches("my-lines-12")
+    assert not pattern.matches("lines-12x")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"startingOffsets": "Earliest"}, Edge(EARLIEST)),
+        ({"startingOffsets": '{"t":{"0":23,"1":-1,"2":-2}}'},
+         Offsets({TopicPartition("t", 0): 23, TopicPartition("t", 1): -1, TopicPartition("t", 2): -2})),
+        ({"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"t":{"0":9}}'},
+         Timestamps({TopicPartition("t", 0): 9})),
+        ({"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"t":{"0":9}}', "startingTimestamp": "7"},
+         Timestamp(7)),
+    ],
+)  # fmt: skip
+def test_one_time_beats_times_and_those_beat_offsets(given: dict[str, str], expected: object) -> None:
+    assert stream_options(BASE | given).starting == expected
+
+
+def test_the_same_precedence_at_the_end() -> None:
+    given = {"endingOffsets": "latest", "endingOffsetsByTimestamp": '{"t":{"0":9}}'}
+    assert batch_options(BASE | given).ending == Timestamps({TopicPartition("t", 0): 9})
+    assert batch_options(BASE | given | {"endingTimestamp": "5"}).ending == Timestamp(5)
+
+
+@pytest.mark.parametrize("name", ["isolation.level", "kafka.isolation.level"])
+def test_isolation_can_be_lowered(name: str) -> None:
+    assert stream_options(BASE | {name: "read_uncommitted"}).isolation is IsolationLevel.READ_UNCOMMITTED
+
+
+def test_durations() -> None:
+    for text, expected_ms in {"5s": 5_000, "15m": 900_000, "250": 250, "250ms": 250, "2 h": 7_200_000}.items():
+        assert stream_options(BASE | {"maxTriggerDelay": text}).max_trigger_delay_ms == expected_ms
+
+
+def test_headers_are_asked_for_without_looking_at_the_rest() -> None:
+    assert include_headers({"INCLUDEHEADERS": "true"})
+    assert not include_headers({})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"subscribe": None}, "One of the following options must be specified for Kafka source"),
+        ({"assign": '{"t":[0]}'}, "Only one of the following options can be specified"),
+        ({"subscribe": None, "assign": "t"}, "No topicpartitions to assign"),
+        ({"subscribe": None, "assign": "{}"}, "No topicpartitions to assign"),
+        ({"subscribe": None, "assign": '{"t":0}'}, 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}'),
+        ({"subscribe": None, "assign": '{"t":[0]'}, 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}'),
+        ({"subscribe": " ,"}, "No topics to subscribe"),
+        ({"subscribe": None, "subscribePattern": " "}, "Pattern to subscribe is empty"),
+        ({"subscribe": None, "subscribePattern": "a("}, "not a regular expression"),
+        ({"kafka.bootstrap.servers": None}, "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka"),
+        ({"minPartitions": "0"}, "minPartitions must be positive"),
+        ({"minPartitions": "a"}, "minPartitions must be positive"),
+        ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition must be positive"),
+        ({"maxOffsetsPerTrigger": "15", "minOffsetsPerTrigger": "20"},
+         "minOffsetPerTrigger(20) is higher than the maxOffsetsPerTrigger(15)"),
+        ({"startingOffsets": "soon"}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'),
+        ({"startingOffsets": '{"t":{"0":-3}}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1}'),
+        ({"startingOffsets": '{"t":{"x":3}}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1}'),
+        ({"startingOffsets": '{"t":{"0":1.5}}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1}'),
+        ({"startingTimestamp": "today"}, "Expected a single long value, got today"),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":-2}}'}, "negative time"),
+        ({"startingOffsetsByTimestampStrategy": "guess"}, "Unknown value for option"),
+        ({"failOnDataLoss": "maybe"}, "Option 'failOnDataLoss' is 'maybe'"),
+        ({"includeHeaders": "1"}, "Option 'includeHeaders' is '1'"),
+        ({"isolation.level": "serializable"}, "read_committed or read_uncommitted"),
+        ({"isolation.level": "read_committed", "kafka.isolation.level": "read_uncommitted"}, "Keep one of the two"),
+        ({"maxTriggerDelay": "soon"}, "Option 'maxTriggerDelay' is 'soon'"),
+        ({"fetchOffset.numRetries": "none"}, "fetchOffset.numRetries"),
+        ({"kafkaConsumer.pollTimeoutMs": "0"}, "kafkaConsumer.pollTimeoutMs"),
+        ({"startingOfsets": "earliest"}, "Did you mean 'startingOffsets'?"),
+        ({"kafka.auto.offset.reset": "latest"}, "Kafka option 'auto.offset.reset' is not supported"),
+        ({"kafka.enable.auto.commit": "true"}, "Kafka option 'enable.auto.commit' is not supported"),
+        ({"kafka.key.deserializer": "x"}, "Kafka option 'key.deserializer' is not supported"),
+        ({"kafka.interceptor.classes": "x"}, "Kafka option 'interceptor.classes' is not supported"),
+        ({"kafka.fetch.max.bytes": "many"}, "kafka.fetch.max.bytes"),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_refused(given: dict[str, str | None], message: str) -> None:
+    options = {name: value for name, value in (BASE | given).items() if value is not None}
+    for parse in (batch_options, stream_options):
+        with pytest.raises(OptionError) as caught:
+            parse(options)
+        assert message.lower() in str(caught.value).lower()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries on Kafka"),
+        ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 can't be latest"),
+        ({"endingOffsets": "earliest"}, "ending offset can't be earliest"),
+        ({"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest"),
+    ],
+)
+def test_wrong_batch_options(given: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        batch_options(BASE | given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("endingOffsets", "latest", "ending offset not valid in streaming queries"),
+        ("endingTimestamp", "5", "ending timestamp not valid in streaming queries"),
+        ("endingOffsetsByTimestamp", '{"t":{"0":5}}', "ending timestamp not valid in streaming queries"),
+    ],
+)
+def test_a_stream_has_no_end(name: str, value: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        stream_options(BASE | {name: value})
+
+
+def test_secrets_do_not_show() -> None:
+    secret = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN",
+              "kafka.sasl.username": "u", "kafka.sasl.password": "hush"}  # fmt: skip
+    assert "hush" not in repr(stream_options(BASE | secret))

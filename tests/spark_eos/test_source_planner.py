@@ -1,0 +1,196 @@
+"""Check the driver's plan against a table that stands in for brokers."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import pytest
+
+from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.client.lookup import PartitionPlace
+from spark_eos.errors import DataLossError, EosKafkaError, OptionError
+from spark_eos.source.planner import Planner
+from spark_eos.source_options import SourceOptions, batch_options, stream_options
+from spark_eos.source_positions import EARLIEST, LATEST
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+TOPIC_ID = UUID(int=5)
+
+
+@dataclass
+class Marks:
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    times_ms: list[int] = field(default_factory=list)
+
+
+class Table:
+    """Answer as brokers would, from a table of marks; `stale` answers come first."""
+
+    def __init__(self, marks: Mapping[TopicPartition, Marks]) -> None:
+        self.marks = dict(marks)
+        self.stale: list[dict[TopicPartition, int]] = []
+
+    def topic_names(self) -> list[str]:
+        return sorted({tp.topic for tp in self.marks})
+
+    def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
+        return {tp: PartitionPlace(TOPIC_ID, 1, 4) for tp in self.marks if tp.topic in topics}
+
+    def offsets(
+        self, timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
+    ) -> dict[TopicPartition, int | None]:
+        answers = {tp: self._offset(tp, ms, isolation) for tp, ms in timestamps_ms.items() if tp in self.marks}
+        if self.stale and LATEST in timestamps_ms.values():
+            answers |= {tp: offset for tp, offset in self.stale.pop(0).items() if tp in timestamps_ms}
+        return answers
+
+    def _offset(self, tp: TopicPartition, timestamp_ms: int, isolation: IsolationLevel) -> int | None:
+        marks = self.marks[tp]
+        end = marks.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else marks.high_watermark
+        if timestamp_ms == EARLIEST:
+            return marks.log_start_offset
+        if timestamp_ms == LATEST:
+            return end
+        young = (offset for offset, at in enumerate(marks.times_ms) if at >= timestamp_ms and offset < end)
+        return next(young, None)
+
+
+def table() -> Table:
+    return Table({T0: Marks(2, 8, 10, list(range(0, 100, 10))), T1: Marks(0, 5, 5, list(range(5)))})
+
+
+def planner(lookup: Table, **options: str) -> Planner:
+    return make(stream_options, lookup, options)
+
+
+def batch_planner(lookup: Table, **options: str) -> Planner:
+    return make(batch_options, lookup, options)
+
+
+def make(
+    parse: Callable[[Mapping[str, str]], SourceOptions], lookup: Table, options: Mapping[str, str]
+) -> Planner:
+    base = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+    if not {"assign", "subscribe", "subscribePattern"} & options.keys():
+        base["subscribe"] = "t"
+    return Planner(lookup, parse(base | dict(options)), pause=lambda _: None)
+
+
+def test_the_three_subscriptions() -> None:
+    lookup = table()
+    lookup.marks[U0] = Marks(0, 0, 0)
+    assert planner(lookup).partitions().keys() == {T0, T1}
+    assert planner(lookup, assign='{"t":[1],"u":[0]}').partitions().keys() == {T1, U0}
+    assert planner(lookup, subscribePattern="[u-z]").partitions().keys() == {U0}
+
+
+@pytest.mark.parametrize("options", [{"subscribe": "t,nowhere"}, {"assign": '{"t":[0,7]}'}])
+def test_what_does_not_exist_is_named_with_the_address(options: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match=r"Unknown topic or partition: (nowhere|t-7).*127\.0\.0\.1:9092"):
+        planner(table(), **options).starting_offsets()
+
+
+def test_ends_are_the_last_stable_offset_unless_uncommitted_is_asked_for() -> None:
+    assert planner(table()).starting_offsets() == {T0: 8, T1: 5}
+    assert planner(table(), **{"isolation.level": "read_uncommitted"}).starting_offsets() == {T0: 10, T1: 5}
+    assert batch_planner(table()).ending_offsets() == {T0: 8, T1: 5}
+    assert batch_planner(table()).starting_offsets() == {T0: 2, T1: 0}
+
+
+def test_given_offsets_with_both_ends_by_number() -> None:
+    assert planner(table(), startingOffsets='{"t":{"0":-2,"1":-1}}').starting_offsets() == {T0: 2, T1: 5}
+    assert planner(table(), startingOffsets='{"t":{"0":9,"1":3}}').starting_offsets() == {T0: 9, T1: 3}
+
+
+@pytest.mark.parametrize(
+    ("option", "error_class"),
+    [
+        ("startingOffsets", "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
+        ("startingOffsetsByTimestamp", "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
+    ],
+)
+@pytest.mark.parametrize("given", ['{"t":{"0":3}}', '{"t":{"0":3,"1":3,"2":3}}'])
+def test_given_offsets_must_be_for_exactly_the_partitions(option: str, error_class: str, given: str) -> None:
+    with pytest.raises(OptionError, match="you must specify all TopicPartitions") as caught:
+        planner(table(), **{option: given}).starting_offsets()
+    assert error_class in str(caught.value)
+
+
+@pytest.mark.parametrize("offset", [1, 11])
+def test_a_starting_offset_outside_the_log(offset: int) -> None:
+    given = {"startingOffsets": f'{{"t":{{"0":{offset},"1":0}}}}'}
+    with pytest.raises(DataLossError, match=f"START_OFFSET_RESET.*t-0 was {offset}"):
+        planner(table(), **given).starting_offsets()
+    assert planner(table(), failOnDataLoss="false", **given).starting_offsets() == {T0: 2, T1: 0}
+
+
+def test_starting_times() -> None:
+    assert planner(table(), startingTimestamp="3").starting_offsets() == {T0: 1, T1: 3}
+    given = {"startingOffsetsByTimestamp": '{"t":{"0":45,"1":2}}'}
+    assert planner(table(), **given).starting_offsets() == {T0: 5, T1: 2}
+
+
+def test_no_record_that_young() -> None:
+    with pytest.raises(OptionError, match="No offset matched from request of topic-partition t-1 and timestamp 50"):
+        planner(table(), startingTimestamp="50").starting_offsets()
+    lenient = planner(table(), startingTimestamp="50", startingOffsetsByTimestampStrategy="latest")
+    assert lenient.starting_offsets() == {T0: 5, T1: 5}
+    assert batch_planner(table(), endingTimestamp="50").ending_offsets() == {T0: 5, T1: 5}
+
+
+def test_an_end_beyond_the_last_stable_offset_is_refused_or_cut() -> None:
+    given = {"endingOffsets": '{"t":{"0":9,"1":4}}'}
+    with pytest.raises(EosKafkaError, match="t-0: asked 9, readable 8, in the log 10"):
+        batch_planner(table(), **given).ending_offsets()
+    lenient = batch_planner(table(), failOnDataLoss="false", **given)
+    assert lenient.ending_offsets() == {T0: 8, T1: 4}
+
+
+def test_a_stale_answer_is_asked_again() -> None:
+    lookup = table()
+    lookup.stale = [{T0: 3}]
+    assert planner(lookup).latest({T0: 7, T1: 0}) == {T0: 8, T1: 5}
+
+
+def test_a_start_above_the_last_stable_offset_waits_and_is_no_loss() -> None:
+    assert planner(table()).latest({T0: 9, T1: 0}) == {T0: 9, T1: 5}
+    assert planner(table()).latest({T0: 11, T1: 0}) == {T0: 8, T1: 5}
+
+
+def test_plan_carries_what_the_driver_knows() -> None:
+    piece = planner(table()).plan({T0: 2, T1: 5}, {T0: 8, T1: 5})[0]
+    assert (piece.topic_partition, piece.start, piece.end) == (T0, 2, 8)
+    assert (piece.topic_id, piece.leader_id, piece.leader_epoch) == (TOPIC_ID, 1, 4)
+
+
+def test_plan_is_cut_as_the_options_say() -> None:
+    start, end = {T0: 2, T1: 0}, {T0: 8, T1: 5}
+    assert len(planner(table()).plan(start, end)) == 2
+    assert len(planner(table(), minPartitions="6").plan(start, end)) >= 5
+    assert max(piece.size for piece in planner(table(), maxRecordsPerPartition="2").plan(start, end)) == 2
+
+
+def test_added_partitions_start_at_their_first_record() -> None:
+    pieces = planner(table(), startingOffsets="latest").plan({T0: 8}, {T0: 8, T1: 5})
+    assert [(piece.topic_partition, piece.start, piece.end) for piece in pieces] == [(T1, 0, 5)]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "words"),
+    [
+        ({T1: 0}, {T0: 8, T1: 5}, "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO.*t-0 starts at 2"),
+        ({T0: 2, T1: 0, U0: 3}, {T0: 8, T1: 5}, "PARTITIONS_DELETED.*u-0"),
+        ({T0: 2, T1: 0}, {T0: 8, T1: 5, U0: 3}, "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS.*u-0"),
+        ({T0: 9, T1: 0}, {T0: 8, T1: 5}, "PARTITION_OFFSET_CHANGED.*t-0's offset was changed from 9 to 8"),
+    ],
+)
+def test_losses_between_two_offsets(
+    start: dict[TopicPartition, int], end: dict[TopicPartition, int], words: str
+) -> None:
+    with pytest.raises(DataLossError, match=words) as caught:
+        planner(table()).plan(start, end)
+    assert "failOnDataLoss" in str(caught.value)
+    lenient = planner(table(), failOnDataLoss="false").plan(start, end)
+    assert all(piece.topic_partition != U0 and piece.size > 0 for piece in lenient)
