@@ -335,9 +335,7 @@ class TransactionCoordinator:
             expired = [
                 entry.transactional_id
                 for entry in led.entries.values()
-                if not led.loading
-                and self._jobs.has_expired(entry.image, now_ms)
-                and not self._ending.pending(entry.transactional_id)
+                if not led.loading and self._jobs.has_expired(entry.image, now_ms)
             ]
             for batch in tombstone_batches(expired, self._config.message_max_bytes):
                 try:
