@@ -61,7 +61,33 @@ _TIMESTAMP = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True, slots=True)
-class TopicConfig:
+class _Settings:
+    """Know settings by Kafka's keys; each field of a subclass is one."""
+
+    @classmethod
+    def keys(cls) -> dict[str, Any]:
+        """Return each Kafka key with its dataclass field."""
+        return {spec.metadata["key"]: spec for spec in fields(cls)}
+
+    def override(self, settings: Mapping[str, str]) -> Self:
+        """Return these settings with the given ones changed; `ConfigError` names a bad one."""
+        known = self.keys()
+        unknown = sorted(set(settings) - set(known))
+        if unknown:
+            raise ConfigError(f"unknown setting {unknown[0]!r}; known are: {', '.join(sorted(known))}")
+        return replace(self, **{known[key].name: _parse(known[key], text) for key, text in settings.items()})
+
+    def as_text(self) -> dict[str, str]:
+        """Return every key with its value as Kafka's admin tools print it."""
+        texts = {}
+        for key, spec in self.keys().items():
+            value = getattr(self, spec.name)
+            texts[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        return texts
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig(_Settings):
     """Hold one topic's effective settings; names and defaults are Kafka's topic-level ones."""
 
     cleanup_policy: str = _key("cleanup.policy", "delete", choices=_CLEANUP)
@@ -83,22 +109,9 @@ class TopicConfig:
     segment_ms: int = _key("segment.ms", 604_800_000, low=1)
     unclean_leader_election_enable: bool = _key("unclean.leader.election.enable", False)
 
-    @classmethod
-    def keys(cls) -> dict[str, Any]:
-        """Return each Kafka key with its dataclass field."""
-        return {spec.metadata["key"]: spec for spec in fields(cls)}
-
-    def override(self, settings: Mapping[str, str]) -> Self:
-        """Return these settings with the given ones changed; `ConfigError` names a bad one."""
-        return replace(self, **_parsed(self.keys(), settings))
-
-    def as_text(self) -> dict[str, str]:
-        """Return every key with its value as Kafka's admin tools print it."""
-        return _as_text(self)
-
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig:
+class BrokerConfig(_Settings):
     """Hold one broker's settings; names and defaults are Kafka's broker-level ones."""
 
     broker_id: int = _key("node.id", 1, low=0)
@@ -151,19 +164,6 @@ class BrokerConfig:
     group_max_session_timeout_ms: int = _key("group.max.session.timeout.ms", 1_800_000, low=1)
     group_max_size: int = _key("group.max.size", 2**31 - 1, low=1)
 
-    @classmethod
-    def keys(cls) -> dict[str, Any]:
-        """Return each Kafka key with its dataclass field."""
-        return {spec.metadata["key"]: spec for spec in fields(cls)}
-
-    def override(self, settings: Mapping[str, str]) -> Self:
-        """Return these settings with the given ones changed; `ConfigError` names a bad one."""
-        return replace(self, **_parsed(self.keys(), settings))
-
-    def as_text(self) -> dict[str, str]:
-        """Return every key with its value as Kafka's admin tools print it."""
-        return _as_text(self)
-
     def topic_defaults(self) -> TopicConfig:
         """Return the settings of a topic that overrides nothing."""
         return TopicConfig(
@@ -176,18 +176,3 @@ class BrokerConfig:
             segment_bytes=self.log_segment_bytes,
             segment_ms=self.log_roll_ms,
         )
-
-
-def _parsed(known: Mapping[str, Any], settings: Mapping[str, str]) -> dict[str, Any]:
-    unknown = sorted(set(settings) - set(known))
-    if unknown:
-        raise ConfigError(f"unknown setting {unknown[0]!r}; known are: {', '.join(sorted(known))}")
-    return {known[key].name: _parse(known[key], text) for key, text in settings.items()}
-
-
-def _as_text(config: "TopicConfig | BrokerConfig") -> dict[str, str]:
-    texts = {}
-    for key, spec in config.keys().items():
-        value = getattr(config, spec.name)
-        texts[key] = str(value).lower() if isinstance(value, bool) else str(value)
-    return texts

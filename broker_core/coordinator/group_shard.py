@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker_core.coordinator.group_members import Group
-from broker_core.coordinator.group_record_fields import FieldReader
 from broker_core.coordinator.group_records import GROUP_KEY_TYPE, GroupMetadata, read_group_key, read_group_metadata
 from broker_core.coordinator.journal import Journal, JournalRecord
 from broker_core.coordinator.offset_records import OFFSET_KEY_TYPES, read_offset_key, read_offset_value
 from broker_core.coordinator.offset_store import OffsetStore, StoredOffset
+from broker_core.coordinator.record_fields import FieldReader
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.records.control import ControlType
 from broker_core.types import ProducerIdentity

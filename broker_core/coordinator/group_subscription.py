@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from broker_core.coordinator.group_record_fields import FieldReader
+from broker_core.coordinator.record_fields import FieldReader
 from broker_core.errors import DamageError
 
 CONSUMER_PROTOCOL_TYPE = "consumer"

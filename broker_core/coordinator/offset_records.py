@@ -2,8 +2,8 @@
 
 from typing import Final, NamedTuple
 
-from broker_core.coordinator.group_record_fields import FieldReader, int16, int32, int64, string
 from broker_core.coordinator.journal import JournalRecord
+from broker_core.coordinator.record_fields import FieldReader, int16, int32, int64, string
 from broker_core.errors import DamageError
 from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, TopicPartition
 

@@ -245,4 +245,3 @@ STEP_RULES: Final[tuple[_Rule, ...]] = (
 def broken_rules(old: TransactionImage, new: TransactionImage) -> list[str]:
     """Name the rules that the step from `old` to `new` breaks."""
     return [name for name, states, holds in STEP_RULES if new.state in states and not holds(old, new)]
-

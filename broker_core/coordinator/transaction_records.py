@@ -12,7 +12,7 @@ from itertools import groupby
 from struct import pack
 from typing import Final
 
-from broker_core.coordinator.transaction_record_fields import (
+from broker_core.coordinator.record_fields import (
     FieldReader,
     append_compact_string,
     append_string,

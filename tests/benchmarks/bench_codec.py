@@ -91,7 +91,7 @@ def consume(bootstrap: str) -> None:
         assert time.monotonic() < deadline, f"{left} rows did not arrive"
         messages = consumer.consume(ARROW_BATCH_ROWS, 1.0)
         for message in messages:
-            message.key(), message.value()
+            _ = message.key(), message.value()
         left -= len(messages)
     consumer.close()
 

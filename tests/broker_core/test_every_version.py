@@ -1,4 +1,4 @@
-"""Every served API answers at every served version, to a request that asks for something and to one that asks for nothing."""
+"""Every served API answers at every served version."""
 
 import pytest
 

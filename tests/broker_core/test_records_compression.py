@@ -10,6 +10,8 @@ from broker_core.records.compression import Compression, compress, decompress
 from broker_core.records.invalid import InvalidBatch
 
 PACKED = [codec for codec in Compression if codec]
+
+
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("limit_bytes", [None, 200_000])
 @given(data=st.binary(max_size=300), times=st.integers(1, 300))

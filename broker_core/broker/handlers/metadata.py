@@ -71,9 +71,11 @@ def _wanted_topic(call: Call, wanted: Any) -> Any:
     try:
         if name is None:
             return _metadata_topic(call, cluster.catalog.topic_by_id(topic_id))
-        if name not in cluster.catalog.topics and (
-            call.version < 4 or call.body.allow_auto_topic_creation) and call.broker.config.auto_create_topics_enable:
-            cluster.ensure_topic(name)
+        if name not in cluster.catalog.topics:
+            cluster.catalog.check_new_topic(name)
+            wants_creation = call.version < 4 or call.body.allow_auto_topic_creation
+            if wants_creation and call.broker.config.auto_create_topics_enable:
+                cluster.ensure_topic(name)
         return _metadata_topic(call, cluster.catalog.topic(name))
     except KafkaError as error:
         return m.MetadataResponse.MetadataResponseTopic(

@@ -1,7 +1,7 @@
 """Commit, fetch and delete groups' offsets; names or topic ids on the wire, names below."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker_core.broker.call import Call
 from broker_core.broker.verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
@@ -11,6 +11,7 @@ from broker_core.coordinator.group_requests import (
     OffsetToCommit,
     TxnOffsetCommit,
 )
+from broker_core.coordinator.group_shard import translate_append_error
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_state import SENTINEL
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition, coordinator_partition
@@ -21,17 +22,24 @@ _FIRST_ADDING = 5
 _LAST_OLD_ERROR = 3
 _FIRST_WITH_GENERATION = 3
 _FIRST_KNOWING_LOADS = 2
-# How the group coordinator words an error of the verification (facts E.4).
-_VERIFICATION_ERRORS = {
-    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-}
 
 _Answers = Mapping[TopicPartition, ErrorCode]
+
+
+class _Forms(NamedTuple):
+    """Hold the classes an answer is built of: the two commits differ in their names only."""
+
+    response: Any
+    topic: Any
+    partition: Any
+
+
+_PLAIN = _Forms(
+    m.OffsetCommitResponse, m.OffsetCommitResponse.OffsetCommitResponseTopic,
+    m.OffsetCommitResponse.OffsetCommitResponseTopic.OffsetCommitResponsePartition)
+_TRANSACTIONAL = _Forms(
+    m.TxnOffsetCommitResponse, m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic,
+    m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic.TxnOffsetCommitResponsePartition)
 
 
 def commit(call: Call) -> None:
@@ -46,7 +54,7 @@ def commit(call: Call) -> None:
                 body.retention_time_ms if call.version <= 4 else -1),
             call.now_ms)
 
-    _commit(call, m.OffsetCommitResponse, to_coordinator)
+    _commit(call, _PLAIN, to_coordinator)
 
 
 def commit_in_transaction(call: Call) -> None:
@@ -66,7 +74,7 @@ def commit_in_transaction(call: Call) -> None:
             return dict.fromkeys(offsets, code)
         return call.broker.groups.commit_transactional_offsets(request, call.now_ms)
 
-    _commit(call, m.TxnOffsetCommitResponse, to_coordinator)
+    _commit(call, _TRANSACTIONAL, to_coordinator)
 
 
 def _verified(call: Call, producer: ProducerIdentity) -> ErrorCode:
@@ -81,19 +89,19 @@ def _verified(call: Call, producer: ProducerIdentity) -> ErrorCode:
         log, _ = call.broker.led_log(partition, call.now_ms)
         guard = log.start_verification(producer.producer_id, producer.producer_epoch, -1, mode is ADD)
     except KafkaError as error:
-        return _VERIFICATION_ERRORS.get(error.code, error.code)
+        return translate_append_error(error.code)
     if guard == SENTINEL:
         return ErrorCode.NONE
     code = coordinator_answers(
         cluster, call.body.transactional_id, producer, [partition], mode, call.now_ms)[partition]
-    return _VERIFICATION_ERRORS.get(code, code)
+    return translate_append_error(code)
 
 
 def _commit(
-    call: Call, response: Any, to_coordinator: Callable[[Mapping[TopicPartition, OffsetToCommit]], _Answers]
+    call: Call, forms: _Forms, to_coordinator: Callable[[Mapping[TopicPartition, OffsetToCommit]], _Answers]
 ) -> None:
     """Leave out partitions that do not exist, commit the rest, and answer in the order of the request."""
-    by_id = response is m.OffsetCommitResponse and call.version >= _FIRST_BY_ID
+    by_id = forms is _PLAIN and call.version >= _FIRST_BY_ID
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     offsets: dict[TopicPartition, OffsetToCommit] = {}
     for topic in call.body.topics:
@@ -103,23 +111,19 @@ def _commit(
                 offsets[TopicPartition(name, entry.partition_index)] = OffsetToCommit(
                     entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata)
     answers = to_coordinator(offsets) if offsets else {}
-    topic_form = response.OffsetCommitResponseTopic if hasattr(response, "OffsetCommitResponseTopic") else (
-        response.TxnOffsetCommitResponseTopic)
-    partition_form = topic_form.OffsetCommitResponsePartition if hasattr(
-        topic_form, "OffsetCommitResponsePartition") else topic_form.TxnOffsetCommitResponsePartition
     topics = []
     for topic in call.body.topics:
         name = _name(call, topic, by_id=by_id)
         missing = unknown if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         partitions = [
-            partition_form(
+            forms.partition(
                 partition_index=entry.partition_index,
                 error_code=answers.get(TopicPartition(name or "", entry.partition_index), missing))
             for entry in topic.partitions
         ]
         place = {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
-        topics.append(topic_form(partitions=partitions, **place))
-    call.answer(response(topics=topics))
+        topics.append(forms.topic(partitions=partitions, **place))
+    call.answer(forms.response(topics=topics))
 
 
 def _name(call: Call, topic: Any, *, by_id: bool) -> str | None:
@@ -131,7 +135,8 @@ def fetch(call: Call) -> None:
     body, response = call.body, m.OffsetFetchResponse
     require_stable = body.require_stable if call.version >= 7 else False
     if call.version >= 8:
-        call.answer(response(groups=[_fetch_group(call, group, require_stable=require_stable) for group in body.groups]))
+        groups = [_fetch_group(call, group, require_stable=require_stable) for group in body.groups]
+        call.answer(response(groups=groups))
         return
     wanted = None if body.topics is None else [
         TopicPartition(topic.name, index) for topic in body.topics for index in topic.partition_indexes]

@@ -1,8 +1,41 @@
-"""Read and write the primitive fields of Kafka's own records, both classic and flexible (facts B)."""
+"""Read and write the primitive fields of the coordinators' records, classic and flexible (facts B)."""
 
 import struct
+from typing import Final
 
 from broker_core.errors import DamageError
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+
+
+def int16(value: int) -> bytes:
+    """Encode a 16-bit number."""
+    return _INT16.pack(value)
+
+
+def int32(value: int) -> bytes:
+    """Encode a 32-bit number."""
+    return _INT32.pack(value)
+
+
+def int64(value: int) -> bytes:
+    """Encode a 64-bit number."""
+    return _INT64.pack(value)
+
+
+def string(text: str | None) -> bytes:
+    """Encode a string of at most 32767 bytes; None is length -1."""
+    if text is None:
+        return int16(-1)
+    data = text.encode()
+    return int16(len(data)) + data
+
+
+def data_field(data: bytes) -> bytes:
+    """Encode bytes behind their 32-bit length."""
+    return int32(len(data)) + data
 
 
 def append_unsigned_varint(target: bytearray, value: int) -> None:
@@ -34,11 +67,16 @@ def append_tag(target: bytearray, tag: int, data: bytes) -> None:
 
 
 class FieldReader:
-    """Walk over the fields of one record; whatever does not fit is `DamageError`."""
+    """Walk over the fields of one record; whatever does not fit is `DamageError`.
 
-    def __init__(self, data: bytes) -> None:
+    With `flexible`, strings, bytes and arrays have the compact lengths of KIP-482; call `tags` where a
+    structure ends.
+    """
+
+    def __init__(self, data: bytes, *, flexible: bool = False) -> None:
         self._data = data
         self._position = 0
+        self.flexible = flexible
 
     def number(self, form: str) -> int:
         """Read one big-endian number; `form` is a `struct` code with its byte order, such as `>q`."""
@@ -92,13 +130,29 @@ class FieldReader:
         except UnicodeDecodeError as error:
             raise DamageError(f"text before byte {self._position} is not UTF-8: {error}") from error
 
+    def nullable_string(self) -> str | None:
+        """Read a string that may be null."""
+        length = self.unsigned_varint() - 1 if self.flexible else self.int16()
+        return None if length < 0 else self.text(length)
+
     def string(self) -> str:
-        """Read a classic string that must not be null."""
-        return self.text(self.int16())
+        """Read a string; null is damage."""
+        text = self.nullable_string()
+        if text is None:
+            raise DamageError(f"a string before byte {self._position} is null and must not be")
+        return text
 
     def compact_string(self) -> str:
         """Read a flexible string that must not be null."""
         return self.text(self.unsigned_varint() - 1)
+
+    def data(self) -> bytes:
+        """Read bytes; null reads as empty."""
+        return self.take(max(0, self.length()))
+
+    def length(self) -> int:
+        """Read the length of an array or of bytes, -1 for null."""
+        return self.unsigned_varint() - 1 if self.flexible else self.int32()
 
     def tags(self) -> dict[int, bytes]:
         """Read a tag section; the caller picks the tags it knows and so skips those of the future."""
@@ -107,3 +161,8 @@ class FieldReader:
             tag = self.unsigned_varint()
             found[tag] = self.take(self.unsigned_varint())
         return found
+
+    def skip_tags(self) -> None:
+        """Step over the tagged fields at the end of a flexible structure; nothing happens in others."""
+        if self.flexible:
+            self.tags()
