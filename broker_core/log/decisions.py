@@ -14,6 +14,7 @@ class Found(Enum):
 
     NO_SEGMENT = "no segment"
     LEFTOVER_FILE = "a file of unfinished work"
+    UNFINISHED_SWAP = "a compacted segment that was decided upon and is not yet in its place"
     ORPHAN_INDEX = "an index without its log file"
     SEGMENT_BELOW_LOG_START = "a segment wholly below the log start"
     LOG_START_DAMAGED = "a log start checkpoint that makes no sense"
@@ -33,6 +34,8 @@ class Found(Enum):
     EPOCHS_MISSING = "no leader epoch checkpoint beside a snapshot"
     EPOCHS_DAMAGED = "a leader epoch checkpoint that makes no sense"
     EPOCHS_AHEAD = "leader epochs that begin at or behind the log end"
+    CLEANER_DAMAGED = "a checkpoint of compaction that makes no sense"
+    CLEANER_AHEAD = "a checkpoint of compaction beyond the log end"
 
 
 class Action(Enum):
@@ -41,6 +44,7 @@ class Action(Enum):
     NOTHING = "go on"
     CREATE_SEGMENT = "create an empty segment at the log start"
     DELETE_FILE = "delete the file"
+    FINISH_SWAP = "put it in the place of the segments it was made from"
     DELETE_SEGMENT = "delete the segment"
     DELETE_SNAPSHOT = "delete the snapshot, try the next older one"
     REPLAY = "replay the batches behind it, then write a new one"
@@ -51,6 +55,7 @@ class Action(Enum):
     CUT_SEGMENT = "cut the segment there"
     REBUILD_EPOCHS = "write it anew from all headers"
     CUT_EPOCHS = "forget them"
+    CLEAN_FROM_START = "let compaction begin at the log start again"
 
 
 class Decision(NamedTuple):
@@ -63,6 +68,7 @@ class Decision(NamedTuple):
 DECISIONS: Final[Mapping[Found, Decision]] = {
     Found.NO_SEGMENT: Decision("nothing; the log start if there is one", Action.CREATE_SEGMENT),
     Found.LEFTOVER_FILE: Decision("the log without it", Action.DELETE_FILE),
+    Found.UNFINISHED_SWAP: Decision("the log as it is when compaction is through with it", Action.FINISH_SWAP),
     Found.ORPHAN_INDEX: Decision("the log without it", Action.DELETE_FILE),
     Found.SEGMENT_BELOW_LOG_START: Decision("the segments from the log start on", Action.DELETE_SEGMENT),
     Found.LOG_START_DAMAGED: Decision("every segment there is", Action.USE_FIRST_SEGMENT),
@@ -82,6 +88,8 @@ DECISIONS: Final[Mapping[Found, Decision]] = {
     Found.EPOCHS_MISSING: Decision("all batches", Action.REBUILD_EPOCHS),
     Found.EPOCHS_DAMAGED: Decision("all batches", Action.REBUILD_EPOCHS),
     Found.EPOCHS_AHEAD: Decision("the epochs that wrote something", Action.CUT_EPOCHS),
+    Found.CLEANER_DAMAGED: Decision("all batches", Action.CLEAN_FROM_START),
+    Found.CLEANER_AHEAD: Decision("all batches", Action.CLEAN_FROM_START),
 }
 
 

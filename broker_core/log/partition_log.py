@@ -10,6 +10,8 @@ from typing import NamedTuple, Self
 from broker_core.config import TopicConfig
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log import reading, trimming
+from broker_core.log.cleaner import Cleaner, CompactionResult
+from broker_core.log.cleaning_plan import is_compacted, plan_cleaning
 from broker_core.log.decisions import Finding
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard, OpenTransaction
@@ -184,9 +186,13 @@ class PartitionLog:
             return False
         if active.size_bytes + size_bytes > config.segment_bytes:
             return True
+        limit_ms = config.segment_ms
+        if is_compacted(self._state):
+            # The active segment is never cleaned, so it must not be active for longer than its records may wait.
+            limit_ms = min(limit_ms, config.max_compaction_lag_ms)
         # Age is told by the records' own timestamps, so that history written today rolls as it did then.
         since_ms = active.rolling_since_ms
-        return (0 <= since_ms < max_timestamp_ms - config.segment_ms
+        return (0 <= since_ms < max_timestamp_ms - limit_ms
                 or last_offset - active.base_offset > _MAX_RELATIVE_OFFSET
                 or active.is_index_full(config.segment_index_bytes))
 
@@ -270,6 +276,28 @@ class PartitionLog:
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Cut the log at `offset`, as a follower does whose leader never had what lies behind."""
         trimming.truncate_to(self._state, offset, now_ms, self._producer_expiration_ms)
+
+    # Compacting.
+
+    def compaction_due(self, now_ms: int) -> bool:
+        """Say whether enough of the log is dirty, or anything for too long; looks at no batch."""
+        return plan_cleaning(self._state, now_ms) is not None
+
+    def compact(self, now_ms: int) -> CompactionResult | None:
+        """Clean the log if that is due, and say what came of it; nobody may be in the middle of reading it.
+
+        Raises `DamageError` when a batch cannot be trusted, and 56 when the disk refuses: a swap that was decided upon
+        by then is finished when the log is opened again.
+        """
+        state = self._state
+        plan = plan_cleaning(state, now_ms)
+        if plan is None:
+            return None
+        try:
+            return Cleaner(state, plan, now_ms).run()
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{state.topic_partition} was not compacted: {error}; check "
+                             f"the disk of folder {state.folder}, then open the log again") from error
 
     # Durability.
 

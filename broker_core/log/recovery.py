@@ -31,16 +31,20 @@ from broker_core.log.segment import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     Segment,
+    indexed_timestamp,
 )
 from broker_core.log.segments import Segments
 from broker_core.log.snapshots import SnapshotFiles
-from broker_core.log.state import LOG_START_FILE, LogState
+from broker_core.log.state import CLEANER_FILE, LOG_START_FILE, LogState
+from broker_core.log.swapping import CLEANED_SUFFIX, SWAP_SUFFIX
 from broker_core.ports import Storage
 from broker_core.records.header import BatchHeader, InvalidBatch, crc_matches
 from broker_core.types import TopicPartition
 
 _INDEX_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-_LEFTOVER_SUFFIXES: Final = (TEMPORARY_SUFFIX, ".deleted", ".cleaned")
+_SWAPPED_LOG: Final = LOG_SUFFIX + SWAP_SUFFIX
+# A swapped index whose log file is not there was never decided upon.
+_LEFTOVER_SUFFIXES: Final = (TEMPORARY_SUFFIX, ".deleted", CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
 class _Place(NamedTuple):
@@ -85,6 +89,7 @@ class Recovery:
         if state.log_start_offset > state.log_end_offset:
             self._repairs.meet(Found.LOG_START_AHEAD, Subject(LOG_START_FILE))
         self._sweep_snapshots()
+        self._find_first_dirty()
         if any(finding.found is not Found.NO_SEGMENT for finding in self._repairs.findings):
             # A file deleted here must not come back after a crash, when the log has moved on.
             state.sync_names()
@@ -123,6 +128,10 @@ class Recovery:
 
     def _sweep_and_open(self) -> None:
         state = self._state
+        for name in state.storage.list_folder(state.folder):
+            stem = name.removesuffix(_SWAPPED_LOG)
+            if stem != name and stem.isdecimal():
+                self._repairs.meet(Found.UNFINISHED_SWAP, Subject(name, place=int(stem)))
         names = state.storage.list_folder(state.folder)
         bases = {name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)}
         for name in names:
@@ -146,6 +155,19 @@ class Recovery:
             self._repairs.meet(Found.LOG_START_DAMAGED, Subject(LOG_START_FILE))
         while len(state.segments) > 1 and state.segments[1].base_offset <= state.log_start_offset:
             self._repairs.meet(Found.SEGMENT_BELOW_LOG_START, Subject(repr(state.segments[0]), state.segments[0]))
+
+    def _find_first_dirty(self) -> None:
+        state = self._state
+        subject = Subject(CLEANER_FILE)
+        try:
+            rows = read_checkpoint(state.storage, state.folder, CLEANER_FILE)
+            if rows:
+                state.first_dirty_offset = int(rows[0][-1])
+        except (DamageError, ValueError, IndexError):
+            self._repairs.meet(Found.CLEANER_DAMAGED, subject)
+        if state.first_dirty_offset > state.log_end_offset:
+            # The log is going to hold other batches at those offsets.
+            self._repairs.meet(Found.CLEANER_AHEAD, subject)
 
     def _load_epochs(self) -> None:
         state = self._state
@@ -253,7 +275,8 @@ class Recovery:
             for place, header, buffer, at in segment.headers(position):
                 if not self._is_good(header, buffer, at):
                     break
-                segment.note_batch(place, header.size_bytes, header.last_offset, header.max_timestamp, interval_bytes)
+                segment.note_batch(
+                    place, header.size_bytes, header.last_offset, indexed_timestamp(header), interval_bytes)
                 self._take_in_batch(segment, header, buffer, at)
                 state.log_end_offset = header.next_offset
                 end = place + header.size_bytes

@@ -8,6 +8,7 @@ from broker_core.log.decisions import DECISIONS, Action, Finding, Found
 from broker_core.log.producer_state import ProducerState
 from broker_core.log.segment import Segment
 from broker_core.log.state import LogState
+from broker_core.log.swapping import finish_swap, replaced_by_swap
 from broker_core.log.transaction_index import AbortedEntry
 from broker_core.records.header import InvalidBatch
 
@@ -49,6 +50,11 @@ class Repairs:
     def delete_file(self, subject: Subject) -> None:
         """Remove a file that belongs to nothing."""
         self._state.storage.delete(f"{self._state.folder}/{subject.name}")
+
+    def finish_swap(self, subject: Subject) -> None:
+        """Finish what compaction had decided upon at base offset `place`."""
+        storage, folder = self._state.storage, self._state.folder
+        finish_swap(storage, folder, subject.place, replaced_by_swap(storage, folder, subject.place))
 
     def delete_segment(self, subject: Subject) -> None:
         """Remove the first or last segment with its files."""
@@ -138,6 +144,10 @@ class Repairs:
         """Forget the epochs of batches that are gone."""
         self._state.leader_epochs.truncate_end(self._state.log_end_offset)
 
+    def clean_from_start(self, _: Subject) -> None:
+        """Take all batches for dirty, which costs one more pass over them."""
+        self._state.save_first_dirty(self._state.log_start_offset)
+
 
 def _aborts(shadow: LogState, segment: Segment, end_offset: int) -> Iterator[AbortedEntry]:
     """Replay a segment up to `end_offset` and yield what its transaction index must hold."""
@@ -157,6 +167,7 @@ REPAIRS: Final[Mapping[Action, Callable[[Repairs, Subject], None]]] = {
     Action.REPLAY: Repairs.go_on,
     Action.CREATE_SEGMENT: Repairs.create_segment,
     Action.DELETE_FILE: Repairs.delete_file,
+    Action.FINISH_SWAP: Repairs.finish_swap,
     Action.DELETE_SEGMENT: Repairs.delete_segment,
     Action.DELETE_SNAPSHOT: Repairs.delete_snapshot,
     Action.USE_FIRST_SEGMENT: Repairs.use_first_segment,
@@ -166,4 +177,5 @@ REPAIRS: Final[Mapping[Action, Callable[[Repairs, Subject], None]]] = {
     Action.CUT_SEGMENT: Repairs.cut_segment,
     Action.REBUILD_EPOCHS: Repairs.rebuild_epochs,
     Action.CUT_EPOCHS: Repairs.cut_epochs,
+    Action.CLEAN_FROM_START: Repairs.clean_from_start,
 }

@@ -28,22 +28,30 @@ _MAX_BOOKMARKS: Final = 256
 _REBUILD_INTERVAL_BYTES: Final = 4096
 
 
+def indexed_timestamp(header: BatchHeader) -> int:
+    """Return the timestamp by which the batch can be found; a batch that compaction has emptied has none."""
+    return header.max_timestamp if header.record_count else NO_TIMESTAMP
+
+
 class Segment:
     """Append batches, find them by offset or time, cut them off at the end.
 
-    Positions are bytes in the log file. All offsets asked for lie below the end of the log.
+    Positions are bytes in the log file. All offsets asked for lie below the end of the log. `work_suffix` is behind
+    the names of a segment that is in the making.
     """
 
-    def __init__(self, storage: Storage, folder: str, base_offset: int) -> None:
+    def __init__(self, storage: Storage, folder: str, base_offset: int, work_suffix: str = "") -> None:
         self.base_offset = base_offset
+        self._work_suffix = work_suffix
         self._storage = storage
         self._path = f"{folder}/{base_offset:020d}"
-        self._log = storage.open(self._path + LOG_SUFFIX)
+        self._log = storage.open(self._path + LOG_SUFFIX + work_suffix)
         self.size_bytes = self._log.size()
         self._has_debris = False
-        self.offset_index = OffsetIndex(storage, self._path + INDEX_SUFFIX, base_offset)
-        self.time_index = TimeIndex(storage, self._path + TIME_INDEX_SUFFIX, base_offset)
-        self.transaction_index = TransactionIndex(storage, self._path + TRANSACTION_INDEX_SUFFIX, base_offset)
+        self.offset_index = OffsetIndex(storage, self._path + INDEX_SUFFIX + work_suffix, base_offset)
+        self.time_index = TimeIndex(storage, self._path + TIME_INDEX_SUFFIX + work_suffix, base_offset)
+        self.transaction_index = TransactionIndex(
+            storage, self._path + TRANSACTION_INDEX_SUFFIX + work_suffix, base_offset)
         self._bytes_since_entry = 0
         self._largest: tuple[int, int] | None = None
         self._rolling_since_ms: int | None = None
@@ -210,7 +218,7 @@ class Segment:
         last_entry = self.offset_index.last_position()
         self._bytes_since_entry = position - last_entry
         for _, header, _, _ in self.headers(last_entry, position):
-            if header.max_timestamp > largest[0]:
+            if indexed_timestamp(header) > largest[0]:
                 self._largest = largest = (header.max_timestamp, header.last_offset)
 
     def reset_indexes(self) -> None:
@@ -226,7 +234,8 @@ class Segment:
         self._bytes_since_entry = 0
         try:
             for position, header, _, _ in self.headers():
-                self.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp, interval_bytes)
+                self.note_batch(
+                    position, header.size_bytes, header.last_offset, indexed_timestamp(header), interval_bytes)
         except InvalidBatch:
             # The log ends at this damage; whoever reads on from here will meet it again.
             return
@@ -287,6 +296,6 @@ class Segment:
     def delete(self) -> None:
         """Remove the files, the log first: indexes without a log are swept up by recovery."""
         self._log.close()
-        self._storage.delete(self._path + LOG_SUFFIX)
+        self._storage.delete(self._path + LOG_SUFFIX + self._work_suffix)
         for index in (self.offset_index, self.time_index, self.transaction_index):
             index.delete()

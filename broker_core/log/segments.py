@@ -1,7 +1,7 @@
 """Hold a log's segments in order and find the one an offset is in."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from broker_core.log.segment import Segment
 
@@ -49,6 +49,12 @@ class Segments:
         """Make `segment` the active one."""
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
+
+    def replace(self, group: Sequence[Segment], replacement: Segment) -> None:
+        """Put one segment in the place of neighbours; it begins where the first of them did."""
+        at = self._segments.index(group[0])
+        self._segments[at : at + len(group)] = [replacement]
+        self._bases[at : at + len(group)] = [replacement.base_offset]
 
     def drop_first(self) -> Segment:
         """Take the oldest segment off the list and return it."""

@@ -17,6 +17,7 @@ from broker_core.records.header import BatchHeader
 from broker_core.types import IsolationLevel, TopicPartition
 
 LOG_START_FILE = "log-start-offset-checkpoint"
+CLEANER_FILE = "cleaner-offset-checkpoint"
 
 
 @dataclass(slots=True)
@@ -37,6 +38,8 @@ class LogState:
     log_start_offset: int = 0
     high_watermark: int = 0
     log_end_offset: int = 0
+    # Where compaction has to begin: all below was cleaned once.
+    first_dirty_offset: int = 0
     # Batches, and names of files, that a loss of power would take.
     unsynced: bool = False
     unsynced_names: bool = False
@@ -102,6 +105,12 @@ class LogState:
         """Write the log start offset in the form Kafka keeps it in for a whole log directory."""
         topic, partition = self.topic_partition
         write_checkpoint(self.storage, self.folder, LOG_START_FILE, [f"{topic} {partition} {self.log_start_offset}"])
+
+    def save_first_dirty(self, offset: int) -> None:
+        """Note durably that all below `offset` was compacted, in the form Kafka keeps it in."""
+        self.first_dirty_offset = offset
+        topic, partition = self.topic_partition
+        write_checkpoint(self.storage, self.folder, CLEANER_FILE, [f"{topic} {partition} {offset}"])
 
     def sync_names(self) -> None:
         """Make the log's files and its folder findable after a loss of power."""

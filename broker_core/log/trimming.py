@@ -1,6 +1,6 @@
 """Cut a log at its ends: retention and DeleteRecords at the start, truncation at the end.
 
-Compaction, the third way to lose records, has its place beside this file.
+Compaction, the third way to lose records, is in `cleaner`.
 """
 
 from broker_core.errors import ErrorCode, KafkaError
@@ -67,7 +67,13 @@ def _too_old(state: LogState, now_ms: int) -> int:
         return 0
     deletable = _deletable(state)
     for at in range(deletable):
-        newest_ms = state.segments[at].largest_timestamp[0]
+        segment = state.segments[at]
+        newest_ms = segment.largest_timestamp[0]
+        if newest_ms < 0:
+            # Compaction may have left no record to take the time from, or nothing at all.
+            if segment.size_bytes == 0:
+                continue
+            newest_ms = segment.rolling_since_ms
         # Records without a timestamp never grow old.
         if newest_ms < 0 or now_ms - newest_ms <= limit_ms:
             return at
@@ -106,6 +112,8 @@ def truncate_to(state: LogState, offset: int, now_ms: int, producer_expiration_m
     state.snapshots.delete_above(offset)
     state.storage.sync_folder(state.folder)
     Recovery(state, now_ms, producer_expiration_ms).rebuild(state.high_watermark)
+    if state.first_dirty_offset > state.log_end_offset:
+        state.save_first_dirty(state.log_end_offset)
     if state.log_start_offset > state.log_end_offset:
         state.log_start_offset = state.log_end_offset
         state.save_log_start()

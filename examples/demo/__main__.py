@@ -81,7 +81,8 @@ def start_query(bootstrap_servers: str, folder: Path, failpoints: str) -> "subpr
     say("starting the Spark query")
     return subprocess.Popen(
         [sys.executable, "-m", "examples.demo.query", bootstrap_servers, str(folder / "checkpoint")],
-        env={**os.environ, "SPARK_EOS_FAILPOINTS": failpoints, "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "SPARK_EOS_FAILPOINTS": failpoints, "PYSPARK_PYTHON": sys.executable,
+             "SPARK_LOCAL_IP": "127.0.0.1"},
         start_new_session=True)
 
 

@@ -1,5 +1,6 @@
 """Read the result as any other client would, and look at the markers in the log."""
 
+import time
 from collections import Counter
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -7,6 +8,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from broker_core.embedded import EmbeddedBroker
 from broker_core.records.control import ControlType, control_type_of
 from broker_core.types import TopicPartition as LogPartition
+
+_PATIENCE_SECONDS = 30
 
 
 def read_committed_counts(bootstrap_servers: str, topic: str) -> tuple[Counter[bytes], int]:
@@ -16,15 +19,18 @@ def read_committed_counts(bootstrap_servers: str, topic: str) -> tuple[Counter[b
         "auto.offset.reset": "earliest", "enable.auto.commit": False, "enable.partition.eof": True})
     counts: Counter[bytes] = Counter()
     rows = 0
+    deadline = time.monotonic() + _PATIENCE_SECONDS
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
         consumer.assign([TopicPartition(topic, index, 0) for index in partitions])
         unfinished = set(partitions)
         while unfinished:
-            messages = consumer.consume(10_000, timeout=30)
-            if not messages:
-                raise TimeoutError(f"partitions {sorted(unfinished)} of {topic} did not end within 30 s: is a "
-                                   "transaction still open there?")
+            messages = consumer.consume(10_000, timeout=0.5)
+            if messages:
+                deadline = time.monotonic() + _PATIENCE_SECONDS
+            elif time.monotonic() > deadline:
+                raise TimeoutError(f"partitions {sorted(unfinished)} of {topic} did not end within "
+                                   f"{_PATIENCE_SECONDS} s: is a transaction still open there?")
             for message in messages:
                 error = message.error()
                 if error is None:

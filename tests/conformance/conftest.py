@@ -32,6 +32,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
+def apache_asked_for(request: pytest.FixtureRequest) -> None:
+    """Skip what makes no sense without Apache Kafka, unless this run was told to use it."""
+    if not request.config.getoption("--apache"):
+        pytest.skip("needs Apache Kafka, that is Java and Maven: run with --apache")
+
+
+@pytest.fixture(scope="session")
 def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
     """Give a running broker; it is shared, so every test has topics, groups and ids of its own."""
     if request.param == "apache":

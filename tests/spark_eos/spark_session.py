@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_eos.failpoints import ENVIRONMENT_NAME
+from tests.support.spark_home import lean_spark_home
 
 ROOT = Path(__file__).parents[2]
 # Two threads as the machine has, and three attempts for a task: a killed worker must not end its job.
@@ -18,7 +19,8 @@ MASTER = "local[2,3]"
 def worker_environment() -> dict[str, str]:
     """Give the variables that make Spark's Python workers run this interpreter on this repository."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,
+              "SPARK_HOME": os.environ.get("SPARK_HOME") or lean_spark_home()}
     return python | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
@@ -28,6 +30,8 @@ def build_session(name: str) -> SparkSession:
     settings = {
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
+        # Short lives on few cores: compile less, collect with one thread.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",

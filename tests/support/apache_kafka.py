@@ -12,7 +12,7 @@ import tempfile
 import uuid
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +27,13 @@ CACHE = Path(__file__).parents[2] / ".cache"
 FETCH_DEADLINE_S = 600
 START_DEADLINE_S = 120
 STOP_DEADLINE_S = 30
+DATA = "data"
 
 _JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _COORDINATOR_TYPES = (0, 1)
 _PR_SET_PDEATHSIG = 1
+# A JVM that was asked to stop by a signal says so in its exit status, however well it went.
+_STOPPED = (0, 128 + signal.SIGTERM)
 
 _PROPERTIES = {
     "process.roles": "broker,controller",
@@ -64,22 +67,34 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class ApacheKafka:
-    """Hold what a test may know of the running node."""
+    """Hold what a test may know of the running node; `data_folder` has one folder for each partition."""
 
     bootstrap_servers: str
     log_file: Path
+    data_folder: Path
+    process: subprocess.Popen[bytes]
+
+    def stop(self) -> None:
+        """End the node as its operator would, so that it closes its logs; the block goes on without it."""
+        self.process.terminate()
+        assert self.process.wait(STOP_DEADLINE_S) in _STOPPED, "Apache Kafka did not stop cleanly"
+
+    def kill(self) -> None:
+        """End the node as a crash would; the block goes on without it."""
+        self.process.kill()
+        self.process.wait(STOP_DEADLINE_S)
 
 
-def kafka_version() -> str:
+def kafka_version(pom: Path = POM) -> str:
     """Return the version that the POM names."""
-    version = ElementTree.parse(POM).getroot().findtext(".//{*}kafka.version")
-    assert version, f"no kafka.version in {POM.name}"
+    version = ElementTree.parse(pom).getroot().findtext(".//{*}kafka.version")
+    assert version, f"no kafka.version in {pom.name}"
     return version
 
 
-def fetch_jars() -> Path:
-    """Return the folder of Apache Kafka's jars, fetched by Maven when it is not there yet."""
-    jars = CACHE / f"apache-kafka-{kafka_version()}"
+def fetch_jars(pom: Path = POM) -> Path:
+    """Return the folder of the jars that the POM asks for, fetched by Maven when it is not there yet."""
+    jars = CACHE / f"{pom.stem.removesuffix('-pom')}-{kafka_version(pom)}"
     if jars.is_dir():
         return jars
     maven = shutil.which("mvn")
@@ -87,19 +102,19 @@ def fetch_jars() -> Path:
         raise Unavailable("Maven is missing: no mvn on the PATH to fetch Apache Kafka's jars with; install Maven.")
     CACHE.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="fetching-") as folder:
-        command = [maven, "--quiet", "--batch-mode", "--file", str(POM), "dependency:copy-dependencies",
+        command = [maven, "--quiet", "--batch-mode", "--file", str(pom), "dependency:copy-dependencies",
                    "-DincludeScope=runtime", f"-DoutputDirectory={folder}/jars"]
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_DEADLINE_S, check=False,
                                     stdin=subprocess.DEVNULL)
         except subprocess.TimeoutExpired:
             raise Unavailable(
-                f"Maven did not fetch Apache Kafka {kafka_version()} within {FETCH_DEADLINE_S} s; check the network."
+                f"Maven did not fetch Apache Kafka {kafka_version(pom)} within {FETCH_DEADLINE_S} s; check the network."
             ) from None
         if answer.returncode:
             errors = [line for line in (answer.stdout + answer.stderr).splitlines() if "ERROR" in line]
             reason = errors[0] if errors else "no reason given"
-            raise Unavailable(f"Maven could not fetch Apache Kafka {kafka_version()}: {reason}")
+            raise Unavailable(f"Maven could not fetch Apache Kafka {kafka_version(pom)}: {reason}")
         try:
             # One rename makes the whole set appear at once, so that a killed fetch leaves no half a set behind.
             os.rename(f"{folder}/jars", jars)
@@ -126,7 +141,7 @@ def _write_settings(folder: Path, properties: Mapping[str, str]) -> str:
         "listeners": f"PLAINTEXT://{address},CONTROLLER://127.0.0.1:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://{address}",
         "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
-        "log.dirs": str(folder / "data"),
+        "log.dirs": str(folder / DATA),
     } | dict(properties)
     lines = [f"{key}={value}\n" for key, value in settings.items()]
     (folder / "server.properties").write_text("".join(lines), encoding="utf-8")
@@ -186,17 +201,19 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def apache_kafka(properties: Mapping[str, str] | None = None) -> Iterator[ApacheKafka]:
+def apache_kafka(properties: Mapping[str, str] | None = None, folder: Path | None = None) -> Iterator[ApacheKafka]:
     """Run one node, with the given settings on top of the small single-node ones, until the block ends.
 
+    All that it writes goes to `folder`, which must be there and empty, and stays there; without it nothing stays.
     Raises `Unavailable` where Java, Maven or the jars are not to be had.
     """
     problem = java_problem()
     if problem:
         raise Unavailable(problem)
     jars = fetch_jars()
-    with tempfile.TemporaryDirectory(prefix="apache-kafka-") as name:
-        folder = Path(name)
+    with ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apache-kafka-")))
         address = _write_settings(folder, properties or {})
         java = [str(java_command()), *_JVM, f"-Dlog4j2.configurationFile={folder / 'log4j2.xml'}",
                 "-cp", str(jars / "*")]
@@ -207,6 +224,6 @@ def apache_kafka(properties: Mapping[str, str] | None = None) -> Iterator[Apache
                                        preexec_fn=_die_with_parent)
         try:
             _wait_until_ready(process, address, folder)
-            yield ApacheKafka(address, folder / "server.log")
+            yield ApacheKafka(address, folder / "server.log", folder / DATA, process)
         finally:
             _stop(process)

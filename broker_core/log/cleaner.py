@@ -1,0 +1,219 @@
+"""Compact a log: keep the newest record of each key, drop what was aborted, and let markers and tombstones grow old.
+
+Theory. A pass reads the dirty range, which no pass has seen yet, and remembers the newest offset of each key in it,
+aborted records left out: they never happened. Then it copies everything below the end of that range, and leaves out
+what the keys and the transaction index say is dead. Offsets, sequences and the spans of batches never change.
+
+Two things must not vanish with the records they rule over. A *tombstone* has to be seen by whoever has read an older
+value, a *marker* by whoever has read the data in front of it. The first pass that finds one alone stamps its batch
+with a delete horizon, `delete.retention.ms` from now; a pass after that time drops it (KIP-534).
+
+Two kinds of batch stay even without records. The last batch of a producer that is not yet forgotten carries its epoch
+and sequence, for a replay that has no snapshot; so does its last marker when no data came since. And the last batch of
+the range, for a reader gets to the end of the log only by reading past something.
+
+The pass replaces one group of segments after the other, oldest first, each atomically (`swapping`), and only then moves
+the checkpoint of the first dirty offset. Done again after a crash it finds less to do and does the same.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from broker_core.errors import DamageError
+from broker_core.log.cleaned_transactions import CleanedTransactions
+from broker_core.log.cleaning_plan import CleaningPlan, group_segments
+from broker_core.log.filtered_batches import RawRecord, empty_batch, rewrite, walk_records
+from broker_core.log.segment import Segment, indexed_timestamp
+from broker_core.log.state import LogState
+from broker_core.log.swapping import CLEANED_SUFFIX, decide_swap, discard_cleaned, finish_swap
+from broker_core.records.control import parse_end_txn_marker
+from broker_core.records.header import BatchHeader, InvalidBatch, crc_matches
+from broker_core.records.section import read_section
+
+
+class CompactionResult(NamedTuple):
+    """Say which range of offsets is clean now and was not before, and what that saved below its end."""
+
+    first_dirty_offset: int
+    end_offset: int
+    bytes_before: int
+    bytes_after: int
+    segments_before: int
+    segments_after: int
+
+
+class Cleaner:
+    """Do one pass over one log."""
+
+    def __init__(self, state: LogState, plan: CleaningPlan, now_ms: int) -> None:
+        self._state = state
+        self._plan = plan
+        self._now_ms = now_ms
+        self._horizon_ms = now_ms + state.config.delete_retention_ms
+        self._newest: dict[bytes, int] = {}
+        self._transactions = CleanedTransactions(
+            entry for segment in state.segments for entry in segment.transaction_index.entries
+            if entry.first_offset < plan.end_offset)
+        self._producers = {entry.producer_id: entry for entry in state.producers.entries}
+
+    def run(self) -> CompactionResult:
+        """Clean all segments below the plan's end; `DamageError` when one of them cannot be trusted.
+
+        A group of segments that is not done then stays as it is.
+        """
+        state, plan = self._state, self._plan
+        # What may be dropped depends on later batches, so no loss of power may take those.
+        if state.unsynced_names:
+            state.sync_names()
+        state.segments.active.sync()
+        state.unsynced = False
+        self._map_keys()
+        groups = group_segments(state, plan.end_at)
+        bytes_before = sum(segment.size_bytes for group in groups for segment in group)
+        for group in groups:
+            self._clean(group)
+        state.save_first_dirty(plan.end_offset)
+        bytes_after = sum(segment.size_bytes for segment in islice(state.segments, len(groups)))
+        return CompactionResult(
+            plan.first_dirty_offset, plan.end_offset, bytes_before, bytes_after, plan.end_at, len(groups))
+
+    # Reading.
+
+    def _map_keys(self) -> None:
+        plan, newest = self._plan, self._newest
+        for segment in islice(self._state.segments, plan.dirty_at, plan.end_at):
+            for header, buffer, at in _batches(segment):
+                if header.is_control or header.last_offset < plan.first_dirty_offset:
+                    continue
+                if self._transactions.is_aborted(header):
+                    continue
+                for record in walk_records(_section(header, buffer, at), header.record_count):
+                    offset = header.base_offset + record.offset_delta
+                    if record.key is not None and offset >= plan.first_dirty_offset:
+                        newest[record.key] = offset
+
+    # Replacing.
+
+    def _clean(self, group: list[Segment]) -> None:
+        """Replace the group by one segment, unless nothing would change."""
+        state, base_offset = self._state, group[0].base_offset
+        discard_cleaned(state.storage, state.folder, base_offset)
+        cleaned = Segment(state.storage, state.folder, base_offset, CLEANED_SUFFIX)
+        try:
+            is_changed = self._copy(group, cleaned) or len(group) > 1
+            if is_changed:
+                cleaned.finish()
+                decide_swap(state.storage, state.folder, base_offset)
+        except BaseException:
+            cleaned.close()
+            discard_cleaned(state.storage, state.folder, base_offset)
+            raise
+        cleaned.close()
+        if not is_changed:
+            discard_cleaned(state.storage, state.folder, base_offset)
+            return
+        for segment in group:
+            segment.close()
+        replaced = [segment.base_offset for segment in group[1:]]
+        finish_swap(state.storage, state.folder, base_offset, replaced)
+        final = Segment(state.storage, state.folder, base_offset)
+        final.transaction_index.load()
+        state.segments.replace(group, final)
+        for offset in replaced:
+            state.snapshots.delete(offset)
+
+    def _copy(self, group: list[Segment], cleaned: Segment) -> bool:
+        """Write what stays of the group and say whether that is less than all, or different."""
+        interval_bytes, is_changed = self._state.config.index_interval_bytes, False
+        for segment in group:
+            for header, buffer, at in _batches(segment):
+                data = self._filter(header, buffer, at)
+                if data is None:
+                    is_changed = True
+                    continue
+                kept = BatchHeader.parse(data)
+                is_changed = is_changed or kept.crc != header.crc
+                cleaned.append(data, kept.last_offset, indexed_timestamp(kept), interval_bytes)
+                aborted = self._transactions.ended_by(kept.base_offset) if kept.is_control else None
+                if aborted is not None:
+                    cleaned.transaction_index.append(aborted)
+        return is_changed
+
+    # Judging.
+
+    def _filter(self, header: BatchHeader, buffer: bytes, at: int) -> bytes | None:
+        """Return what stays of the batch, None when all of it goes."""
+        original = buffer[at : at + header.size_bytes]
+        if header.is_control:
+            return self._filter_marker(header, original)
+        return self._filter_data(header, original)
+
+    def _filter_marker(self, header: BatchHeader, original: bytes) -> bytes | None:
+        if header.record_count and not _ends_transaction(header, original):
+            return original
+        if not self._transactions.end(header) or self._must_stay(header):
+            return original
+        if header.record_count and not header.has_delete_horizon:
+            section = _section(header, original, 0)
+            return rewrite(header, section, list(walk_records(section, header.record_count)), self._horizon_ms)
+        return original if header.record_count and self._now_ms < header.base_timestamp else None
+
+    def _filter_data(self, header: BatchHeader, original: bytes) -> bytes | None:
+        section, kept = b"", []
+        if header.record_count and not self._transactions.is_aborted(header):
+            section = _section(header, original, 0)
+            kept = [record for record in walk_records(section, header.record_count) if self._is_kept(header, record)]
+        if not kept and not self._must_stay(header):
+            return None
+        self._transactions.note_kept(header)
+        if not kept:
+            return empty_batch(header) if header.record_count else original
+        needs_horizon = not header.has_delete_horizon and not all(record.has_value for record in kept)
+        if len(kept) == header.record_count and not needs_horizon:
+            return original
+        return rewrite(header, section, kept, self._horizon_ms if needs_horizon else None)
+
+    def _is_kept(self, header: BatchHeader, record: RawRecord) -> bool:
+        if record.key is None or header.base_offset + record.offset_delta < self._newest.get(record.key, -1):
+            return False
+        return record.has_value or not header.has_delete_horizon or self._now_ms < header.base_timestamp
+
+    def _must_stay(self, header: BatchHeader) -> bool:
+        """Say whether the batch is needed even if nobody needs its records."""
+        if header.next_offset == self._plan.end_offset:
+            return True
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return False
+        if producer.batches:
+            return header.last_offset == producer.last_offset
+        return header.is_control and header.producer_epoch == producer.producer_epoch
+
+
+def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, bytes, int]]:
+    """Yield every batch of the segment; `DamageError` rather than leaving one out or hiding damage under a new CRC."""
+    end = 0
+    try:
+        for position, header, buffer, at in segment.headers():
+            if not crc_matches(buffer, at, header):
+                break
+            yield header, buffer, at
+            end = position + header.size_bytes
+    except InvalidBatch as error:
+        raise DamageError(f"{segment!r} cannot be compacted: byte {end}: {error}") from error
+    if end != segment.size_bytes:
+        raise DamageError(f"{segment!r} cannot be compacted: the batch at byte {end} is cut short or fails its "
+                          "checksum; restore the partition or delete its records up to there")
+
+
+def _section(header: BatchHeader, buffer: bytes, at: int) -> bytes:
+    return bytes(read_section(buffer, at, header))
+
+
+def _ends_transaction(header: BatchHeader, original: bytes) -> bool:
+    try:
+        return parse_end_txn_marker(original, 0, header) is not None
+    except InvalidBatch:
+        # A marker nobody can read had no effect; it is left to those who may learn to read it.
+        return False

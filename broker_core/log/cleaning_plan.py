@@ -1,0 +1,87 @@
+"""Decide whether a log is worth compacting, up to where, and which segments become one.
+
+Only whole segments are cleaned. The end of the dirty range is therefore the base of a segment: of the one that holds
+the last stable offset, of the active one, or of the first whose records are younger than min.compaction.lag.ms.
+"""
+
+from typing import NamedTuple
+
+from broker_core.log.segment import Segment
+from broker_core.log.state import LogState
+
+# An index counts offsets from its segment's base in 31 bits.
+_MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+class CleaningPlan(NamedTuple):
+    """Say what one pass does: take the keys from [first_dirty_offset, end_offset) and clean everything below its end.
+
+    The segments from `dirty_at` up to `end_at` hold the dirty range.
+    """
+
+    first_dirty_offset: int
+    end_offset: int
+    dirty_at: int
+    end_at: int
+
+
+def is_compacted(state: LogState) -> bool:
+    """Say whether the topic is compacted, and maybe trimmed too."""
+    return "compact" in (policy.strip() for policy in state.config.cleanup_policy.split(","))
+
+
+def plan_cleaning(state: LogState, now_ms: int) -> CleaningPlan | None:
+    """Return what to clean now; None when nothing can be, or it is not yet worth it."""
+    if not is_compacted(state):
+        return None
+    plan = _cleanable(state, now_ms)
+    segments = state.segments
+    clean_bytes = sum(segments[at].size_bytes for at in range(plan.dirty_at))
+    dirty_bytes = sum(segments[at].size_bytes for at in range(plan.dirty_at, plan.end_at))
+    if dirty_bytes == 0:
+        return None
+    if dirty_bytes > state.config.min_cleanable_dirty_ratio * (clean_bytes + dirty_bytes):
+        return plan
+    return plan if _is_overdue(state, plan, now_ms) else None
+
+
+def _cleanable(state: LogState, now_ms: int) -> CleaningPlan:
+    segments, lag_ms = state.segments, state.config.min_compaction_lag_ms
+    first_dirty = state.first_dirty_offset
+    if not state.log_start_offset <= first_dirty <= state.log_end_offset:
+        # What was cleaned was deleted since, or the log was begun anew.
+        first_dirty = state.log_start_offset
+    dirty_at = end_at = segments.index_of(first_dirty)
+    bound = min(state.last_stable_offset, segments.active.base_offset)
+    while end_at + 1 < len(segments) and segments[end_at + 1].base_offset <= bound:
+        if lag_ms > 0 and segments[end_at].largest_timestamp[0] > now_ms - lag_ms:
+            break
+        end_at += 1
+    return CleaningPlan(first_dirty, segments[end_at].base_offset, dirty_at, end_at)
+
+
+def _is_overdue(state: LogState, plan: CleaningPlan, now_ms: int) -> bool:
+    """Say whether a dirty record has waited for longer than max.compaction.lag.ms (KIP-354)."""
+    begun = (state.segments[at].rolling_since_ms for at in range(plan.dirty_at, plan.end_at))
+    oldest_ms = min((since_ms for since_ms in begun if since_ms > 0), default=None)
+    return oldest_ms is not None and oldest_ms < now_ms - state.config.max_compaction_lag_ms
+
+
+def group_segments(state: LogState, end_at: int) -> list[list[Segment]]:
+    """Return the segments below `end_at` in runs that fit into one segment even if nothing of them can go."""
+    groups: list[list[Segment]] = []
+    for at in range(end_at):
+        segment = state.segments[at]
+        if groups and _fits(state, groups[-1], segment, state.segments.end_of(at, state.log_end_offset)):
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+    return groups
+
+
+def _fits(state: LogState, group: list[Segment], segment: Segment, end_offset: int) -> bool:
+    config, together = state.config, [*group, segment]
+    return (sum(each.size_bytes for each in together) <= config.segment_bytes
+            and sum(each.offset_index.size_bytes for each in together) <= config.segment_index_bytes
+            and sum(each.time_index.size_bytes for each in together) <= config.segment_index_bytes
+            and end_offset - 1 - group[0].base_offset <= _MAX_RELATIVE_OFFSET)

@@ -1,0 +1,292 @@
+"""Let `broker_core` take over the directories that an Apache Kafka node left behind, closed or killed.
+
+First log by log, held against what clients saw of Apache Kafka; then as a running broker, which has to give clients
+the same answers as Apache Kafka gave (facts B, C.8, C.9, C.11).
+"""
+
+import shutil
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import TopicPartition as ClientPartition
+
+from broker_core.config import TopicConfig
+from broker_core.embedded import EmbeddedBroker
+from broker_core.log.decisions import Found
+from broker_core.log.partition_log import PartitionLog
+from broker_core.records.control import parse_end_txn_marker
+from broker_core.records.header import iter_headers
+from broker_core.server.disk import DiskStorage
+from broker_core.types import IsolationLevel, TopicPartition
+from tests.conformance.clients import (
+    DEADLINE_S,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    committed_offset,
+    make_consumer,
+    values_soon,
+)
+from tests.conformance.log_history import (
+    AFTER_OPEN,
+    OPEN,
+    OPEN_VALUES,
+    PARTITIONS,
+    PENDING,
+    PENDING_AFTER,
+    History,
+    write_history,
+)
+from tests.conformance.log_witness import SeenPartition, SeenProducer, SeenRecord, Witness, fetch_offsets, see
+from tests.conformance.raw_session import Identity, RawSession, record_batch
+from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.dump_log_segments import dump_log_segments, log_files
+from tests.support.raw_client import RawClient
+from tests.support.waiting import wait_until
+
+SETTINGS = {"transaction.state.log.num.partitions": "5", "offsets.topic.num.partitions": "5"}
+# A live index is as long as it may ever get; short ones are copied faster.
+NODE_SETTINGS = SETTINGS | {"log.index.size.max.bytes": "65536"}
+# Apache Kafka has no public way to segments below 1 MiB any more; this is the name its own tests use.
+NODE_TOPIC = {"internal.segment.bytes": "16384", "index.interval.bytes": "1024"}
+TOPIC = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
+INTERNAL = ("__transaction_state", "__consumer_offsets")
+MODERN, MODERN_OFFSET = "modern", 9
+# What recovery may never have to say of files that their writer had acknowledged.
+LOSSES = {Found.TORN_TAIL, Found.SEGMENT_AFTER_DAMAGE, Found.LOG_START_AHEAD, Found.MARKER_UNREADABLE}
+_ABORTED = struct.Struct(">hqqqq")
+
+
+class Left(NamedTuple):
+    """Hold what Apache Kafka left behind and how it ended, with what clients had seen."""
+
+    ending: str
+    root: Path
+    history: History
+    witness: Witness
+
+    def copy(self, to: Path, *topics: str) -> None:
+        """Copy the folders of these topics, so that whoever opens them leaves the others alone."""
+        for folder in self.root.iterdir():
+            if folder.is_dir() and folder.name.rpartition("-")[0] in topics:
+                shutil.copytree(folder, to / folder.name, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="module", params=["stopped", "killed"])
+def left(request: pytest.FixtureRequest, apache_asked_for: None, tmp_path_factory: pytest.TempPathFactory) -> Left:
+    """Have Apache Kafka write the history, and end it."""
+    try:
+        with apache_kafka(NODE_SETTINGS, tmp_path_factory.mktemp(f"apache-{request.param}")) as kafka:
+            history = write_history(kafka, NODE_TOPIC)
+            _consume_as_a_modern_group(kafka.bootstrap_servers, history.topic)
+            witness = see(kafka, history)
+            if request.param == "stopped":
+                kafka.stop()
+            else:
+                kafka.kill()
+            return Left(request.param, kafka.data_folder, history, witness)
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+
+
+def _consume_as_a_modern_group(bootstrap_servers: str, topic: str) -> None:
+    """Have a group of KIP-848 records of its own kinds in `__consumer_offsets`."""
+    class Kafka:
+        """Stand for the node."""
+
+    kafka = Kafka()
+    kafka.bootstrap_servers = bootstrap_servers
+    consumer = make_consumer(kafka, group=MODERN, group_protocol="consumer", enable_partition_eof=False)
+    consumer.subscribe([topic])
+    wait_until(lambda: consumer.poll(0.2), "a record for the modern group")
+    consumer.commit(offsets=[ClientPartition(topic, 0, MODERN_OFFSET)], asynchronous=False)
+    consumer.close()
+
+
+class Recovered(NamedTuple):
+    """Hold one partition as `broker_core` opened it, its folder as it was, and what clients had seen of it."""
+
+    log: PartitionLog
+    ending: str
+    root: Path
+    original: Path
+    seen: SeenPartition
+    reopen: Callable[[], PartitionLog]
+
+
+@pytest.fixture(params=range(PARTITIONS))
+def recovered(request: pytest.FixtureRequest, left: Left, tmp_path: Path) -> Iterator[Recovered]:
+    """Open a copy of one partition's folder."""
+    where = TopicPartition(left.history.topic, request.param)
+    left.copy(tmp_path, left.history.topic)
+    storage = DiskStorage(tmp_path)
+
+    def open_log() -> PartitionLog:
+        return PartitionLog.open(storage, str(where), where, TopicConfig().override(TOPIC), _now_ms())
+
+    yield Recovered(open_log(), left.ending, tmp_path, left.root / str(where), left.witness.partitions[request.param],
+                    open_log)
+    storage.close()
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _records(log: PartitionLog) -> list[SeenRecord]:
+    return [
+        SeenRecord(offset, record.timestamp_ms, record.key, record.value, tuple(record.headers))
+        for offset, header, record in log.read_journal() if not header.is_control]
+
+
+def _producers(log: PartitionLog) -> set[SeenProducer]:
+    return {
+        SeenProducer(one.producer_id, one.producer_epoch, one.last_sequence, one.last_timestamp_ms,
+                     one.coordinator_epoch,
+                     -1 if one.current_txn_first_offset is None else one.current_txn_first_offset)
+        for one in log.producers()}
+
+
+def test_all_records_are_recovered(recovered: Recovered):
+    assert _records(recovered.log) == recovered.seen.records[READ_UNCOMMITTED]
+
+
+def test_nothing_had_to_be_given_up(recovered: Recovered):
+    found = {finding.found for finding in recovered.log.findings}
+    assert not found & LOSSES
+    if recovered.ending == "stopped":
+        assert recovered.log.findings == []
+    else:
+        # The live indexes of a node that was killed end in zeros, and the newest batches have no snapshot.
+        assert found
+
+
+def test_the_marks_are_where_clients_saw_them(recovered: Recovered):
+    log, ends = recovered.log, recovered.seen.ends
+    assert log.log_start_offset == 0
+    assert log.log_end_offset == log.high_watermark == ends[READ_UNCOMMITTED]
+    assert log.last_stable_offset == ends[READ_COMMITTED]
+    assert log.latest_leader_epoch == 0
+
+
+def test_the_aborted_transactions_are_those_in_apaches_index(recovered: Recovered):
+    listed = [
+        numbers for path in sorted(recovered.original.glob("*.txnindex"))
+        for _, *numbers in _ABORTED.iter_unpack(path.read_bytes())]
+    aborted = recovered.log.aborted_transactions()
+    assert [list(entry) for entry in aborted] == listed
+    assert {(entry.producer_id, entry.first_offset) for entry in aborted} == recovered.seen.aborted
+
+
+def test_a_committed_reader_gets_what_clients_got(recovered: Recovered):
+    log, offset, visible = recovered.log, 0, []
+    by_offset = {record.offset: record for record in _records(log)}
+    while offset < log.last_stable_offset:
+        result = log.read(offset, 4096, IsolationLevel.READ_COMMITTED)
+        hidden: set[int] = set()
+        waiting = sorted(result.aborted or (), key=lambda one: one.first_offset)
+        for place, header in iter_headers(result.records):
+            while waiting and waiting[0].first_offset <= header.last_offset:
+                hidden.add(waiting.pop(0).producer_id)
+            if header.is_control:
+                assert parse_end_txn_marker(result.records, place, header) is not None
+                hidden.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in hidden):
+                visible += range(header.base_offset, header.next_offset)
+        offset = result.next_offset
+    assert [by_offset[number] for number in visible] == recovered.seen.records[READ_COMMITTED]
+
+
+def test_the_producers_are_those_that_apache_described(recovered: Recovered):
+    assert _producers(recovered.log) == recovered.seen.producers
+    described = {(one.producer_id, one.current_txn_first_offset) for one in recovered.seen.producers}
+    assert {(one.producer_id, one.first_offset) for one in recovered.log.open_transactions()} == {
+        one for one in described if one[1] >= 0}
+
+
+def test_records_are_found_by_time(recovered: Recovered):
+    records = recovered.seen.records[READ_UNCOMMITTED]
+    for wanted in records[::10]:
+        found = recovered.log.offset_for_timestamp(wanted.timestamp_ms, IsolationLevel.READ_UNCOMMITTED)
+        first = next(record for record in records if record.timestamp_ms >= wanted.timestamp_ms)
+        assert found is not None
+        assert (found.offset, found.timestamp_ms) == (first.offset, first.timestamp_ms)
+
+
+def test_writing_goes_on(recovered: Recovered):
+    log, end = recovered.log, recovered.seen.ends[READ_UNCOMMITTED]
+    for producer in recovered.seen.producers:
+        if producer.current_txn_first_offset >= 0:
+            identity = Identity(producer.producer_id, producer.producer_epoch)
+            again = log.append_as_leader(record_batch(OPEN_VALUES, identity, 0), now_ms=_now_ms(), leader_epoch=1)
+            assert again.duplicate
+            assert again.base_offset == producer.current_txn_first_offset
+            log.append_end_txn_marker(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch,
+                                      commit=False, coordinator_epoch=0, now_ms=_now_ms(), leader_epoch=1)
+            end += 1
+    batch = record_batch([b"from the next broker"], Identity(-1, -1), -1, transactional=False)
+    assert log.append_as_leader(batch, now_ms=_now_ms(), leader_epoch=1).base_offset == end
+    assert log.last_stable_offset == log.log_end_offset == end + 1
+    assert log.end_offset_for_epoch(0) == (0, recovered.seen.ends[READ_UNCOMMITTED])
+    before = _records(log), log.aborted_transactions(), _producers(log)
+    log.close(_now_ms())
+    log = recovered.reopen()
+    assert log.findings == []
+    assert (_records(log), log.aborted_transactions(), _producers(log)) == before
+
+
+def test_apaches_tool_reads_what_recovery_made_of_the_files(recovered: Recovered):
+    recovered.log.close(_now_ms())
+    folder = str(recovered.log.topic_partition)
+    dump = dump_log_segments(recovered.root, log_files(recovered.root, folder))
+    assert dump.complaints == []
+    assert sum(len(file.records) for file in dump.files) == recovered.seen.ends[READ_UNCOMMITTED]
+
+
+@pytest.fixture
+def successor(left: Left, tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    """Run `broker_core` on a copy of what Apache Kafka left; only the list of topics is its own."""
+    topics = (left.history.topic, *INTERNAL)
+    with EmbeddedBroker(data_dir=tmp_path, config=SETTINGS) as kafka:
+        kafka.create_topic(left.history.topic, PARTITIONS, TOPIC)
+        for name in INTERNAL:
+            kafka.create_topic(name, 5, {"cleanup.policy": "compact"})
+    for name in topics:
+        for folder in tmp_path.glob(f"{name}-*"):
+            shutil.rmtree(folder)
+    left.copy(tmp_path, *topics)
+    with EmbeddedBroker(data_dir=tmp_path, config=SETTINGS) as kafka:
+        yield kafka
+
+
+def test_a_broker_on_these_files_answers_as_apache_did(left: Left, successor: EmbeddedBroker):
+    witness = see(successor, left.history)
+    assert witness.transactions == left.witness.transactions
+    assert witness.groups == left.witness.groups
+    assert witness.partitions == left.witness.partitions
+
+
+def test_the_offsets_of_a_modern_group_are_kept(left: Left, successor: EmbeddedBroker):
+    with RawClient(successor.bootstrap_servers) as client:
+        offsets = fetch_offsets(client, MODERN)
+    assert {where: part.committed_offset for where, part in offsets.items()} == {
+        (left.history.topic, 0): MODERN_OFFSET}
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_open_transaction_can_be_ended(left: Left, successor: EmbeddedBroker, commit: bool):
+    seen = left.witness.transactions[OPEN]
+    before = [record.value for record in left.witness.partitions[0].records[READ_COMMITTED]]
+    with RawClient(successor.bootstrap_servers) as client:
+        session = RawSession(client, OPEN)
+        error, _ = session.end_until_done(Identity(seen.producer_id, seen.producer_epoch), commit=commit, version=5)
+        assert error == 0
+        state = "CompleteCommit" if commit else "CompleteAbort"
+        wait_until(lambda: session.describe().transaction_state == state, f"the transaction is in {state}",
+                   deadline_s=DEADLINE_S)
+    values_soon(successor, left.history.topic, before + (OPEN_VALUES if commit else []) + AFTER_OPEN)
+    expected = PENDING_AFTER if commit else left.witness.groups[PENDING].offsets[left.history.topic, 0][0]
+    assert committed_offset(successor, PENDING, left.history.topic) == expected

@@ -1,0 +1,27 @@
+"""Give Spark a home without the zipped copy of PySpark.
+
+Spark puts that copy before everything else on its workers' path, and modules in a zip are compiled anew by every
+process that imports them: about a second for each of the dozens of workers that a test run starts. Without it they
+import the very same PySpark from where pip has installed it.
+"""
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pyspark
+
+
+@cache
+def lean_spark_home() -> str:
+    """Link all of Spark but its `python` folder into a folder that lives as long as this process."""
+    folder = Path(_folder().name)
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        if entry.name != "python":
+            (folder / entry.name).symlink_to(entry)
+    return str(folder)
+
+
+@cache
+def _folder() -> "tempfile.TemporaryDirectory[str]":
+    return tempfile.TemporaryDirectory(prefix="spark-home-")
