@@ -14,8 +14,10 @@ from broker_core.errors import ConfigError
 _LONG_MAX = 2**63 - 1
 
 
-def _key(name: str, default: Any, *, low: float | None = None, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"key": name, "low": low, "choices": choices})
+def _key(
+    name: str, default: Any, *, low: float | None = None, high: float | None = None, choices: tuple[str, ...] = ()
+) -> Any:
+    return field(default=default, metadata={"key": name, "low": low, "high": high, "choices": choices})
 
 
 def _parse(spec: Any, text: str) -> Any:
@@ -34,6 +36,9 @@ def _parse(spec: Any, text: str) -> Any:
         low = spec.metadata["low"]
         if low is not None and value < low:
             raise ConfigError(f"{key}={text}: must be at least {low}")
+        high = spec.metadata["high"]
+        if high is not None and value > high:
+            raise ConfigError(f"{key}={text}: must be at most {high}")
         return value
     choices = spec.metadata["choices"]
     if choices and any(part.strip() not in choices for part in text.split(",")):
@@ -119,7 +124,7 @@ class BrokerConfig(_Settings):
     auto_create_topics_enable: bool = _key("auto.create.topics.enable", True)
     num_partitions: int = _key("num.partitions", 1, low=1)
     delete_topic_enable: bool = _key("delete.topic.enable", True)
-    transaction_version: int = _key("transaction.version", 2, low=0)
+    transaction_version: int = _key("transaction.version", 2, low=0, high=2)
     # Ours: whether an acknowledged write is also forced to the disk. No replica stands behind us, so yes.
     flush_before_ack: bool = _key("log.flush.before.ack", True)
 

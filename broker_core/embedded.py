@@ -14,6 +14,7 @@ from typing import Self, TypeVar
 
 from broker_core.broker.cluster import Cluster
 from broker_core.config import BrokerConfig
+from broker_core.errors import ConfigError
 from broker_core.ports import Storage
 from broker_core.server.clock import SystemClock, SystemEntropy
 from broker_core.server.disk import DiskStorage
@@ -47,6 +48,8 @@ class EmbeddedBroker:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
+        if brokers < 1:
+            raise ConfigError(f"brokers={brokers}: a cluster has at least one")
         settings = {"transaction.version": str(transaction_version), **(config or {})}
         self._config = BrokerConfig().override(settings)
         self._topics = dict(topics or {})
@@ -57,6 +60,7 @@ class EmbeddedBroker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Server | None = None
         self._stopping: asyncio.Event | None = None
+        self._failure: BaseException | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -99,10 +103,12 @@ class EmbeddedBroker:
     async def _act(self, action: Callable[[Cluster], T]) -> T:
         server = self._running()
         result = action(server.cluster)
-        server.cluster.settle(server.now_ms())
+        server.settle()
         return result
 
     def _running(self) -> Server:
+        if self._failure is not None:
+            raise RuntimeError(f"the broker has stopped: {self._failure}") from self._failure
         if self._server is None:
             raise RuntimeError("the broker is not running: use `with EmbeddedBroker() as kafka:` or call start()")
         return self._server
@@ -116,24 +122,32 @@ class EmbeddedBroker:
     async def _serve(self, started: "Future[None]") -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        server = Server(
-            storage=self._storage(), entropy=SystemEntropy(), clock=SystemClock(), config=self._config,
-            host=self._host, ports=self._ports)
+        server = None
         try:
+            server = Server(
+                storage=self._storage(), entropy=SystemEntropy(), clock=SystemClock(), config=self._config,
+                host=self._host, ports=self._ports)
             await server.start()
             for name, partitions in self._topics.items():
                 if name not in server.cluster.catalog.topics:
                     server.cluster.create_topic(name, partitions)
             server.cluster.settle(server.now_ms())
         except Exception as error:
-            await server.stop()
+            if server is not None:
+                await server.stop()
             started.set_exception(error)
             return
+        assert server.failure is not None
+        server.failure.add_done_callback(self._fail)
         self._server = server
         started.set_result(None)
         await self._stopping.wait()
         self._server = None
         await server.stop()
+
+    def _fail(self, failure: "asyncio.Future[None]") -> None:
+        self._failure = failure.exception()
+        self._server = None
 
     def __enter__(self) -> Self:
         return self.start()

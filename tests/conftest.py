@@ -1,8 +1,17 @@
 """Give every test the choice of brokers, and skip what this machine cannot run."""
 
+import os
+
 import pytest
+from hypothesis import settings
 
 from tests.support.java import java_problem
+
+
+# The same examples in every run, so that a failure is a change; HYPOTHESIS_PROFILE=search looks for new ones.
+settings.register_profile("repeat", derandomize=True, deadline=None)
+settings.register_profile("search", deadline=None, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

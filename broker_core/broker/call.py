@@ -1,11 +1,18 @@
 """Hold one request on its way through a handler, until it is answered exactly once."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.types import IsolationLevel
 from broker_core.wire.framing import Request, encode_response
 
 if TYPE_CHECKING:
     from broker_core.broker.broker import Broker
+
+
+def _nothing() -> None:
+    """Do nothing: the request does not wait."""
 
 
 class Way(Protocol):
@@ -32,7 +39,7 @@ class Call:
     decided on) and leaves when what it promises is durable.
     """
 
-    __slots__ = ("_way", "answered", "body", "broker", "now_ms", "request")
+    __slots__ = ("_way", "abandon", "answered", "body", "broker", "now_ms", "request")
 
     def __init__(self, request: Request, broker: "Broker", way: Way, now_ms: int) -> None:
         self.request = request
@@ -40,6 +47,8 @@ class Call:
         self.broker = broker
         self.now_ms = now_ms
         self.answered = False
+        # Set by a handler that lets the request wait: called when the client is gone, so that nothing waits for it.
+        self.abandon: Callable[[], None] = _nothing
         self._way = way
 
     @property
@@ -56,6 +65,13 @@ class Call:
     def client_host(self) -> str:
         """Return the address the client connects from."""
         return self._way.client_host
+
+    def isolation(self) -> IsolationLevel:
+        """Return which records the client may see; raise INVALID_REQUEST for a level there is not."""
+        level = self.body.isolation_level
+        if level not in tuple(IsolationLevel):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"isolation level {level} is neither 0 nor 1")
+        return IsolationLevel(level)
 
     def answer(self, response: Any) -> None:
         """Send the response."""

@@ -8,13 +8,13 @@ that what an earlier life of the cluster still says about a partition is refused
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from uuid import UUID
 
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.types import INTERNAL_TOPICS, TopicPartition
+from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition
 
 PRODUCER_ID_BLOCK = 1000
 TRANSACTION_VERSION = "transaction.version"
@@ -113,13 +113,22 @@ class Catalog:
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"topic name {name!r} is illegal: 1 to 249 of ASCII letters, digits, '.', '_' and '-'",
             )
+        if name == CLUSTER_METADATA_TOPIC:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is the cluster's own and cannot be created")
         if name in self.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        # Names that differ in '.' and '_' only would share the names of their metrics.
+        twin = next((other for other in self.topics if other.replace(".", "_") == name.replace(".", "_")), None)
+        if twin is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {twin}")
 
-    def create_topic(self, name: str, topic_id: UUID, partition_count: int, config: Mapping[str, str]) -> Topic:
-        """Record a new topic, its partitions led by the brokers in turn."""
+    def create_topic(
+        self, name: str, topic_id: UUID, partition_count: int, config: Mapping[str, str],
+        leaders: Sequence[int] | None = None,
+    ) -> Topic:
+        """Record a new topic, its partitions led by the brokers in turn unless `leaders` names them."""
         self.check_new_topic(name)
-        leaders = [self._take_leader() for _ in range(partition_count)]
+        leaders = leaders or [self._take_leader() for _ in range(partition_count)]
         self._record({"type": "topic", "name": name, "id": str(topic_id), "config": dict(config),
                       "partitions": [[leader, 0] for leader in leaders]})
         return self.topics[name]

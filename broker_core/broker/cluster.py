@@ -5,7 +5,7 @@ transaction it decided. `settle` makes durable what those effects promise, lets 
 nothing is left. So no client learns of a write, and no partition of a verdict, that a crash could take back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -31,6 +31,10 @@ from broker_core.types import (
 )
 
 _METADATA = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+_PARTITION_COUNTS = {
+    TRANSACTION_STATE_TOPIC: "transaction.state.log.num.partitions",
+    CONSUMER_OFFSETS_TOPIC: "offsets.topic.num.partitions",
+}
 
 
 class Address(NamedTuple):
@@ -64,6 +68,7 @@ class Cluster:
         self.catalog.load(
             (offset, record.value) for offset, _, record in self._metadata_log.read_journal() if record.value)
         self.catalog.open_cluster(config.cluster_id or self._new_cluster_id(), config.transaction_version)
+        self.config = config = self._with_actual_counts(config)
         self.logs = Logs(storage, config, self.catalog)
         self.producer_ids = ProducerIds(self.catalog.allocate_producer_ids)
         self.brokers = {broker_id: Broker(broker_id, self, self._new_member_id) for broker_id in self.addresses}
@@ -84,7 +89,7 @@ class Cluster:
             broker.groups.advance(now_ms)
         if now_ms >= self._next_cleaning_ms:
             self._next_cleaning_ms = now_ms + self.config.log_retention_check_interval_ms
-            for log in self.logs.opened():
+            for log in self.logs.open_all(now_ms):
                 log.apply_retention(now_ms)
         if now_ms >= self._next_producer_expiry_ms:
             self._next_producer_expiry_ms = now_ms + self.config.producer_id_expiration_check_interval_ms
@@ -103,8 +108,7 @@ class Cluster:
         """Sync what was promised, then let answers leave and markers be written, until all is quiet."""
         self.now_ms = now_ms
         while True:
-            if self._metadata_log.unsynced:
-                self._metadata_log.sync()
+            self._sync_metadata()
             self.logs.sync()
             # Taken right after the sync: every Prepare record among them is durable. Effects may prepare more.
             orders = [(broker, order) for broker in self.brokers.values()
@@ -128,11 +132,18 @@ class Cluster:
 
     # Topics
 
-    def create_topic(self, name: str, partition_count: int, config: Mapping[str, str] | None = None) -> Topic:
+    def create_topic(
+        self,
+        name: str,
+        partition_count: int,
+        config: Mapping[str, str] | None = None,
+        leaders: Sequence[int] | None = None,
+    ) -> Topic:
         """Create a topic; coordinators are elected at once if it is one of theirs."""
         self.config.topic_defaults().override(config or {})
-        topic = self.catalog.create_topic(name, self._new_uuid(), partition_count, config or {})
-        self.logs.clear_leftovers(topic)
+        topic = self.catalog.create_topic(name, self._new_uuid(), partition_count, config or {}, leaders)
+        self._sync_metadata()
+        self.logs.clear_leftovers(topic.topic_partitions())
         if topic.is_internal:
             self._elect_coordinators(topic)
         return topic
@@ -146,17 +157,22 @@ class Cluster:
         topic = self.catalog.topics.get(name)
         if topic is not None:
             return topic
-        counts = {
-            TRANSACTION_STATE_TOPIC: self.config.transaction_state_log_num_partitions,
-            CONSUMER_OFFSETS_TOPIC: self.config.offsets_topic_num_partitions,
-        }
         if name in INTERNAL_TOPICS:
-            return self.create_topic(name, counts[name], internal_topic_config(self.config, name))
+            count = int(self.config.as_text()[_PARTITION_COUNTS[name]])
+            return self.create_topic(name, count, internal_topic_config(self.config, name))
         return self.create_topic(name, self.config.num_partitions)
 
+    def add_partitions(self, name: str, count: int) -> None:
+        """Give a topic more partitions, `count` in all."""
+        known = len(self.catalog.topic(name).partitions)
+        topic = self.catalog.add_partitions(name, count)
+        self._sync_metadata()
+        self.logs.clear_leftovers(topic.topic_partitions()[known:])
+
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its logs."""
+        """Delete a topic and its logs: first the record, durably, then the files."""
         topic = self.catalog.delete_topic(name)
+        self._sync_metadata()
         self.logs.delete(topic, self.now_ms)
         for broker in self.brokers.values():
             broker.groups.forget_partitions(topic.topic_partitions(), self.now_ms)
@@ -169,13 +185,26 @@ class Cluster:
             coordinator_of(self.brokers[old], topic_partition.topic).resign(topic_partition.partition)
             coordinator_of(self.brokers[broker_id], topic_partition.topic).become_leader(
                 topic_partition.partition, new.leader_epoch, self.now_ms)
+        self.logs.moved(topic_partition)
 
     def _elect_coordinators(self, topic: Topic) -> None:
         for partition, leadership in enumerate(topic.partitions):
             coordinator_of(self.brokers[leadership.leader], topic.name).become_leader(
                 partition, leadership.leader_epoch, self.now_ms)
 
+    def _with_actual_counts(self, config: BrokerConfig) -> BrokerConfig:
+        """Return the settings with the partition counts that existing internal topics have: ids hash by those."""
+        actual = {
+            key: str(len(self.catalog.topics[name].partitions))
+            for name, key in _PARTITION_COUNTS.items() if name in self.catalog.topics
+        }
+        return config.override(actual)
+
     # The cluster's own journal and chance
+
+    def _sync_metadata(self) -> None:
+        if self._metadata_log.unsynced:
+            self._metadata_log.sync()
 
     def _append_metadata(self, key: bytes, value: bytes) -> int:
         batch = build_batch([NewRecord(key, value, (), self.now_ms)])

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# About what a frame costs besides its bytes, so that many tiny requests count too.
+_FRAME_OVERHEAD_BYTES = 100
+
 
 class Transport(Protocol):
     """Carry bytes to the client."""
@@ -47,29 +50,42 @@ class Connection:
         self.client_host = client_host
         self._reader = FrameReader(broker.config.socket_request_max_bytes)
         self._frames: deque[bytes] = deque()
+        self._current: Call | None = None
         self._busy = False
+        self._paused = False
+        self._damage: str | None = None
+        self.waiting_bytes = 0
         self.closed = False
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Return how many bytes of requests wait for their turn; the server stops reading above a limit."""
-        return sum(map(len, self._frames))
 
     def receive(self, data: bytes, now_ms: int) -> None:
         """Take bytes from the client."""
         if self.closed:
             return
         try:
-            self._frames.extend(self._reader.feed(data))
+            for frame in self._reader.feed(data):
+                self._frames.append(frame)
+                self.waiting_bytes += len(frame) + _FRAME_OVERHEAD_BYTES
         except MalformedFrame as error:
-            self.hang_up(str(error))
-            return
+            # What came whole before the damage is still a request.
+            self._damage = str(error)
         self._work(now_ms)
 
     def lost(self) -> None:
         """Note that the client is gone; answers under way have nobody to go to."""
         self.closed = True
         self._frames.clear()
+        if self._current is not None:
+            self._current.abandon()
+            self._current = None
+
+    def pause(self) -> None:
+        """Take up no further request: the client does not read its answers."""
+        self._paused = True
+
+    def resume(self, now_ms: int) -> None:
+        """Go on: the client has read."""
+        self._paused = False
+        self._work(now_ms)
 
     def finish(self, data: bytes | None) -> None:
         """Send the answer once what it promises is durable, then take up the next request."""
@@ -79,6 +95,7 @@ class Connection:
             if data is not None:
                 self._transport.send(data)
             self._busy = False
+            self._current = None
             self._work(now_ms)
 
         self._broker.outbox.put(leave)
@@ -90,9 +107,13 @@ class Connection:
         self._transport.close()
 
     def _work(self, now_ms: int) -> None:
-        while self._frames and not self._busy and not self.closed:
+        while self._frames and not (self._busy or self._paused or self.closed):
             self._busy = True
-            self._handle(self._frames.popleft(), now_ms)
+            frame = self._frames.popleft()
+            self.waiting_bytes -= len(frame) + _FRAME_OVERHEAD_BYTES
+            self._handle(frame, now_ms)
+        if self._damage is not None and not (self._frames or self._busy or self.closed):
+            self.hang_up(self._damage)
 
     def _handle(self, frame: bytes, now_ms: int) -> None:
         try:
@@ -106,7 +127,7 @@ class Connection:
         except MalformedFrame as error:
             self.hang_up(str(error))
             return
-        call = Call(request, self._broker, self, now_ms)
+        call = self._current = Call(request, self._broker, self, now_ms)
         try:
             dispatch(call)
         except Exception:

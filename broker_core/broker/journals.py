@@ -49,7 +49,7 @@ class TopicJournal:
         result = log.append_as_leader(
             batch, now_ms=now_ms, leader_epoch=coordinator_epoch, origin=AppendOrigin.COORDINATOR,
             transaction_guard=guard)
-        self._logs.appended(TopicPartition(self._topic, partition), promised=True)
+        self._logs.appended(TopicPartition(self._topic, partition))
         return result.base_offset
 
     def append_marker(
@@ -74,7 +74,7 @@ class TopicJournal:
             leader_epoch=coordinator_epoch_of_partition,
             transaction_version=transaction_version,
         )
-        self._logs.appended(TopicPartition(self._topic, partition), promised=True)
+        self._logs.appended(TopicPartition(self._topic, partition))
         return result.base_offset
 
     def read(self, partition: int) -> Iterator[JournalEntry]:

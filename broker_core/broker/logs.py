@@ -4,6 +4,8 @@ Logs are opened when first asked for: a cluster with a hundred empty internal pa
 without.
 """
 
+from collections.abc import Iterable
+
 from broker_core.broker.catalog import Catalog, Topic
 from broker_core.config import BrokerConfig, TopicConfig
 from broker_core.log.partition_log import PartitionLog
@@ -50,21 +52,24 @@ class Logs:
         """Return the settings in force for the topic."""
         return self._config.topic_defaults().override(topic.config)
 
-    def appended(self, topic_partition: TopicPartition, *, promised: bool) -> None:
-        """Note that a log has grown; `promised` says that an answer or marker depends on its being durable."""
+    def appended(self, topic_partition: TopicPartition) -> None:
+        """Note that a log has grown: answers and markers may depend on its being durable, fetches wait for it."""
         self._changed.add(topic_partition)
-        if promised:
-            self._promised.add(topic_partition)
+        self._promised.add(topic_partition)
+
+    def moved(self, topic_partition: TopicPartition) -> None:
+        """Note that what waits for the partition must look again, though its log has not grown."""
+        self._changed.add(topic_partition)
 
     def sync(self) -> None:
         """Make durable all that was promised; answers may leave afterwards (persist before send)."""
-        promised, self._promised = self._promised, set()
-        if not self._config.flush_before_ack:
-            return
-        for topic_partition in promised:
+        while self._promised:
+            topic_partition = next(iter(self._promised))
             log = self._open.get(topic_partition)
-            if log is not None and log.unsynced:
+            if log is not None and log.unsynced and self._config.flush_before_ack:
                 log.sync()
+            # Only now: a promise whose sync has failed must still be there when somebody asks.
+            self._promised.discard(topic_partition)
 
     def take_changed(self) -> set[TopicPartition]:
         """Return the partitions that have grown or been stabilised since the last call."""
@@ -85,12 +90,22 @@ class Logs:
             if log is not None:
                 log.close(now_ms)
             self._storage.delete(folder_of(topic_partition))
-            self._changed.add(topic_partition)
+            self.moved(topic_partition)
 
-    def clear_leftovers(self, topic: Topic) -> None:
+    def clear_leftovers(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Delete what an earlier topic of the same name left behind, if a crash came between record and deletion."""
-        for topic_partition in topic.topic_partitions():
+        for topic_partition in topic_partitions:
+            assert topic_partition not in self._open, f"{topic_partition} is in use"
             self._storage.delete(folder_of(topic_partition))
+
+    def open_all(self, now_ms: int) -> list[PartitionLog]:
+        """Open every log that has files, so that time passes for those too that nobody asks for."""
+        return [
+            self.get(topic_partition, now_ms)
+            for topic in list(self._catalog.topics.values())
+            for topic_partition in topic.topic_partitions()
+            if not self.is_untouched(topic_partition)
+        ]
 
     def close(self, now_ms: int) -> None:
         """Close all logs cleanly."""

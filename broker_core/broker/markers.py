@@ -62,5 +62,5 @@ def append_marker(
         )
     except KafkaError as error:
         return error.code
-    broker.logs.appended(topic_partition, promised=True)
+    broker.logs.appended(topic_partition)
     return ErrorCode.NONE

@@ -25,6 +25,18 @@ class Waiting:
     done: bool = field(default=False)
 
 
+# So many finished requests may lie in the heap before it is worth rebuilding.
+_SOME = 100
+
+
+def _answered(_now_ms: int) -> bool:
+    return True
+
+
+def _expired(_now_ms: int) -> None:
+    """Do nothing: the request was answered."""
+
+
 class Purgatory:
     """Keep what waits, findable by partition and by deadline."""
 
@@ -32,6 +44,7 @@ class Purgatory:
         self._by_key: dict[TopicPartition, set[Waiting]] = {}
         self._deadlines: list[tuple[int, int, Waiting]] = []
         self._count = 0
+        self._done_count = 0
 
     def wait(self, waiting: Waiting) -> None:
         """Let a request wait; the caller has tried it once already."""
@@ -51,13 +64,19 @@ class Purgatory:
             if not waiting.done and waiting.attempt(now_ms):
                 self._remove(waiting)
 
+    def cancel(self, waiting: Waiting) -> None:
+        """Let a request wait no longer, unanswered: its client is gone."""
+        if not waiting.done:
+            self._remove(waiting)
+
     def advance(self, now_ms: int) -> None:
         """Expire what has waited long enough."""
         while self._deadlines and (self._deadlines[0][2].done or self._deadlines[0][0] <= now_ms):
             _, _, waiting = heapq.heappop(self._deadlines)
             if not waiting.done:
+                expire = waiting.expire
                 self._remove(waiting)
-                waiting.expire(now_ms)
+                expire(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """Return when `advance` has something to do, or None."""
@@ -67,6 +86,13 @@ class Purgatory:
 
     def _remove(self, waiting: Waiting) -> None:
         waiting.done = True
+        # What the request holds must not stay until its deadline, which may be days away.
+        waiting.attempt, waiting.expire = _answered, _expired
+        self._done_count += 1
+        if self._done_count > _SOME and self._done_count > len(self._deadlines) // 2:
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
+            heapq.heapify(self._deadlines)
+            self._done_count = 0
         for key in waiting.keys:
             waiters = self._by_key.get(key)
             if waiters is not None:

@@ -5,11 +5,18 @@ import time
 
 
 class SystemClock:
-    """Tell the time; Kafka's timestamps are wall-clock milliseconds since the epoch."""
+    """Tell the time; Kafka's timestamps are wall-clock milliseconds since the epoch.
+
+    The wall is looked at once, at the start: afterwards the time only goes forward, so that a clock set back or
+    ahead neither stops what waits nor times out what is open.
+    """
+
+    def __init__(self) -> None:
+        self._started_ns = time.time_ns() - time.monotonic_ns()
 
     def now_ms(self) -> int:
         """Return the time in milliseconds."""
-        return time.time_ns() // 1_000_000
+        return (self._started_ns + time.monotonic_ns()) // 1_000_000
 
 
 class SystemEntropy:

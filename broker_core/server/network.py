@@ -86,19 +86,33 @@ class Server:
             server.close()
         for client in list(self._clients):
             client.close()
-        if self._cluster is not None and not (self.failure and self.failure.done()):
+        if self._cluster is not None and not self.has_failed:
             self._cluster.close(self._clock.now_ms())
 
     def received(self, connection: Connection, data: bytes) -> None:
         """Hand bytes to the core, and settle when this turn's bytes are all in."""
-        connection.receive(data, self._clock.now_ms())
+        if not self.has_failed:
+            connection.receive(data, self._clock.now_ms())
+            self.settle_soon()
+
+    def settle_soon(self) -> None:
+        """Settle in this turn of the event loop, after all that came in with it."""
         if not self._settling:
             self._settling = True
             asyncio.get_running_loop().call_soon(self._settle)
 
+    @property
+    def has_failed(self) -> bool:
+        """Say whether the core could not keep a promise; nothing is answered any more."""
+        return self.failure is not None and self.failure.done()
+
+    def settle(self) -> None:
+        """Settle now."""
+        self._drive(self.cluster.settle)
+
     def _settle(self) -> None:
         self._settling = False
-        self._drive(self.cluster.settle)
+        self.settle()
 
     def _advance(self) -> None:
         now_ms = self._clock.now_ms()
@@ -109,14 +123,18 @@ class Server:
 
     def _drive(self, step: Callable[[int], None]) -> None:
         """Take a step; a core that cannot write its log must not go on answering."""
+        if self.has_failed:
+            return
         try:
             step(self._clock.now_ms())
         except Exception as error:
             log.exception("the broker stops: it cannot keep its promises any more")
             if self.failure is not None and not self.failure.done():
                 self.failure.set_exception(error)
+            for server in self._servers:
+                server.close()
             for client in list(self._clients):
-                client.close()
+                client.abort()
             return
         for client in self._clients:
             client.resume_if_drained()
@@ -189,6 +207,20 @@ class _Client(asyncio.Protocol):
         """Close the connection after what was sent."""
         if self._transport is not None:
             self._transport.close()
+
+    def abort(self) -> None:
+        """Close the connection at once; nothing more is sent."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause_writing(self) -> None:
+        if self._connection is not None:
+            self._connection.pause()
+
+    def resume_writing(self) -> None:
+        if self._connection is not None and not self._server.has_failed:
+            self._connection.resume(self._server.now_ms())
+            self._server.settle_soon()
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_core.wire import messages as m
+from broker_core.wire.nulls import check_nulls
 from broker_core.wire.versions import API_VERSIONS_KEY, SERVED, Api
 
 _LENGTH = struct.Struct(">i")
@@ -83,6 +84,7 @@ def decode_request(frame: bytes) -> Request:
         stream = io.BytesIO(frame)
         header = m.RequestHeader.decode(stream, flexible=api.request.flexible_version_q(version))
         body = api.request.decode(memoryview(frame)[stream.tell() :], version=version)
+        check_nulls(body, version)
     except Exception as error:  # noqa: BLE001 - the decoder raises many kinds on hostile bytes
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {error!r}") from error
     return Request(api, version, correlation_id, header.client_id, body, len(frame))

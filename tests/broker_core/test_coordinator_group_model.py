@@ -25,6 +25,8 @@ class Client:
         self.world, self.number = world, number
         self.instance = INSTANCES[number]
         self.member_id = ""
+        # A static member that comes back is given what was assigned to its former id (KIP-345).
+        self.former_ids: set[str] = set()
         self.generation_id = -1
         self.answers: list[Answer[Any]] = []
 
@@ -57,11 +59,14 @@ class Client:
             self.answers.remove(answer)
             result = answer.now
             if hasattr(result, "assignment"):
-                assert result.error is not NONE or result.assignment in (b"", self.member_id.encode())
+                assert result.error is not NONE or result.assignment.decode() in {
+                    "", self.member_id, *self.former_ids}
             elif result.error is ErrorCode.MEMBER_ID_REQUIRED:
                 self.member_id = result.member_id
             elif result.error is NONE:
                 assert result.generation_id >= self.generation_id
+                if self.instance is not None:
+                    self.former_ids.add(self.member_id)
                 self.member_id, self.generation_id = result.member_id, result.generation_id
 
 

@@ -93,3 +93,36 @@ def test_a_malformed_frame_costs_its_sender_the_connection_and_nobody_else(caplo
             assert bad.recv(100) == b""
         produce(kafka.bootstrap_servers, "t", [b"still here"])
     assert len([r for r in caplog.records if "closing connection" in r.message]) == 1
+
+
+def test_a_data_folder_that_is_none_is_an_error_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        EmbeddedBroker(data_dir=tmp_path / "file").start()
+
+
+@pytest.mark.parametrize("options", [{"transaction_version": 3}, {"transaction_version": -1}, {"brokers": 0}])
+def test_a_cluster_that_cannot_be_is_refused(options):
+    with pytest.raises(ConfigError, match="transaction.version|brokers"):
+        EmbeddedBroker(**options)
+
+
+def test_a_broker_that_cannot_keep_its_promise_stops_and_says_so(monkeypatch):
+    with EmbeddedBroker(topics={"t": 1}) as kafka:
+        address = kafka.bootstrap_servers
+
+        def broken(_log):
+            raise OSError(5, "the disk is gone")
+
+        monkeypatch.setattr("broker_core.log.partition_log.PartitionLog.sync", broken)
+        producer = Producer({"bootstrap.servers": address, "message.timeout.ms": 2000, "log_level": 0})
+        answers = []
+        producer.produce("t", b"1", on_delivery=lambda error, _: answers.append(error))
+        producer.flush(30)
+        assert answers[0] is not None
+        monkeypatch.undo()
+        with pytest.raises(RuntimeError, match="the disk is gone"):
+            _ = kafka.bootstrap_servers
+        host, port = address.split(":")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)), timeout=5)

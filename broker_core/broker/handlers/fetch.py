@@ -13,7 +13,7 @@ from broker_core.broker.fetch_sessions import NO_SESSION, FetchContext, FetchTar
 from broker_core.broker.purgatory import Waiting
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
-from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
+from broker_core.types import NO_LEADER_EPOCH, TopicPartition
 from broker_core.wire import messages as m
 
 _UNKNOWN = -1
@@ -43,18 +43,21 @@ class _Outcome:
 def fetch(call: Call) -> None:
     """Answer at once if there is enough, an error or no patience; else wait."""
     try:
+        call.isolation()
         context = call.broker.sessions.open(call.body, call.version)
     except KafkaError as error:
         call.answer(m.FetchResponse(error_code=error.code, session_id=NO_SESSION, responses=[]))
         return
     if _try(call, context, call.now_ms) or call.answered:
         return
-    call.broker.purgatory.wait(Waiting(
+    waiting = Waiting(
         keys=[tp for target in context.targets if (tp := _find(call, target)) is not None],
         deadline_ms=call.now_ms + call.body.max_wait_ms,
         attempt=lambda now_ms: _try(call, context, now_ms),
         expire=lambda now_ms: _answer(call, context, now_ms),
-    ))
+    )
+    call.broker.purgatory.wait(waiting)
+    call.abandon = lambda: call.broker.purgatory.cancel(waiting)
 
 
 def _try(call: Call, context: FetchContext, now_ms: int) -> bool:
@@ -66,7 +69,8 @@ def _try(call: Call, context: FetchContext, now_ms: int) -> bool:
 
 def _is_worth_answering(call: Call, context: FetchContext, now_ms: int) -> bool:
     """Say whether there is an error to tell, or enough to read (counted without reading it)."""
-    isolation = IsolationLevel(call.body.isolation_level)
+    isolation = call.isolation()
+    most = min(call.body.max_bytes, call.broker.config.fetch_max_bytes)
     found = 0
     for target in context.targets:
         try:
@@ -75,10 +79,12 @@ def _is_worth_answering(call: Call, context: FetchContext, now_ms: int) -> bool:
                 return True
             if not log.log_start_offset <= target.fetch_offset <= log.log_end_offset:
                 return True
-            found += log.stable_bytes_from(target.fetch_offset, isolation, target.max_bytes)
+            readable = log.stable_bytes_from(target.fetch_offset, isolation, max(target.max_bytes, 1))
         except KafkaError:
             return True
-        if found >= call.body.min_bytes:
+        # A reader that asks for more than it is willing to take gets what it takes.
+        found += readable
+        if found >= min(call.body.min_bytes, most) or 0 < target.max_bytes <= readable:
             return True
     return False
 
@@ -137,7 +143,7 @@ def _has_news(target: FetchTarget, outcome: _Outcome) -> bool:
 
 
 def _read(call: Call, target: FetchTarget, budget: int, *, anything_read: bool, now_ms: int) -> _Outcome:
-    isolation = IsolationLevel(call.body.isolation_level)
+    isolation = call.isolation()
     try:
         log = _log(call, target, now_ms)
         diverging = _diverging(call, target, log)

@@ -1,5 +1,6 @@
 """Look into logs without reading records: offsets by time, ends of epochs, producers; and cut logs short."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -23,8 +24,7 @@ _NOTHING: _Found = (_NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
 
 def list_offsets(call: Call) -> None:
     """Find offsets by time or by name; a reader of committed data is told the last stable offset as the end."""
-    named = [(topic.name, entry.partition_index) for topic in call.body.topics for entry in topic.partitions]
-    repeated = {place for place in named if named.count(place) > 1}
+    named = Counter((topic.name, entry.partition_index) for topic in call.body.topics for entry in topic.partitions)
     form = m.ListOffsetsResponse.ListOffsetsTopicResponse
     topics = []
     for topic in call.body.topics:
@@ -32,7 +32,7 @@ def list_offsets(call: Call) -> None:
         for entry in topic.partitions:
             code, (offset, timestamp, epoch) = ErrorCode.NONE, _NOTHING
             try:
-                if (topic.name, entry.partition_index) in repeated:
+                if named[topic.name, entry.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
                 offset, timestamp, epoch = _find_offset(call, topic.name, entry)
             except KafkaError as error:
@@ -51,7 +51,7 @@ def _find_offset(call: Call, topic: str, entry: Any) -> _Found:
     client_epoch = entry.current_leader_epoch if call.version >= 4 else NO_LEADER_EPOCH
     log, leader_epoch = call.broker.led_log(
         TopicPartition(topic, entry.partition_index), call.now_ms, client_epoch)
-    isolation = IsolationLevel(call.body.isolation_level if call.version >= 2 else 0)
+    isolation = call.isolation() if call.version >= 2 else IsolationLevel.READ_UNCOMMITTED
     if wanted == _LATEST:
         if call.body.replica_id == _DEBUGGING_REPLICA:
             return log.log_end_offset, NO_TIMESTAMP, leader_epoch
@@ -89,7 +89,7 @@ def delete_records(call: Call) -> None:
     def cut(topic_partition: TopicPartition, entry: Any, result: dict[str, Any]) -> None:
         log, _ = call.broker.led_log(topic_partition, call.now_ms)
         result["low_watermark"] = log.delete_records_before(entry.offset)
-        call.broker.logs.appended(topic_partition, promised=True)
+        call.broker.logs.appended(topic_partition)
 
     form = m.DeleteRecordsResponse.DeleteRecordsTopicResult
     topics = []

@@ -170,6 +170,8 @@ def _fetch_group(call: Call, group: Any, *, require_stable: bool) -> Any:
             wanted += [TopicPartition(name, index) for index in topic.partition_indexes]
     result = call.broker.groups.fetch_offsets(group.group_id, wanted, require_stable=require_stable)
     for name, partitions in _offsets_by_topic(result.offsets, wanted, result.error).items():
+        if by_id and name not in call.broker.catalog.topics:
+            continue
         place = {"topic_id": call.broker.catalog.topics[name].topic_id} if by_id else {"name": name}
         topics.append(topic_form(partitions=[
             _offset_form(topic_form.OffsetFetchResponsePartitions, index, found) for index, found in partitions],

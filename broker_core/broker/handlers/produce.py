@@ -72,14 +72,13 @@ def produce(call: Call) -> None:
 def _check_part(call: Call, part: _Part) -> _Part:
     """Find the partition, its log and the one batch that is meant for it (rows 2 to 6, 9 to 11)."""
     try:
-        part.header = _only_batch(part.entry.records)
+        part.header = _parsed(part.entry.records)
         name = part.topic_entry.name
         if call.version >= 13:
             name = call.broker.catalog.topic_by_id(part.topic_entry.topic_id).name
         part.topic_partition = TopicPartition(name, part.entry.index)
         call.broker.catalog.leadership(part.topic_partition)
-        if part.header.compression == Compression.ZSTD and call.version < _FIRST_ZSTD_VERSION:
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or newer")
+        _check_batch(part, call.version)
         if call.body.acks not in (-1, 0, 1):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={call.body.acks} is none of -1, 0, 1")
         if call.broker.catalog.topic(name).is_internal:
@@ -90,15 +89,25 @@ def _check_part(call: Call, part: _Part) -> _Part:
     return part
 
 
-def _only_batch(records: bytes | None) -> BatchHeader:
+def _parsed(records: bytes | None) -> BatchHeader | None:
+    """Return the header of the first batch; None when there is none that can be read."""
     try:
-        header = BatchHeader.parse(records or b"")
-        if header.size_bytes < len(records or b""):
-            BatchHeader.parse(records or b"", header.size_bytes)
-            raise KafkaError(ErrorCode.INVALID_RECORD, "a partition's records must be exactly one batch")
+        return BatchHeader.parse(records or b"")
+    except InvalidBatch:
+        return None
+
+
+def _check_batch(part: _Part, version: int) -> None:
+    records = part.entry.records or b""
+    try:
+        header = BatchHeader.parse(records)
+        codec = header.compression
     except InvalidBatch as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-    return header
+    if header.size_bytes < len(records):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition's records must be exactly one batch")
+    if codec == Compression.ZSTD and version < _FIRST_ZSTD_VERSION:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or newer")
 
 
 def _check_transaction(work: _Produce) -> None:
@@ -119,12 +128,15 @@ def _fail(parts: list[_Part], code: ErrorCode, message: str) -> None:
 def _verify(work: _Produce, now_ms: int) -> None:
     """Ask the coordinator about the partitions not known to be in the transaction (facts C.3), then append."""
     call = work.call
+    for part in work.parts:
+        _locate_again(call, part, now_ms)
     unverified = [part for part in work.parts if part.error is None and part.is_transactional]
     adding = call.version >= _FIRST_ADDING_VERSION
     if call.body.transactional_id is None or not (
         adding or call.broker.config.transaction_partition_verification_enable):
         unverified = []
-    asking: dict[TopicPartition, _Part] = {}
+    # A list, since a request may name a partition twice: the answer is for each of its batches.
+    asking: dict[TopicPartition, list[_Part]] = {}
     for part in unverified:
         assert part.log is not None and part.header is not None and part.topic_partition is not None
         try:
@@ -134,9 +146,9 @@ def _verify(work: _Produce, now_ms: int) -> None:
             part.error = error
             continue
         if part.guard != SENTINEL:
-            asking[part.topic_partition] = part
+            asking.setdefault(part.topic_partition, []).append(part)
     if asking:
-        header = next(iter(asking.values())).header
+        header = next(iter(asking.values()))[0].header
         assert header is not None
         mode = ADD if adding else OLD_ERROR if call.version <= _LAST_OLD_ERROR_VERSION else VERIFY
         answers = coordinator_answers(
@@ -148,8 +160,19 @@ def _verify(work: _Produce, now_ms: int) -> None:
             call.broker.purgatory.at(min(again_ms, work.give_up_ms), partial(_verify, work))
             return
         for topic_partition, code in answers.items():
-            _take_answer(asking[topic_partition], code, adding=adding)
+            for part in asking[topic_partition]:
+                _take_answer(part, code, adding=adding)
     _append_all(work, now_ms)
+
+
+def _locate_again(call: Call, part: _Part, now_ms: int) -> None:
+    """Find the log anew: while the request waited, its topic may have been deleted or its leader moved."""
+    if part.error is None:
+        assert part.topic_partition is not None
+        try:
+            part.log, part.leader_epoch = call.broker.led_log(part.topic_partition, now_ms)
+        except KafkaError as error:
+            part.error = error
 
 
 def _take_answer(part: _Part, code: ErrorCode, *, adding: bool) -> None:
@@ -189,8 +212,8 @@ def _append(call: Call, part: _Part, now_ms: int) -> None:
     except KafkaError as error:
         part.error = error
         return
-    if not part.result.duplicate:
-        call.broker.logs.appended(part.topic_partition, promised=call.body.acks == -1)
+    # A duplicate too: what it repeats may have been written without a promise, and is now acknowledged.
+    call.broker.logs.appended(part.topic_partition)
 
 
 def _response(work: _Produce) -> Any:
@@ -214,7 +237,8 @@ def _partition_response(call: Call, part: _Part) -> Any:
             log_append_time_ms=part.result.log_append_time_ms, log_start_offset=part.result.log_start_offset,
             record_errors=[])
     hint = {}
-    if _is_misled(call, part) and part.topic_partition is not None:
+    if _is_misled(call, part) and part.topic_partition is not None and call.broker.catalog.has_partition(
+        part.topic_partition):
         leadership = call.broker.catalog.leadership(part.topic_partition)
         hint["current_leader"] = form.LeaderIdAndEpoch(
             leader_id=leadership.leader, leader_epoch=leadership.leader_epoch)

@@ -1,5 +1,6 @@
 """Create, delete and widen topics."""
 
+from collections import Counter
 from typing import Any
 
 from broker_core.broker.call import Call
@@ -9,13 +10,15 @@ from broker_core.wire import messages as m
 
 _DEFAULT_SOURCE = 5
 _TOPIC_SOURCE = 1
+# Kafka's controller refuses more in one operation.
+_MAX_PARTITIONS = 10_000
 
 
 def create_topics(call: Call) -> None:
     """Create topics; each succeeds or fails for itself."""
-    names = [topic.name for topic in call.body.topics]
+    names = Counter(topic.name for topic in call.body.topics)
     call.answer(m.CreateTopicsResponse(
-        topics=[_create(call, topic, repeated=names.count(topic.name) > 1) for topic in call.body.topics]))
+        topics=[_create(call, topic, repeated=names[topic.name] > 1) for topic in call.body.topics]))
 
 
 def _create(call: Call, wanted: Any, *, repeated: bool) -> Any:
@@ -24,8 +27,13 @@ def _create(call: Call, wanted: Any, *, repeated: bool) -> Any:
     try:
         if repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{wanted.name}' is named more than once.")
-        config = {entry.name: entry.value for entry in wanted.configs or () if entry.value is not None}
-        count = _partition_count(call, wanted)
+        config = {entry.name: entry.value for entry in wanted.configs or ()}
+        if None in config.values():
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs")
+        if wanted.name in INTERNAL_TOPICS and wanted.name not in cluster.catalog.topics:
+            raise KafkaError(ErrorCode.INVALID_REQUEST,
+                             f"{wanted.name} is internal: the broker creates it when it is first needed")
+        count, leaders = _partitions(call, wanted)
         try:
             cluster.config.topic_defaults().override(config)
         except ConfigError as error:
@@ -34,7 +42,7 @@ def _create(call: Call, wanted: Any, *, repeated: bool) -> Any:
         if call.body.validate_only:
             return result(name=wanted.name, topic_id=m.NULL_UUID, error_code=0, num_partitions=count,
                           replication_factor=1, configs=[])
-        topic = cluster.create_topic(wanted.name, count, config)
+        topic = cluster.create_topic(wanted.name, count, config, leaders)
     except KafkaError as error:
         return result(name=wanted.name, topic_id=m.NULL_UUID, error_code=error.code, error_message=error.message,
                       configs=None)
@@ -49,24 +57,44 @@ def _create(call: Call, wanted: Any, *, repeated: bool) -> Any:
         ])
 
 
-def _partition_count(call: Call, wanted: Any) -> int:
+def _partitions(call: Call, wanted: Any) -> tuple[int, list[int] | None]:
+    """Return how many partitions the topic gets and, if it says so, who leads them."""
     if wanted.assignments:
         if wanted.num_partitions != -1 or wanted.replication_factor != -1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic with a replica assignment must not set partition "
                              "count or replication factor")
-        return len(wanted.assignments)
-    if wanted.num_partitions == -1:
-        return call.broker.config.num_partitions
-    if wanted.num_partitions <= 0:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+        leaders = _assigned_leaders(call, wanted.assignments)
+        return len(leaders), leaders
+    count = call.broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
+    _check_count(count)
     # Brokers of one cluster share the logs, so any factor up to their number is as good as met.
     brokers = len(call.broker.cluster.brokers)
-    if wanted.replication_factor == 0 or wanted.replication_factor < -1 or wanted.replication_factor > brokers:
+    if wanted.replication_factor != -1 and not 0 < wanted.replication_factor <= brokers:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {wanted.replication_factor} time(s): only {brokers} broker(s) are "
             "registered.")
-    return int(wanted.num_partitions)
+    return count, None
+
+
+def _check_count(count: int) -> None:
+    if count <= 0:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+    if count > _MAX_PARTITIONS:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"Excessively large number of partitions: {count} is more than "
+                         f"{_MAX_PARTITIONS}")
+
+
+def _assigned_leaders(call: Call, assignments: Any) -> list[int]:
+    replicas = {entry.partition_index: list(entry.broker_ids) for entry in assignments}
+    if sorted(replicas) != list(range(len(assignments))):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0, without gaps")
+    known = set(call.broker.cluster.brokers)
+    for index, brokers in replicas.items():
+        if not brokers or len(set(brokers)) < len(brokers) or not known.issuperset(brokers):
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                             f"partition {index} is assigned to {brokers}; the brokers are {sorted(known)}")
+    return [replicas[index][0] for index in range(len(replicas))]
 
 
 def delete_topics(call: Call) -> None:
@@ -103,10 +131,11 @@ def create_partitions(call: Call) -> None:
             topic = call.broker.catalog.topic(wanted.name)
             if topic.is_internal:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is internal: its hashing would change")
+            _check_count(wanted.count)
             if call.body.validate_only and wanted.count > len(topic.partitions):
                 results.append(result(name=wanted.name, error_code=0))
                 continue
-            call.broker.catalog.add_partitions(wanted.name, wanted.count)
+            call.broker.cluster.add_partitions(wanted.name, wanted.count)
             results.append(result(name=wanted.name, error_code=0))
         except KafkaError as error:
             results.append(result(name=wanted.name, error_code=error.code, error_message=error.message))

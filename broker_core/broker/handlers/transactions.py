@@ -31,7 +31,7 @@ def init_producer_id(call: Call) -> None:
         call.now_ms)
     call.answer(m.InitProducerIdResponse(
         error_code=_worded(call, result.error), producer_id=result.producer_id,
-        producer_epoch=0 if result.error and result.producer_epoch < 0 else result.producer_epoch))
+        producer_epoch=result.producer_epoch))
 
 
 def add_partitions(call: Call) -> None:
@@ -62,6 +62,10 @@ def _batched_answers(call: Call, transaction: Any) -> Mapping[TopicPartition, Er
     if transaction.verify_only:
         return coordinator.verify_partitions(
             transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, partitions)
+    # Only brokers send this form, and a group coordinator's offsets partition is one they may add.
+    refused = _refused(call, partitions, may_be_internal=True)
+    if refused:
+        return refused
     code = coordinator.add_partitions(
         transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, partitions,
         client_transaction_version=TRANSACTIONS_V2, now_ms=call.now_ms)
@@ -72,14 +76,16 @@ def _partitions(topics: Any) -> list[TopicPartition]:
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _refused(call: Call, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+def _refused(
+    call: Call, partitions: Collection[TopicPartition], *, may_be_internal: bool = False
+) -> dict[TopicPartition, ErrorCode]:
     """Return the errors that keep the coordinator from being asked; empty if there is none (facts A.6)."""
     catalog = call.broker.catalog
     bad = {}
     for topic_partition in partitions:
         if not catalog.has_partition(topic_partition):
             bad[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif catalog.topic(topic_partition.topic).is_internal:
+        elif catalog.topic(topic_partition.topic).is_internal and not may_be_internal:
             bad[topic_partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if not bad:
         return {}
