@@ -137,6 +137,8 @@ class BrokerConfig(_Settings):
     log_cleanup_policy: str = _key("log.cleanup.policy", "delete", choices=_CLEANUP)
     log_index_interval_bytes: int = _key("log.index.interval.bytes", 4096, low=0)
     log_message_timestamp_type: str = _key("log.message.timestamp.type", "CreateTime", choices=_TIMESTAMP)
+    log_cleaner_enable: bool = _key("log.cleaner.enable", True)
+    log_cleaner_backoff_ms: int = _key("log.cleaner.backoff.ms", 15_000, low=1)
     log_retention_bytes: int = _key("log.retention.bytes", -1, low=-1)
     log_retention_ms: int = _key("log.retention.ms", 604_800_000, low=-1)
     log_retention_check_interval_ms: int = _key("log.retention.check.interval.ms", 300_000, low=1)

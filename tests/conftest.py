@@ -7,7 +7,6 @@ from hypothesis import settings
 
 from tests.support.java import java_problem
 
-
 # The same examples in every run, so that a failure is a change; HYPOTHESIS_PROFILE=search looks for new ones.
 settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("search", deadline=None, max_examples=1000)

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from broker_core.broker.broker import Broker
 from broker_core.broker.catalog import Catalog, Topic
+from broker_core.broker.housekeeping import Housekeeping
 from broker_core.broker.logs import Logs, internal_topic_config
 from broker_core.broker.markers import deliver
 from broker_core.broker.outbox import Outbox
@@ -74,8 +75,7 @@ class Cluster:
         self.brokers = {broker_id: Broker(broker_id, self, self._new_member_id) for broker_id in self.addresses}
         for name in sorted(INTERNAL_TOPICS & set(self.catalog.topics)):
             self._elect_coordinators(self.catalog.topics[name])
-        self._next_cleaning_ms = now_ms + config.log_retention_check_interval_ms
-        self._next_producer_expiry_ms = now_ms + config.producer_id_expiration_check_interval_ms
+        self._housekeeping = Housekeeping(self.logs, config, now_ms)
         self.settle(now_ms)
 
     # Time
@@ -87,19 +87,12 @@ class Cluster:
         for broker in self.brokers.values():
             broker.transactions.advance(now_ms)
             broker.groups.advance(now_ms)
-        if now_ms >= self._next_cleaning_ms:
-            self._next_cleaning_ms = now_ms + self.config.log_retention_check_interval_ms
-            for log in self.logs.open_all(now_ms):
-                log.apply_retention(now_ms)
-        if now_ms >= self._next_producer_expiry_ms:
-            self._next_producer_expiry_ms = now_ms + self.config.producer_id_expiration_check_interval_ms
-            for log in self.logs.opened():
-                log.expire_producers(now_ms)
+        self._housekeeping.advance(now_ms)
         self.settle(now_ms)
 
     def next_deadline_ms(self) -> int:
         """Return when `advance` wants to be called again, at the latest."""
-        deadlines = [self._next_cleaning_ms, self._next_producer_expiry_ms, self.purgatory.next_deadline_ms()]
+        deadlines = [self._housekeeping.next_deadline_ms(), self.purgatory.next_deadline_ms()]
         for broker in self.brokers.values():
             deadlines += [broker.transactions.next_deadline_ms(), broker.groups.next_deadline_ms()]
         return min(deadline for deadline in deadlines if deadline is not None)

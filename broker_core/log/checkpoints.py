@@ -25,8 +25,11 @@ def write_checkpoint(storage: Storage, folder: str, name: str, rows: list[str]) 
 
 
 def read_checkpoint(storage: Storage, folder: str, name: str) -> list[list[str]] | None:
-    """Return the words of each row, None when there is no file; `DamageError` when it is not a checkpoint."""
-    path = f"{folder}/{name}"
+    """Return the words of each row, None when there is no file; `DamageError` when it is not a checkpoint.
+
+    The empty folder is the one above all logs.
+    """
+    path = f"{folder}/{name}" if folder else name
     if not storage.exists(path):
         return None
     file = storage.open(path)

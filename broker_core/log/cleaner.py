@@ -63,11 +63,7 @@ class Cleaner:
         A group of segments that is not done then stays as it is.
         """
         state, plan = self._state, self._plan
-        # What may be dropped depends on later batches, so no loss of power may take those.
-        if state.unsynced_names:
-            state.sync_names()
-        state.segments.active.sync()
-        state.unsynced = False
+        self._make_sure_of_the_rest()
         self._map_keys()
         groups = group_segments(state, plan.end_at)
         bytes_before = sum(segment.size_bytes for group in groups for segment in group)
@@ -77,6 +73,22 @@ class Cleaner:
         bytes_after = sum(segment.size_bytes for segment in islice(state.segments, len(groups)))
         return CompactionResult(
             plan.first_dirty_offset, plan.end_offset, bytes_before, bytes_after, plan.end_at, len(groups))
+
+    def _make_sure_of_the_rest(self) -> None:
+        """Make durable what the pass builds on, and let no replay begin in the middle of what it takes away."""
+        state = self._state
+        # What may be dropped depends on later batches, so no loss of power may take those.
+        if state.unsynced_names:
+            state.sync_names()
+        state.segments.active.sync()
+        state.unsynced = False
+        if not any(offset >= self._plan.end_offset for offset in state.snapshots.offsets):
+            state.vouch()
+        for offset in state.snapshots.offsets:
+            # A snapshot in here may know a transaction as open whose marker goes; a replay from it would never end it.
+            if offset < self._plan.end_offset:
+                state.snapshots.delete(offset)
+        state.storage.sync_folder(state.folder)
 
     # Reading.
 
@@ -115,13 +127,10 @@ class Cleaner:
             return
         for segment in group:
             segment.close()
-        replaced = [segment.base_offset for segment in group[1:]]
-        finish_swap(state.storage, state.folder, base_offset, replaced)
+        finish_swap(state.storage, state.folder, base_offset, [segment.base_offset for segment in group[1:]])
         final = Segment(state.storage, state.folder, base_offset)
         final.transaction_index.load()
         state.segments.replace(group, final)
-        for offset in replaced:
-            state.snapshots.delete(offset)
 
     def _copy(self, group: list[Segment], cleaned: Segment) -> bool:
         """Write what stays of the group and say whether that is less than all, or different."""

@@ -286,8 +286,8 @@ class PartitionLog:
     def compact(self, now_ms: int) -> CompactionResult | None:
         """Clean the log if that is due, and say what came of it; nobody may be in the middle of reading it.
 
-        Raises `DamageError` when a batch cannot be trusted, and 56 when the disk refuses: a swap that was decided upon
-        by then is finished when the log is opened again.
+        Raises `DamageError` when a batch cannot be trusted, and 56 when the disk refuses: the log is then to be opened
+        again, which finishes a swap that was decided upon.
         """
         state = self._state
         plan = plan_cleaning(state, now_ms)
@@ -296,8 +296,8 @@ class PartitionLog:
         try:
             return Cleaner(state, plan, now_ms).run()
         except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{state.topic_partition} was not compacted: {error}; check "
-                             f"the disk of folder {state.folder}, then open the log again") from error
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{state.topic_partition} was not compacted: {error}; "
+                             f"check the disk of folder {state.folder}, then open the log again") from error
 
     # Durability.
 

@@ -90,6 +90,9 @@ class Recovery:
             self._repairs.meet(Found.LOG_START_AHEAD, Subject(LOG_START_FILE))
         self._sweep_snapshots()
         self._find_first_dirty()
+        if state.segments.active.size_bytes == 0:
+            # It was created and maybe never made durable; no other finding would tell.
+            state.unsynced_names = True
         if any(finding.found is not Found.NO_SEGMENT for finding in self._repairs.findings):
             # A file deleted here must not come back after a crash, when the log has moved on.
             state.sync_names()
@@ -148,9 +151,11 @@ class Recovery:
         first = state.segments[0].base_offset if len(state.segments) > 0 else 0
         state.log_start_offset = first
         try:
-            rows = read_checkpoint(state.storage, state.folder, LOG_START_FILE)
-            if rows:
-                state.log_start_offset = max(int(rows[0][-1]), first)
+            # Ours is beside the segments; Kafka keeps one for all its logs, which we read and leave alone.
+            rows = [*(read_checkpoint(state.storage, state.folder, LOG_START_FILE) or []),
+                    *(read_checkpoint(state.storage, "", LOG_START_FILE) or [])]
+            name = [state.topic_partition.topic, str(state.topic_partition.partition)]
+            state.log_start_offset = max([first, *(int(row[-1]) for row in rows if row[:-1] == name)])
         except (DamageError, ValueError, IndexError):
             self._repairs.meet(Found.LOG_START_DAMAGED, Subject(LOG_START_FILE))
         while len(state.segments) > 1 and state.segments[1].base_offset <= state.log_start_offset:

@@ -214,3 +214,25 @@ def test_a_moved_leader_is_not_written_through_the_old_one():
     assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (2, 1)
     assert produced(clients[2], records(1)).error_code == 0
+
+
+def test_time_compacts_and_deletes_old_data():
+    cluster = direct_cluster(settings={"log.cleaner.backoff.ms": "1000", "log.retention.check.interval.ms": "1000"})
+    cluster.create_topic(TOPIC, 1, {"cleanup.policy": "compact", "segment.bytes": "200",
+                                    "min.cleanable.dirty.ratio": "0"})
+    cluster.create_topic("old", 1, {"retention.ms": "60000", "segment.bytes": "200"})
+    client = DirectClient(cluster)
+    for _ in range(20):
+        produced(client, records(1))
+    form = m.ProduceRequest.TopicProduceData
+    for _ in range(20):
+        client.ask(m.ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[form(name="old", partition_data=[
+            form.PartitionProduceData(index=0, records=records(1))])]), 9)
+    compacted = cluster.logs.get(TopicPartition(TOPIC, 0), cluster.now_ms)
+    old = cluster.logs.get(TopicPartition("old", 0), cluster.now_ms)
+    before = compacted.size_bytes
+    cluster.advance(cluster.now_ms + 100_000)
+    assert compacted.size_bytes < before / 2
+    assert (compacted.log_start_offset, compacted.log_end_offset) == (0, 20)
+    assert old.log_start_offset > 0
+    assert cluster.next_deadline_ms() > cluster.now_ms

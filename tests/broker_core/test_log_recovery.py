@@ -100,6 +100,16 @@ def test_a_new_folder() -> None:
     assert log.log_end_offset == 0
 
 
+def test_a_folder_that_was_only_created_is_made_durable_with_the_first_batch() -> None:
+    storage = MemoryStorage()
+    open_log(storage, SETTINGS).close(NOW_MS)
+    log = reopened(storage)
+    append(log)
+    log.sync()
+    storage.crash()
+    assert reopened(storage).log_end_offset == 1
+
+
 def test_an_unclean_end_is_replayed_and_then_vouched_for() -> None:
     storage, before = world(closed=False)
     storage.crash()
@@ -426,3 +436,11 @@ def test_findings_read_as_sentences() -> None:
     assert str(Finding(Found.TORN_TAIL, "Segment(0, 5 bytes)")) == (
         "Segment(0, 5 bytes): bytes that are not a whole batch with the right checksum and offset; "
         "cut the segment there; kept: the batches before it")
+
+
+def test_a_log_start_in_kafkas_own_checkpoint_counts_too() -> None:
+    storage, log = world()
+    topic, partition = log.topic_partition
+    rows = [f"another 0 {log.log_end_offset}", f"{topic} {partition} 4"]
+    storage.open("log-start-offset-checkpoint").append("\n".join(["0", "2", *rows, ""]).encode())
+    assert reopened(storage).log_start_offset == 4

@@ -6,7 +6,7 @@ ended, and groups of each kind.
 
 import json
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Producer, TopicPartition
 from kafka.protocol.consumer import JoinGroupRequest, SyncGroupRequest
@@ -19,6 +19,7 @@ from tests.conformance.clients import (
     make_topic,
     make_transactional_producer,
     send,
+    unique,
 )
 from tests.conformance.raw_session import RawSession, record_batch
 from tests.support.raw_client import RawClient
@@ -38,6 +39,8 @@ OPEN_VALUES = [b"open-%d" % number for number in range(5)]
 AFTER_OPEN = [b"after-%d" % number for number in range(5)]
 PENDING_BEFORE, PENDING_AFTER = 7, 11
 _SESSION_MS = 300_000
+# For the cleaner: how often the same keys are written, once for good and once in vain each time.
+ROUNDS, KEYS = 12, 10
 
 
 class History(NamedTuple):
@@ -168,6 +171,20 @@ def write_history(kafka: Kafka, config: Mapping[str, str]) -> History:
     return writer.history
 
 
+def write_repetitions(kafka: Kafka, config: Mapping[str, str]) -> str:
+    """Write the same keys over and over to a topic with this configuration, every second transaction aborted."""
+    topic = make_topic(kafka, config=config)
+    commits, aborts = (make_transactional_producer(kafka, unique("repetitions")) for _ in range(2))
+    for turn in range(ROUNDS):
+        for producer in (commits, aborts):
+            producer.begin_transaction()
+            for number in range(KEYS):
+                producer.produce(topic, b"%d " % turn * 20, key=b"key-%d" % number, partition=0)
+            assert producer.flush(DEADLINE_S) == 0
+            _end(producer, commit=producer is commits)
+    return topic
+
+
 def _values(name: str, count: int) -> list[bytes]:
     # Repetitive, or the client would leave the batch uncompressed.
     return [b"%s-%d-" % (name.encode(), number) + b"abcdefgh" * 12 for number in range(count)]
@@ -184,15 +201,15 @@ def _join(client: RawClient, topic: str) -> None:
     """Be a member of a group, with a static name, and fall silent in the stable group."""
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="by-hand", metadata=json.dumps([topic]).encode())
 
-    def join(member_id: str) -> tuple[int, str, int]:
+    def join() -> Any:
         answer = client.send(JoinGroupRequest(
-            group_id=MEMBER, session_timeout_ms=_SESSION_MS, rebalance_timeout_ms=_SESSION_MS, member_id=member_id,
+            group_id=MEMBER, session_timeout_ms=_SESSION_MS, rebalance_timeout_ms=_SESSION_MS, member_id="",
             group_instance_id="static", protocol_type="consumer", protocols=[protocol]), 5)
-        return answer.error_code, answer.member_id, answer.generation_id
+        return answer if answer.error_code == 0 else None
 
-    error, member_id, generation = RawSession._retry(lambda: join(""), {14, 15, 16})
-    assert error == 0
+    joined = wait_until(join, "the static member has joined")
     answer = client.send(SyncGroupRequest(
-        group_id=MEMBER, generation_id=generation, member_id=member_id, group_instance_id="static",
-        assignments=[SyncGroupRequest.SyncGroupRequestAssignment(member_id=member_id, assignment=b"all of it")]), 3)
+        group_id=MEMBER, generation_id=joined.generation_id, member_id=joined.member_id, group_instance_id="static",
+        assignments=[SyncGroupRequest.SyncGroupRequestAssignment(
+            member_id=joined.member_id, assignment=b"all of it")]), 3)
     assert answer.error_code == 0

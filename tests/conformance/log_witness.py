@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from kafka.protocol.admin import DescribeGroupsRequest, DescribeProducersRequest, DescribeTransactionsRequest
-from kafka.protocol.consumer import OffsetFetchRequest
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
 
 from tests.conformance.clients import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, Kafka, end_offset, read_to_end
 from tests.conformance.log_history import GROUPS, PARTITIONS, TRANSACTIONAL_IDS, History
@@ -12,6 +12,7 @@ from tests.support.raw_client import RawClient
 
 _READ_COMMITTED_LEVEL = 1
 _UNSTABLE_OFFSET_COMMIT = 88
+_TIME_STEP = 10
 
 
 class SeenRecord(NamedTuple):
@@ -25,10 +26,15 @@ class SeenRecord(NamedTuple):
 
 
 class SeenPartition(NamedTuple):
-    """Hold one partition: records and end by isolation level, aborted (producer id, first offset), producers."""
+    """Hold one partition.
+
+    By isolation level its records, its end, and what offset and timestamp were found for a timestamp; the aborted
+    transactions as (producer id, first offset); the producers.
+    """
 
     records: dict[str, list[SeenRecord]]
     ends: dict[str, int]
+    found_by_time: dict[str, dict[int, tuple[int, int]]]
     aborted: set[tuple[int, int]]
     producers: set["SeenProducer"]
 
@@ -78,22 +84,26 @@ def see(kafka: Kafka, history: History) -> Witness:
     """Ask for everything."""
     with RawClient(kafka.bootstrap_servers) as client:
         return Witness(
-            [_partition(kafka, client, history.topic, number) for number in range(PARTITIONS)],
+            [see_partition(kafka, client, history.topic, number, PARTITIONS) for number in range(PARTITIONS)],
             {name: _transaction(client, name) for name in TRANSACTIONAL_IDS},
             {name: _group(client, name) for name in GROUPS})
 
 
-def _partition(kafka: Kafka, client: RawClient, topic: str, number: int) -> SeenPartition:
+def see_partition(kafka: Kafka, client: RawClient, topic: str, number: int, partitions: int) -> SeenPartition:
+    """Ask for everything about one partition of a topic with this many."""
     records = {
         isolation: [
             SeenRecord(message.offset(), message.timestamp()[1], message.key(), message.value(),
                        tuple(message.headers() or ()))
-            for message in read_to_end(kafka, topic, isolation=isolation, partitions=PARTITIONS)
+            for message in read_to_end(kafka, topic, isolation=isolation, partitions=partitions)
             if message.partition() == number]
         for isolation in ISOLATIONS}
     ends = {isolation: end_offset(kafka, topic, isolation=isolation, partition=number) for isolation in ISOLATIONS}
     aborted = _aborted(client, topic, number, records[READ_UNCOMMITTED], ends[READ_COMMITTED])
-    return SeenPartition(records, ends, aborted, _producers(client, topic, number))
+    times = [record.timestamp_ms for record in records[READ_UNCOMMITTED][::_TIME_STEP]]
+    found = {isolation: {time_ms: _find(client, topic, number, time_ms, level) for time_ms in times}
+             for level, isolation in enumerate(ISOLATIONS)}
+    return SeenPartition(records, ends, found, aborted, _producers(client, topic, number))
 
 
 def _aborted(
@@ -107,6 +117,16 @@ def _aborted(
         assert answer.error_code == 0
         found |= {(one.producer_id, one.first_offset) for one in answer.aborted_transactions or ()}
     return found
+
+
+def _find(client: RawClient, topic: str, number: int, timestamp_ms: int, level: int) -> tuple[int, int]:
+    topics = ListOffsetsRequest.ListOffsetsTopic
+    part = topics.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=timestamp_ms)
+    answer = client.send(ListOffsetsRequest(
+        replica_id=-1, isolation_level=level, topics=[topics(name=topic, partitions=[part])]), 5)
+    found = answer.topics[0].partitions[0]
+    assert found.error_code == 0
+    return found.offset, found.timestamp
 
 
 def _producers(client: RawClient, topic: str, number: int) -> set[SeenProducer]:

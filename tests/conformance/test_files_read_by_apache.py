@@ -4,6 +4,7 @@ Facts B, C.8 and C.9: segments, indexes, producer snapshots, `__transaction_stat
 """
 
 import json
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -11,13 +12,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from broker_core.config import TopicConfig
 from broker_core.embedded import EmbeddedBroker
-from tests.conformance.clients import READ_COMMITTED, READ_UNCOMMITTED
+from broker_core.log.partition_log import PartitionLog
+from broker_core.server.disk import DiskStorage
+from broker_core.types import TopicPartition
+from tests.conformance.clients import READ_COMMITTED, READ_UNCOMMITTED, read_to_end
 from tests.conformance.log_history import (
     CODECS,
     COMMITS,
     FRESH,
     GROUPS,
+    KEYS,
     MEMBER,
     OPEN,
     PARTITIONS,
@@ -26,6 +32,7 @@ from tests.conformance.log_history import (
     TRANSACTIONAL_IDS,
     History,
     write_history,
+    write_repetitions,
 )
 from tests.conformance.log_witness import SeenProducer, Witness, see
 from tests.support.apache_kafka import Unavailable
@@ -41,7 +48,9 @@ from tests.support.dump_log_segments import (
 )
 
 SETTINGS = {"transaction.state.log.num.partitions": "5", "offsets.topic.num.partitions": "5",
-            "transaction.state.log.segment.bytes": "2048", "offsets.topic.segment.bytes": "1024"}
+            "transaction.state.log.segment.bytes": "2048", "offsets.topic.segment.bytes": "512"}
+COMPACTED_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "4096", "index.interval.bytes": "512",
+                      "min.cleanable.dirty.ratio": "0.01"}
 TOPIC_SETTINGS = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 LABELS = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
@@ -319,3 +328,31 @@ def test_its_group_members_are_those_that_were_described(written: Written):
     assert {(member["memberId"], member["groupInstanceId"], member["clientId"], member["clientHost"])} == {
         one[:4] for one in seen[MEMBER].members}
     assert last[MEMBER]["protocol"] == seen[MEMBER].protocol
+
+
+def test_what_the_cleaner_left_is_read(apache_asked_for: None, tmp_path: Path):
+    with EmbeddedBroker(data_dir=tmp_path) as kafka:
+        topic = write_repetitions(kafka, COMPACTED_SETTINGS)
+        newest = {message.key(): message for message in read_to_end(kafka, topic)}
+    folder, now_ms = f"{topic}-0", max(message.timestamp()[1] for message in newest.values())
+    storage = DiskStorage(tmp_path)
+    log = PartitionLog.open(
+        storage, folder, TopicPartition(topic, 0), TopicConfig().override(COMPACTED_SETTINGS), now_ms)
+    log.compact(now_ms)
+    log.close(now_ms)
+    storage.close()
+    try:
+        dump = dump_log_segments(tmp_path, log_files(tmp_path, folder))
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+    # Gaps are what a cleaner is for; anything else would be a mismatch.
+    assert [line for line in dump.complaints if not re.search("Non-consecutive|is followed by", line)] == []
+    batches = batches_of(dump, folder)
+    assert {batch.fields["isvalid"] for batch in batches} == {"true"}
+    decided = Replay(batches).decided
+    assert len(decided) == KEYS
+    assert {(one.key.encode(), one.offset, one.payload.encode()) for one in decided} == {
+        (key, message.offset(), message.value()) for key, message in newest.items()}
+    cleaned = [batch for batch in batches if batch.fields["deleteHorizonMs"] != "OptionalLong.empty"]
+    assert cleaned
+    assert all(batch.flag("isControl") for batch in cleaned)

@@ -18,55 +18,72 @@ from broker_core.config import TopicConfig
 from broker_core.embedded import EmbeddedBroker
 from broker_core.log.decisions import Found
 from broker_core.log.partition_log import PartitionLog
-from broker_core.records.control import parse_end_txn_marker
 from broker_core.records.header import iter_headers
 from broker_core.server.disk import DiskStorage
 from broker_core.types import IsolationLevel, TopicPartition
 from tests.conformance.clients import (
     DEADLINE_S,
+    ISOLATIONS,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     committed_offset,
     make_consumer,
+    read_to_end,
     values_soon,
 )
 from tests.conformance.log_history import (
     AFTER_OPEN,
+    KEYS,
     OPEN,
     OPEN_VALUES,
     PARTITIONS,
     PENDING,
     PENDING_AFTER,
+    ROUNDS,
     History,
     write_history,
+    write_repetitions,
 )
-from tests.conformance.log_witness import SeenPartition, SeenProducer, SeenRecord, Witness, fetch_offsets, see
+from tests.conformance.log_witness import (
+    SeenPartition,
+    SeenProducer,
+    SeenRecord,
+    Witness,
+    fetch_offsets,
+    see,
+    see_partition,
+)
 from tests.conformance.raw_session import Identity, RawSession, record_batch
-from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.apache_kafka import ApacheKafka, Unavailable, apache_kafka
 from tests.support.dump_log_segments import dump_log_segments, log_files
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
 SETTINGS = {"transaction.state.log.num.partitions": "5", "offsets.topic.num.partitions": "5"}
 # A live index is as long as it may ever get; short ones are copied faster.
-NODE_SETTINGS = SETTINGS | {"log.index.size.max.bytes": "65536"}
+NODE_SETTINGS = SETTINGS | {"log.index.size.max.bytes": "65536", "log.cleaner.backoff.ms": "100"}
 # Apache Kafka has no public way to segments below 1 MiB any more; this is the name its own tests use.
 NODE_TOPIC = {"internal.segment.bytes": "16384", "index.interval.bytes": "1024"}
 TOPIC = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
 INTERNAL = ("__transaction_state", "__consumer_offsets")
+COMPACTED_TOPIC = {"cleanup.policy": "compact", "internal.segment.bytes": "4096", "index.interval.bytes": "512",
+                   "min.cleanable.dirty.ratio": "0.01"}
 MODERN, MODERN_OFFSET = "modern", 9
 # What recovery may never have to say of files that their writer had acknowledged.
 LOSSES = {Found.TORN_TAIL, Found.SEGMENT_AFTER_DAMAGE, Found.LOG_START_AHEAD, Found.MARKER_UNREADABLE}
+NOT_FOUND = (-1, -1)
 _ABORTED = struct.Struct(">hqqqq")
 
 
 class Left(NamedTuple):
-    """Hold what Apache Kafka left behind and how it ended, with what clients had seen."""
+    """Hold what Apache Kafka left behind and how it ended, with what clients had seen, of a compacted topic too."""
 
     ending: str
     root: Path
     history: History
     witness: Witness
+    compacted: str
+    seen_compacted: SeenPartition
 
     def copy(self, to: Path, *topics: str) -> None:
         """Copy the folders of these topics, so that whoever opens them leaves the others alone."""
@@ -81,24 +98,30 @@ def left(request: pytest.FixtureRequest, apache_asked_for: None, tmp_path_factor
     try:
         with apache_kafka(NODE_SETTINGS, tmp_path_factory.mktemp(f"apache-{request.param}")) as kafka:
             history = write_history(kafka, NODE_TOPIC)
-            _consume_as_a_modern_group(kafka.bootstrap_servers, history.topic)
+            _consume_as_a_modern_group(kafka, history.topic)
+            compacted = _write_compacted(kafka)
             witness = see(kafka, history)
+            with RawClient(kafka.bootstrap_servers) as client:
+                seen_compacted = see_partition(kafka, client, compacted, 0, 1)
             if request.param == "stopped":
                 kafka.stop()
             else:
                 kafka.kill()
-            return Left(request.param, kafka.data_folder, history, witness)
+            return Left(request.param, kafka.data_folder, history, witness, compacted, seen_compacted)
     except Unavailable as problem:
         pytest.skip(str(problem))
 
 
-def _consume_as_a_modern_group(bootstrap_servers: str, topic: str) -> None:
-    """Have a group of KIP-848 records of its own kinds in `__consumer_offsets`."""
-    class Kafka:
-        """Stand for the node."""
+def _write_compacted(kafka: ApacheKafka) -> str:
+    """Write a topic for the cleaner and wait until it has been through."""
+    topic = write_repetitions(kafka, COMPACTED_TOPIC)
+    wait_until(lambda: len(read_to_end(kafka, topic, isolation=READ_UNCOMMITTED)) < ROUNDS * KEYS,
+               "the cleaner has been through", deadline_s=DEADLINE_S)
+    return topic
 
-    kafka = Kafka()
-    kafka.bootstrap_servers = bootstrap_servers
+
+def _consume_as_a_modern_group(kafka: ApacheKafka, topic: str) -> None:
+    """Have a group of KIP-848, with records of its own kinds in `__consumer_offsets`."""
     consumer = make_consumer(kafka, group=MODERN, group_protocol="consumer", enable_partition_eof=False)
     consumer.subscribe([topic])
     wait_until(lambda: consumer.poll(0.2), "a record for the modern group")
@@ -142,6 +165,26 @@ def _records(log: PartitionLog) -> list[SeenRecord]:
         for offset, header, record in log.read_journal() if not header.is_control]
 
 
+def _committed(log: PartitionLog) -> list[SeenRecord]:
+    """Read as a consumer does: small fetches, each with its list of aborted transactions."""
+    by_offset = {record.offset: record for record in _records(log)}
+    visible: list[int] = []
+    offset = log.log_start_offset
+    while offset < log.last_stable_offset:
+        result = log.read(offset, 4096, IsolationLevel.READ_COMMITTED)
+        hidden: set[int] = set()
+        waiting = sorted(result.aborted or (), key=lambda one: one.first_offset)
+        for _, header in iter_headers(result.records):
+            while waiting and waiting[0].first_offset <= header.last_offset:
+                hidden.add(waiting.pop(0).producer_id)
+            if header.is_control:
+                hidden.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in hidden):
+                visible += range(header.base_offset, header.next_offset)
+        offset = result.next_offset
+    return [by_offset[number] for number in visible if number in by_offset]
+
+
 def _producers(log: PartitionLog) -> set[SeenProducer]:
     return {
         SeenProducer(one.producer_id, one.producer_epoch, one.last_sequence, one.last_timestamp_ms,
@@ -160,8 +203,8 @@ def test_nothing_had_to_be_given_up(recovered: Recovered):
     if recovered.ending == "stopped":
         assert recovered.log.findings == []
     else:
-        # The live indexes of a node that was killed end in zeros, and the newest batches have no snapshot.
-        assert found
+        # A node that was killed wrote no snapshot at the log end; the zeros its live indexes end in go unnoticed.
+        assert found == {Found.SNAPSHOT_BEHIND}
 
 
 def test_the_marks_are_where_clients_saw_them(recovered: Recovered):
@@ -182,22 +225,7 @@ def test_the_aborted_transactions_are_those_in_apaches_index(recovered: Recovere
 
 
 def test_a_committed_reader_gets_what_clients_got(recovered: Recovered):
-    log, offset, visible = recovered.log, 0, []
-    by_offset = {record.offset: record for record in _records(log)}
-    while offset < log.last_stable_offset:
-        result = log.read(offset, 4096, IsolationLevel.READ_COMMITTED)
-        hidden: set[int] = set()
-        waiting = sorted(result.aborted or (), key=lambda one: one.first_offset)
-        for place, header in iter_headers(result.records):
-            while waiting and waiting[0].first_offset <= header.last_offset:
-                hidden.add(waiting.pop(0).producer_id)
-            if header.is_control:
-                assert parse_end_txn_marker(result.records, place, header) is not None
-                hidden.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in hidden):
-                visible += range(header.base_offset, header.next_offset)
-        offset = result.next_offset
-    assert [by_offset[number] for number in visible] == recovered.seen.records[READ_COMMITTED]
+    assert _committed(recovered.log) == recovered.seen.records[READ_COMMITTED]
 
 
 def test_the_producers_are_those_that_apache_described(recovered: Recovered):
@@ -207,13 +235,12 @@ def test_the_producers_are_those_that_apache_described(recovered: Recovered):
         one for one in described if one[1] >= 0}
 
 
-def test_records_are_found_by_time(recovered: Recovered):
-    records = recovered.seen.records[READ_UNCOMMITTED]
-    for wanted in records[::10]:
-        found = recovered.log.offset_for_timestamp(wanted.timestamp_ms, IsolationLevel.READ_UNCOMMITTED)
-        first = next(record for record in records if record.timestamp_ms >= wanted.timestamp_ms)
-        assert found is not None
-        assert (found.offset, found.timestamp_ms) == (first.offset, first.timestamp_ms)
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_a_timestamp_leads_where_apache_said(recovered: Recovered, isolation: str):
+    level = IsolationLevel(ISOLATIONS.index(isolation))
+    for timestamp_ms, expected in recovered.seen.found_by_time[isolation].items():
+        found = recovered.log.offset_for_timestamp(timestamp_ms, level)
+        assert (NOT_FOUND if found is None else (found.offset, found.timestamp_ms)) == expected
 
 
 def test_writing_goes_on(recovered: Recovered):
@@ -234,7 +261,8 @@ def test_writing_goes_on(recovered: Recovered):
     before = _records(log), log.aborted_transactions(), _producers(log)
     log.close(_now_ms())
     log = recovered.reopen()
-    assert log.findings == []
+    # The snapshot it was opened with belongs to no segment and is not the newest any more.
+    assert {finding.found for finding in log.findings} <= {Found.SNAPSHOT_STRAY}
     assert (_records(log), log.aborted_transactions(), _producers(log)) == before
 
 
@@ -244,6 +272,55 @@ def test_apaches_tool_reads_what_recovery_made_of_the_files(recovered: Recovered
     dump = dump_log_segments(recovered.root, log_files(recovered.root, folder))
     assert dump.complaints == []
     assert sum(len(file.records) for file in dump.files) == recovered.seen.ends[READ_UNCOMMITTED]
+
+
+@pytest.fixture
+def compacted(left: Left, tmp_path: Path) -> Iterator[Callable[[], PartitionLog]]:
+    """Give what opens the copy of the compacted topic's log, which is in the one folder of `tmp_path`."""
+    left.copy(tmp_path, left.compacted)
+    where = TopicPartition(left.compacted, 0)
+    storage = DiskStorage(tmp_path)
+    yield lambda: PartitionLog.open(storage, str(where), where, TopicConfig(cleanup_policy="compact"), _now_ms())
+    storage.close()
+
+
+def test_a_compacted_log_is_recovered(left: Left, compacted: Callable[[], PartitionLog]):
+    log, seen = compacted(), left.seen_compacted
+    # The cleaner may have gone on between the question and the end, but never touches a key's last committed value.
+    assert set(_records(log)) <= set(seen.records[READ_UNCOMMITTED])
+    newest = {record.key: record for record in seen.records[READ_COMMITTED]}
+    assert len(newest) == KEYS
+    assert {record.key: record for record in _committed(log)} == newest
+    assert set(_committed(log)) <= set(seen.records[READ_COMMITTED])
+    assert log.log_end_offset == seen.ends[READ_UNCOMMITTED]
+    assert log.last_stable_offset == seen.ends[READ_COMMITTED]
+    assert _producers(log) == seen.producers
+    assert not {finding.found for finding in log.findings} & LOSSES
+
+
+@pytest.mark.parametrize("unfinished", [("log", "index", "timeindex", "txnindex"), ("index", "timeindex", "txnindex")])
+def test_what_apaches_cleaner_was_swapping_in_is_kept(
+    left: Left, compacted: Callable[[], PartitionLog], tmp_path: Path, unfinished: tuple[str, ...]
+):
+    folder = tmp_path / f"{left.compacted}-0"
+    for path in folder.glob("*.deleted"):
+        path.unlink()
+    *cleaned, _ = sorted(folder.glob("*.log"))
+    assert cleaned
+    before = tmp_path / "before"
+    shutil.copytree(folder, before)
+    # The segments that these replace have been renamed already: nothing else has their records any more.
+    for suffix in unfinished:
+        for path in (log.with_suffix(f".{suffix}") for log in cleaned[:2]):
+            if path.exists():
+                path.rename(path.with_name(path.name + ".swap"))
+    log = compacted()
+    found = _records(log), _committed(log), _producers(log), log.log_end_offset
+    log.close(_now_ms())
+    shutil.rmtree(folder)
+    before.rename(folder)
+    log = compacted()
+    assert found == (_records(log), _committed(log), _producers(log), log.log_end_offset)
 
 
 @pytest.fixture
