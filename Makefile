@@ -41,8 +41,9 @@ conformance: java $(INSTALLED) ## Run the behaviour tests against the embedded b
 simulate: ## Not there yet: run SEEDS=n seeded simulations of the broker
 	@echo "make simulate (SEEDS=$(SEEDS)): the seeded simulation is not built yet, so nothing was checked." >&2; exit 1
 
-bench: ## Not there yet: measure throughput and latency
-	@echo "make bench: the benchmarks are not built yet, so nothing was measured." >&2; exit 1
+bench: $(INSTALLED) ## Measure the codec beside confluent-kafka and the broker beside Apache Kafka
+	@$(RUN) -m tests.benchmarks.bench_codec
+	@$(RUN) -m tests.benchmarks.bench_broker
 
 lint: $(INSTALLED) ## Check style and import order
 	@$(RUN) -m flake8 $(wildcard $(CODE))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition
+from spark_eos.errors import TransactionError
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
 from spark_eos.sink.ports import (
     BatchTrace,
@@ -79,7 +80,7 @@ class MemoryCluster:
     def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
         return {each.transactional_id: self._end(each) for each in endings}
 
-    def view(self, topic_partition: TopicPartition, offset: int) -> PartitionView | None:
+    def view(self, topic_partition: TopicPartition, offset: int, *, wait_ms: int) -> PartitionView | None:  # noqa: ARG002
         log = self.logs.get(topic_partition, [])
         if offset >= len(log):
             return None
@@ -113,8 +114,12 @@ class MemoryCluster:
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         self.calls.append("decide")
         known = self.ids.get(write.transactional_id)
-        if known is None or known.identity != write.identity:
+        if known is None or known.identity.producer_id != write.identity.producer_id:
+            return EndAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if known.identity != write.identity:
             return EndAnswer(ErrorCode.PRODUCER_FENCED)
+        if write.decide_by_ms is not None and self.now_ms > write.decide_by_ms:
+            raise TransactionError("too late")
         log = self.logs.setdefault(write.topic_partition, [])
         place = CommittedOffset(write.topic_partition, len(log), write.metadata)
         log += [(write.identity, key, value) for key, value in write.records]
