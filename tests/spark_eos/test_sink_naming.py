@@ -19,13 +19,20 @@ def test_a_task_id_is_read_back_exactly(prefix: str, query: str, run: str, worke
     assert str(name).startswith(id_prefix(prefix, query))
 
 
-@given(one=st.tuples(tricky, tricky), other=st.tuples(tricky, tricky))
-def test_no_two_queries_share_a_group_a_driver_or_a_decision(one: tuple[str, str], other: tuple[str, str]) -> None:
+@given(one=st.tuples(tricky, tricky), other=st.tuples(tricky, tricky), first=st.integers(0, 3), second=st.integers(0, 3))
+def test_no_two_queries_share_a_group_a_driver_or_a_decision(
+    one: tuple[str, str], other: tuple[str, str], first: int, second: int
+) -> None:
     if one != other:
         assert group_id(*one) != group_id(*other)
         assert driver_id(*one) != driver_id(*other)
         assert decision_key(*one) != decision_key(*other)
-        assert decision_key(*one, 1) != decision_key(*other)
+    if (one, first) != (other, second):
+        assert decision_key(*one, first) != decision_key(*other, second)
+
+
+def test_a_part_is_not_the_head_of_another_query_whose_prefix_holds_a_slash() -> None:
+    assert decision_key("a", "b", 1) != decision_key("a/b", "1", 0)
 
 
 @given(prefix=tricky, query=tricky)

@@ -1,11 +1,13 @@
 """Check how the fate of decided transactions is found, and what is done about it."""
 
 import itertools
+import logging
 
 import pytest
 
 from broker_core.types import AbortedTransaction, ProducerIdentity
-from spark_eos.errors import LostTransactionError
+from spark_eos.errors import LostTransactionError, TransactionError, UnansweredError
+from spark_eos.sink import recovery
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
 from spark_eos.sink.ports import BatchTrace, Description, PartitionView, TransactionState
@@ -150,3 +152,55 @@ def test_a_total_loss_is_written_again_under_both_policies() -> None:
     cluster.time_out("two")
     settled = settle(cluster, decision)
     assert {course_of(settled, 0, policy) for policy in OnLostTransaction} == {Course.WRITE}
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("others_lost", [False, True])
+def test_what_others_hold_back_is_not_readable_yet_and_never_lost(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, raises: bool, others_lost: bool
+) -> None:
+    """Somebody else's transaction holds the last stable offset, and the coordinator does not know ours any more."""
+    monkeypatch.setattr(recovery, "SETTLE_LIMIT_SECONDS", 0.3)
+    cluster = MemoryCluster()
+    cluster.prepare("foreign", 0)
+    one, two = cluster.prepare("one", 0), cluster.prepare("two", 1)
+    settle(cluster, _decision(one))
+    cluster.time_out("two")
+    cluster.forgotten = {"one"}
+    if raises:
+        monkeypatch.setattr(cluster, "view", _no_answer)
+    decision = _decision(one, two) if others_lost else _decision(one)
+    with caplog.at_level(logging.INFO):
+        settled = settle(cluster, decision)
+    assert settled.pending == (one,) and not settled.took_effect and not settled.took_no_effect
+    assert f"1 of {len(decision.transactions)} decided transactions are not settled yet" in caplog.text
+    for policy in OnLostTransaction:
+        with pytest.raises(TransactionError, match="Nothing is lost so far") as caught:
+            course_of(settled, 0, policy)
+        assert not isinstance(caught.value, LostTransactionError)
+    if not raises:
+        cluster.time_out("foreign")
+        assert settle(cluster, _decision(one)).took_effect
+
+
+def _no_answer(*_: object, **__: object) -> None:
+    raise UnansweredError("not in time")
+
+
+def test_one_time_limit_holds_for_all_transactions_and_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    looks = []
+
+    def slow(_: object, __: int, *, wait_ms: int) -> None:
+        looks.append(wait_ms)
+        now[0] += wait_ms / 1000
+        raise UnansweredError("not in time")
+
+    monkeypatch.setattr(recovery.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(recovery.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    cluster = MemoryCluster()
+    transactions = tuple(cluster.prepare(f"id{number}", number) for number in range(200))
+    cluster.forgotten = set(cluster.ids)
+    monkeypatch.setattr(cluster, "view", slow)
+    assert settle(cluster, _decision(*transactions)).pending == transactions
+    assert now[0] == pytest.approx(recovery.SETTLE_LIMIT_SECONDS, abs=1)

@@ -1,5 +1,6 @@
 """Check what one task does with its rows, against a cluster and a producer in memory."""
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +12,7 @@ from broker_core.records.header import iter_headers
 from broker_core.types import TopicPartition
 from spark_eos.client_options import ClientOptions
 from spark_eos.codec.encode import EncodedBatch, seal
-from spark_eos.errors import AbortableError, OptionError
+from spark_eos.errors import AbortableError, OptionError, TransactionError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, WrittenRange
@@ -123,12 +124,44 @@ class _Untouchable(Iterator[pa.RecordBatch]):
         raise AssertionError("the input was read")
 
 
-@pytest.mark.parametrize("micro_batch", [4, 5])
-def test_a_decided_micro_batch_is_rolled_forward_and_its_input_not_even_read(micro_batch: int) -> None:
+def test_a_decided_micro_batch_is_rolled_forward_and_its_input_not_even_read() -> None:
     cluster = MemoryCluster()
-    _decide(cluster, micro_batch)
+    _decide(cluster, 4)
     message = _writer(cluster, MemoryTransaction()).write(_Untouchable())
-    assert message == AlreadyCommitted("q", "run2", 4, 1, micro_batch)
+    assert message == AlreadyCommitted("q", "run2", 4, 1, 4)
+
+
+def test_a_task_of_a_checkpoint_that_was_rolled_back_stops_and_drops_no_rows() -> None:
+    cluster = MemoryCluster()
+    _decide(cluster, 5)
+    with pytest.raises(TransactionError, match=r"Micro-batch 4 .* micro-batch 5 is decided already, by run run1 at 1970"):
+        _writer(cluster, MemoryTransaction()).write(iter([_rows("a")]))
+
+
+def test_a_skipped_job_is_told_at_warning_level_with_the_older_run(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = MemoryCluster()
+    _decide(cluster, 4)
+    writer = _writer(cluster, MemoryTransaction())
+    writer.options = replace(writer.options, job_id="q")
+    with caplog.at_level(logging.WARNING):
+        writer.write(_Untouchable())
+    assert "decided by run run1 at 1970-01-01 00:00:00 UTC" in caplog.text
+
+
+@pytest.mark.parametrize(("topics", "refused"), [(["t", None], False), (["t", "second"], True)])
+def test_a_job_with_a_topic_column_is_told_from_another_by_its_first_rows(
+    topics: list[str | None], refused: bool
+) -> None:
+    cluster = MemoryCluster()
+    _decide(cluster, 4)
+    writer = _writer(cluster, MemoryTransaction(), topic=None)
+    writer.options = replace(writer.options, job_id="q")
+    rows = iter([_rows(), _rows("a", "b", topic=pa.array(topics, pa.string()))])
+    if refused:
+        with pytest.raises(OptionError, match="has written to t before, not to second"):
+            writer.write(rows)
+    else:
+        assert isinstance(writer.write(rows), AlreadyCommitted)
 
 
 def test_a_job_id_that_another_topic_has_used_is_refused() -> None:

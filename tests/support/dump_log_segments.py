@@ -1,21 +1,16 @@
 """Have Apache Kafka's own DumpLogSegments read log files, and take its printed word apart."""
 
 import re
-import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.apache_kafka import Unavailable, fetch_jars
-from tests.support.java import java_command, java_problem
+from tests.support.java_tools import java_tool
 
-POM = Path(__file__).with_name("kafka-tools-pom.xml")
-DEADLINE_S = 120
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 TRANSACTION_LOG, OFFSETS = "--transaction-log-decoder", "--offsets-decoder"
 
-_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _FIELD = re.compile(r"(\w+): (\S+)")
 _OPTIONAL = re.compile(r"OptionalLong(?:\.empty|\[(-?\d+)\])")
 _NO_NUMBER = -1
@@ -93,16 +88,10 @@ def log_files(root: Path, folder: str) -> list[str]:
 
 def dump_log_segments(root: Path, names: Iterable[str], *options: str) -> Dump:
     """Dump the files in one run of Java; raises `Unavailable` where Java, Maven or the jars are not to be had."""
-    problem = java_problem()
-    if problem:
-        raise Unavailable(problem)
-    command = [str(java_command()), *_JVM, "-cp", str(fetch_jars(POM) / "*"), "org.apache.kafka.tools.DumpLogSegments",
-               "--deep-iteration", "--print-data-log", *options, "--files", ",".join(names)]
-    answer = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-                            stdin=subprocess.DEVNULL)
-    assert answer.returncode == 0, f"DumpLogSegments: exit status {answer.returncode}: {answer.stderr[-2000:]}"
-    files, complaints = _parse(answer.stdout)
-    return Dump(files, complaints + _complaints(answer.stderr.splitlines()))
+    printed = java_tool("DumpLogSegments", "--deep-iteration", "--print-data-log", *options, "--files", ",".join(names),
+                        folder=root)
+    files, complaints = _parse(printed.output)
+    return Dump(files, complaints + _complaints(printed.errors.splitlines()))
 
 
 def _complaints(lines: Iterable[str]) -> list[str]:
