@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from broker_core.broker.call import Call
 from broker_core.broker.handlers import (
     configs,
+    features,
     fetch,
     groups,
     lookups,
@@ -30,6 +31,7 @@ HANDLERS: Mapping[str, Handler] = {
     "CreateTopics": topics.create_topics,
     "DeleteTopics": topics.delete_topics,
     "CreatePartitions": topics.create_partitions,
+    "UpdateFeatures": features.update_features,
     "DescribeConfigs": configs.describe_configs,
     "IncrementalAlterConfigs": configs.alter_configs,
     "Produce": produce.produce,

@@ -33,6 +33,8 @@ from kafka.protocol.admin import (
     ListGroupsResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.api_message import ApiMessage

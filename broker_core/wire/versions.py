@@ -62,6 +62,7 @@ _ROWS = (
     _api(m.DeleteGroupsRequest, m.DeleteGroupsResponse, 0, 2),
     _api(m.IncrementalAlterConfigsRequest, m.IncrementalAlterConfigsResponse, 0, 1),
     _api(m.OffsetDeleteRequest, m.OffsetDeleteResponse, 0, 0),
+    _api(m.UpdateFeaturesRequest, m.UpdateFeaturesResponse, 0, 2),
     _api(m.DescribeClusterRequest, m.DescribeClusterResponse, 0, 2),
     _api(m.DescribeProducersRequest, m.DescribeProducersResponse, 0, 0),
     _api(m.DescribeTransactionsRequest, m.DescribeTransactionsResponse, 0, 0),

@@ -96,6 +96,9 @@ def full_requests(version, topic_id):
         "IncrementalAlterConfigs": lambda: m.IncrementalAlterConfigsRequest(validate_only=False, resources=[
             alter(resource_type=2, resource_name=TOPIC, configs=[
                 alter.AlterableConfig(name="retention.ms", config_operation=0, value="77")])]),
+        "UpdateFeatures": lambda: m.UpdateFeaturesRequest(feature_updates=[
+            m.UpdateFeaturesRequest.FeatureUpdateKey(
+                feature="transaction.version", max_version_level=1, allow_downgrade=True, upgrade_type=2)]),
         "OffsetDelete": lambda: m.OffsetDeleteRequest(group_id=GROUP, topics=[]),
         "DescribeCluster": lambda: m.DescribeClusterRequest(include_cluster_authorized_operations=True),
         "DescribeProducers": lambda: m.DescribeProducersRequest(topics=[
