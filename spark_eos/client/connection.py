@@ -116,17 +116,23 @@ class KafkaClient:
         max_version: int | None = None,
         timeout_ms: float | None = None,
     ) -> list[Any]:
-        """Exchange many requests at once; each place of the result holds a response or an `EosKafkaError`."""
+        """Exchange many requests at once; each place of the result holds a response or an `EosKafkaError`.
+
+        A node that has left the cluster is the trouble of its own requests only: `UnansweredError`, so that whoever
+        remembered it as a leader or coordinator forgets it and asks anew.
+        """
         deadline = self.deadline(timeout_ms)
-        pending = [
-            self.start(node_id, request, deadline, min_version=min_version, max_version=max_version)
-            for node_id, request in requests
-        ]
-        self.network.wait(pending, deadline)
-        results: list[Any] = []
-        for future, (node_id, request) in zip(pending, requests, strict=True):
+        started: list[Pending | UnansweredError] = []
+        for node_id, request in requests:
             try:
-                results.append(self.outcome(future, request, node_id))
+                started.append(self.start(node_id, request, deadline, min_version=min_version, max_version=max_version))
+            except UnansweredError as error:
+                started.append(error)
+        self.network.wait([each for each in started if not isinstance(each, UnansweredError)], deadline)
+        results: list[Any] = []
+        for each, (node_id, request) in zip(started, requests, strict=True):
+            try:
+                results.append(each if isinstance(each, UnansweredError) else self.outcome(each, request, node_id))
             except EosKafkaError as error:
                 results.append(error)
         return results

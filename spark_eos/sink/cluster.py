@@ -1,6 +1,7 @@
 """Answer what the sink asks of a cluster with the client room's requests; see `ports.Cluster` for the meaning."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from broker_core.errors import ErrorCode
@@ -10,8 +11,8 @@ from spark_eos.client import control, inspection
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import fetch_offsets
-from spark_eos.client.lookup import OffsetLookup
-from spark_eos.errors import UnansweredError
+from spark_eos.client.lookup import OffsetLookup, PartitionPlace
+from spark_eos.errors import TopicError, UnansweredError
 from spark_eos.sink.naming import id_pattern
 from spark_eos.sink.ports import (
     BatchTrace,
@@ -86,12 +87,13 @@ class KafkaCluster:
                 answers |= {name.transactional_id: end_answer(result) for name, result in results.items()}
         return answers
 
-    def view(self, topic_partition: TopicPartition, offset: int) -> PartitionView | None:
+    def view(self, topic_partition: TopicPartition, offset: int, *, wait_ms: int) -> PartitionView | None:
         """Look at one place in a partition with read_committed."""
+        limits = replace(_LOOK, poll_timeout_ms=wait_ms, max_wait_ms=min(_LOOK.max_wait_ms, wait_ms))
         try:
-            chunks = self._chunks(topic_partition, offset, offset + 1, IsolationLevel.READ_COMMITTED, _LOOK)
+            chunks = self._chunks(topic_partition, offset, offset + 1, IsolationLevel.READ_COMMITTED, limits)
             chunk = next(chunks, None)
-        except (OffsetsGoneError, UnansweredError):
+        except (OffsetsGoneError, TopicError):
             return None
         if chunk is None:
             return None
@@ -102,12 +104,20 @@ class KafkaCluster:
         return PartitionView(chunk.last_stable_offset, traces, tuple(chunk.aborted))
 
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
-        """Read the offsets a group has in the decision topic."""
-        places = OffsetLookup(self.client).places([self._decision_topic])
-        if not places:
-            return []
+        """Read all offsets of a group.
+
+        A request for everything shows what was committed under another decision topic, but leaves out a first offset
+        that is pending; a request by name waits for that one.
+        """
+        places = self._places(self._decision_topic, wait_ms)
         try:
-            found = fetch_offsets(self.client, group_id, places, require_stable=True, timeout_ms=wait_ms)
+            found = {
+                place: each
+                for named in (None, places)
+                for place, each in fetch_offsets(
+                    self.client, group_id, named, require_stable=True, timeout_ms=wait_ms
+                ).items()
+            }
         except UnansweredError as error:
             if error.error_code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise
@@ -121,9 +131,8 @@ class KafkaCluster:
 
     def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
         """Read up to `count` records from an offset on, committed or not."""
-        end = OffsetLookup(self.client).offsets({topic_partition: LATEST}, IsolationLevel.READ_UNCOMMITTED)
+        last = self._ends([topic_partition], LATEST)[topic_partition]
         found: list[KeyedRecord] = []
-        last = end.get(topic_partition) or 0
         try:
             for chunk in self._chunks(topic_partition, offset, last, IsolationLevel.READ_UNCOMMITTED, _SCAN):
                 found += [record for record in _records(chunk) if record.offset >= offset]
@@ -135,21 +144,21 @@ class KafkaCluster:
 
     def find_records(self, topic: str, keys: Collection[bytes]) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic for keys."""
-        lookup = OffsetLookup(self.client)
-        places = lookup.places([topic])
-        starts = lookup.offsets(dict.fromkeys(places, EARLIEST), IsolationLevel.READ_UNCOMMITTED)
+        places = sorted(self._places(topic))
+        starts = self._ends(places, EARLIEST)
         # Up to the end as it is now, not up to the last stable offset: our decision may lie behind another's open one.
-        ends = lookup.offsets(dict.fromkeys(places, LATEST), IsolationLevel.READ_UNCOMMITTED)
+        ends = self._ends(places, LATEST)
         wanted = set(keys)
-        return [
-            (place, record)
-            for place in sorted(places)
-            for chunk in self._chunks(
-                place, starts.get(place) or 0, ends.get(place) or 0, IsolationLevel.READ_COMMITTED, _SCAN
-            )
-            for record in _records(chunk)
-            if record.key in wanted
-        ]
+        try:
+            return [
+                (place, record)
+                for place in places
+                for chunk in self._chunks(place, starts[place], ends[place], IsolationLevel.READ_COMMITTED, _SCAN)
+                for record in _records(chunk)
+                if record.key in wanted
+            ]
+        except OffsetsGoneError as error:
+            raise _vanished(topic, error.reason.value) from error
 
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions."""
@@ -162,9 +171,39 @@ class KafkaCluster:
     def _chunks(
         self, topic_partition: TopicPartition, start: int, end: int, isolation: IsolationLevel, limits: FetchLimits
     ) -> Iterator[FetchedChunk]:
-        place = OffsetLookup(self.client).places([topic_partition.topic]).get(topic_partition)
-        if place is not None:
-            yield from RangeFetch(self.client, topic_partition, place, isolation, limits).chunks(start, end)
+        place = self._places(topic_partition.topic).get(topic_partition)
+        if place is None:
+            raise _vanished(topic_partition, "its topic has fewer partitions")
+        yield from RangeFetch(self.client, topic_partition, place, isolation, limits).chunks(start, end)
+
+    def _places(self, topic: str, timeout_ms: int | None = None) -> dict[TopicPartition, PartitionPlace]:
+        """Find a topic's partitions, or raise.
+
+        A broker that has just started may not know the topic yet. To take that for an empty topic would be to take
+        every micro-batch for undecided.
+        """
+        found = self.client.require_topics([topic], need_leaders=False, timeout_ms=timeout_ms)[topic]
+        return {
+            TopicPartition(topic, number): PartitionPlace(found.topic_id, each.leader, each.leader_epoch)
+            for number, each in found.partitions.items()
+        }
+
+    def _ends(self, places: Collection[TopicPartition], end: int) -> dict[TopicPartition, int]:
+        """Find where partitions begin or end, or raise."""
+        found = OffsetLookup(self.client).offsets(dict.fromkeys(places, end), IsolationLevel.READ_UNCOMMITTED)
+        ends = {place: offset for place, offset in found.items() if offset is not None}
+        for place in places:
+            if place not in ends:
+                raise _vanished(place, "no broker knows its offsets")
+        return ends
+
+
+def _vanished(where: object, reason: str) -> TopicError:
+    return TopicError(
+        f"{where} cannot be read: {reason}",
+        checked="Metadata, and the offsets its leader gives",
+        remedy="Start the query again when all brokers are up; if the topic was deleted, its records are gone",
+    )
 
 
 def end_answer(result: control.EndTxnResult) -> EndAnswer:

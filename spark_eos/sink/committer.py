@@ -2,25 +2,34 @@
 
 The decision is the commit point. Before it, any failure means that nothing is or will be visible; after it, the
 micro-batch is only ever rolled forward, by this driver or by whoever meets the decision next. Spark calls `abort` also
-when `commit` fails, so `abort` asks the decision log first and never touches a decided transaction.
+when `commit` fails, so `abort` asks the decision log first and never touches a decided transaction. An error after the
+decision says that it is one: whoever takes it for "not written" and writes again doubles the rows.
 """
 
 import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
+from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity
 from spark_eos import failpoints
-from spark_eos.errors import LostTransactionError, TransactionError
+from spark_eos.errors import (
+    AuthorizationError,
+    EosKafkaError,
+    FencedError,
+    LostTransactionError,
+    TransactionError,
+    UnsupportedError,
+)
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog, DriverIdentity
 from spark_eos.sink.messages import MESSAGE_VERSION, AlreadyCommitted, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.ports import Cluster, Description, TransactionState
-from spark_eos.sink.recovery import Settlement, commit_all, lost_error, settle
+from spark_eos.sink.recovery import Settlement, commit_all, lost_error, rolled_back_error, settle, utc
 from spark_eos.sink.sweep import Scope, sweep
 from spark_eos.sink_options import OnLostTransaction
 
@@ -28,6 +37,8 @@ LOG: Final = logging.getLogger("spark_eos.sink")
 # A transaction this near to its timeout may be gone before EndTxn arrives.
 _MARGIN_SHARE: Final = 0.1
 _MARGIN_LIMIT_MS: Final = 30_000
+_FIRST_PAUSE_MS: Final = 500
+_LONGEST_PAUSE_MS: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -59,29 +70,22 @@ class Committer:
         self._check(messages, micro_batch)
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
         failpoints.reach("driver.before_verify", micro_batch)
-        if self.state.driver is None or self.state.driver.spent:
-            with self._step("take over", micro_batch):
-                spent = self.state.driver
-                self.state.driver = self.log.take_over() if spent is None else self.log.renew(spent)
-        settled = self._settle(self.log.newest(micro_batch) if self.may_be_decided else None, micro_batch)
+        settled = self._settle(self._newest_as_driver(micro_batch), micro_batch)
         if settled is not None and settled.took_effect:
             self._finish_decided(settled, micro_batch, prepared)
             return
         kept = self._kept(settled, messages, micro_batch)
-        if prepared:
+        # Without rows there is nothing to decide, unless a decision that was lost would else stay the newest.
+        if prepared or settled is not None:
             self._decide_and_complete(messages, micro_batch, prepared, kept, settled)
-        self._sweep(micro_batch, [*prepared, *kept])
+        self._sweep(micro_batch)
 
     def abort(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """End everything this run has open, but for what is decided."""
         failpoints.reach("driver.abort", micro_batch)
         with self._step("abort", micro_batch):
-            decided = self.log.newest()
-            keep = decided.transactions if decided is not None else ()
             prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
-            swept = sweep(
-                self.cluster, self._scope(None), [_name(t) for t in keep], self.cluster.transaction_version()
-            )
+            swept = sweep(self.cluster, self._scope(None), self._decided, self.cluster.transaction_version())
         METRICS.add("transactions_aborted", len(swept))
         LOG.info("micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared),
                  len(swept))
@@ -99,16 +103,47 @@ class Committer:
                     f"the commit of query {self.query}, run {self.run}, micro-batch {micro_batch}"
                 )
 
-    def _settle(self, earlier: Decision | None, micro_batch: int) -> Settlement | None:
-        """Roll a decision for this or a later micro-batch forward; None when there is none."""
-        if earlier is None or earlier.micro_batch < micro_batch:
+    def _newest_as_driver(self, micro_batch: int) -> Decision | None:
+        """Be the one driver, then read the newest decision; whoever takes over needs it whatever its micro-batch."""
+        driver, since = self.state.driver, micro_batch
+        if driver is None or driver.spent:
+            with self._step("take over", micro_batch):
+                since = 0 if driver is None else micro_batch
+                self.state.driver = self.log.take_over() if driver is None else self.log.renew(driver)
+        return self.log.newest(since) if self.may_be_decided else None
+
+    def _settle(self, newest: Decision | None, micro_batch: int) -> Settlement | None:
+        """Roll the newest decision forward; None when it is not for this micro-batch."""
+        if newest is None:
             return None
+        if newest.micro_batch > micro_batch:
+            raise rolled_back_error(newest, micro_batch)
         with self._step("roll forward", micro_batch):
-            settled = settle(self.cluster, earlier)
-        # A later decision wins whatever became of it: this micro-batch was committed before it was written.
-        if earlier.micro_batch > micro_batch:
-            return replace(settled, lost=(), unknown=())
-        return settled
+            settled = settle(self.cluster, newest)
+        if newest.micro_batch == micro_batch:
+            return settled
+        self._judge_older(settled, micro_batch)
+        return None
+
+    def _judge_older(self, settled: Settlement, micro_batch: int) -> None:
+        """Stop where an older micro-batch is lost that will not be run again.
+
+        Spark went past it, so it was committed, or its re-run had no task at all and nobody has rolled it forward. What
+        cannot be shown any more is of the first kind, most likely: a query that slept until its ids had expired.
+        """
+        if settled.lost and self.policy is OnLostTransaction.FAIL:
+            account = lost_error(settled)
+            raise type(account)(
+                account.happened,
+                checked=account.checked,
+                remedy=(
+                    f"The query is at micro-batch {micro_batch} and does not run the older one again. Repair the topic "
+                    "by hand from this account, then set onLostTransaction=rewrite for one micro-batch to go on"
+                ),
+            )
+        if not settled.took_effect:
+            LOG.warning("micro-batch %d of %s: going on although an older one is not shown to be complete: %s",
+                        micro_batch, self.query, lost_error(settled))
 
     def _kept(
         self, settled: Settlement | None, messages: Sequence[TaskMessage], micro_batch: int
@@ -125,6 +160,8 @@ class Committer:
                     remedy="Nothing was decided now; start the query again",
                 )
             return ()
+        if settled.pending:
+            raise lost_error(settled)
         lost = {transaction.split for transaction in settled.lost}
         written = {message.split for message in messages if isinstance(message, Prepared)}
         may_rewrite = self.policy is OnLostTransaction.REWRITE and not settled.unknown
@@ -141,7 +178,7 @@ class Committer:
         settled: Settlement | None,
     ) -> None:
         with self._step("verify", micro_batch):
-            self._verify(micro_batch, prepared)
+            ends_at_ms = self._verify(micro_batch, prepared)
         decision = Decision(
             prefix=self.prefix,
             query=self.query,
@@ -152,14 +189,14 @@ class Committer:
             decided_at_ms=_now_ms(),
             transactions=(*kept, *prepared),
         )
-        assert self.state.driver is not None
         failpoints.reach("driver.before_decide", micro_batch)
         with self._step("decide", micro_batch):
-            driver, self.state.driver = self.state.driver, None
-            self.state.driver = self.log.decide(decision, driver)
+            # Half of the margin is left for the completion.
+            margin = min((margin_ms(t.timeout_ms) for t in prepared), default=0)
+            self._decide(decision, settled, ends_at_ms - margin // 2)
         failpoints.reach("driver.after_decide", micro_batch)
         with self._step("complete", micro_batch):
-            self._complete(decision, prepared)
+            self._complete_in_time(decision, prepared, ends_at_ms)
         failpoints.reach("driver.after_complete", micro_batch)
         METRICS.add("transactions_committed", len(prepared))
         METRICS.add("records_committed", sum(t.record_count for t in prepared))
@@ -167,8 +204,28 @@ class Committer:
         LOG.info("micro-batch %d of %s: %d records in %d transactions are committed", micro_batch, self.query,
                  decision.record_count, len(decision.transactions))
 
-    def _verify(self, micro_batch: int, prepared: Sequence[PreparedTransaction]) -> None:
-        """Refuse to decide over a transaction that is not open any more, or not for long."""
+    def _decide(self, decision: Decision, settled: Settlement | None, decide_by_ms: int) -> None:
+        """Write the decision; once more where the driver's id has expired while the query was idle."""
+        driver, self.state.driver = self.state.driver, None
+        assert driver is not None
+        try:
+            self.state.driver = self.log.decide(decision, driver, decide_by_ms)
+            return
+        except EosKafkaError as error:
+            if error.error_code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+                raise
+            LOG.info("micro-batch %d of %s: the driver's id has expired: %s", decision.micro_batch, self.query, error)
+        driver = self.log.renew(driver)
+        if self.may_be_decided and self.log.newest(decision.micro_batch) != (settled and settled.decision):
+            raise FencedError(
+                f"Another driver has decided micro-batch {decision.micro_batch} of query {self.query}",
+                checked="The decision log, after the id of this driver had expired",
+                remedy="Run one driver for each checkpoint, then start the query again",
+            )
+        self.state.driver = self.log.decide(decision, driver, decide_by_ms)
+
+    def _verify(self, micro_batch: int, prepared: Sequence[PreparedTransaction]) -> int:
+        """Refuse to decide over a transaction that is not open any more, or not for long; say when the first ends."""
         described = self.cluster.describe_transactions([t.transactional_id for t in prepared])
         now_ms = _now_ms()
         for transaction in prepared:
@@ -184,6 +241,41 @@ class Committer:
         METRICS.set("oldest_open_age_ms", now_ms - min(starts, default=now_ms))
         if self.state.began_at_ms is None and starts:
             self.state.began_at_ms = min(starts)
+        # A coordinator whose clock is ahead of ours gives no transaction more than its timeout.
+        return now_ms + min((min(t.timeout_ms, _left_ms(described[t.transactional_id], now_ms)) for t in prepared),
+                            default=_MARGIN_LIMIT_MS)
+
+    def _complete_in_time(
+        self, decision: Decision, prepared: Sequence[PreparedTransaction], ends_at_ms: int
+    ) -> None:
+        """Complete a decision, again and again until its transactions are about to time out."""
+        pause_ms, wait_until_ms = _FIRST_PAUSE_MS, _now_ms()
+        while True:
+            try:
+                self._complete(decision, prepared)
+                return
+            except LostTransactionError:
+                raise
+            except EosKafkaError as error:
+                wait_until_ms = max(_now_ms(), wait_until_ms) + pause_ms
+                if wait_until_ms >= ends_at_ms or isinstance(error, AuthorizationError | UnsupportedError):
+                    raise self._incomplete(decision, error) from error
+                LOG.warning("micro-batch %d of %s is decided, completing it is tried again: %s", decision.micro_batch,
+                            self.query, error)
+                _pause(pause_ms)
+                pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
+
+    def _incomplete(self, decision: Decision, error: EosKafkaError) -> TransactionError:
+        return TransactionError(
+            f"Micro-batch {decision.micro_batch} of query {self.query} is decided, but could not be completed: {error}",
+            checked="EndTxn, repeated as long as that could help and the transactions were not about to time out",
+            remedy=(
+                "Do not write its rows again by other means. Start the query again from its checkpoint, or the job "
+                f"with the same jobId (for this job, jobId={self.query}), before the transactions time out: that "
+                "completes it"
+            ),
+            error_code=error.error_code,
+        )
 
     def _complete(self, decision: Decision, prepared: Sequence[PreparedTransaction]) -> None:
         steps = [[t] for t in prepared] if failpoints.is_armed("driver.mid_complete") else [list(prepared)]
@@ -201,14 +293,27 @@ class Committer:
     ) -> None:
         """End a micro-batch that was decided before: its own transactions, if any, are swept as orphans."""
         decision = settled.decision
-        LOG.info("micro-batch %d of %s: already decided as %d by run %s; %d prepared transactions are dropped",
-                 micro_batch, self.query, decision.micro_batch, decision.run, len(prepared))
-        self._sweep(micro_batch, decision.transactions)
+        LOG.warning("micro-batch %d of %s: nothing is written, run %s wrote and decided it at %s; %d prepared "
+                    "transactions are dropped", micro_batch, self.query, decision.run, utc(decision.decided_at_ms),
+                    len(prepared))
+        self._sweep(micro_batch)
 
-    def _sweep(self, micro_batch: int, keep: Sequence[PreparedTransaction]) -> None:
-        with self._step("sweep", micro_batch):
-            scope = self._scope(self.state.began_at_ms)
-            swept = sweep(self.cluster, scope, [_name(t) for t in keep], self.cluster.transaction_version())
+    def _decided(self) -> set[tuple[str, ProducerIdentity]]:
+        """Name the transactions of the newest decision, whoever made it: no sweep may touch them."""
+        newest = self.log.newest()
+        return {_name(transaction) for transaction in newest.transactions} if newest is not None else set()
+
+    def _sweep(self, micro_batch: int) -> None:
+        """Sweep after the commit point, where a failure is no reason to call the micro-batch failed."""
+        swept: list[Description] = []
+        try:
+            with self._step("sweep", micro_batch):
+                scope = self._scope(self.state.began_at_ms)
+                swept = sweep(self.cluster, scope, self._decided, self.cluster.transaction_version())
+        except EosKafkaError as error:
+            METRICS.add("sweeps_failed")
+            LOG.warning("micro-batch %d of %s is committed; what lost attempts left open is swept later: %s",
+                        micro_batch, self.query, error)
         METRICS.add("transactions_swept", len(swept))
         for each in swept:
             LOG.warning("micro-batch %d of %s: aborted orphan %s (producer %d, epoch %d)", micro_batch, self.query,
@@ -235,11 +340,27 @@ def open_problem(transaction: PreparedTransaction, description: Description | No
     identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if description.state is not TransactionState.ONGOING or description.identity != identity:
         return f"is not open: {description.state}, producer {description.identity}, prepared as {identity}"
-    left_ms = description.started_at_ms + description.timeout_ms - now_ms
-    margin_ms = min(description.timeout_ms * _MARGIN_SHARE, _MARGIN_LIMIT_MS)
-    if left_ms < margin_ms:
-        return f"times out in {left_ms} ms (its timeout is {description.timeout_ms} ms)"
-    return None
+    left_ms = _left_ms(description, now_ms)
+    if left_ms >= margin_ms(description.timeout_ms):
+        return None
+    skew = ""
+    if left_ms < -_MARGIN_LIMIT_MS:
+        # It is open still, so its coordinator sees it otherwise.
+        skew = "; by this driver's clock that is long past, by its coordinator's it is not: compare the two clocks"
+    return f"times out in {left_ms} ms (its timeout is {description.timeout_ms} ms{skew})"
+
+
+def margin_ms(timeout_ms: int) -> int:
+    """Say how long before its timeout a transaction is not decided over any more."""
+    return int(min(timeout_ms * _MARGIN_SHARE, _MARGIN_LIMIT_MS))
+
+
+def _left_ms(description: Description, now_ms: int) -> int:
+    return description.started_at_ms + description.timeout_ms - now_ms
+
+
+def _pause(pause_ms: int) -> None:
+    time.sleep(pause_ms / 1000)
 
 
 def _name(transaction: PreparedTransaction) -> tuple[str, ProducerIdentity]:

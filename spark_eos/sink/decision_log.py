@@ -12,7 +12,7 @@ from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition, coordinator_partition
-from spark_eos.errors import FencedError, TransactionError, UnansweredError
+from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError, UnreachableError
 from spark_eos.sink.decision import (
     Decision,
     Part,
@@ -105,15 +105,16 @@ class DecisionLog:
         return self._newest[1]
 
     def _newest_by_scan(self, since: int) -> Decision | None:
-        """Scan once for each run: what a run has not found, it can only have decided itself."""
+        """Scan once for each run: what a whole scan has not found, the run can only have decided itself."""
         found = None if self._scan_found_nothing else self._scan()
         self._scan_found_nothing = found is None
         return found if found is not None and found.micro_batch >= since else None
 
-    def decide(self, decision: Decision, driver: DriverIdentity) -> DriverIdentity:
+    def decide(self, decision: Decision, driver: DriverIdentity, decide_by_ms: int | None = None) -> DriverIdentity:
         """Make the decision durable and visible, or raise with certainty that it is neither.
 
-        Returns the identity for the next decision. An unclear answer is cleared up by reading the pointer.
+        Returns the identity for the next decision. An unclear answer is cleared up by reading the pointer; where even
+        that fails, the error says that nothing is certain. After `decide_by_ms` nothing is decided any more.
         """
         values = write_decision(decision)
         keys = [decision_key(self._prefix, self._query, number) for number in range(len(values))]
@@ -128,6 +129,7 @@ class DecisionLog:
             metadata=write_pointer(decision, len(values)),
             now_ms=decision.decided_at_ms,
             micro_batch=decision.micro_batch,
+            decide_by_ms=decide_by_ms,
         ))
         if answer.code is not ErrorCode.NONE and not self._is_newest(decision):
             fenced = answer.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -144,7 +146,18 @@ class DecisionLog:
         return DriverIdentity(following, driver.transaction_version)
 
     def _is_newest(self, decision: Decision) -> bool:
-        newest = self.newest(decision.micro_batch)
+        try:
+            newest = self.newest(decision.micro_batch)
+        except EosKafkaError as error:
+            raise TransactionError(
+                f"It is not known whether micro-batch {decision.micro_batch} of query {decision.query} is decided: the "
+                "end of its decision got no clear answer, and the decision log cannot be read",
+                checked=str(error),
+                remedy=(
+                    "Do not write its rows again by other means. Start the query again from its checkpoint, or the job "
+                    f"with the same jobId (for this job, jobId={decision.query}): that finds out and completes it"
+                ),
+            ) from error
         return newest is not None and (newest.run, newest.micro_batch, newest.attempt) == (
             decision.run, decision.micro_batch, decision.attempt,
         )
@@ -154,9 +167,10 @@ class DecisionLog:
         return TopicPartition(self._topic, coordinator_partition(key, self._cluster.partition_count(self._topic)))
 
     def _pointer(self) -> Pointer | None:
-        offsets = [each for each in self._stable_offsets() if each.topic_partition.topic == self._topic]
+        """Read where the newest decision is, in whatever topic: `decisionTopic` may have been changed since."""
         pointers = [
-            read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}") for each in offsets
+            read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}")
+            for each in self._stable_offsets()
         ]
         return max(pointers, key=lambda pointer: (pointer.micro_batch, pointer.attempt), default=None)
 
@@ -165,7 +179,7 @@ class DecisionLog:
             return list(self._cluster.committed_offsets(self._group, wait_ms=UNSTABLE_PATIENCE_MS))
         except UnstableOffsetsError:
             self._end_dead_driver()
-        except UnansweredError as error:
+        except (UnansweredError, UnreachableError) as error:
             LOG.info("group %s: asking again for longer: %s", self._group, error)
         return list(self._cluster.committed_offsets(self._group, wait_ms=UNSTABLE_LIMIT_MS))
 
@@ -195,7 +209,7 @@ class DecisionLog:
             raise UnreadableDecisionError(
                 f"Group {self._group} points to the decision at {where}, which is not there",
                 checked=f"{len(records)} records were read from that offset on",
-                remedy=f"Do not delete records of {self._topic}; its cleanup.policy must be compact",
+                remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact",
             )
         return join_parts(wanted, where)
 

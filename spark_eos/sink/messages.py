@@ -69,9 +69,8 @@ class Empty(_FromTask):
 
 @dataclass(frozen=True)
 class AlreadyCommitted(_FromTask):
-    """Report a task that wrote nothing because the decision for its micro-batch, or a later one, took effect."""
+    """Report a task that wrote nothing because an earlier decision for its micro-batch took effect."""
 
-    decided_micro_batch: int
     version: int = MESSAGE_VERSION
 
 

@@ -53,7 +53,8 @@ class IdentityPool:
         described = self._cluster.describe_transactions(names) if names else {}
         for slot in reversed(self._slots):
             description = described.get(slot.transactional_id)
-            if description is not None and description.state is TransactionState.ONGOING:
+            # An id that its coordinator does not know, perhaps for a moment, may have a transaction open all the same.
+            if description is None or description.state is TransactionState.ONGOING:
                 continue
             identity = next_identity(slot.last, slot.transaction_version, version, description)
             return self._use(slot, identity or self._initialise(slot.transactional_id, timeout_ms), version)
@@ -91,26 +92,18 @@ def next_identity(
     return expected
 
 
-_worker_tokens: dict[int, str] = {}
 _pools: dict[tuple[object, ...], IdentityPool] = {}
 
 
-def worker_token() -> str:
-    """Name this process; a worker is forked, so what it inherited under its parent's pid is not its own."""
-    pid = os.getpid()
-    if pid not in _worker_tokens:
-        _worker_tokens.clear()
-        _pools.clear()
-        _worker_tokens[pid] = secrets.token_hex(6)
-    return _worker_tokens[pid]
-
-
 def pool_of(cluster: Cluster, prefix: str, query: str, run: str) -> IdentityPool:
-    """Give this process's pool for a run of a query."""
-    worker = worker_token()
-    key = (prefix, query, run, id(cluster))
+    """Give this process's pool for a run of a query.
+
+    A worker is forked, so pools under its parent's pid are not its own. The token is the pool's, not the process's: a
+    pool that is made anew must not meet ids of the one before, whose transactions may still await their verdict.
+    """
+    key = (os.getpid(), prefix, query, run, id(cluster))
     if key not in _pools:
         while len(_pools) >= _MAX_POOLS:
             _pools.pop(next(iter(_pools)))
-        _pools[key] = IdentityPool(cluster, prefix, query, run, worker)
+        _pools[key] = IdentityPool(cluster, prefix, query, run, secrets.token_hex(6))
     return _pools[key]

@@ -103,17 +103,21 @@ class Cluster(Protocol):
     def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
         """End transactions in parallel, each repeated until it is answered or the time is up."""
 
-    def view(self, topic_partition: TopicPartition, offset: int) -> PartitionView | None:
-        """Look at one place in a partition; None when it is not there any more or not yet readable."""
+    def view(self, topic_partition: TopicPartition, offset: int, *, wait_ms: int) -> PartitionView | None:
+        """Look at one place in a partition; None when it is not there any more.
+
+        Raises `UnansweredError` when it cannot be read within the time, as behind an open transaction of others.
+        """
 
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
-        """Read a group's offsets; raises `UnstableOffsetsError` when a pending one does not settle in time."""
+        """Read all offsets of a group, in whatever topics; raises `UnstableOffsetsError` when a pending one does not
+        settle in time, and `TopicError` when the decision topic is not there."""
 
     def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
         """Read up to `count` records from an offset on, committed or not, control records left out."""
 
     def find_records(self, topic: str, keys: Collection[bytes]) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
-        """Scan the committed records of a topic for keys; nothing when the topic does not exist."""
+        """Scan the committed records of a topic for keys; raises `TopicError` when it does not exist."""
 
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions; raises `TopicError` when it does not exist."""
@@ -121,12 +125,16 @@ class Cluster(Protocol):
     def write_decision(self, write: "DecisionWrite") -> EndAnswer:
         """Append records, commit the offset of the first to a group, and end: one transaction.
 
-        Raises before the end is sent when anything fails; after that the answer is a hint.
+        Raises before the end is sent when anything fails or `decide_by_ms` has passed; after that the answer is a hint.
         """
 
 
 class DecisionWrite(NamedTuple):
-    """Hold one atomic write of a decision; `metadata` goes with the committed offset."""
+    """Hold one atomic write of a decision; `metadata` goes with the committed offset.
+
+    After `decide_by_ms` (None: never) the transactions decided on may time out before they are completed, so that the
+    decision must not be committed any more.
+    """
 
     transactional_id: str
     identity: ProducerIdentity
@@ -137,3 +145,4 @@ class DecisionWrite(NamedTuple):
     metadata: str
     now_ms: int
     micro_batch: int
+    decide_by_ms: int | None = None

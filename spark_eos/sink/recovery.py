@@ -3,9 +3,17 @@
 An EndTxn error code cannot tell "already committed" from "timed out": the code depends on the broker's version, the
 request's version and on what happened to the id since. What DescribeTransactions says about the exact
 (producer id, epoch) can, in most cases; where it cannot, the partition's own log does, through a read_committed
-fetch at the offsets in the decision.
+fetch at the offsets in the decision. A place that readers cannot reach yet, as behind a long transaction of somebody
+else, tells nothing: it is waited for, and never taken for a loss.
+
+A known limit: when the coordinator has forgotten an id (a week by default) and retention has removed the records too,
+nothing can tell that a transaction was committed. A re-run of that very micro-batch or job then stops with "fate
+unknown" instead of being skipped; later micro-batches go on.
 """
 
+import logging
+import math
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -13,13 +21,17 @@ from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition
-from spark_eos.errors import LostTransactionError
+from spark_eos.errors import LostTransactionError, TransactionError, UnansweredError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
 from spark_eos.sink.ports import Cluster, Description, Ending, PartitionView, TransactionState
 from spark_eos.sink_options import OnLostTransaction
 
-_MAX_ROUNDS: Final = 5
+LOG: Final = logging.getLogger("spark_eos.sink")
+# For all transactions of a decision together.
+SETTLE_LIMIT_SECONDS: Final = 60.0
+_PAUSE_SECONDS: Final = 0.2
+_LOOK_MS: Final = 1_000
 _LINES_SHOWN: Final = 50
 
 
@@ -29,9 +41,11 @@ class Fate(Enum):
     OPEN = auto()
     COMMITTED = auto()
     LOST = auto()
+    HIDDEN = auto()
     UNKNOWN = auto()
 
 
+_UNSETTLED: Final = frozenset({Fate.OPEN, Fate.HIDDEN})
 # (state, begun with transactions V2, stored epoch minus the transaction's own) -> fate. What is not here is not
 # conclusive: under V1 the epoch moves only with fences, timeouts and InitProducerId, so a completed abort at epoch
 # plus one may be this transaction's timeout or the end of a later one.
@@ -51,22 +65,23 @@ FATES: Final[Mapping[tuple[TransactionState, bool, int], Fate]] = {
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """Hold the final fates of a decision's transactions: none is open any more."""
+    """Hold the fates of a decision's transactions; `pending` ones could not be completed or looked at in time."""
 
     decision: Decision
     committed: tuple[PreparedTransaction, ...]
     lost: tuple[PreparedTransaction, ...]
     unknown: tuple[PreparedTransaction, ...]
+    pending: tuple[PreparedTransaction, ...] = ()
 
     @property
     def took_effect(self) -> bool:
         """Say whether all of the micro-batch is visible."""
-        return not self.lost and not self.unknown
+        return len(self.committed) == len(self.decision.transactions)
 
     @property
     def took_no_effect(self) -> bool:
         """Say whether nothing of the micro-batch is or will be visible, so that writing it again repeats nothing."""
-        return not self.committed and not self.unknown
+        return len(self.lost) == len(self.decision.transactions) > 0
 
 
 class Course(Enum):
@@ -78,18 +93,22 @@ class Course(Enum):
 
 def settle(cluster: Cluster, decision: Decision) -> Settlement:
     """Commit what is still open and find the fate of all; may be done by anyone, any number of times."""
-    fates = fates_of(cluster, decision.transactions)
-    for _ in range(_MAX_ROUNDS):
-        still_open = [t for t in decision.transactions if fates[t] is Fate.OPEN]
-        if not still_open:
+    deadline = time.monotonic() + SETTLE_LIMIT_SECONDS
+    fates: dict[PreparedTransaction, Fate] = {}
+    waiting: list[PreparedTransaction] = list(decision.transactions)
+    while True:
+        fates |= fates_of(cluster, waiting, deadline)
+        still_open = [t for t in waiting if fates[t] is Fate.OPEN]
+        fates |= dict.fromkeys(commit_all(cluster, still_open) if still_open else (), Fate.COMMITTED)
+        waiting = [t for t in waiting if fates[t] in _UNSETTLED]
+        if not waiting or time.monotonic() >= deadline:
             break
-        committed = commit_all(cluster, still_open)
-        doubtful = [t for t in still_open if t not in committed]
-        fates |= dict.fromkeys(committed, Fate.COMMITTED)
-        fates |= fates_of(cluster, doubtful)
+        LOG.info("micro-batch %d of %s: %d of %d decided transactions are not settled yet, %s among them",
+                 decision.micro_batch, decision.query, len(waiting), len(fates), waiting[0].transactional_id)
+        time.sleep(_PAUSE_SECONDS)
     by_fate = {fate: tuple(t for t in decision.transactions if fates[t] is fate) for fate in Fate}
     return Settlement(
-        decision, by_fate[Fate.COMMITTED], by_fate[Fate.LOST], by_fate[Fate.UNKNOWN] + by_fate[Fate.OPEN]
+        decision, by_fate[Fate.COMMITTED], by_fate[Fate.LOST], by_fate[Fate.UNKNOWN], tuple(waiting)
     )
 
 
@@ -105,10 +124,15 @@ def ending(transaction: PreparedTransaction, *, commit: bool) -> Ending:
     return Ending(transaction.transactional_id, identity, commit, transaction.transaction_version)
 
 
-def fates_of(cluster: Cluster, transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:
+def fates_of(
+    cluster: Cluster, transactions: Collection[PreparedTransaction], deadline: float = math.inf
+) -> dict[PreparedTransaction, Fate]:
     """Find what became of transactions, by the coordinator's word and then by the partitions' logs."""
     described = cluster.describe_transactions([t.transactional_id for t in transactions]) if transactions else {}
-    return {t: described_fate(t, described.get(t.transactional_id)) or logged_fate(cluster, t) for t in transactions}
+    return {
+        t: described_fate(t, described.get(t.transactional_id)) or logged_fate(cluster, t, deadline)
+        for t in transactions
+    }
 
 
 def described_fate(transaction: PreparedTransaction, description: Description | None) -> Fate | None:
@@ -119,14 +143,26 @@ def described_fate(transaction: PreparedTransaction, description: Description | 
     return FATES.get((description.state, transaction.transaction_version >= 2, distance))
 
 
-def logged_fate(cluster: Cluster, transaction: PreparedTransaction) -> Fate:
+def logged_fate(cluster: Cluster, transaction: PreparedTransaction, deadline: float) -> Fate:
     """Read a fate from the log of the first partition that still shows the transaction's records."""
+    hidden = False
     for written in transaction.ranges:
-        view = cluster.view(TopicPartition(written.topic, written.partition), written.first_offset)
+        left_ms = (deadline - time.monotonic()) * 1000
+        if left_ms <= 0:
+            return Fate.HIDDEN
+        try:
+            view = cluster.view(
+                TopicPartition(written.topic, written.partition), written.first_offset,
+                wait_ms=int(max(1, min(_LOOK_MS, left_ms))),
+            )
+        except UnansweredError:
+            hidden = True
+            continue
         fate = seen_fate(transaction, written, view)
         if fate is not None:
             return fate
-    return Fate.UNKNOWN
+        hidden |= view is not None and view.last_stable_offset <= written.last_offset
+    return Fate.HIDDEN if hidden else Fate.UNKNOWN
 
 
 def seen_fate(transaction: PreparedTransaction, written: WrittenRange, view: PartitionView | None) -> Fate | None:
@@ -148,26 +184,26 @@ def course_of(settlement: Settlement, split: int, policy: OnLostTransaction) -> 
         return Course.SKIP
     if settlement.took_no_effect:
         return Course.WRITE
-    if settlement.unknown or policy is OnLostTransaction.FAIL:
+    if settlement.pending or settlement.unknown or policy is OnLostTransaction.FAIL:
         raise lost_error(settlement)
     return Course.WRITE if split in {transaction.split for transaction in settlement.lost} else Course.SKIP
 
 
-def lost_error(settlement: Settlement) -> LostTransactionError:
-    """Give a full account of what of a decided micro-batch is visible and what is not."""
+def lost_error(settlement: Settlement) -> TransactionError:
+    """Give a full account of what of a decided micro-batch is visible and what is not; pending is not lost."""
+    if settlement.pending:
+        return _pending_error(settlement)
     decision = settlement.decision
     missing = settlement.lost + settlement.unknown
     lines = [_account(transaction, "lost") for transaction in settlement.lost]
     lines += [_account(transaction, "fate unknown") for transaction in settlement.unknown]
-    if len(lines) > _LINES_SHOWN:
-        lines[_LINES_SHOWN:] = [f"... and {len(lines) - _LINES_SHOWN} more, all in the decision record"]
     happened = (
         f"Micro-batch {decision.micro_batch} of query {decision.query} was decided, but {len(missing)} of its "
         f"{len(decision.transactions)} transactions ({sum(t.record_count for t in missing)} of "
         f"{decision.record_count} records) took no effect that can be shown: "
     )
     return LostTransactionError(
-        happened + "; ".join(lines),
+        happened + _shown(lines),
         checked="DescribeTransactions for each, then a read_committed fetch at the offsets in the decision",
         remedy=(
             "They most likely timed out while the query was down: raise transactionTimeout (and the broker's "
@@ -175,6 +211,45 @@ def lost_error(settlement: Settlement) -> LostTransactionError:
             "write only the lost ones again; otherwise repair the topic by hand from this account"
         ),
     )
+
+
+def _pending_error(settlement: Settlement) -> TransactionError:
+    decision = settlement.decision
+    return TransactionError(
+        f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but {len(settlement.pending)} of "
+        f"its {len(decision.transactions)} transactions could not be completed or read yet: "
+        + _shown([_account(transaction, "not readable yet") for transaction in settlement.pending]),
+        checked=f"DescribeTransactions and read_committed fetches for {SETTLE_LIMIT_SECONDS:.0f} s",
+        remedy=(
+            "Nothing is lost so far. Bring their coordinators and leaders up, and end the open transaction of another "
+            "producer that holds the last stable offset back there (kafka-transactions.sh find-hanging); then start "
+            "the query again, or the job under the same jobId"
+        ),
+    )
+
+
+def rolled_back_error(decision: Decision, micro_batch: int) -> TransactionError:
+    """Refuse a micro-batch older than what is decided: its rows need not be those of the decided one."""
+    return TransactionError(
+        f"Micro-batch {micro_batch} of query {decision.query} is to be written, but micro-batch {decision.micro_batch} "
+        f"is decided already, by run {decision.run} at {utc(decision.decided_at_ms)}",
+        checked="The decision log; nothing of this micro-batch is visible",
+        remedy=(
+            "Either an older driver still runs: stop it. Or the checkpoint was rolled back or copied: start from the "
+            "checkpoint that wrote last, or give the query a new checkpoint, which writes all its rows once more"
+        ),
+    )
+
+
+def utc(at_ms: int) -> str:
+    """Write a point in time for a message."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_ms / 1000))
+
+
+def _shown(lines: list[str]) -> str:
+    if len(lines) > _LINES_SHOWN:
+        lines[_LINES_SHOWN:] = [f"... and {len(lines) - _LINES_SHOWN} more, all in the decision record"]
+    return "; ".join(lines)
 
 
 def _account(transaction: PreparedTransaction, fate: str) -> str:

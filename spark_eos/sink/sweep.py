@@ -4,7 +4,7 @@ Spark never tells the driver of a losing attempt or of a task that died after it
 the last stable offset of its partitions until it times out.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from broker_core.types import ProducerIdentity
@@ -22,17 +22,24 @@ class Scope(NamedTuple):
 
 
 def sweep(
-    cluster: Cluster, scope: Scope, keep: Collection[tuple[str, ProducerIdentity]], transaction_version: int
+    cluster: Cluster,
+    scope: Scope,
+    decided: Callable[[], Collection[tuple[str, ProducerIdentity]]],
+    transaction_version: int,
 ) -> list[Description]:
-    """Abort open transactions in scope; returns those that were asked to end.
+    """Abort open transactions in scope that are not decided; returns those that were asked to end.
+
+    What is decided is asked after the transactions were found, and only if there are any: it can then not be out of
+    date, and in the everyday case the question is saved.
 
     Each abort names the transaction by the producer id and epoch described. A request that arrives late therefore
     hits nothing newer, which InitProducerId would.
     """
-    kept = set(keep)
     listed = [each for each in cluster.open_transactions(id_prefix(scope.prefix, scope.query)) if _is_ours(each, scope)]
     described = cluster.describe_transactions(listed) if listed else {}
-    orphans = [each for each in described.values() if _is_orphan(each, scope, kept)]
+    candidates = [each for each in described.values() if _is_orphan(each, scope)]
+    kept = set(decided()) if candidates else set()
+    orphans = [each for each in candidates if (each.transactional_id, each.identity) not in kept]
     if orphans:
         cluster.end_transactions([
             Ending(each.transactional_id, each.identity, False, transaction_version) for each in orphans
@@ -45,8 +52,8 @@ def _is_ours(transactional_id: str, scope: Scope) -> bool:
     return name is not None and (name.prefix, name.query) == (scope.prefix, scope.query)
 
 
-def _is_orphan(each: Description, scope: Scope, kept: Collection[tuple[str, ProducerIdentity]]) -> bool:
-    if each.state is not TransactionState.ONGOING or (each.transactional_id, each.identity) in kept:
+def _is_orphan(each: Description, scope: Scope) -> bool:
+    if each.state is not TransactionState.ONGOING:
         return False
     name = parse_task_id(each.transactional_id)
     if name is None:

@@ -28,7 +28,7 @@ from spark_eos.sink.messages import (
 from spark_eos.sink.placement import place_rows
 from spark_eos.sink.pool import IdentityPool, TaskIdentity
 from spark_eos.sink.ports import Cluster
-from spark_eos.sink.recovery import Course, course_of, settle
+from spark_eos.sink.recovery import Course, course_of, rolled_back_error, settle, utc
 from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, SinkOptions
 
 LOG: Final = logging.getLogger("spark_eos.sink")
@@ -83,34 +83,40 @@ class TaskWriter:
         """Prepare the rows, or say that there is nothing to prepare; aborts what it began when anything fails."""
         place = self.place
         failpoints.reach("task.begin", place.micro_batch)
-        decided = self._decided()
-        if decided is not None:
-            return AlreadyCommitted(place.query, place.run, place.micro_batch, place.split, decided)
+        if self._is_decided(arrow_batches):
+            return AlreadyCommitted(place.query, place.run, place.micro_batch, place.split)
         chunks = gather(arrow_batches, min(_CHUNK_BYTES, self.options.buffer_bytes // 4))
         first = next(chunks, None)
         if first is None:
             return Empty(place.query, place.run, place.micro_batch, place.split)
         return self._prepare(first, chunks)
 
-    def _decided(self) -> int | None:
-        """Return the micro-batch whose decision makes this task's rows superfluous; None when they must be written."""
+    def _is_decided(self, arrow_batches: Iterator[pa.RecordBatch]) -> bool:
+        """Say whether an earlier decision covers this task's rows, so that they must not be written."""
         earlier = self.log.newest(self.place.micro_batch) if self.log is not None else None
         if earlier is None:
-            return None
+            return False
         if earlier.micro_batch > self.place.micro_batch:
-            return earlier.micro_batch
-        self._check_job(earlier)
+            raise rolled_back_error(earlier, self.place.micro_batch)
+        self._check_job(earlier, {self.options.topic} if self.options.topic is not None else set())
         course = course_of(settle(self.cluster, earlier), self.place.split, self.options.on_lost_transaction)
-        LOG.info("task %s: decided by run %s, now %s", self.place, earlier.run, course.name)
-        return earlier.micro_batch if course is Course.SKIP else None
+        # Of a job this may be news: its name was used before, and nothing of what it has computed is written.
+        level = logging.WARNING if self.options.job_id is not None and course is Course.SKIP else logging.INFO
+        LOG.log(level, "task %s: decided by run %s at %s, now %s", self.place, earlier.run,
+                utc(earlier.decided_at_ms), course.name)
+        if course is Course.WRITE:
+            return False
+        if self.options.job_id is not None and self.options.topic is None:
+            self._check_job(earlier, first_topics(arrow_batches))
+        return True
 
-    def _check_job(self, earlier: Decision) -> None:
+    def _check_job(self, earlier: Decision, wanted: set[str]) -> None:
         """Refuse a job id that another job has used: its rows would be dropped as already written."""
         topics = {written.topic for transaction in earlier.transactions for written in transaction.ranges}
-        if self.options.job_id is not None and self.options.topic is not None and topics != {self.options.topic}:
+        if self.options.job_id is not None and topics and not wanted <= topics:
             raise OptionError(
                 f"The jobId {self.options.job_id!r} has written to {', '.join(sorted(topics))} before, "
-                f"not to {self.options.topic}",
+                f"not to {', '.join(sorted(wanted - topics))}",
                 checked=f"The decision of run {earlier.run} in {self.options.decision_topic}",
                 remedy="Give every job a jobId of its own, for instance with the topic in it",
             )
@@ -193,6 +199,14 @@ class _Placer:
             compression=self._options.compression,
             level=self._options.compression_level,
         )
+
+
+def first_topics(arrow_batches: Iterator[pa.RecordBatch]) -> set[str]:
+    """Name the topics of the first rows: enough to tell one job from another, without reading all of the input."""
+    for rows in arrow_batches:
+        if rows.num_rows:
+            return {topic for topic in pc.unique(rows.column(columns.TOPIC)).to_pylist() if topic is not None}
+    return set()
 
 
 def gather(arrow_batches: Iterator[pa.RecordBatch], chunk_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -1,6 +1,9 @@
 """Drive the client's transactional producer for tasks and for the driver's decisions."""
 
+import logging
+import time
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import pyarrow as pa
 
@@ -13,12 +16,15 @@ from spark_eos.client.control import TransactionIdentity, end_txn
 from spark_eos.client.group_offsets import OffsetAndMetadata, txn_offset_commit
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.codec.encode import EncodedBatch, encode_batches
-from spark_eos.errors import EosKafkaError, FencedError
+from spark_eos.errors import EosKafkaError, FencedError, TransactionError
 from spark_eos.sink.cluster import end_answer
 from spark_eos.sink.messages import WrittenRange
 from spark_eos.sink.pool import TaskIdentity
 from spark_eos.sink.ports import DecisionWrite, EndAnswer
 from spark_eos.sink_options import SinkOptions
+
+LOG: Final = logging.getLogger("spark_eos.sink")
+_SHORTEST_END_MS: Final = 5_000.0
 
 
 class TaskTransaction:
@@ -55,6 +61,7 @@ def write_decision(client: KafkaClient, write: DecisionWrite) -> EndAnswer:
     """Append a decision's records, commit the offset of the first to its group, and end: one transaction.
 
     Whatever fails before the end is sent aborts the transaction; only then is it certain that nothing was decided.
+    Whatever fails afterwards is an unclear answer: the end may have been recorded before its answer was lost.
     """
     identity = TransactionIdentity(write.transactional_id, *write.identity, write.transaction_version)
     producer = TransactionalProducer(client)
@@ -64,13 +71,44 @@ def write_decision(client: KafkaClient, write: DecisionWrite) -> EndAnswer:
         first_offset = producer.flush()[write.topic_partition].first_offset
         place = {write.topic_partition: OffsetAndMetadata(first_offset, write.metadata)}
         txn_offset_commit(client, identity, write.group_id, place)
+        failpoints.reach("driver.mid_decide", write.micro_batch)
+        _check_time(write)
     except FencedError as error:
         return EndAnswer(ErrorCode(error.error_code) if error.error_code is not None else ErrorCode.PRODUCER_FENCED)
     except EosKafkaError:
-        producer.abort()
+        _abort(producer, write)
         raise
-    failpoints.reach("driver.mid_decide", write.micro_batch)
-    return end_answer(end_txn(client, identity, commit=True))
+    try:
+        return end_answer(end_txn(client, identity, commit=True, timeout_ms=_left_ms(write)))
+    except EosKafkaError as error:
+        LOG.warning("micro-batch %d: EndTxn of its decision has no clear answer: %s", write.micro_batch, error)
+        return EndAnswer(None)
+
+
+def _left_ms(write: DecisionWrite) -> float | None:
+    """Say how long the end of a decision may be repeated: not for ever, or it could come when it must not any more."""
+    if write.decide_by_ms is None:
+        return None
+    return max(_SHORTEST_END_MS, write.decide_by_ms - time.time_ns() / 1_000_000)
+
+
+def _check_time(write: DecisionWrite) -> None:
+    late_ms = 0.0 if write.decide_by_ms is None else time.time_ns() / 1_000_000 - write.decide_by_ms
+    if late_ms > 0:
+        raise TransactionError(
+            f"Micro-batch {write.micro_batch} is not decided: writing the decision took {late_ms:.0f} ms too long, and "
+            "its transactions might time out before they could be completed",
+            checked="The clock, before the decision's transaction was ended; it is aborted and nothing is visible",
+            remedy="Start the query again, and look why the decision topic was slow; a longer transactionTimeout helps",
+        )
+
+
+def _abort(producer: TransactionalProducer, write: DecisionWrite) -> None:
+    """Abort a decision that failed; that it failed is the news, so another failure is only logged."""
+    try:
+        producer.abort()
+    except EosKafkaError as error:
+        LOG.warning("micro-batch %d: its decision is left to its timeout: %s", write.micro_batch, error)
 
 
 def _encode(write: DecisionWrite) -> Iterable[EncodedBatch]:

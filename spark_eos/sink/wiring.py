@@ -5,14 +5,15 @@ from typing import Final, TypeAlias
 
 from spark_eos.client.connection import KafkaClient
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.committer import Committer, RunState
+from spark_eos.sink.committer import Committer, RunState, margin_ms
 from spark_eos.sink.decision_log import DRIVER_TIMEOUT_MS, DecisionLog
 from spark_eos.sink.pool import pool_of
 from spark_eos.sink.task import Place, TaskWriter
 from spark_eos.sink.transactions import TaskTransaction, write_decision
-from spark_eos.sink_options import SinkOptions
+from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, SinkOptions
 
 _MAX_KEPT: Final = 64
+_SHORTEST_DRIVER_TIMEOUT_MS: Final = 5_000
 _clusters: dict[tuple[int, SinkOptions], KafkaCluster] = {}
 _RunKey: TypeAlias = tuple[int, str, str, str]
 _runs: dict[_RunKey, RunState] = {}
@@ -62,9 +63,18 @@ def _log(cluster: KafkaCluster, options: SinkOptions, query: str, run: str) -> D
     if key not in _logs:
         while len(_logs) >= _MAX_KEPT:
             _logs.pop(next(iter(_logs)))
-        driver_timeout_ms = min(DRIVER_TIMEOUT_MS, options.transaction_timeout_ms or DRIVER_TIMEOUT_MS)
-        _logs[key] = DecisionLog(cluster, options.prefix, query, options.decision_topic, driver_timeout_ms)
+        _logs[key] = DecisionLog(cluster, options.prefix, query, options.decision_topic, driver_timeout_ms(options))
     return _logs[key]
+
+
+def driver_timeout_ms(options: SinkOptions) -> int:
+    """Choose the timeout of the driver's own transaction.
+
+    Within the margin that is left when a micro-batch is decided: a decision that hangs is then aborted by its
+    coordinator before the transactions it names are. Not below what a slow write takes, where timeouts are short.
+    """
+    timeout_ms = options.transaction_timeout_ms or FALLBACK_TIMEOUT_MS
+    return min(timeout_ms, max(_SHORTEST_DRIVER_TIMEOUT_MS, min(DRIVER_TIMEOUT_MS, margin_ms(timeout_ms) // 2)))
 
 
 def _run_state(key: _RunKey) -> RunState:

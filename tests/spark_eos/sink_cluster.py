@@ -80,7 +80,9 @@ class MemoryCluster:
     def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
         return {each.transactional_id: self._end(each) for each in endings}
 
-    def view(self, topic_partition: TopicPartition, offset: int, *, wait_ms: int) -> PartitionView | None:  # noqa: ARG002
+    def view(
+        self, topic_partition: TopicPartition, offset: int, *, wait_ms: int  # noqa: ARG002
+    ) -> PartitionView | None:
         log = self.logs.get(topic_partition, [])
         if offset >= len(log):
             return None
@@ -147,6 +149,10 @@ class MemoryCluster:
             split, transactional_id, *each.identity, self.version if version is None else version, each.timeout_ms,
             self.now_ms, (WrittenRange(topic, split, first, len(log) - 1, records),),
         )
+
+    def pass_time(self, duration_ms: int) -> None:
+        """Turn the clock."""
+        self.now_ms += duration_ms
 
     def time_out(self, transactional_id: str) -> None:
         """Act as the coordinator's timeout: abort and raise the epoch."""

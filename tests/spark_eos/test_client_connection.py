@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from kafka.protocol.admin import ListTransactionsRequest
 
 from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.topics import create_topic, describe_broker_config, describe_topic_config
@@ -158,6 +159,14 @@ def test_coordinators_are_found_for_many_keys_and_remembered(client: KafkaClient
 def test_a_node_that_is_not_there_is_named(client: KafkaClient) -> None:
     with pytest.raises(UnansweredError, match="Broker 4711"):
         describe_broker_config(client, 4711, timeout_ms=500)
+
+
+def test_a_node_that_is_not_there_is_the_trouble_of_its_own_request_only(client: KafkaClient) -> None:
+    request = [ListTransactionsRequest(state_filters=[], producer_id_filters=[], duration_filter=-1) for _ in range(3)]
+    live = client.brokers()[0].node_id
+    results = client.send_all([(live, request[0]), (4711, request[1]), (live, request[2])], timeout_ms=10_000)
+    assert isinstance(results[1], UnansweredError)
+    assert [results[0].error_code, results[2].error_code] == [0, 0]
 
 
 def test_a_closed_client_connects_anew(client: KafkaClient) -> None:

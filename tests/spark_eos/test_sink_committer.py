@@ -7,113 +7,83 @@ import pytest
 from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.errors import FencedError, LostTransactionError, TransactionError
 from spark_eos.sink import committer as committer_module
-from spark_eos.sink.committer import Committer, open_problem
-from spark_eos.sink.decision import Decision, UnreadableDecisionError
+from spark_eos.sink.committer import open_problem
+from spark_eos.sink.decision import UnreadableDecisionError
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.ports import CommittedOffset, Description, TransactionState
 from spark_eos.sink_options import OnLostTransaction
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
+from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, states, task_id
 
+__all__ = ["cluster"]
 S = TransactionState
 
 
-@pytest.fixture(params=[1, 2], ids=["V1", "V2"])
-def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    made = MemoryCluster(version=request.param)
-    monkeypatch.setattr(committer_module, "_now_ms", lambda: made.now_ms)
-    return made
-
-
-def _committer(
-    cluster: MemoryCluster, run: str = "run1", prefix: str = "p", policy: OnLostTransaction = OnLostTransaction.FAIL
-) -> Committer:
-    return Committer(cluster, DecisionLog(cluster, prefix, "q", DECISIONS), prefix, "q", run, policy)
-
-
-def _id(run: str = "run1", worker: str = "w0", number: int = 0, prefix: str = "p") -> str:
-    return str(TaskId(prefix, "q", run, worker, number))
-
-
-def _prepare(
-    cluster: MemoryCluster, micro_batch: int, run: str = "run1", splits: Sequence[int] = (0, 1)
-) -> list[TaskMessage]:
-    messages: list[TaskMessage] = []
-    for split in splits:
-        name = _id(run, f"w{split}")
-        cluster.init_producer_id(name, 60_000)
-        messages.append(Prepared("q", run, micro_batch, split, cluster.prepare(name, split)))
-    return messages
-
-
-def _states(cluster: MemoryCluster) -> set[TransactionState]:
-    return {each.state for name, each in cluster.ids.items() if not name.endswith(".driver")}
-
-
 def test_a_micro_batch_is_decided_once_then_completed(cluster: MemoryCluster) -> None:
-    committer = _committer(cluster)
-    committer.commit(_prepare(cluster, 0), 0)
-    assert _states(cluster) == {S.COMPLETE_COMMIT}
+    committer = committer_of(cluster)
+    committer.commit(prepare(cluster, 0), 0)
+    assert states(cluster) == {S.COMPLETE_COMMIT}
     decide = cluster.calls.index("decide")
-    assert cluster.calls.index(f"end {_id(worker='w0')} commit") > decide
+    assert cluster.calls.index(f"end {task_id(worker='w0')} commit") > decide
     decision = committer.log.newest()
     assert decision is not None
     assert (decision.micro_batch, decision.attempt, decision.run, decision.split_count) == (0, 1, "run1", 2)
 
 
 def test_the_driver_takes_over_once_a_run(cluster: MemoryCluster) -> None:
-    committer = _committer(cluster)
+    committer = committer_of(cluster)
     for micro_batch in range(3):
-        committer.commit(_prepare(cluster, micro_batch), micro_batch)
+        committer.commit(prepare(cluster, micro_batch), micro_batch)
     # Under V1 the end of a transaction raises no epoch, and one epoch must not serve two decisions.
     assert cluster.calls.count("init p.q.driver") == (3 if cluster.version == 1 else 1)
 
 
 def test_nothing_is_decided_when_every_task_was_empty(cluster: MemoryCluster) -> None:
-    _committer(cluster).commit([Empty("q", "run1", 0, 0), Empty("q", "run1", 0, 1)], 0)
+    committer_of(cluster).commit([Empty("q", "run1", 0, 0), Empty("q", "run1", 0, 1)], 0)
     assert "decide" not in cluster.calls
 
 
 @pytest.mark.parametrize("what", ["timed out", "forgotten", "near its timeout"])
 def test_a_transaction_that_is_not_safely_open_prevents_the_decision(cluster: MemoryCluster, what: str) -> None:
-    messages = _prepare(cluster, 0)
+    messages = prepare(cluster, 0)
     if what == "timed out":
-        cluster.time_out(_id(worker="w1"))
+        cluster.time_out(task_id(worker="w1"))
     elif what == "forgotten":
-        cluster.forgotten.add(_id(worker="w1"))
+        cluster.forgotten.add(task_id(worker="w1"))
     else:
         cluster.now_ms += 55_000
-    committer = _committer(cluster)
+    committer = committer_of(cluster)
     with pytest.raises(LostTransactionError, match="nothing of the micro-batch is visible"):
         committer.commit(messages, 0)
     assert "decide" not in cluster.calls
     committer.abort(messages, 0)
-    assert S.COMPLETE_COMMIT not in _states(cluster)
+    assert S.COMPLETE_COMMIT not in states(cluster)
     if what != "forgotten":
-        assert _states(cluster) == {S.COMPLETE_ABORT}
+        assert states(cluster) == {S.COMPLETE_ABORT}
 
 
 def test_abort_after_a_decision_aborts_nothing_of_it(cluster: MemoryCluster) -> None:
-    messages = _prepare(cluster, 0)
-    committer = _committer(cluster)
-    cluster.lose_answer_of = {_id(worker="w0"), _id(worker="w1")}
+    messages = prepare(cluster, 0)
+    committer = committer_of(cluster)
+    cluster.lose_answer_of = {task_id(worker="w0"), task_id(worker="w1")}
     committer.commit(messages, 0)
     committer.abort(messages, 0)
-    assert _states(cluster) == {S.COMPLETE_COMMIT}
+    assert states(cluster) == {S.COMPLETE_COMMIT}
     assert not [call for call in cluster.calls if call.endswith("abort")]
 
 
 def test_abort_keeps_its_hands_off_a_decided_batch_that_is_not_completed(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    messages = _prepare(cluster, 0)
-    committer = _committer(cluster)
+    messages = prepare(cluster, 0)
+    committer = committer_of(cluster)
     monkeypatch.setattr(committer_module, "commit_all", _raise)
     with pytest.raises(RuntimeError):
         committer.commit(messages, 0)
     committer.abort(messages, 0)
-    assert _states(cluster) == {S.ONGOING}
+    assert states(cluster) == {S.ONGOING}
 
 
 def _raise(*_: object) -> set[PreparedTransaction]:
@@ -121,28 +91,28 @@ def _raise(*_: object) -> set[PreparedTransaction]:
 
 
 def test_abort_ends_what_the_run_prepared_and_lost_attempts_too(cluster: MemoryCluster) -> None:
-    messages = _prepare(cluster, 0)
-    cluster.prepare(_id(worker="lost-attempt"), 2)
-    other_run, other_prefix = _id(run="run2"), _id(prefix="p.q")
+    messages = prepare(cluster, 0)
+    cluster.prepare(task_id(worker="lost-attempt"), 2)
+    other_run, other_prefix = task_id(run="run2"), task_id(prefix="p.q")
     cluster.prepare(other_run, 3)
     cluster.prepare(other_prefix, 4)
-    _committer(cluster).abort(messages, 0)
+    committer_of(cluster).abort(messages, 0)
     still_open = {name for name, each in cluster.ids.items() if each.state is S.ONGOING}
     assert still_open == {other_run, other_prefix}
 
 
 def test_the_sweep_ends_lost_attempts_and_older_runs_and_nothing_else(cluster: MemoryCluster) -> None:
-    orphan_of_old_run = _id(run="run0")
+    orphan_of_old_run = task_id(run="run0")
     cluster.prepare(orphan_of_old_run, 5)
     cluster.now_ms += 1_000
-    messages = _prepare(cluster, 0)
-    lost_attempt = _id(worker="lost")
+    messages = prepare(cluster, 0)
+    lost_attempt = task_id(worker="lost")
     cluster.prepare(lost_attempt, 6)
     cluster.now_ms += 1_000
-    newer_run, other_query = _id(run="run2"), str(TaskId("p", "q2", "run0", "w", 0))
+    newer_run, other_query = task_id(run="run2"), str(TaskId("p", "q2", "run0", "w", 0))
     cluster.prepare(newer_run, 7)
     cluster.ids[other_query] = cluster.ids[newer_run]
-    _committer(cluster).commit(messages, 0)
+    committer_of(cluster).commit(messages, 0)
     assert cluster.ids[orphan_of_old_run].state is S.COMPLETE_ABORT
     assert cluster.ids[lost_attempt].state is S.COMPLETE_ABORT
     assert cluster.ids[newer_run].state is S.ONGOING
@@ -151,147 +121,145 @@ def test_the_sweep_ends_lost_attempts_and_older_runs_and_nothing_else(cluster: M
 
 
 def test_a_rerun_of_a_decided_batch_commits_what_is_open_and_drops_its_own(cluster: MemoryCluster) -> None:
-    first = _committer(cluster)
-    first_messages = _prepare(cluster, 0)
+    first = committer_of(cluster)
+    first_messages = prepare(cluster, 0)
     driver = first.log.take_over()
-    decision = _decision_of(first_messages)
+    decision = decision_of(first_messages)
     first.log.decide(decision, driver)
-    again = _prepare(cluster, 0, run="run2")
-    _committer(cluster, "run2").commit(again, 0)
-    assert {cluster.ids[_id("run1", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_COMMIT}
-    assert {cluster.ids[_id("run2", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_ABORT}
-
-
-def _decision_of(messages: list[TaskMessage], micro_batch: int = 0) -> Decision:
-    found = tuple(m.transaction for m in messages if isinstance(m, Prepared))
-    return Decision("p", "q", messages[0].run, micro_batch, 1, len(messages), 0, found)
+    again = prepare(cluster, 0, run="run2")
+    committer_of(cluster, "run2").commit(again, 0)
+    assert {cluster.ids[task_id("run1", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_COMMIT}
+    assert {cluster.ids[task_id("run2", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_ABORT}
 
 
 def test_tasks_that_found_the_batch_committed_end_it_without_a_decision(cluster: MemoryCluster) -> None:
-    first = _committer(cluster)
-    first.commit(_prepare(cluster, 0), 0)
-    _committer(cluster, "run2").commit([AlreadyCommitted("q", "run2", 0, n, 0) for n in (0, 1)], 0)
+    first = committer_of(cluster)
+    first.commit(prepare(cluster, 0), 0)
+    committer_of(cluster, "run2").commit([AlreadyCommitted("q", "run2", 0, n) for n in (0, 1)], 0)
     assert cluster.calls.count("decide") == 1
 
 
 def test_already_committed_without_a_decision_is_an_error_and_decides_nothing(cluster: MemoryCluster) -> None:
-    messages = [*_prepare(cluster, 0, splits=(0,)), AlreadyCommitted("q", "run1", 0, 1, 0)]
+    messages = [*prepare(cluster, 0, splits=(0,)), AlreadyCommitted("q", "run1", 0, 1)]
     with pytest.raises(TransactionError, match="the driver does not"):
-        _committer(cluster).commit(messages, 0)
+        committer_of(cluster).commit(messages, 0)
     assert "decide" not in cluster.calls
 
 
-def test_a_later_decision_wins_over_a_zombies_batch(cluster: MemoryCluster) -> None:
-    newer = _committer(cluster, "run2")
-    newer.commit(_prepare(cluster, 0, "run2"), 0)
-    newer.commit(_prepare(cluster, 1, "run2"), 1)
-    zombie = _prepare(cluster, 0, "run1")
-    _committer(cluster, "run1").commit(zombie, 0)
+def test_a_batch_older_than_the_newest_decision_stops_and_drops_no_rows(cluster: MemoryCluster) -> None:
+    """Its driver is a zombie, or its checkpoint was rolled back or copied and its rows are others."""
+    newer = committer_of(cluster, "run2")
+    newer.commit(prepare(cluster, 0, "run2"), 0)
+    newer.commit(prepare(cluster, 1, "run2"), 1)
+    older, messages = committer_of(cluster, "run1"), prepare(cluster, 0, "run1")
+    with pytest.raises(TransactionError, match=r"micro-batch 1 is decided already, by run run2 .*rolled back"):
+        older.commit(messages, 0)
+    older.abort(messages, 0)
     assert cluster.calls.count("decide") == 2
-    assert cluster.ids[_id("run1", "w0")].state is S.COMPLETE_ABORT
+    assert cluster.ids[task_id("run1", "w0")].state is S.COMPLETE_ABORT
 
 
 def test_a_fenced_driver_decides_nothing_and_sweeps_only_its_own_run(cluster: MemoryCluster) -> None:
-    old = _committer(cluster, "run1")
-    old.commit(_prepare(cluster, 0, "run1"), 0)
-    new = _committer(cluster, "run2")
+    old = committer_of(cluster, "run1")
+    old.commit(prepare(cluster, 0, "run1"), 0)
+    new = committer_of(cluster, "run2")
     new.log.take_over()
-    theirs = _prepare(cluster, 1, "run2")
-    ours = _prepare(cluster, 1, "run1")
+    theirs = prepare(cluster, 1, "run2")
+    ours = prepare(cluster, 1, "run1")
     with pytest.raises(FencedError, match="newer driver"):
         old.commit(ours, 1)
     old.abort(ours, 1)
-    assert {cluster.ids[_id("run1", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_ABORT}
+    assert {cluster.ids[task_id("run1", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_ABORT}
     new.commit(theirs, 1)
-    assert {cluster.ids[_id("run2", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_COMMIT}
+    assert {cluster.ids[task_id("run2", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_COMMIT}
 
 
 def test_a_lost_answer_to_the_decision_is_cleared_up_by_the_pointer(cluster: MemoryCluster) -> None:
     cluster.lose_answer_of = {"p.q.driver"}
-    committer = _committer(cluster)
+    committer = committer_of(cluster)
     for micro_batch in range(2):
-        committer.commit(_prepare(cluster, micro_batch), micro_batch)
-    assert _states(cluster) == {S.COMPLETE_COMMIT}
+        committer.commit(prepare(cluster, micro_batch), micro_batch)
+    assert states(cluster) == {S.COMPLETE_COMMIT}
 
 
 def test_a_batch_whose_transactions_all_timed_out_is_decided_again(cluster: MemoryCluster) -> None:
     _decide_and_lose(cluster, lost=(0, 1))
-    committer = _committer(cluster, "run2")
-    committer.commit(_prepare(cluster, 0, "run2"), 0)
+    committer = committer_of(cluster, "run2")
+    committer.commit(prepare(cluster, 0, "run2"), 0)
     decision = committer.log.newest()
     assert decision is not None and (decision.attempt, decision.run) == (2, "run2")
-    assert cluster.ids[_id("run2", "w0")].state is S.COMPLETE_COMMIT
+    assert cluster.ids[task_id("run2", "w0")].state is S.COMPLETE_COMMIT
 
 
 def _decide_and_lose(cluster: MemoryCluster, lost: Sequence[int]) -> list[TaskMessage]:
-    messages = _prepare(cluster, 0, "run1")
+    messages = prepare(cluster, 0, "run1")
     log = DecisionLog(cluster, "p", "q", DECISIONS)
-    log.decide(_decision_of(messages), log.take_over())
+    log.decide(decision_of(messages), log.take_over())
     for split in lost:
-        cluster.time_out(_id("run1", f"w{split}"))
+        cluster.time_out(task_id("run1", f"w{split}"))
     return messages
 
 
 def test_a_partly_lost_batch_stops_the_query(cluster: MemoryCluster) -> None:
     _decide_and_lose(cluster, lost=(1,))
-    messages = [AlreadyCommitted("q", "run2", 0, 0, 0), *_prepare(cluster, 0, "run2", (1,))]
+    messages = [AlreadyCommitted("q", "run2", 0, 0), *prepare(cluster, 0, "run2", (1,))]
     with pytest.raises(LostTransactionError, match="1 of its 2 transactions"):
-        _committer(cluster, "run2").commit(messages, 0)
+        committer_of(cluster, "run2").commit(messages, 0)
     assert cluster.calls.count("decide") == 1
 
 
 def test_rewrite_decides_the_kept_and_the_rewritten_together(cluster: MemoryCluster) -> None:
     first = _decide_and_lose(cluster, lost=(1,))
-    committer = _committer(cluster, "run2", policy=OnLostTransaction.REWRITE)
-    rewritten = _prepare(cluster, 0, "run2", (1,))
-    committer.commit([AlreadyCommitted("q", "run2", 0, 0, 0), *rewritten], 0)
+    committer = committer_of(cluster, "run2", policy=OnLostTransaction.REWRITE)
+    rewritten = prepare(cluster, 0, "run2", (1,))
+    committer.commit([AlreadyCommitted("q", "run2", 0, 0), *rewritten], 0)
     decision = committer.log.newest()
     kept = first[0]
     assert decision is not None and isinstance(kept, Prepared) and isinstance(rewritten[0], Prepared)
     assert decision.transactions == (kept.transaction, rewritten[0].transaction)
     assert decision.attempt == 2
-    assert cluster.ids[_id("run1", "w0")].state is S.COMPLETE_COMMIT
+    assert cluster.ids[task_id("run1", "w0")].state is S.COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize("splits", [(0,), (0, 1), ()])
 def test_rewrite_refuses_what_was_not_lost(cluster: MemoryCluster, splits: tuple[int, ...]) -> None:
     _decide_and_lose(cluster, lost=(1,))
-    skipped = [AlreadyCommitted("q", "run2", 0, n, 0) for n in (0, 1) if n not in splits]
-    committer = _committer(cluster, "run2", policy=OnLostTransaction.REWRITE)
+    skipped = [AlreadyCommitted("q", "run2", 0, n) for n in (0, 1) if n not in splits]
+    committer = committer_of(cluster, "run2", policy=OnLostTransaction.REWRITE)
     with pytest.raises(LostTransactionError):
-        committer.commit([*skipped, *_prepare(cluster, 0, "run2", splits)], 0)
+        committer.commit([*skipped, *prepare(cluster, 0, "run2", splits)], 0)
     assert cluster.calls.count("decide") == 1
 
 
 def test_an_expired_pointer_is_replaced_by_a_scan(cluster: MemoryCluster) -> None:
-    _committer(cluster).commit(_prepare(cluster, 0), 0)
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
     cluster.groups.clear()
-    _committer(cluster, "run2").commit(_prepare(cluster, 0, "run2"), 0)
+    committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
     assert cluster.calls.count("decide") == 1
     assert "scan" in cluster.calls
 
 
 def test_a_pointer_to_nothing_stops_the_query_rather_than_repeat_a_batch(cluster: MemoryCluster) -> None:
-    committer = _committer(cluster)
-    committer.commit(_prepare(cluster, 0), 0)
+    committer = committer_of(cluster)
+    committer.commit(prepare(cluster, 0), 0)
     for place in [place for place in cluster.logs if place.topic == DECISIONS]:
         del cluster.logs[place]
     with pytest.raises(UnreadableDecisionError, match="which is not there"):
-        _committer(cluster, "run2").commit(_prepare(cluster, 0, "run2"), 0)
+        committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
 
 
 def test_a_foreign_offset_in_the_group_is_named(cluster: MemoryCluster) -> None:
     place = TopicPartition(DECISIONS, 0)
     cluster.groups["p.q"] = {place: CommittedOffset(place, 3, "")}
     with pytest.raises(UnreadableDecisionError, match=r"group p\.q was not committed by this sink"):
-        _committer(cluster).commit(_prepare(cluster, 0), 0)
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
 
 
 def test_messages_of_another_batch_or_version_are_refused(cluster: MemoryCluster) -> None:
     with pytest.raises(TransactionError, match="micro-batch 1 came to the commit of"):
-        _committer(cluster).commit([Empty("q", "run1", 1, 0)], 0)
+        committer_of(cluster).commit([Empty("q", "run1", 1, 0)], 0)
     with pytest.raises(TransactionError, match="version 9"):
-        _committer(cluster).commit([Empty("q", "run1", 0, 0, version=9)], 0)
+        committer_of(cluster).commit([Empty("q", "run1", 0, 0, version=9)], 0)
 
 
 @pytest.mark.parametrize(("age_ms", "is_problem"), [(0, False), (53_000, False), (54_500, True), (61_000, True)])
@@ -299,3 +267,10 @@ def test_time_left_until_the_timeout(age_ms: int, is_problem: bool) -> None:
     transaction = PreparedTransaction(0, "id", 1, 1, 2, 60_000, 0, ())
     described = Description("id", S.ONGOING, ProducerIdentity(1, 1), 60_000, 1_000)
     assert (open_problem(transaction, described, 1_000 + age_ms) is not None) is is_problem
+
+
+def test_a_clock_that_cannot_be_right_is_named() -> None:
+    transaction = PreparedTransaction(0, "id", 1, 1, 2, 60_000, 0, ())
+    described = Description("id", S.ONGOING, ProducerIdentity(1, 1), 60_000, 1_000)
+    assert "compare the two clocks" in str(open_problem(transaction, described, 3_600_000))
+    assert "compare the two clocks" not in str(open_problem(transaction, described, 62_000))

@@ -19,7 +19,9 @@ def test_a_task_id_is_read_back_exactly(prefix: str, query: str, run: str, worke
     assert str(name).startswith(id_prefix(prefix, query))
 
 
-@given(one=st.tuples(tricky, tricky), other=st.tuples(tricky, tricky), first=st.integers(0, 3), second=st.integers(0, 3))
+@given(
+    one=st.tuples(tricky, tricky), other=st.tuples(tricky, tricky), first=st.integers(0, 3), second=st.integers(0, 3)
+)
 def test_no_two_queries_share_a_group_a_driver_or_a_decision(
     one: tuple[str, str], other: tuple[str, str], first: int, second: int
 ) -> None:

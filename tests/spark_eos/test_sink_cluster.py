@@ -1,0 +1,235 @@
+"""Check the sink's dealings with a real broker where the broker is slow, forgetful or behind."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import TopicPartition
+from spark_eos.client import control
+from spark_eos.client.connection import CoordinatorType, KafkaClient
+from spark_eos.client.inspection import describe_transactions
+from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client_options import ClientOptions
+from spark_eos.errors import EosKafkaError, TopicError, TransactionError, UnreachableError
+from spark_eos.sink import recovery, transactions
+from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.committer import Committer
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.messages import Prepared, PreparedTransaction, WrittenRange
+from spark_eos.sink.naming import TaskId
+from spark_eos.sink.recovery import Fate, fates_of
+from spark_eos.sink.transactions import write_decision
+from spark_eos.sink.wiring import driver_timeout_ms
+from spark_eos.sink_options import OnLostTransaction, SinkOptions
+from tests.spark_eos.client_world import encoded, make_topic, read_values, unique
+from tests.support.waiting import wait_until
+
+PLACE = 0
+
+
+class World:
+    """Be the tasks and drivers of one query on a broker."""
+
+    def __init__(self, address: str, client: KafkaClient) -> None:
+        self.address = address
+        self.client = client
+        self.topic = make_topic(client)
+        self.decisions = make_topic(client, 4, cleanup_policy="compact")
+        self.query = unique("query")
+        self.cluster = self.cluster_of(self.decisions)
+
+    def cluster_of(self, decisions: str) -> KafkaCluster:
+        return KafkaCluster(self.client, decisions, write_decision)
+
+    def log(self, decisions: str | None = None) -> DecisionLog:
+        topic = decisions or self.decisions
+        return DecisionLog(self.cluster_of(topic), "p", self.query, topic)
+
+    def committer(self, run: str) -> Committer:
+        return Committer(self.cluster, self.log(), "p", self.query, run, OnLostTransaction.FAIL)
+
+    def prepare(self, run: str, micro_batch: int = 0) -> Prepared:
+        name = str(TaskId("p", self.query, run, "w", 0))
+        identity = control.init_producer_id(self.client, name, transaction_timeout_ms=60_000)
+        producer = TransactionalProducer(self.client)
+        producer.begin(identity)
+        place = TopicPartition(self.topic, PLACE)
+        producer.send(place, encoded([f"row of {micro_batch}"]))
+        result = producer.flush()[place]
+        transaction = PreparedTransaction(
+            0, name, identity.producer_id, identity.producer_epoch, identity.transaction_version, 60_000,
+            int(time.time() * 1000), (WrittenRange(self.topic, PLACE, result.first_offset, result.last_offset, 1),),
+        )
+        return Prepared(self.query, run, micro_batch, 0, transaction)
+
+    def decision(self, *prepared: Prepared) -> Decision:
+        found = tuple(each.transaction for each in prepared)
+        return Decision("p", self.query, prepared[0].run, prepared[0].micro_batch, 1, len(found), 0, found)
+
+    def visible(self) -> list[str]:
+        return read_values(self.address, self.topic)[PLACE]
+
+    def state_of(self, prepared: Prepared) -> str:
+        name = prepared.transaction.transactional_id
+        return describe_transactions(self.client, [name])[name].state
+
+
+@pytest.fixture
+def world(kafka_address: str) -> Iterator[World]:
+    with KafkaClient(ClientOptions((kafka_address,))) as client:
+        yield World(kafka_address, client)
+
+
+def _forget_topic(world: World, monkeypatch: pytest.MonkeyPatch, answers: float) -> None:
+    """Let metadata lack the decision topic, as a broker's does that has just started."""
+    ask, left = world.client.metadata, [answers]
+
+    def lagging(topics: Any, **more: Any) -> Any:
+        found = ask(topics, **more)
+        if world.decisions not in found or left[0] <= 0:
+            return found
+        left[0] -= 1
+        unknown = replace(found[world.decisions], error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partitions={})
+        return {**found, world.decisions: unknown}
+
+    monkeypatch.setattr(world.client, "metadata", lagging)
+
+
+def test_a_broker_that_does_not_know_the_decision_topic_for_a_moment_repeats_no_batch(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.committer("run1").commit([world.prepare("run1")], 0)
+    again = world.prepare("run2")
+    _forget_topic(world, monkeypatch, answers=2)
+    world.committer("run2").commit([again], 0)
+    assert world.visible() == ["row of 0"]
+
+
+@pytest.mark.parametrize("read", [
+    lambda world: world.log().newest(),
+    lambda world: world.cluster.find_records(world.decisions, [b"any"]),
+    lambda world: world.cluster.read_records(TopicPartition(world.decisions, 0), 0, 1),
+    lambda world: world.cluster.read_records(TopicPartition(world.topic, 99), 0, 1),
+])
+def test_a_missing_decision_topic_is_never_an_empty_one(
+    world: World, monkeypatch: pytest.MonkeyPatch, read: Callable[[World], object]
+) -> None:
+    _forget_topic(world, monkeypatch, answers=float("inf"))
+    with pytest.raises(TopicError):
+        read(world)
+
+
+def test_abort_touches_nothing_while_it_cannot_know_what_is_decided(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = world.prepare("run1")
+    world.log().decide(world.decision(prepared), world.log().take_over())
+    with monkeypatch.context() as lagging:
+        _forget_topic(world, lagging, answers=float("inf"))
+        with pytest.raises(TopicError):
+            world.committer("run1").abort([prepared], 0)
+    assert world.state_of(prepared) == "Ongoing"
+    world.committer("run1").abort([prepared], 0)
+    assert world.state_of(prepared) == "Ongoing"
+
+
+def test_a_pointer_under_another_decision_topic_is_followed(world: World) -> None:
+    world.log().decide(world.decision(world.prepare("run1")), world.log().take_over())
+    other = make_topic(world.client, 2, cleanup_policy="compact")
+    found = world.log(other).newest()
+    assert found is not None and found.run == "run1"
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_failing_end_of_the_decision_is_cleared_up_by_the_pointer(
+    world: World, monkeypatch: pytest.MonkeyPatch, applied: bool
+) -> None:
+    end = transactions.end_txn
+
+    def fail(*arguments: Any, **more: Any) -> None:
+        if applied:
+            end(*arguments, **more)
+        raise UnreachableError("No coordinator is known")
+
+    prepared = world.prepare("run1")
+    with monkeypatch.context() as failing:
+        failing.setattr(transactions, "end_txn", fail)
+        if applied:
+            world.committer("run1").commit([prepared], 0)
+        else:
+            with pytest.raises(TransactionError, match="was not decided"):
+                world.committer("run1").commit([prepared], 0)
+    assert (world.log().newest() is not None) is applied
+    assert world.state_of(prepared) == ("CompleteCommit" if applied else "Ongoing")
+
+
+def test_a_decision_is_aborted_when_its_time_is_over(world: World) -> None:
+    log = world.log()
+    with pytest.raises(TransactionError, match="took .* too long"):
+        log.decide(world.decision(world.prepare("run1")), log.take_over(), decide_by_ms=1)
+    assert world.log().newest() is None
+    driver = f"p.{world.query}.driver"
+    state = wait_until(
+        lambda: {s for s in [describe_transactions(world.client, [driver])[driver].state] if s != "PrepareAbort"},
+        "the abort is complete",
+    )
+    assert state == {"CompleteAbort"}
+
+
+def test_an_id_that_the_coordinator_has_forgotten_is_told_by_its_code(world: World) -> None:
+    """The committer goes by this code when a query was idle for so long that the driver's id expired."""
+    log = world.log()
+    driver = log.take_over()
+    stranger = replace(driver, identity=driver.identity._replace(producer_id=driver.identity.producer_id + 1_000_000))
+    with pytest.raises(EosKafkaError) as caught:
+        log.decide(world.decision(world.prepare("run1")), stranger)
+    assert caught.value.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_what_a_foreign_transaction_holds_back_is_hidden_and_found_soon_after(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "_LOOK_MS", 300)
+    foreign = control.init_producer_id(world.client, unique("foreign"), transaction_timeout_ms=60_000)
+    producer = TransactionalProducer(world.client)
+    producer.begin(foreign)
+    producer.send(TopicPartition(world.topic, PLACE), encoded(["foreign"]))
+    producer.flush()
+    transaction = world.prepare("run1").transaction
+    recovery.commit_all(world.cluster, [transaction])
+    # The id goes on, so that its coordinator cannot tell any more.
+    control.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
+    control.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
+    assert fates_of(world.cluster, [transaction]) == {transaction: Fate.HIDDEN}
+    producer.abort()
+    wait_until(
+        lambda: fates_of(world.cluster, [transaction])[transaction] is Fate.COMMITTED, "the commit can be read"
+    )
+
+
+@pytest.mark.parametrize("key_type", CoordinatorType)
+def test_a_coordinator_that_left_the_cluster_is_forgotten_and_found_again(
+    world: World, key_type: CoordinatorType
+) -> None:
+    prepared = world.prepare("run1")
+    transactional_id = prepared.transaction.transactional_id
+    keys = {CoordinatorType.GROUP: f"p.{world.query}", CoordinatorType.TRANSACTION: transactional_id}
+    world.client.find_coordinator(key_type, keys[key_type])
+    world.client._coordinators._nodes[key_type, keys[key_type]] = 4711
+    world.committer("run1").commit([prepared], 0)
+    assert world.visible() == ["row of 0"]
+
+
+@pytest.mark.parametrize(("timeout_ms", "expected_ms"), [
+    (None, 5_000), (2_000, 2_000), (60_000, 5_000), (200_000, 10_000), (900_000, 15_000),
+])
+def test_the_drivers_timeout_is_within_the_margin_where_that_is_possible(
+    timeout_ms: int | None, expected_ms: int
+) -> None:
+    options = SinkOptions(ClientOptions(("h:1",)), transaction_timeout_ms=timeout_ms)
+    assert driver_timeout_ms(options) == expected_ms
