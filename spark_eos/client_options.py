@@ -141,16 +141,19 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
 
 
 def int_setting(settings: Mapping[str, str], name: str, default: int, *, minimum: int = 0) -> int:
-    """Read a whole number that is at least `minimum`."""
+    """Read a client setting that is a whole number of at least `minimum`."""
     text = settings.get(name)
-    if text is None:
-        return default
+    return default if text is None else whole_number(text, f"kafka.{name}", minimum=minimum)
+
+
+def whole_number(text: str, option: str, *, minimum: int) -> int:
+    """Read a whole number that is at least `minimum`; the error names the option."""
     try:
         number = int(text.strip())
     except ValueError:
         number = minimum - 1
     if number < minimum:
-        raise OptionError(f"Option 'kafka.{name}' is {text!r}", remedy=f"Give a whole number of at least {minimum}")
+        raise OptionError(f"Option '{option}' is {text!r}", remedy=f"Give a whole number of at least {minimum}")
     return number
 
 

@@ -14,7 +14,13 @@ from enum import Enum
 from typing import Final
 
 from broker_core.types import IsolationLevel
-from spark_eos.client_options import ClientOptions, client_options_from, int_setting, kafka_settings
+from spark_eos.client_options import (
+    ClientOptions,
+    client_options_from,
+    int_setting,
+    kafka_settings,
+    whole_number,
+)
 from spark_eos.errors import OptionError
 from spark_eos.source_positions import (
     EARLIEST,
@@ -250,15 +256,7 @@ def _refuse_near_misses(options: Mapping[str, str]) -> None:
 
 def _number(options: Mapping[str, str], name: str, default: int, *, minimum: int) -> int:
     text = options.get(name.lower())
-    if text is None:
-        return default
-    try:
-        number = int(text.strip())
-    except ValueError:
-        number = minimum - 1
-    if number < minimum:
-        raise OptionError(f"Option '{name}' is '{text}'", remedy=f"Give a whole number of at least {minimum}")
-    return number
+    return default if text is None else whole_number(text, name, minimum=minimum)
 
 
 def _positive(options: Mapping[str, str], name: str) -> int | None:

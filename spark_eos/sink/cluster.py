@@ -12,6 +12,7 @@ from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
+from spark_eos.client.visibility import visible_in
 from spark_eos.errors import TopicError, UnansweredError
 from spark_eos.sink.naming import id_pattern
 from spark_eos.sink.ports import (
@@ -225,13 +226,6 @@ def _identity(ending: Ending) -> control.TransactionIdentity:
 
 def _records(chunk: FetchedChunk) -> Iterator[KeyedRecord]:
     """Read a chunk's records, but for those of aborted transactions (none are named for read_uncommitted)."""
-    upcoming = sorted(chunk.aborted, key=lambda each: each.first_offset)
-    active: set[int] = set()
-    for position, header in chunk.batches:
-        while upcoming and upcoming[0].first_offset <= header.last_offset:
-            active.add(upcoming.pop(0).producer_id)
-        if header.is_control:
-            active.discard(header.producer_id)
-        elif header.producer_id not in active:
-            for record in read_records(chunk.data, position, header):
-                yield KeyedRecord(record.offset, record.key, record.value)
+    for position, header in visible_in(chunk):
+        for record in read_records(chunk.data, position, header):
+            yield KeyedRecord(record.offset, record.key, record.value)

@@ -7,18 +7,17 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.records.control import ControlType, parse_end_txn_marker
 from broker_core.records.header import BatchHeader, InvalidBatch
 from broker_core.types import TopicPartition
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
 from spark_eos.client.lookup import PartitionPlace
+from spark_eos.client.visibility import visible_in
 from spark_eos.codec.decode import decode_batches
 from spark_eos.errors import BrokerError
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 from spark_eos.source.schema import ARROW_HEADERS, ARROW_TIMESTAMP, arrow_schema
 from spark_eos.source.splits import OffsetRange
-from spark_eos.source.visibility import visible_batches
 from spark_eos.source_options import SourceOptions
 
 logger = logging.getLogger(__name__)
@@ -61,12 +60,11 @@ def _after_loss(gone: OffsetsGoneError, piece: OffsetRange, losses: DataLossPoli
 
 
 def _rows(chunk: FetchedChunk, piece: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    def is_abort(position: int, header: BatchHeader) -> bool:
-        return _is_abort_marker(chunk.data, position, header)
-
     try:
-        visible = visible_batches(chunk.batches, chunk.aborted, is_abort)
-        wanted = [span for span in visible if span[1].last_offset >= chunk.position and span[1].base_offset < piece.end]
+        wanted = [
+            span for span in visible_in(chunk)
+            if span[1].last_offset >= chunk.position and span[1].base_offset < piece.end
+        ]
         for spans in _portions(wanted):
             columns = decode_batches(
                 chunk.data,
@@ -85,14 +83,6 @@ def _rows(chunk: FetchedChunk, piece: OffsetRange, options: SourceOptions) -> It
             checked="The bytes were read as they came from the broker",
             remedy="Read it with another client to see whether the log is damaged",
         ) from error
-
-
-def _is_abort_marker(data: bytes, position: int, header: BatchHeader) -> bool:
-    if header.record_count == 0:
-        # Compaction keeps an emptied batch for its producer's sequence; it says nothing any more.
-        return False
-    marker = parse_end_txn_marker(data, position, header)
-    return marker is not None and marker.control_type is ControlType.ABORT
 
 
 def _portions(spans: Spans) -> Iterator[Spans]:

@@ -17,8 +17,10 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from broker_core.records.control import ControlType, parse_end_txn_marker
 from broker_core.records.header import BatchHeader
 from broker_core.types import AbortedTransaction
+from spark_eos.client.fetch import FetchedChunk
 
 Place = TypeVar("Place")
 
@@ -43,3 +45,17 @@ def visible_batches(
                 active.discard(header.producer_id)
         elif header.record_count > 0 and not (header.is_transactional and header.producer_id in active):
             yield place, header
+
+
+def visible_in(chunk: FetchedChunk) -> Iterator[tuple[int, BatchHeader]]:
+    """Give the data batches of a fetched chunk that its reader may see, each with its position in the data."""
+    return visible_batches(
+        chunk.batches, chunk.aborted, lambda position, header: _is_abort_marker(chunk.data, position, header))
+
+
+def _is_abort_marker(data: bytes, position: int, header: BatchHeader) -> bool:
+    if header.record_count == 0:
+        # Compaction keeps an emptied batch for its producer's sequence; it says nothing any more.
+        return False
+    marker = parse_end_txn_marker(data, position, header)
+    return marker is not None and marker.control_type is ControlType.ABORT
