@@ -121,15 +121,14 @@ class PartitionLog:
     def append_as_leader(
         self, data: bytes | bytearray | memoryview, *, now_ms: int, leader_epoch: int,
         origin: AppendOrigin = AppendOrigin.CLIENT, transaction_guard: Guard | None = None,
-        supports_epoch_bump: bool = False, advance: bool = True,
+        advance: bool = True,
     ) -> AppendResult:
         """Append one batch and return its place, or that of the batch it repeats.
 
         A `bytearray` is written to in place. `transaction_guard` comes from `start_verification`, which has learnt
-        whether the client bumps its epoch with each transaction; `supports_epoch_bump` changes nothing any more.
+        whether the client bumps its epoch with each transaction.
         Raises `KafkaError` as facts C.1, rows 13 to 27 say, and 56 when the disk refuses; the log is then as before.
         """
-        del supports_epoch_bump
         state = self._state
         batch = validate_batch(data, state.config, origin, now_ms)
         header = batch.header

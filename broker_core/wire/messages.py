@@ -37,7 +37,6 @@ from kafka.protocol.admin import (
     UpdateFeaturesResponse,
 )
 from kafka.protocol.api_header import RequestHeader
-from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     FetchRequest,
     FetchResponse,

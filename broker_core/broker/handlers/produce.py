@@ -100,7 +100,8 @@ def _parsed(records: bytes | None) -> BatchHeader | None:
 def _check_batch(part: _Part, version: int) -> None:
     records = part.entry.records or b""
     try:
-        header = BatchHeader.parse(records)
+        # A header that could not be read before says now what is wrong with it.
+        header = part.header or BatchHeader.parse(records)
         codec = header.compression
     except InvalidBatch as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
@@ -128,8 +129,6 @@ def _fail(parts: list[_Part], code: ErrorCode, message: str) -> None:
 def _verify(work: _Produce, now_ms: int) -> None:
     """Ask the coordinator about the partitions not known to be in the transaction (facts C.3), then append."""
     call = work.call
-    for part in work.parts:
-        _locate_again(call, part, now_ms)
     unverified = [part for part in work.parts if part.error is None and part.is_transactional]
     adding = call.version >= _FIRST_ADDING_VERSION
     if call.body.transactional_id is None or not (
@@ -157,7 +156,7 @@ def _verify(work: _Produce, now_ms: int) -> None:
         if adding and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values() and now_ms < work.give_up_ms:
             # The transaction before is still being completed: a moment's patience here saves the client a round trip.
             again_ms = now_ms + call.broker.config.add_partitions_retry_backoff_ms
-            call.broker.purgatory.at(min(again_ms, work.give_up_ms), partial(_verify, work))
+            call.broker.purgatory.at(min(again_ms, work.give_up_ms), partial(_verify_again, work))
             return
         for topic_partition, code in answers.items():
             for part in asking[topic_partition]:
@@ -165,14 +164,16 @@ def _verify(work: _Produce, now_ms: int) -> None:
     _append_all(work, now_ms)
 
 
-def _locate_again(call: Call, part: _Part, now_ms: int) -> None:
-    """Find the log anew: while the request waited, its topic may have been deleted or its leader moved."""
-    if part.error is None:
-        assert part.topic_partition is not None
-        try:
-            part.log, part.leader_epoch = call.broker.led_log(part.topic_partition, now_ms)
-        except KafkaError as error:
-            part.error = error
+def _verify_again(work: _Produce, now_ms: int) -> None:
+    """Find the logs anew, then ask again: in between a topic may have been deleted or a leader moved."""
+    for part in work.parts:
+        if part.error is None:
+            assert part.topic_partition is not None
+            try:
+                part.log, part.leader_epoch = work.call.broker.led_log(part.topic_partition, now_ms)
+            except KafkaError as error:
+                part.error = error
+    _verify(work, now_ms)
 
 
 def _take_answer(part: _Part, code: ErrorCode, *, adding: bool) -> None:
@@ -207,7 +208,6 @@ def _append(call: Call, part: _Part, now_ms: int) -> None:
             now_ms=now_ms,
             leader_epoch=part.leader_epoch,
             transaction_guard=part.guard,
-            supports_epoch_bump=call.version >= _FIRST_ADDING_VERSION,
         )
     except KafkaError as error:
         part.error = error
