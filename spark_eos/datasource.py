@@ -40,9 +40,9 @@ class EosKafkaDataSource(DataSource):
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Read a bounded range of a topic once."""
-        from spark_eos.source.readers import BatchReader
+        from spark_eos.source.readers import batch_reader
 
-        return BatchReader(self.options, schema)
+        return batch_reader(self.options, schema)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Read a topic micro-batch by micro-batch."""

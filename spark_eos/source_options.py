@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import sha256
 from typing import Final
 
 from broker_core.types import IsolationLevel
@@ -50,7 +51,7 @@ _KNOWN: Final = (
     "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", "failOnDataLoss", "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
     "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "groupIdPrefix", "includeHeaders",
-    "isolation.level", "lagWarningAfter",
+    "isolation.level", "lagWarningAfter", "filterPushdown", "commitOffsetsToGroup",
 )  # fmt: skip
 _ENDINGS: Final[Mapping[str, str]] = {
     "endingOffsets": "ending offset not valid in streaming queries",
@@ -101,13 +102,22 @@ class SourceOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     include_headers: bool
-    group_id: str | None
+    commit_group_id: str | None
     lag_warning_after_ms: int
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
     """Tell whether the schema has a headers column; asked before all other options are looked at."""
     return _boolean(_lowered(options), "includeHeaders", False)
+
+
+def filter_pushdown(options: Mapping[str, str]) -> bool:
+    """Tell whether a batch query may be planned by its filters.
+
+    Off unless asked for: Spark keeps one plan for each load(), so that a DataFrame used twice with different filters
+    is read both times with the plan of one of them, and rows would be missing without a word.
+    """
+    return _boolean(_lowered(options), "filterPushdown", False)
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
@@ -159,7 +169,7 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
         min_partitions=_positive(options, "minPartitions"),
         max_records_per_partition=_positive(options, "maxRecordsPerPartition"),
         include_headers=_boolean(options, "includeHeaders", False),
-        group_id=settings.get("group.id") or options.get("groupidprefix"),
+        commit_group_id=_commit_group_id(options, settings, subscription),
         lag_warning_after_ms=_duration_ms(options, "lagWarningAfter", "1m"),
     )
 
@@ -207,6 +217,29 @@ def _refuse_edge(position: Position, edge: int, message: str, partition_message:
         for topic_partition, offset in position.offsets.items():
             if offset == edge:
                 raise OptionError(partition_message.format(topic_partition))
+
+
+def _commit_group_id(
+    options: Mapping[str, str], settings: Mapping[str, str], subscription: Subscription
+) -> str | None:
+    """Name the group to which progress is committed, None for none; the query itself never reads it."""
+    given, prefix = settings.get("group.id"), options.get("groupidprefix")
+    if given:
+        logger.warning(
+            "Kafka option 'kafka.group.id' has been set on this query: use it with care. Queries or consumers that "
+            "share the group '%s' overwrite each other's offsets. The query takes no part in the group, its offsets "
+            "are in its checkpoint; option 'groupIdPrefix' is ignored", given,
+        )  # fmt: skip
+    if not _boolean(options, "commitOffsetsToGroup", False):
+        return None
+    if not (given or prefix):
+        raise OptionError(
+            "Option 'commitOffsetsToGroup' is true, but no group is named",
+            checked="Neither kafka.group.id nor groupIdPrefix is set",
+            remedy="Set kafka.group.id to a group that nothing else uses",
+        )
+    # A restarted query must find its group again, so what follows the prefix depends on nothing but what is read.
+    return given or f"{prefix}-{sha256(repr(subscription).encode()).hexdigest()[:12]}"
 
 
 def _no_match(options: Mapping[str, str]) -> NoMatch:

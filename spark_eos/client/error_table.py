@@ -36,6 +36,7 @@ class Api(Enum):
     DESCRIBE_TRANSACTIONS = "DescribeTransactions"
     LIST_TRANSACTIONS = "ListTransactions"
     OFFSET_FETCH = "OffsetFetch"
+    OFFSET_COMMIT = "OffsetCommit"
     CREATE_TOPICS = "CreateTopics"
     DESCRIBE_CONFIGS = "DescribeConfigs"
 
@@ -160,6 +161,8 @@ TABLE: Final[Mapping[Api, Mapping[ErrorCode, Verdict]]] = {
     # Every broker is asked for its own, so none has to be looked up again.
     Api.LIST_TRANSACTIONS: {**_RETRIED_EVERYWHERE, _E.COORDINATOR_NOT_AVAILABLE: Verdict.RETRIABLE},
     Api.OFFSET_FETCH: {**_RETRIED_EVERYWHERE, _E.UNSTABLE_OFFSET_COMMIT: Verdict.RETRIABLE},
+    # Who commits here is no member, so codes about members mean that somebody consumes with this group: never go on.
+    Api.OFFSET_COMMIT: {**_RETRIED_EVERYWHERE, _E.REQUEST_TIMED_OUT: Verdict.REFRESH},
     Api.CREATE_TOPICS: {**_RETRIED_EVERYWHERE, _E.NOT_CONTROLLER: Verdict.RETRIABLE},
     Api.DESCRIBE_CONFIGS: {**_RETRIED_EVERYWHERE, _E.UNKNOWN_TOPIC_OR_PARTITION: Verdict.FATAL},
 }
@@ -207,6 +210,7 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
         "the principal may not use the transactional id",
         "Grant WRITE and DESCRIBE on transactional ids with the prefix of the option transactionalIdPrefix",
     ),
+    _E.UNKNOWN_MEMBER_ID: ("consumers are active in the group", "Choose a group that nothing else uses"),
     _E.CLUSTER_AUTHORIZATION_FAILED: (
         "the principal lacks a right on the cluster", "Grant it, or let an administrator do this step",
     ),

@@ -1,10 +1,10 @@
-"""Read a group's offsets, and commit them inside a transaction."""
+"""Read a group's offsets, and commit them inside a transaction or outside of any."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kafka.protocol.consumer import OffsetFetchRequest
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitRequest
 
 from broker_core.errors import ErrorCode
@@ -20,6 +20,8 @@ _TV2_TXN_OFFSET_COMMIT: Final = 5
 _FIRST_GROUPED_OFFSET_FETCH: Final = 8
 _LAST_OFFSET_FETCH_BY_NAME: Final = 9
 _FIRST_STABLE_OFFSET_FETCH: Final = 7
+_FIRST_OFFSET_COMMIT: Final = 2
+_LAST_OFFSET_COMMIT_BY_NAME: Final = 9
 NO_OFFSET: Final = -1
 
 
@@ -76,14 +78,53 @@ def txn_offset_commit(
         client,
         Api.TXN_OFFSET_COMMIT,
         CoordinatorType.GROUP,
-        Exchange(group_id, lambda: _commit_request(identity, group_id, offsets), _worst_commit_code),
+        Exchange(
+            group_id,
+            lambda: _txn_commit_request(identity, group_id, offsets),
+            lambda response: _worst_commit_code(Api.TXN_OFFSET_COMMIT, response),
+        ),
         deadline=client.deadline(timeout_ms),
         min_version=_TV2_TXN_OFFSET_COMMIT if implicit else None,
         max_version=_TV2_TXN_OFFSET_COMMIT if implicit else _LAST_TV1_TXN_OFFSET_COMMIT,
     )
-    code = _worst_commit_code(response)
+    code = _worst_commit_code(Api.TXN_OFFSET_COMMIT, response)
     if code != ErrorCode.NONE:
         raise failure(Api.TXN_OFFSET_COMMIT, code, f"group {group_id!r} in {identity.transactional_id!r}")
+
+
+def commit_offsets(
+    client: KafkaClient,
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    *,
+    timeout_ms: float | None = None,
+) -> None:
+    """Commit offsets at once, as no member of the group; refused while consumers are active in it."""
+
+    topic_class = OffsetCommitRequest.OffsetCommitRequestTopic
+
+    def make() -> Any:
+        return OffsetCommitRequest(
+            group_id=group_id,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            retention_time_ms=-1,
+            topics=_topics_to_commit(topic_class, topic_class.OffsetCommitRequestPartition, offsets),
+        )
+
+    response = ask_coordinator(
+        client,
+        Api.OFFSET_COMMIT,
+        CoordinatorType.GROUP,
+        Exchange(group_id, make, lambda response: _worst_commit_code(Api.OFFSET_COMMIT, response)),
+        deadline=client.deadline(timeout_ms),
+        min_version=_FIRST_OFFSET_COMMIT,
+        max_version=_LAST_OFFSET_COMMIT_BY_NAME,
+    )
+    code = _worst_commit_code(Api.OFFSET_COMMIT, response)
+    if code != ErrorCode.NONE:
+        raise failure(Api.OFFSET_COMMIT, code, f"group {group_id!r}")
 
 
 def fetch_offsets(
@@ -138,11 +179,10 @@ def _partitions_by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str
     return partitions_of
 
 
-def _commit_request(
+def _txn_commit_request(
     identity: TransactionIdentity, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> Any:
     topic_class = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    partition_class = topic_class.TxnOffsetCommitRequestPartition
     return TxnOffsetCommitRequest(
         transactional_id=identity.transactional_id,
         group_id=group_id,
@@ -151,28 +191,33 @@ def _commit_request(
         generation_id=-1,
         member_id="",
         group_instance_id=None,
-        topics=[
-            topic_class(
-                name=topic,
-                partitions=[
-                    partition_class(
-                        partition_index=partition,
-                        committed_offset=offsets[TopicPartition(topic, partition)].offset,
-                        committed_leader_epoch=offsets[TopicPartition(topic, partition)].leader_epoch,
-                        committed_metadata=offsets[TopicPartition(topic, partition)].metadata,
-                    )
-                    for partition in partitions
-                ],
-            )
-            for topic, partitions in _partitions_by_topic(offsets).items()
-        ],
+        topics=_topics_to_commit(topic_class, topic_class.TxnOffsetCommitRequestPartition, offsets),
     )
 
 
-def _worst_commit_code(response: Any) -> int:
-    return worst_code(
-        Api.TXN_OFFSET_COMMIT, [each.error_code for topic in response.topics for each in topic.partitions]
-    )
+def _topics_to_commit(
+    topic_class: Any, partition_class: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> list[Any]:
+    """Give what both kinds of commit say of topics, in the classes of either."""
+    return [
+        topic_class(
+            name=topic,
+            partitions=[
+                partition_class(
+                    partition_index=partition,
+                    committed_offset=offsets[TopicPartition(topic, partition)].offset,
+                    committed_leader_epoch=offsets[TopicPartition(topic, partition)].leader_epoch,
+                    committed_metadata=offsets[TopicPartition(topic, partition)].metadata,
+                )
+                for partition in partitions
+            ],
+        )
+        for topic, partitions in _partitions_by_topic(offsets).items()
+    ]
+
+
+def _worst_commit_code(api: Api, response: Any) -> int:
+    return worst_code(api, [each.error_code for topic in response.topics for each in topic.partitions])
 
 
 def _fetch_request(

@@ -16,6 +16,7 @@ from spark_eos.client.lookup import PartitionPlace
 from spark_eos.errors import EosKafkaError, OptionError
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 from spark_eos.source.offsets import OffsetMap
+from spark_eos.source.pushdown import Narrowing
 from spark_eos.source.splits import OffsetRange, split_ranges
 from spark_eos.source_options import NoMatch, SourceOptions
 from spark_eos.source_positions import (
@@ -152,6 +153,18 @@ class Planner:
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records_per_partition,
         )
+
+    def narrowed(self, start: OffsetMap, end: OffsetMap, narrowing: Narrowing) -> tuple[OffsetMap, OffsetMap]:
+        """Leave out the partitions, and cut the ranges, of which no row can pass the query's filters."""
+        kept = {tp: narrowing.narrowed(offset, end[tp]) for tp, offset in start.items() if narrowing.keeps(tp)}
+        kept = {tp: (begin, until) for tp, (begin, until) in kept.items() if begin < until}
+        if narrowing.since_ms is not None and kept:
+            young = self._lookup.offsets(dict.fromkeys(kept, narrowing.since_ms), self._options.isolation)
+            firsts = {tp: offset for tp, offset in young.items() if offset is not None}
+            kept = {tp: (max(kept[tp][0], first), kept[tp][1]) for tp, first in firsts.items()}
+            kept = {tp: (begin, until) for tp, (begin, until) in kept.items() if begin < until}
+        logger.info("The query's filters leave %d of %d partitions to read", len(kept), len(start))
+        return {tp: begin for tp, (begin, _) in kept.items()}, {tp: until for tp, (_, until) in kept.items()}
 
     def _added(self, partitions: Collection[TopicPartition]) -> OffsetMap:
         """Start added partitions at their first record, whatever startingOffsets says: they are new data."""

@@ -5,28 +5,34 @@ reader therefore connects at first use and never carries a connection along.
 """
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.lookup import OffsetLookup
 from spark_eos.source.blocker import name_blocker
+from spark_eos.source.group_commits import GroupCommits
 from spark_eos.source.lag import LagWatch
 from spark_eos.source.limits import Admission
 from spark_eos.source.offsets import JsonOffsets, OffsetMap, from_json_offsets, to_json_offsets
 from spark_eos.source.planner import Planner
+from spark_eos.source.pushdown import Narrowing, narrowing
 from spark_eos.source.reader import read_range
 from spark_eos.source.schema import refuse_other_schema
 from spark_eos.source.splits import OffsetRange
-from spark_eos.source_options import SourceOptions, batch_options, stream_options
+from spark_eos.source_options import SourceOptions, batch_options, filter_pushdown, stream_options
 
 logger = logging.getLogger(__name__)
+
+# The program in which Spark asks readers what they can do with a query's filters.
+_FILTERING_PROGRAM: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class RangePartition(InputPartition):
@@ -51,18 +57,45 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = batch_options(options)
+        self._narrowing: Narrowing | None = None
         refuse_other_schema(schema, self._options.include_headers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel to tasks without the filters: the ranges are cut by then."""
+        return self.__dict__ | {"_narrowing": None}
 
     def partitions(self) -> list[InputPartition]:
         """Plan the ranges to read."""
         with KafkaClient(self._options.client) as client:
             planner = Planner(OffsetLookup(client), self._options)
             start, end = planner.starting_offsets(), planner.ending_offsets()
+            if self._narrowing is not None:
+                start, end = planner.narrowed(start, end, self._narrowing)
             return [RangePartition(piece) for piece in planner.plan(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range, in a task."""
         return _read(partition, self._options)
+
+
+class FilteringBatchReader(BatchReader):
+    """Read what the query's filters leave over of a bounded part of topics."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        """Remember where rows can be and leave it to Spark to evaluate every filter on them."""
+        self._narrowing = narrowing(filters)
+        return filters
+
+
+def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
+    """Make the reader that user and Spark allow.
+
+    Spark refuses every reader with `pushFilters` while spark.sql.python.filterPushdown.enabled is off, as it is by
+    default; which of the two it is can be told by the program that asks.
+    """
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    offered = _FILTERING_PROGRAM in sys.modules or (main is not None and main.name == _FILTERING_PROGRAM)
+    return (FilteringBatchReader if offered and filter_pushdown(options) else BatchReader)(options, schema)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -114,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(partition, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: the checkpoint holds the offsets."""
+        """Do nothing: the checkpoint holds the offsets, and Spark does not tell of a query's last micro-batch here."""
 
     def stop(self) -> None:
         """Close the driver's connections."""
@@ -133,12 +166,17 @@ class _DriverSide:
         self._admission = Admission(options)
         self._lag = LagWatch(options.lag_warning_after_ms, partial(name_blocker, self.client))
         self._target: OffsetMap | None = None
+        group_id = options.commit_group_id
+        self._group_commits = None if group_id is None else GroupCommits(self.client, group_id)
 
     def remember_target(self) -> None:
         self._target = self.latest = self.planner.latest({})
 
     def next_end(self, start: Mapping[str, Any], limit: ReadLimit) -> JsonOffsets:
         known = from_json_offsets(start)
+        if self._group_commits is not None:
+            # Spark asks for the next end when everything up to `start` is in its commit log.
+            self._group_commits.commit(known)
         if self._target is None:
             self.latest = available = self.planner.latest(known)
         else:

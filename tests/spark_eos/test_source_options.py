@@ -140,6 +140,8 @@ def test_headers_are_asked_for_without_looking_at_the_rest() -> None:
         ({"kafka.key.deserializer": "x"}, "Kafka option 'key.deserializer' is not supported"),
         ({"kafka.interceptor.classes": "x"}, "Kafka option 'interceptor.classes' is not supported"),
         ({"kafka.fetch.max.bytes": "many"}, "kafka.fetch.max.bytes"),
+        ({"commitOffsetsToGroup": "true"}, "no group is named"),
+        ({"commitOffsetsToGroup": "g", "kafka.group.id": "g"}, "Option 'commitOffsetsToGroup' is 'g'"),
     ],
 )  # fmt: skip
 def test_wrong_options_are_refused(given: dict[str, str | None], message: str) -> None:
@@ -175,6 +177,19 @@ def test_wrong_batch_options(given: dict[str, str], message: str) -> None:
 def test_a_stream_has_no_end(name: str, value: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         stream_options(BASE | {name: value})
+
+
+def test_the_group_that_lag_tools_look_at(caplog: pytest.LogCaptureFixture) -> None:
+    wanted = {"commitOffsetsToGroup": "true"}
+    assert stream_options(BASE).commit_group_id is None
+    assert stream_options(BASE | {"groupIdPrefix": "p"}).commit_group_id is None
+    assert not caplog.records
+    assert stream_options(BASE | wanted | {"kafka.group.id": "g", "groupIdPrefix": "p"}).commit_group_id == "g"
+    assert "Kafka option 'kafka.group.id' has been set on this query" in caplog.text
+    named = stream_options(BASE | wanted | {"groupIdPrefix": "p"}).commit_group_id
+    assert named is not None and named.startswith("p-")
+    assert stream_options(BASE | wanted | {"groupIdPrefix": "p", "maxOffsetsPerTrigger": "5"}).commit_group_id == named
+    assert stream_options(BASE | wanted | {"groupIdPrefix": "p", "subscribe": "u"}).commit_group_id != named
 
 
 def test_secrets_do_not_show() -> None:
