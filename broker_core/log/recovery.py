@@ -94,6 +94,8 @@ class Recovery:
             # It was created and maybe never made durable; no other finding would tell.
             state.unsynced_names = True
         if any(finding.found is not Found.NO_SEGMENT for finding in self._repairs.findings):
+            # Or they would be made anew each time, from the headers of the whole log.
+            state.leader_epochs.save()
             # A file deleted here must not come back after a crash, when the log has moved on.
             state.sync_names()
         return self._repairs.findings
@@ -230,7 +232,8 @@ class Recovery:
         subject = Subject(repr(segment), segment)
         if not (segment.offset_index.file_exists() and segment.time_index.file_exists()):
             self._repairs.meet(Found.INDEX_MISSING, subject)
-        elif not segment.indexes_fit(whole=whole):
+        elif (not segment.indexes_fit(whole=whole)
+              or segment.lacks_entries(self._state.config.index_interval_bytes)):
             self._repairs.meet(Found.INDEX_DAMAGED, subject)
 
     def _check_transaction_index(self, at: int, end_offset: int) -> None:

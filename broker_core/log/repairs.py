@@ -1,6 +1,7 @@
 """Do what the table of `decisions` says about what recovery found in a log's folder."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from broker_core.errors import DamageError
@@ -151,15 +152,17 @@ class Repairs:
 
 def _aborts(shadow: LogState, segment: Segment, end_offset: int) -> Iterator[AbortedEntry]:
     """Replay a segment up to `end_offset` and yield what its transaction index must hold."""
-    position = segment.position_of(end_offset)
-    for _, header, buffer, place in segment.headers(0, position):
-        try:
-            aborted = shadow.take_in(header, header.base_offset, buffer, place)
-        except InvalidBatch:
+    # Behind that offset there may be anything: the tail has not been looked at yet.
+    with suppress(InvalidBatch):
+        for _, header, buffer, place in segment.headers():
+            if header.base_offset >= end_offset:
+                return
+            aborted = None
             # A marker nobody can read had no effect when it was taken in either.
-            continue
-        if aborted is not None:
-            yield aborted
+            with suppress(InvalidBatch):
+                aborted = shadow.take_in(header, header.base_offset, buffer, place)
+            if aborted is not None:
+                yield aborted
 
 
 REPAIRS: Final[Mapping[Action, Callable[[Repairs, Subject], None]]] = {

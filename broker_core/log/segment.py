@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from broker_core.errors import DamageError
@@ -251,18 +252,32 @@ class Segment:
                 return False
             last_time = self.time_index.peek_last()
             if last_time is None:
-                return True
+                # A segment that was finished has an entry, unless there is nothing to say.
+                return self.size_bytes == 0 or indexed_timestamp(self._header_at(0)) < 0
             timestamp_ms, offset = last_time
             if whole:
                 known = self.offset_index.lookup(offset)
             elif last is not None and last[0] <= offset:
                 known = last[1]
+            elif offset == self.base_offset:
+                # A lone entry of zeros looks like this; at the beginning of the segment it is soon refuted.
+                known = 0
             else:
                 return True
             header = self._header_at(self._walk_to(offset, known))
             return header.base_offset <= offset and header.max_timestamp == timestamp_ms
         except (DamageError, InvalidBatch):
             return False
+
+    def lacks_entries(self, interval_bytes: int) -> bool:
+        """Say whether the offset index is empty though a batch begins so far behind that it must have an entry."""
+        if self.offset_index.peek_last() is not None:
+            return False
+        position = 0
+        with suppress(InvalidBatch):
+            while position <= interval_bytes and position + HEADER_SIZE <= self.size_bytes:
+                position += self._header_at(position).size_bytes
+        return interval_bytes < position < self.size_bytes
 
     def _header_at(self, position: int) -> BatchHeader:
         return BatchHeader.parse(self._log.read(position, HEADER_SIZE))

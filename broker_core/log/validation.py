@@ -4,19 +4,21 @@ The header answers nearly all of it. Records are looked at where a rule is about
 name the guilty ones, for old timestamps, and when the topic prescribes another compression.
 """
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from broker_core.config import TopicConfig
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_state import AppendOrigin
 from broker_core.records.batch import NewRecord, Record, build_batch, read_records
 from broker_core.records.compression import Compression
-from broker_core.records.header import HEADER_SIZE, MAGIC, BatchHeader, InvalidBatch, crc_matches
-from broker_core.records.validation import validate_records
+from broker_core.records.header import HEADER_SIZE, MAGIC, BatchHeader, crc_matches, write_timestamps
+from broker_core.records.invalid import InvalidBatch, UnreadableRecords
+from broker_core.records.validation import RecordFacts, iter_record_facts, summarize_records
 from broker_core.types import NO_TIMESTAMP, TimestampType
 
 _MAGIC_POSITION: Final = 16
 _ANY_AGE: Final = 2**63 - 1
+_NO_KEY: Final = "a compacted topic takes no record without a key"
 _CODECS: Final = {
     "uncompressed": Compression.NONE, "gzip": Compression.GZIP, "snappy": Compression.SNAPPY,
     "lz4": Compression.LZ4, "zstd": Compression.ZSTD,
@@ -40,10 +42,10 @@ def validate_batch(
     """
     header = _header(data, config, origin)
     stamped = config.message_timestamp_type == "LogAppendTime"
+    max_timestamp = header.max_timestamp
     if origin is AppendOrigin.CLIENT:
         _check_client_header(header)
-        _check_records(data, header, config)
-        _check_timestamps(data, header, config, None if stamped else now_ms)
+        max_timestamp = _check_records(data, header, config, None if stamped else now_ms)
         codec = _CODECS.get(config.compression_type)
         if codec is not None and codec is not header.compression:
             data = _recompress(data, header, codec)
@@ -53,9 +55,12 @@ def validate_batch(
         raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"a batch of {header.size_bytes} bytes does not fit a "
                          f"segment of segment.bytes={config.segment_bytes}")
     buffer = data if isinstance(data, bytearray) else bytearray(data)
-    if not stamped:
-        return ValidBatch(buffer, header, None)
-    return ValidBatch(buffer, header._replace(max_timestamp=now_ms), now_ms)
+    if stamped:
+        return ValidBatch(buffer, header._replace(max_timestamp=now_ms), now_ms)
+    if header.max_timestamp != max_timestamp or header.timestamp_type is not TimestampType.CREATE_TIME:
+        # Indexes, retention and producers go by the header, so it has to say what is true of the records.
+        header = write_timestamps(buffer, 0, TimestampType.CREATE_TIME, max_timestamp)
+    return ValidBatch(buffer, header, None)
 
 
 def _header(data: bytes | bytearray | memoryview, config: TopicConfig, origin: AppendOrigin) -> BatchHeader:
@@ -84,6 +89,10 @@ def _check_size(header: BatchHeader, config: TopicConfig) -> None:
 
 
 def _check_client_header(header: BatchHeader) -> None:
+    try:
+        _ = header.compression
+    except InvalidBatch as error:
+        raise _unreadable(error) from None
     count, span = header.record_count, header.last_offset_delta + 1
     if count <= 0 or span <= 0 or count != span:
         raise _invalid(f"the header counts {count} records over {span} offsets")
@@ -91,40 +100,66 @@ def _check_client_header(header: BatchHeader) -> None:
         raise _invalid("clients may not write control batches")
     if header.has_producer and header.base_sequence < 0:
         raise _invalid(f"producer {header.producer_id} sent base sequence {header.base_sequence}")
-    try:
-        _ = header.compression
-    except InvalidBatch as error:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from None
 
 
-def _check_records(data: bytes | bytearray | memoryview, header: BatchHeader, config: TopicConfig) -> None:
-    compacted = "compact" in config.cleanup_policy
-    errors = validate_records(data, 0, header, require_keys=compacted)
-    if errors:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"record {errors[0][0]} of the batch: {errors[0][1]}", errors)
-
-
-def _check_timestamps(
+def _check_records(
     data: bytes | bytearray | memoryview, header: BatchHeader, config: TopicConfig, now_ms: int | None
-) -> None:
-    """Refuse timestamps outside the topic's limits around `now_ms`, None when the broker stamps them anyway."""
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not mark its batch as stamped by the broker")
-    if now_ms is None:
-        return
-    newest = now_ms + config.message_timestamp_after_max_ms
-    before = config.message_timestamp_before_max_ms
-    if header.max_timestamp <= newest and before == _ANY_AGE:
-        return
-    oldest = now_ms - before
-    errors = [
-        (index, f"timestamp {record.timestamp_ms} is not between {oldest} and {newest}")
-        for index, record in enumerate(_records(data, header))
-        if record.timestamp_ms != NO_TIMESTAMP and not oldest <= record.timestamp_ms <= newest
-    ]
-    if errors or header.max_timestamp > newest:
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"the broker's clock says {now_ms}; the topic takes timestamps "
-                         f"up to {before} ms before and {config.message_timestamp_after_max_ms} ms after it", errors)
+) -> int:
+    """Return the largest timestamp of the records; `now_ms` is None when the broker stamps them."""
+    try:
+        summary = summarize_records(data, 0, header)
+    except UnreadableRecords as error:
+        raise _unreadable(error) from None
+    except InvalidBatch as error:
+        raise _invalid(str(error)) from None
+    limits = _Limits.of(config, header, now_ms)
+    if ((summary.all_have_keys or not limits.need_keys)
+            and limits.allow(summary.min_timestamp_ms) and limits.allow(summary.max_timestamp_ms)):
+        return summary.max_timestamp_ms
+    errors = [(index, problem) for index, record in enumerate(iter_record_facts(data, 0, header))
+              if (problem := limits.judge(record)) is not None]
+    if not errors:
+        # The smallest timestamp was that of a record that has none.
+        return summary.max_timestamp_ms
+    code = ErrorCode.INVALID_RECORD if all(problem == _NO_KEY for _, problem in errors) else ErrorCode.INVALID_TIMESTAMP
+    raise KafkaError(code, f"{len(errors)} of the batch's {header.record_count} records are refused, the first of "
+                     f"them, number {errors[0][0]}: {errors[0][1]}", errors)
+
+
+class _Limits(NamedTuple):
+    """Hold what the topic demands of each record; its timestamp, if it has one, must be in [oldest_ms, newest_ms]."""
+
+    need_keys: bool
+    oldest_ms: int
+    newest_ms: int
+    forbid_stamps: bool = False
+
+    @classmethod
+    def of(cls, config: TopicConfig, header: BatchHeader, now_ms: int | None) -> Self:
+        """Read the demands off the topic's settings; `now_ms` is None when the broker stamps the records."""
+        need_keys = "compact" in config.cleanup_policy
+        if header.timestamp_type is TimestampType.LOG_APPEND_TIME and (
+                now_ms is None or header.max_timestamp == NO_TIMESTAMP):
+            return cls(need_keys, 1, 0, forbid_stamps=True)
+        if now_ms is None:
+            return cls(need_keys, -_ANY_AGE - 1, _ANY_AGE)
+        return cls(need_keys, now_ms - config.message_timestamp_before_max_ms,
+                   now_ms + config.message_timestamp_after_max_ms)
+
+    def allow(self, timestamp_ms: int) -> bool:
+        """Say whether the range holds the timestamp."""
+        return self.oldest_ms <= timestamp_ms <= self.newest_ms
+
+    def judge(self, record: RecordFacts) -> str | None:
+        """Return what is wrong with the record, None if nothing is."""
+        if self.need_keys and not record.has_key:
+            return _NO_KEY
+        if self.forbid_stamps:
+            return "a producer may not mark its batch as stamped by the broker"
+        if self.allow(record.timestamp_ms) or record.timestamp_ms == NO_TIMESTAMP:
+            return None
+        return (f"timestamp {record.timestamp_ms} is not between {self.oldest_ms} and {self.newest_ms}, which is what "
+                "the topic takes at this time of the broker's clock")
 
 
 def _recompress(data: bytes | bytearray | memoryview, header: BatchHeader, codec: Compression) -> bytes:
@@ -133,9 +168,8 @@ def _recompress(data: bytes | bytearray | memoryview, header: BatchHeader, codec
         for record in _records(data, header)
     ]
     return build_batch(
-        records, compression=codec, timestamp_type=header.timestamp_type, producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch, base_sequence=header.base_sequence,
-        is_transactional=header.is_transactional)
+        records, compression=codec, producer_id=header.producer_id, producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence, is_transactional=header.is_transactional)
 
 
 def _records(data: bytes | bytearray | memoryview, header: BatchHeader) -> list[Record]:
@@ -147,3 +181,8 @@ def _records(data: bytes | bytearray | memoryview, header: BatchHeader) -> list[
 
 def _invalid(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, message)
+
+
+def _unreadable(error: InvalidBatch) -> KafkaError:
+    # Kafka has no verdict for this: it meets it as an error of its own.
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))

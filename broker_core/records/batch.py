@@ -23,7 +23,6 @@ from broker_core.records.header import (
 )
 from broker_core.records.invalid import InvalidBatch
 from broker_core.records.section import read_section
-from broker_core.records.validation import validate_records
 from broker_core.records.varint import append_varint, read_varint
 from broker_core.types import (
     NO_LEADER_EPOCH,
@@ -34,7 +33,7 @@ from broker_core.types import (
     TimestampType,
 )
 
-__all__ = ["Headers", "NewRecord", "Record", "build_batch", "read_records", "validate_records"]
+__all__ = ["Headers", "NewRecord", "Record", "build_batch", "read_records"]
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -177,8 +176,7 @@ def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Recor
 def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
     size, at = read_varint(data, position)
     if size < 0:
-        if size != -1:
-            raise InvalidBatch(f"field length at byte {position} is {size}")
+        # Any negative length is null to Kafka, so such records are in logs.
         return None, at
     if at + size > len(data):
         raise IndexError

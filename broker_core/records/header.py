@@ -30,6 +30,7 @@ __all__ = [
     "assign_offsets",
     "crc_matches",
     "iter_headers",
+    "write_timestamps",
 ]
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -47,6 +48,7 @@ _MAX_TIMESTAMP_POSITION: Final = 35
 _CODEC_BITS: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
 _DELETE_HORIZON_BIT: Final = 0x40
+_DEFINED_BITS: Final = 0x7F
 _CODECS: Final = tuple(Compression)
 _OFFSET: Final = struct.Struct(">q")
 _EPOCH: Final = struct.Struct(">i")
@@ -123,6 +125,11 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & _DELETE_HORIZON_BIT)
 
     @property
+    def has_codec(self) -> bool:
+        """Say whether the bits for the codec name one."""
+        return self.attributes & _CODEC_BITS < len(_CODECS)
+
+    @property
     def compression(self) -> Compression:
         """Return the codec; `InvalidBatch` when the bits name none that exists."""
         code = self.attributes & _CODEC_BITS
@@ -185,16 +192,26 @@ def assign_offsets(
     partition_leader_epoch: int,
     log_append_time_ms: int | None = None,
 ) -> None:
-    """Write the broker's part of a batch in place: offset and leader epoch and, if given, the append time.
-
-    The append time turns the batch into a LogAppendTime one and, alone of these, is covered by the CRC.
-    """
+    """Write the broker's part of a batch in place: offset and leader epoch and, if given, the append time."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, partition_leader_epoch)
-    if log_append_time_ms is None:
-        return
+    if log_append_time_ms is not None:
+        write_timestamps(buffer, position, TimestampType.LOG_APPEND_TIME, log_append_time_ms)
+
+
+def write_timestamps(
+    buffer: bytearray | memoryview, position: int, timestamp_type: TimestampType, max_timestamp_ms: int
+) -> BatchHeader:
+    """Write in place who stamped the batch and its largest timestamp, and return the header that says so.
+
+    Alone of what a broker writes these are covered by the CRC. Attributes nobody has defined are lost, as in Kafka.
+    """
     header = BatchHeader.parse(buffer, position)
-    _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_POSITION, header.attributes | LOG_APPEND_TIME_BIT)
-    _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, log_append_time_ms)
+    stamped = LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0
+    attributes = header.attributes & _DEFINED_BITS & ~LOG_APPEND_TIME_BIT | stamped
+    _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes)
+    _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, max_timestamp_ms)
     covered = memoryview(buffer)[position + ATTRIBUTES_POSITION : position + header.size_bytes]
-    _CRC.pack_into(buffer, position + CRC_POSITION, crc32c.crc32c(covered))
+    crc = crc32c.crc32c(covered)
+    _CRC.pack_into(buffer, position + CRC_POSITION, crc)
+    return header._replace(attributes=attributes, max_timestamp=max_timestamp_ms, crc=crc)

@@ -1,5 +1,9 @@
-"""Name the one refusal of this room: bytes that are not the record batch they claim to be."""
+"""Name the refusals of this room: bytes that are not the record batch they claim to be."""
 
 
 class InvalidBatch(ValueError):
     """Report bytes that cannot be read as a record batch; the caller knows whether it is a verdict or damage."""
+
+
+class UnreadableRecords(InvalidBatch):
+    """Report records that cannot be unfolded: their codec does not exist, or is not the one they were written with."""

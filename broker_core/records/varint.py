@@ -3,6 +3,7 @@
 from broker_core.records.invalid import InvalidBatch
 
 _LONGEST_BYTES = 10
+_LONGEST_BYTES_OF_32_BITS = 5
 
 
 def append_varint(target: bytearray, value: int) -> None:
@@ -14,15 +15,22 @@ def append_varint(target: bytearray, value: int) -> None:
     target.append(unsigned)
 
 
-def read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+def read_varint(
+    data: bytes | bytearray | memoryview, position: int, longest_bytes: int = _LONGEST_BYTES
+) -> tuple[int, int]:
     """Return the zigzag varint at `position` and the position after it; `IndexError` past the end."""
     byte = data[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
     unsigned = byte & 0x7F
-    for index in range(1, _LONGEST_BYTES):
+    for index in range(1, longest_bytes):
         byte = data[position + index]
         unsigned |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return (unsigned >> 1) ^ -(unsigned & 1), position + index + 1
-    raise InvalidBatch(f"varint at byte {position} is longer than {_LONGEST_BYTES} bytes")
+    raise InvalidBatch(f"varint at byte {position} is longer than {longest_bytes} bytes")
+
+
+def read_varint32(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """Return a varint that Kafka reads into 32 bits: all but the timestamp delta of a record are."""
+    return read_varint(data, position, _LONGEST_BYTES_OF_32_BITS)

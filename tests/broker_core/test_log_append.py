@@ -24,6 +24,10 @@ def refused(code: ErrorCode, action: Callable[[], object]) -> KafkaError:
     return caught.value
 
 
+def batch_at(*timestamps: int) -> bytes:
+    return build_batch([NewRecord(b"k", b"v", (), timestamp_ms) for timestamp_ms in timestamps])
+
+
 def edited(position: int, data: bytes, source: bytes | None = None) -> bytes:
     changed = bytearray(source or batch(2))
     changed[position : position + len(data)] = data
@@ -50,8 +54,17 @@ PIPELINE: list[tuple[str, dict[str, str], bytes, ErrorCode]] = [
     ("row 18: the future", {}, batch(1, timestamp_ms=NOW_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
     ("row 18: the past", {"message.timestamp.before.max.ms": "1000"}, batch(1, timestamp_ms=NOW_MS - 1001),
      ErrorCode.INVALID_TIMESTAMP),
-    ("row 18: stamped by the client", {}, batch(1, timestamp_type=TimestampType.LOG_APPEND_TIME),
+    ("row 18: the future, after the first", {}, batch_at(NOW_MS, NOW_MS + 3_600_001, NOW_MS),
      ErrorCode.INVALID_TIMESTAMP),
+    ("row 18: the past, after the first", {"message.timestamp.before.max.ms": "1000"},
+     batch_at(NOW_MS, NOW_MS - 1001, NOW_MS), ErrorCode.INVALID_TIMESTAMP),
+    ("row 18: stamped by the client, in the future", {},
+     batch(1, timestamp_ms=NOW_MS + 3_600_001, timestamp_type=TimestampType.LOG_APPEND_TIME),
+     ErrorCode.INVALID_TIMESTAMP),
+    ("row 18: stamped by the client, without a stamp", {},
+     batch(1, timestamp_ms=-1, timestamp_type=TimestampType.LOG_APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
+    ("row 18: stamped by the client, not by the broker", {"message.timestamp.type": "LogAppendTime"},
+     batch(1, timestamp_type=TimestampType.LOG_APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
     ("row 19: too large once unpacked", {"max.message.bytes": "300", "compression.type": "uncompressed"},
      batch(1, value=bytes(500), compression=Compression.GZIP), ErrorCode.MESSAGE_TOO_LARGE),
     ("row 20: no segment holds it", {"segment.bytes": "60"}, batch(1), ErrorCode.RECORD_LIST_TOO_LARGE),
@@ -81,7 +94,14 @@ def test_counts_that_do_not_span_the_offsets() -> None:
 def test_codec_bits_without_a_codec() -> None:
     data = bytearray(batch(2))
     data[22] |= 7
-    refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, lambda: append_raw(open_log(), sealed(data)))
+    refused(ErrorCode.UNKNOWN_SERVER_ERROR, lambda: append_raw(open_log(), sealed(data)))
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
+def test_records_that_cannot_be_unfolded(codec: Compression) -> None:
+    data = bytearray(batch(2))
+    data[22] |= codec
+    refused(ErrorCode.UNKNOWN_SERVER_ERROR, lambda: append_raw(open_log(), sealed(data)))
 
 
 def sealed(data: bytearray) -> bytes:
@@ -101,6 +121,43 @@ def test_guilty_records_are_named() -> None:
     log = open_log(settings={"message.timestamp.after.max.ms": "0"})
     error = refused(ErrorCode.INVALID_TIMESTAMP, lambda: append_raw(log, batch(3, timestamp_ms=NOW_MS - 1)))
     assert [index for index, _ in error.record_errors] == [2]
+    log = open_log(settings={"message.timestamp.after.max.ms": "0", "cleanup.policy": "compact"})
+    data = build_batch([NewRecord(None, b"", (), NOW_MS), NewRecord(b"k", b"", (), NOW_MS + 1),
+                        NewRecord(None, b"", (), NOW_MS + 1), NewRecord(b"k", b"", (), NOW_MS)])
+    error = refused(ErrorCode.INVALID_TIMESTAMP, lambda: append_raw(log, data))
+    assert [index for index, _ in error.record_errors] == [0, 1, 2]
+
+
+def test_a_broken_record_is_not_among_the_guilty_ones() -> None:
+    """Kafka names records that may be left out; a record that breaks the batch is none of those."""
+    error = refused(ErrorCode.INVALID_RECORD, lambda: append_raw(
+        open_log(), build_batch([NewRecord(b"k", b"v")] * 3, offset_deltas=[0, 2, 2])))
+    assert error.record_errors == ()
+    assert "record 1" in error.message
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("lie", [NOW_MS - 5, NOW_MS + 5, NOW_MS + 10**9])
+def test_the_largest_timestamp_is_that_of_the_records(codec: Compression, lie: int) -> None:
+    log = open_log()
+    data = bytearray(batch(3, compression=codec))
+    data[35:43] = lie.to_bytes(8, "big")
+    append_raw(log, sealed(data))
+    stored = log.read(0, 999, UNCOMMITTED).records
+    header = BatchHeader.parse(stored)
+    assert header.max_timestamp == NOW_MS + 2
+    assert crc_matches(stored, 0, header)
+    assert log.max_timestamp(UNCOMMITTED) == (2, NOW_MS + 2, 0)
+
+
+def test_a_batch_stamped_by_its_producer_becomes_an_ordinary_one() -> None:
+    log = open_log()
+    append_raw(log, batch(3, timestamp_type=TimestampType.LOG_APPEND_TIME))
+    stored = log.read(0, 999, UNCOMMITTED).records
+    header = BatchHeader.parse(stored)
+    assert header.timestamp_type is TimestampType.CREATE_TIME
+    assert crc_matches(stored, 0, header)
+    assert [record.timestamp_ms for _, _, record in log.read_journal()] == [NOW_MS, NOW_MS + 1, NOW_MS + 2]
 
 
 def test_records_without_a_timestamp_are_never_too_old() -> None:

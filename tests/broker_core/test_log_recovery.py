@@ -10,7 +10,7 @@ from broker_core.log.partition_log import PartitionLog
 from broker_core.log.repairs import REPAIRS
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import build_end_txn_marker
-from broker_core.simulation.disk import MemoryFile, MemoryStorage
+from broker_core.simulation.disk import MemoryStorage
 from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, append, batch, end, open_log, produce
 
 SETTINGS = {"segment.bytes": "1000", "index.interval.bytes": "0"}
@@ -75,23 +75,6 @@ def test_a_clean_close_leaves_nothing_to_find() -> None:
     log = reopened(storage)
     assert log.findings == []
     assert_same(log, before)
-
-
-def test_nothing_before_the_snapshot_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    storage, before = world()
-    size = before.size_bytes
-    read_bytes = 0
-    whole = MemoryFile.read
-
-    def counting(self: MemoryFile, position: int, size_bytes: int) -> bytes:
-        nonlocal read_bytes
-        data = whole(self, position, size_bytes)
-        read_bytes += len(data)
-        return data
-
-    monkeypatch.setattr(MemoryFile, "read", counting)
-    reopened(storage)
-    assert read_bytes < size
 
 
 def test_a_new_folder() -> None:
@@ -211,7 +194,7 @@ def test_a_missing_index(suffix: str, place: int) -> None:
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 @pytest.mark.parametrize("place", [0, 1, -1])
 @pytest.mark.parametrize("damage", [lambda data: data[:-3], lambda data: data + b"\x7f" * 24,
-                                    lambda data: data[:-1] + b"\xff"])
+                                    lambda data: data[:-1] + b"\xff", lambda data: b"", lambda data: bytes(len(data))])
 def test_a_damaged_index(suffix: str, place: int, damage: Callable[[bytes], bytes]) -> None:
     storage, before = world()
     segment = bases(storage, "log")[place]
@@ -444,3 +427,38 @@ def test_a_log_start_in_kafkas_own_checkpoint_counts_too() -> None:
     rows = [f"another 0 {log.log_end_offset}", f"{topic} {partition} 4"]
     storage.open("log-start-offset-checkpoint").append("\n".join(["0", "2", *rows, ""]).encode())
     assert reopened(storage).log_start_offset == 4
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: bytes(len(data))])
+def test_indexes_that_lost_all_their_entries_are_written_anew(damage: Callable[[bytes], bytes]) -> None:
+    """Kafka preallocates indexes with zeros, and zeros are what a loss of power leaves of them."""
+    storage, before = world()
+    original = dict(storage.files())
+    for suffix in ("index", "timeindex"):
+        overwrite(storage, path(0, suffix), damage)
+    log = reopened(storage)
+    assert found(log) == [Found.INDEX_DAMAGED]
+    assert {name: dict(storage.files())[name] for name in original if "index" in name} == {
+        name: data for name, data in original.items() if "index" in name}
+    assert_same(log, before)
+
+
+def test_epochs_made_anew_stay() -> None:
+    storage, before = world()
+    storage.delete(f"{FOLDER}/leader-epoch-checkpoint")
+    assert found(reopened(storage)) == [Found.EPOCHS_MISSING]
+    storage.crash()
+    log = reopened(storage)
+    assert found(log) == []
+    assert_same(log, before)
+
+
+@pytest.mark.parametrize("tail", [b"\xff" * 70, bytes(70)])
+def test_a_damaged_transaction_index_before_garbage(tail: bytes) -> None:
+    """The index is made anew before the tail is looked at, and must not stumble over what stands there."""
+    storage, before = world()
+    overwrite(storage, path(bases(storage, "txnindex")[-1], "txnindex"), lambda data: b"\7" + data[1:])
+    storage.open(path(bases(storage, "log")[-1], "log")).append(tail)
+    log = reopened(storage)
+    assert set(found(log)) == {Found.TRANSACTION_INDEX_DAMAGED, Found.TORN_TAIL}
+    assert_same(log, before)

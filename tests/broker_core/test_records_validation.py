@@ -1,4 +1,4 @@
-"""Check what the leader finds wrong with the records of a produced batch (facts C.1 rows 16 and 17)."""
+"""Check what the leader is told about the records of a produced batch (facts C.1 rows 16 to 18)."""
 
 import struct
 
@@ -6,67 +6,117 @@ import pytest
 
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
-from broker_core.records.header import BatchHeader
-from broker_core.records.validation import SMALL_BATCH_RECORDS, validate_records
+from broker_core.records.framing import framed_size
+from broker_core.records.header import BatchHeader, crc_matches, write_timestamps
+from broker_core.records.invalid import InvalidBatch, UnreadableRecords
+from broker_core.records.survey import InvalidRecord
+from broker_core.records.validation import RecordFacts, RecordSummary, iter_record_facts, summarize_records
+from broker_core.types import TimestampType
 
 ALL_CODECS = pytest.mark.parametrize("codec", list(Compression))
+FOLDING_CODECS = pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
 
 
-def errors_of(data: bytes, *, require_keys: bool = False, full: bool | None = None) -> list[tuple[int, str]]:
-    return validate_records(data, 0, BatchHeader.parse(data), require_keys=require_keys, full=full)
+def summary_of(data: bytes) -> RecordSummary:
+    return summarize_records(data, 0, BatchHeader.parse(data))
+
+
+def with_attributes(data: bytes, attributes: int) -> bytes:
+    return data[:21] + struct.pack(">h", attributes) + data[23:]
 
 
 @ALL_CODECS
-def test_a_good_batch_has_no_errors(codec: Compression) -> None:
-    data = build_batch([NewRecord(b"k", b"v", (("h", None),), 1)] * 100, compression=codec)
-    for full in (None, True, False):
-        assert errors_of(data, require_keys=True, full=full) == []
+def test_a_batch_is_summed_up(codec: Compression) -> None:
+    data = build_batch([NewRecord(b"k", b"v", (("h", None),), at) for at in (5, 3, 9, 4)] * 30, compression=codec)
+    assert summary_of(data) == RecordSummary(3, 9, True)
+    facts = list(iter_record_facts(data, 0, BatchHeader.parse(data)))
+    assert facts == [RecordFacts(at, True) for at in (5, 3, 9, 4)] * 30
 
 
 @ALL_CODECS
-def test_each_record_without_a_needed_key_is_named(codec: Compression) -> None:
-    records = [NewRecord(b"", b"v"), NewRecord(None, b"v"), NewRecord(b"k", None), NewRecord(None, None)]
+def test_missing_keys_are_seen_wherever_they_are(codec: Compression) -> None:
+    records = [NewRecord(b"k", b"v")] * 200 + [NewRecord(None, b"v"), NewRecord(b"", b"v")]
     data = build_batch(records, compression=codec)
-    assert errors_of(data) == []
-    assert [index for index, _ in errors_of(data, require_keys=True)] == [1, 3]
+    assert not summary_of(data).all_have_keys
+    assert [fact.has_key for fact in iter_record_facts(data, 0, BatchHeader.parse(data))][-3:] == [True, False, True]
 
 
-@ALL_CODECS
-def test_keys_are_looked_for_beyond_the_small_batch(codec: Compression) -> None:
-    records = [NewRecord(b"k", b"v")] * 200 + [NewRecord(None, b"v")]
-    assert [index for index, _ in errors_of(build_batch(records, compression=codec), require_keys=True)] == [200]
+def test_the_header_is_not_asked_for_what_the_records_say() -> None:
+    data = build_batch([NewRecord(b"k", b"v", (), at) for at in (10, 20)])
+    for lie in (0, 15, 10**6):
+        assert summary_of(data[:35] + struct.pack(">q", lie) + data[43:]).max_timestamp_ms == 20
 
 
-def test_wrong_offset_deltas_are_named() -> None:
-    data = build_batch([NewRecord(b"k", b"v")] * 3, offset_deltas=[0, 2, 2])
-    assert errors_of(data) == [(1, "offset delta is 2, expected 1")]
+def test_the_header_stamps_the_records_of_a_batch_that_says_so() -> None:
+    data = with_attributes(build_batch([NewRecord(b"k", b"v", (), at) for at in (10, 20)]), 8)
+    assert summary_of(data) == RecordSummary(20, 20, True)
+    assert [fact.timestamp_ms for fact in iter_record_facts(data, 0, BatchHeader.parse(data))] == [20, 20]
 
 
-@pytest.mark.parametrize(("count", "last_delta"), [(0, -1), (2, 2), (4, 2), (-1, 2), (3, 3)])
-def test_the_count_must_equal_the_span(count: int, last_delta: int) -> None:
-    data = bytearray(build_batch([NewRecord(b"k", b"v")] * 3))
-    struct.pack_into(">i", data, 57, count)
-    struct.pack_into(">i", data, 23, last_delta)
-    assert len(errors_of(bytes(data))) == 1
+def test_timestamps_below_none_at_all() -> None:
+    data = build_batch([NewRecord(b"k", b"v", (), -5), NewRecord(b"k", b"v", (), -3)])
+    assert summary_of(data) == RecordSummary(-5, -1, True)
 
 
-def test_a_large_batch_is_walked_whole_only_when_asked() -> None:
-    size = SMALL_BATCH_RECORDS + 10
-    data = build_batch([NewRecord(b"k", b"v")] * size, offset_deltas=[*range(size - 2), 5, size - 1])
-    assert errors_of(data) == []
-    assert [index for index, _ in errors_of(data, full=True)] == [size - 2]
+def test_timestamps_beyond_64_bits_come_around() -> None:
+    data = build_batch([NewRecord(b"k", b"v", (), 0), NewRecord(b"k", b"v", (), 7)])
+    data = data[:27] + struct.pack(">q", 2**63 - 5) + data[35:]
+    assert summary_of(data) == RecordSummary(2**63 - 5, max(-1, -(2**63) + 2), True)
 
 
-@pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
-def test_bytes_of_another_codec_are_an_error_not_an_exception(codec: Compression) -> None:
-    data = bytearray(build_batch([NewRecord(b"k", b"v")]))
-    data[22] = codec
-    [(index, message)] = errors_of(bytes(data))
-    assert index == 0
-    assert codec.name.lower() in message
+def test_a_broken_record_is_named() -> None:
+    data = build_batch([NewRecord(b"k", b"v")] * 300, offset_deltas=[*range(298), 5, 299])
+    with pytest.raises(InvalidRecord, match="record 298 .* offset delta is 5") as caught:
+        summary_of(data)
+    assert caught.value.index == 298
 
 
-def test_an_unknown_codec_is_an_error_not_an_exception() -> None:
-    data = bytearray(build_batch([NewRecord(b"k", b"v")]))
-    data[22] = 7
-    assert "compression code 7" in errors_of(bytes(data))[0][1]
+@FOLDING_CODECS
+def test_bytes_of_another_codec_cannot_be_read(codec: Compression) -> None:
+    with pytest.raises(UnreadableRecords, match=codec.name.lower()):
+        summary_of(with_attributes(build_batch([NewRecord(b"k", b"v")]), codec))
+
+
+@FOLDING_CODECS
+def test_folded_bytes_that_are_cut_cannot_be_read(codec: Compression) -> None:
+    data = build_batch([NewRecord(b"k", b"v" * 50)] * 9, compression=codec)[:-6]
+    with pytest.raises(UnreadableRecords):
+        summary_of(data[:8] + struct.pack(">i", len(data) - 12) + data[12:])
+
+
+@pytest.mark.parametrize("code", [5, 6, 7])
+def test_codec_bits_that_name_none(code: int) -> None:
+    data = with_attributes(build_batch([NewRecord(b"k", b"v")]), code)
+    assert not BatchHeader.parse(data).has_codec
+    with pytest.raises(UnreadableRecords, match=f"compression code {code}"):
+        summary_of(data)
+
+
+@pytest.mark.parametrize("before", [0, 8, 0x30, 0x40, 0x7F80])
+@pytest.mark.parametrize("kind", list(TimestampType))
+def test_timestamps_are_written_in_place(before: int, kind: TimestampType) -> None:
+    data = bytearray(b"???" + with_attributes(build_batch([NewRecord(b"k", b"v", (), 5)]), before))
+    header = write_timestamps(data, 3, kind, 77)
+    assert header == BatchHeader.parse(data, 3)
+    assert crc_matches(data, 3, header)
+    assert (header.timestamp_type, header.max_timestamp) == (kind, 77)
+    assert header.attributes & ~8 == before & 0x77
+
+
+WHOLE = build_batch([NewRecord(b"k", b"v")])
+FRAMES: list[tuple[bytes, int | None]] = [
+    (b"", None), (WHOLE[:11], None), (WHOLE[:12], None), (WHOLE[:16], None), (WHOLE[:-1], None), (WHOLE, len(WHOLE)),
+    (WHOLE + b"x", len(WHOLE)), (WHOLE[:16] + b"\0" + WHOLE[17:], len(WHOLE)), (bytes(11), None),
+]
+
+
+@pytest.mark.parametrize(("data", "size"), FRAMES)
+def test_where_a_batch_ends(data: bytes, size: int | None) -> None:
+    assert framed_size(b"??" + data, 2) == size
+
+
+@pytest.mark.parametrize("data", [bytes(12), WHOLE[:8] + struct.pack(">i", 13) + WHOLE[12:], b"\xff" * 70,
+                                  WHOLE[:16] + b"\3" + WHOLE[17:], WHOLE[:16] + b"\xff" + WHOLE[17:]])
+def test_what_can_be_no_batch(data: bytes) -> None:
+    with pytest.raises(InvalidBatch):
+        framed_size(data)

@@ -103,10 +103,16 @@ def _log(call: Call, target: FetchTarget, now_ms: int) -> PartitionLog:
 
 
 def _diverging(call: Call, target: FetchTarget, log: PartitionLog) -> tuple[int, int] | None:
-    """Return the epoch and end offset up to which the reader's history agrees with ours (KIP-595), if it parts."""
-    if call.version < _FIRST_DIVERGING_VERSION or target.last_fetched_epoch == NO_LEADER_EPOCH:
+    """Return the epoch and end offset up to which the reader's history agrees with ours (KIP-595), if it parts.
+
+    Raises 1 when nothing is known of an epoch the reader has data of: there is no place to send it back to.
+    """
+    if call.version < _FIRST_DIVERGING_VERSION or target.last_fetched_epoch <= NO_LEADER_EPOCH:
         return None
     epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
+    if NO_LEADER_EPOCH in (epoch, end_offset):
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the end of leader epoch {target.last_fetched_epoch}, which "
+                         "the reader fetched last, is not known here")
     if end_offset < target.fetch_offset or epoch < target.last_fetched_epoch:
         return epoch, end_offset
     return None

@@ -16,7 +16,8 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import AppendResult, PartitionLog
 from broker_core.log.producer_state import SENTINEL, Guard
 from broker_core.records.compression import Compression
-from broker_core.records.header import BatchHeader, InvalidBatch
+from broker_core.records.framing import MAGIC_POSITION, framed_size
+from broker_core.records.header import HEADER_SIZE, MAGIC, BatchHeader, InvalidBatch
 from broker_core.types import ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 
@@ -24,10 +25,17 @@ _LAST_OLD_ERROR_VERSION = 10
 _FIRST_ADDING_VERSION = 12
 _FIRST_ZSTD_VERSION = 7
 _FIRST_LEADER_HINT_VERSION = 10
+# The client id under which an operator may mend an internal topic; a coordinator sees it when it next loads.
+_REPAIRER = "__admin_client"
 # A verification that failed for a passing reason is answered with the one retriable code every client knows.
 _RETRY_SAFELY = frozenset({
     ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR,
+})
+# After these verdicts on a batch Kafka does not say where the log starts, after all others of the log it does.
+_SAY_NOTHING_OF_THE_LOG = frozenset({
+    ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR,
 })
 
 
@@ -37,6 +45,8 @@ class _Part:
 
     topic_entry: Any
     entry: Any
+    records: bytes = b""
+    size_bytes: int | None = None
     topic_partition: TopicPartition | None = None
     header: BatchHeader | None = None
     log: PartitionLog | None = None
@@ -44,10 +54,23 @@ class _Part:
     guard: Guard | None = None
     error: KafkaError | None = None
     result: AppendResult | None = None
+    log_start_offset: int = -1
+
+    def find_batch(self) -> None:
+        """Find the end of the first batch; raises `InvalidBatch` when there cannot be one."""
+        self.records = self.entry.records or b""
+        self.size_bytes = framed_size(self.records)
+        if self.size_bytes is not None and self.size_bytes >= HEADER_SIZE and self.records[MAGIC_POSITION] == MAGIC:
+            self.header = BatchHeader.parse(self.records)
 
     @property
     def is_transactional(self) -> bool:
         return self.header is not None and self.header.is_transactional
+
+    @property
+    def opens_transaction(self) -> bool:
+        """Say whether the batch is a transactional one of somebody; without a producer id it belongs to nothing."""
+        return self.header is not None and self.header.is_transactional and self.header.has_producer
 
 
 @dataclass(slots=True)
@@ -64,15 +87,24 @@ def produce(call: Call) -> None:
     work = _Produce(call, give_up_ms=call.now_ms + call.broker.config.add_partitions_retry_backoff_max_ms)
     for topic_entry in call.body.topic_data:
         for entry in topic_entry.partition_data:
-            work.parts.append(_check_part(call, _Part(topic_entry, entry)))
+            work.parts.append(_Part(topic_entry, entry))
+    try:
+        for part in work.parts:
+            part.find_batch()
+    except InvalidBatch as error:
+        # Kafka looks into all of them before it looks at any: one that makes no sense spoils the request.
+        _fail(work.parts, ErrorCode.CORRUPT_MESSAGE, str(error))
+        _append_all(work, call.now_ms)
+        return
+    for part in work.parts:
+        _check_part(call, part)
     _check_transaction(work)
     _verify(work, call.now_ms)
 
 
-def _check_part(call: Call, part: _Part) -> _Part:
+def _check_part(call: Call, part: _Part) -> None:
     """Find the partition, its log and the one batch that is meant for it (rows 2 to 6, 9 to 11)."""
     try:
-        part.header = _parsed(part.entry.records)
         name = part.topic_entry.name
         if call.version >= 13:
             name = call.broker.catalog.topic_by_id(part.topic_entry.topic_id).name
@@ -81,34 +113,32 @@ def _check_part(call: Call, part: _Part) -> _Part:
         _check_batch(part, call.version)
         if call.body.acks not in (-1, 0, 1):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={call.body.acks} is none of -1, 0, 1")
-        if call.broker.catalog.topic(name).is_internal:
+        if call.broker.catalog.topic(name).is_internal and call.client_id != _REPAIRER:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal; only coordinators write to it")
         part.log, part.leader_epoch = call.broker.led_log(part.topic_partition, call.now_ms)
     except KafkaError as error:
         part.error = error
-    return part
-
-
-def _parsed(records: bytes | None) -> BatchHeader | None:
-    """Return the header of the first batch; None when there is none that can be read."""
-    try:
-        return BatchHeader.parse(records or b"")
-    except InvalidBatch:
-        return None
 
 
 def _check_batch(part: _Part, version: int) -> None:
-    records = part.entry.records or b""
-    try:
-        # A header that could not be read before says now what is wrong with it.
-        header = part.header or BatchHeader.parse(records)
-        codec = header.compression
-    except InvalidBatch as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-    if header.size_bytes < len(records):
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition's records must be exactly one batch")
-    if codec == Compression.ZSTD and version < _FIRST_ZSTD_VERSION:
+    """Refuse all but one whole batch; half of another behind it is cut off, as Kafka does."""
+    records, size_bytes = part.records, part.size_bytes
+    if size_bytes is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"there is no whole batch in the {len(records)} bytes")
+    if records[MAGIC_POSITION] != MAGIC:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"magic {records[MAGIC_POSITION]}: only {MAGIC} is taken")
+    if (part.header is not None and version < _FIRST_ZSTD_VERSION and part.header.has_codec
+            and part.header.compression is Compression.ZSTD):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or newer")
+    if size_bytes == len(records):
+        return
+    try:
+        is_followed = framed_size(records, size_bytes) is not None
+    except InvalidBatch as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    if is_followed:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition's records must be exactly one batch")
+    part.records = records[:size_bytes]
 
 
 def _check_transaction(work: _Produce) -> None:
@@ -116,7 +146,8 @@ def _check_transaction(work: _Produce) -> None:
     transactional = [part for part in work.parts if part.is_transactional]
     if transactional and work.call.body.transactional_id is None:
         _fail(work.parts, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without an id")
-    producers = {(part.header.producer_id, part.header.producer_epoch) for part in transactional if part.header}
+    producers = {(part.header.producer_id, part.header.producer_epoch)
+                 for part in transactional if part.header is not None and part.opens_transaction}
     if len(producers) > 1:
         _fail(work.parts, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional records of more than one producer")
 
@@ -129,7 +160,7 @@ def _fail(parts: list[_Part], code: ErrorCode, message: str) -> None:
 def _verify(work: _Produce, now_ms: int) -> None:
     """Ask the coordinator about the partitions not known to be in the transaction (facts C.3), then append."""
     call = work.call
-    unverified = [part for part in work.parts if part.error is None and part.is_transactional]
+    unverified = [part for part in work.parts if part.error is None and part.opens_transaction]
     adding = call.version >= _FIRST_ADDING_VERSION
     if call.body.transactional_id is None or not (
         adding or call.broker.config.transaction_partition_verification_enable):
@@ -204,13 +235,15 @@ def _append(call: Call, part: _Part, now_ms: int) -> None:
     assert part.log is not None and part.topic_partition is not None
     try:
         part.result = part.log.append_as_leader(
-            part.entry.records,
+            part.records,
             now_ms=now_ms,
             leader_epoch=part.leader_epoch,
             transaction_guard=part.guard,
         )
     except KafkaError as error:
         part.error = error
+        if error.code not in _SAY_NOTHING_OF_THE_LOG:
+            part.log_start_offset = part.log.log_start_offset
         return
     # A duplicate too: what it repeats may have been written without a promise, and is now acknowledged.
     call.broker.logs.appended(part.topic_partition)
@@ -244,7 +277,7 @@ def _partition_response(call: Call, part: _Part) -> Any:
             leader_id=leadership.leader, leader_epoch=leadership.leader_epoch)
     return form(
         index=part.entry.index, error_code=part.error.code, base_offset=-1, error_message=part.error.message,
-        record_errors=[
+        log_start_offset=part.log_start_offset, record_errors=[
             form.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
             for index, message in getattr(part.error, "record_errors", ())
         ],

@@ -1,0 +1,142 @@
+"""Measure recovery beside Apache Kafka, in one run: `python -m tests.benchmarks.bench_recovery`.
+
+One log of 1 GB, written by `broker_core` and left as a killed process leaves it, is opened by both: once with the
+producer snapshots of its rolls, so that only the last segment is in doubt, and once without any, so that all of it is.
+Apache Kafka says in its own log how long it took over that partition; the start of its JVM is not in that. Both find
+the files in the page cache. Where Apache Kafka cannot be run its column is missing and a line says why.
+"""
+
+import os
+import re
+import shutil
+import struct
+import tempfile
+import time
+from pathlib import Path
+
+import crc32c
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker_core.config import TopicConfig
+from broker_core.log.partition_log import PartitionLog
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.server.disk import DiskStorage
+from broker_core.types import TopicPartition
+from tests.support.apache_kafka import DATA, Unavailable, apache_kafka
+from tests.support.waiting import wait_until
+
+LOG_BYTES = 1_000_000_000
+SEGMENT_BYTES = 128 * 1024 * 1024
+# What Java's producer sends at its default batch.size, so many headers have to be looked at.
+RECORDS, RECORD_BYTES = 16, 1000
+PRODUCERS = 10
+PARTITION = TopicPartition("recovery", 0)
+FOLDER = str(PARTITION).replace("/", "-")
+CONFIG = TopicConfig().override({"segment.bytes": str(SEGMENT_BYTES)})
+RECOVERY_POINTS, CLEAN_STOP = "recovery-point-offset-checkpoint", ".kafka_cleanshutdown"
+TAKEN = re.compile(rf"Completed load of Log\(.*topic={PARTITION.topic},.* in (\d+)ms")
+DEADLINE_S = 120.0
+SCENARIOS = {"with the snapshots of its rolls": True, "without any snapshot": False}
+
+
+def write_log(root: Path) -> int:
+    """Write the log, sync it, leave it unclosed and return its end."""
+    now_ms = int(time.time() * 1000)
+    log = PartitionLog.open(DiskStorage(root), FOLDER, PARTITION, CONFIG, now_ms)
+    records = [NewRecord(b"key", os.urandom(RECORD_BYTES), (), now_ms)] * RECORDS
+    made = [bytearray(build_batch(records, producer_id=number, producer_epoch=0, base_sequence=0))
+            for number in range(PRODUCERS)]
+    number = 0
+    while log.size_bytes < LOG_BYTES:
+        data = made[number % PRODUCERS]
+        struct.pack_into(">i", data, 53, number // PRODUCERS * RECORDS)
+        data[17:21] = crc32c.crc32c(memoryview(data)[21:]).to_bytes(4, "big")
+        log.append_as_leader(bytes(data), now_ms=now_ms, leader_epoch=0)
+        number += 1
+    log.sync()
+    return log.log_end_offset
+
+
+def copy_log(source: Path, target: Path, *, snapshots: bool) -> None:
+    """Put the log's files into `target`; the batches are the same files, for nobody changes them."""
+    target.mkdir(exist_ok=True)
+    for path in source.iterdir():
+        if path.suffix == ".log":
+            os.link(path, target / path.name)
+        elif snapshots or path.suffix != ".snapshot":
+            shutil.copy(path, target / path.name)
+
+
+def open_by_broker_core(source: Path, root: Path, end_offset: int, *, snapshots: bool) -> float:
+    """Recover a copy of the log and return the ms that took."""
+    root.mkdir()
+    copy_log(source, root / FOLDER, snapshots=snapshots)
+    started = time.perf_counter()
+    log = PartitionLog.open(DiskStorage(root), FOLDER, PARTITION, CONFIG, int(time.time() * 1000))
+    taken_ms = (time.perf_counter() - started) * 1000
+    assert log.log_end_offset == end_offset
+    assert len(log.producers()) == PRODUCERS
+    return taken_ms
+
+
+def open_by_apache(source: Path, node: Path, *, snapshots: bool) -> float:
+    """Let a node find a copy of the log where it had stopped, and return the ms it says it took over it."""
+    data, target = node / DATA, node / DATA / FOLDER
+    metadata = (target / "partition.metadata").read_bytes()
+    shutil.rmtree(target)
+    copy_log(source, target, snapshots=snapshots)
+    (target / "partition.metadata").write_bytes(metadata)
+    (data / CLEAN_STOP).unlink(missing_ok=True)
+    # After a kill this says up to where the segments had been flushed: up to the last roll, or nowhere.
+    flushed = max(int(path.stem) for path in target.glob("*.log")) if snapshots else 0
+    (data / RECOVERY_POINTS).write_text(f"0\n1\n{PARTITION.topic} {PARTITION.partition} {flushed}\n")
+    (node / "server.log").unlink(missing_ok=True)
+    found: list[int] = []
+
+    def is_loaded() -> bool:
+        found[:] = map(int, TAKEN.findall((node / "server.log").read_text(encoding="utf-8", errors="replace")))
+        return bool(found)
+
+    with apache_kafka({}, node, log_level="INFO") as kafka:
+        wait_until(is_loaded, "Apache Kafka says how long it took", deadline_s=DEADLINE_S, pause_s=0.1)
+        kafka.stop()
+    return float(found[0])
+
+
+def make_topic(node: Path) -> None:
+    """Have a node know the partition, and stop it."""
+    with apache_kafka({}, node) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+        settings = {"segment.bytes": str(SEGMENT_BYTES)}
+        admin.create_topics([NewTopic(PARTITION.topic, 1, 1, config=settings)])[PARTITION.topic].result(DEADLINE_S)
+        wait_until((node / DATA / FOLDER / "partition.metadata").exists, "the partition's folder is there",
+                   deadline_s=DEADLINE_S)
+        kafka.stop()
+
+
+def main() -> None:
+    """Measure both and print a table."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source, node = folder / "written" / FOLDER, folder / "node"
+        end_offset = write_log(folder / "written")
+        taken = {scenario: [open_by_broker_core(source, folder / f"core-{snapshots}", end_offset, snapshots=snapshots)]
+                 for scenario, snapshots in SCENARIOS.items()}
+        columns = ["broker_core"]
+        try:
+            node.mkdir()
+            make_topic(node)
+            for scenario, snapshots in SCENARIOS.items():
+                taken[scenario].append(open_by_apache(source, node, snapshots=snapshots))
+            columns.append("Apache Kafka")
+        except Unavailable as problem:
+            print(f"Apache Kafka: {problem}")
+    print(f"{f'recovery of {LOG_BYTES / 1e9:.0f} GB after a kill, ms':45}" + "".join(f"{name:>15}" for name in columns)
+          + (f"{'core/Apache':>15}" if len(columns) > 1 else ""))
+    for scenario, row in taken.items():
+        ratio = f"{row[0] / row[1]:15.2f}" if len(columns) > 1 else ""
+        print(f"{scenario:45}" + "".join(f"{value:15.0f}" for value in row[: len(columns)]) + ratio)
+
+
+if __name__ == "__main__":
+    main()

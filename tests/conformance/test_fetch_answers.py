@@ -1,0 +1,60 @@
+"""Ask for a partition's records where there is little to give: unknown epochs, and a log trimmed within a batch."""
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.conformance.clients import Kafka, make_topic
+from tests.conformance.raw_session import NOBODY, RawSession, record_batch
+from tests.support.raw_client import RawClient
+
+DEADLINE_S = 30
+NONE, OFFSET_OUT_OF_RANGE = 0, 1
+UNCOMMITTED, COMMITTED = 0, 1
+
+
+@pytest.fixture
+def session(kafka: Kafka) -> Iterator[RawSession]:
+    with RawClient(kafka.bootstrap_servers) as client:
+        yield RawSession(client, None)
+
+
+@pytest.fixture
+def topic(kafka: Kafka, session: RawSession) -> str:
+    """Give a topic with a batch at 0 and one at 3."""
+    name = make_topic(kafka)
+    for offset in (0, 3):
+        batch = record_batch([b"a", b"b", b"c"], NOBODY, -1, transactional=False)
+        assert session.produce(name, batch, version=9) == (NONE, offset)
+    return name
+
+
+@pytest.mark.parametrize(("epoch", "error"), [(-5, NONE), (-1, NONE), (0, NONE), (1, OFFSET_OUT_OF_RANGE)])
+def test_a_reader_from_an_unknown_leader_epoch_has_no_place_here(
+    session: RawSession, topic: str, epoch: int, error: int
+):
+    answer = session.fetch(topic, 0, isolation=UNCOMMITTED, last_epoch=epoch)
+    assert answer.error_code == error
+    assert bool(answer.records) == (error == NONE)
+
+
+@pytest.mark.parametrize("isolation", [UNCOMMITTED, COMMITTED])
+def test_what_a_reader_is_told_around_the_ends_of_the_log(
+    kafka: Kafka, session: RawSession, topic: str, isolation: int
+):
+    """The batch that holds the new log start is still sent whole: its reader skips what it did not ask for."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.delete_records([TopicPartition(topic, 0, 2)])[TopicPartition(topic, 0)].result(DEADLINE_S)
+    aborted = None if isolation == UNCOMMITTED else []
+    for offset, error, found in ((1, OFFSET_OUT_OF_RANGE, 0), (2, NONE, 2), (5, NONE, 1), (6, NONE, 0),
+                                 (7, OFFSET_OUT_OF_RANGE, 0)):
+        answer = session.fetch(topic, offset, isolation=isolation)
+        assert answer.error_code == error, offset
+        assert answer.records.count(b"a\0") == found if answer.records else not found, offset
+        if error:
+            assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (-1, -1, -1)
+        else:
+            assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (6, 6, 2)
+            assert answer.aborted_transactions == aborted
