@@ -9,12 +9,22 @@ the members find a stable group and go on, or join again.
 from collections.abc import Callable, Collection, Iterable
 
 from broker_core.config import BrokerConfig
+from broker_core.coordinator.consumer_group_requests import (
+    CONSUMER_GROUP_TYPE,
+    ConsumerGroupDescription,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
+)
+from broker_core.coordinator.consumer_group_states import CLASSIC_JOIN
+from broker_core.coordinator.consumer_group_subscriptions import NoTopics, Topics
+from broker_core.coordinator.consumer_groups import ConsumerGroups
 from broker_core.coordinator.group_members import Group, JoinReply, SyncReply
 from broker_core.coordinator.group_membership import Membership
 from broker_core.coordinator.group_rebalance import Rebalance
 from broker_core.coordinator.group_replies import Replies
 from broker_core.coordinator.group_requests import (
-    CLASSIC_GROUP_TYPE,
+    NO_GENERATION,
+    UNKNOWN_MEMBER,
     DeleteOffsetsResult,
     DescribedMember,
     FetchOffsetsResult,
@@ -25,6 +35,7 @@ from broker_core.coordinator.group_requests import (
     JoinResult,
     LeaveGroup,
     LeaveResult,
+    LeftMember,
     ListGroups,
     OffsetCommit,
     SyncGroup,
@@ -33,10 +44,11 @@ from broker_core.coordinator.group_requests import (
 )
 from broker_core.coordinator.group_shard import GroupShard, translate_append_error
 from broker_core.coordinator.group_states import GroupState
+from broker_core.coordinator.group_subscription import CONSUMER_PROTOCOL_TYPE
 from broker_core.coordinator.group_timers import TimerKey, TimerKind, Timers
 from broker_core.coordinator.journal import Journal
 from broker_core.coordinator.offset_commits import OffsetCommits, group_tombstone, keeps_session
-from broker_core.coordinator.offset_expiry import expired_partitions
+from broker_core.coordinator.offset_expiry import expired_in_consumer_group, expired_partitions
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition, coordinator_partition
 
@@ -55,8 +67,9 @@ class GroupCoordinator:
 
     def __init__(
         self, *, config: BrokerConfig, journal: Journal, partition_count: int,
-        new_member_id: Callable[[str], str],
+        new_member_id: Callable[[str], str], topics: Topics | None = None,
     ) -> None:
+        topics = topics or NoTopics()
         self._config = config
         self._journal = journal
         self._partition_count = partition_count
@@ -66,7 +79,8 @@ class GroupCoordinator:
         self._replies = Replies()
         self._rebalance = Rebalance(config, self._timers, self._replies)
         self._membership = Membership(config, self._timers, self._replies, self._rebalance, new_member_id)
-        self._offsets = OffsetCommits(config)
+        self._offsets = OffsetCommits(config, topics)
+        self._consumers = ConsumerGroups(config, self._timers, topics, new_member_id, self._rebalance.bury)
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that the group belongs to."""
@@ -90,6 +104,8 @@ class GroupCoordinator:
         self._shards[partition] = shard
         for group in list(shard.groups.values()):
             self._resume(shard, group, now_ms)
+        for consumer_group in shard.consumer_groups.values():
+            self._consumers.resume(consumer_group, now_ms)
         if self._timers.deadline_ms(_EXPIRY) is None:
             self._schedule_expiry(now_ms)
         self._replies.deliver()
@@ -101,13 +117,18 @@ class GroupCoordinator:
         if shard is not None:
             for group in shard.groups.values():
                 self._rebalance.abandon(group)
+            for consumer_group in shard.consumer_groups.values():
+                self._consumers.abandon(consumer_group)
         self._replies.deliver()
 
     def join_group(self, request: JoinGroup, now_ms: int, reply: JoinReply) -> None:
         """Make the caller a member of the next generation."""
         error, shard = self._find(request.group_id)
-        if shard is None:
-            self._replies.add(reply, JoinResult(error, request.member_id))
+        is_taken = shard is not None and request.group_id in shard.consumer_groups
+        if shard is not None and is_taken:
+            error = self._make_room_for_classic(shard, request.group_id, now_ms)
+        if shard is None or error is not ErrorCode.NONE:
+            self._replies.add(reply, JoinResult(error, UNKNOWN_MEMBER if is_taken else request.member_id))
         else:
             self._membership.join(shard, request, now_ms, reply)
         self._replies.deliver()
@@ -131,9 +152,23 @@ class GroupCoordinator:
         error, shard = self._find(request.group_id)
         if shard is None:
             return LeaveResult(error)
+        consumer_group = shard.consumer_groups.get(request.group_id)
+        if consumer_group is not None:
+            return LeaveResult(ErrorCode.NONE, tuple(
+                LeftMember(
+                    leaver.member_id, leaver.group_instance_id,
+                    self._consumers.remove_by_classic_leave(shard, consumer_group, leaver, now_ms))
+                for leaver in request.members))
         result = self._membership.leave(shard, request, now_ms)
         self._replies.deliver()
         return result
+
+    def consumer_heartbeat(self, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
+        """Let a member of a consumer group (KIP-848) join, go on or leave."""
+        error, shard = self._find(request.group_id, may_be_empty=True)
+        if shard is None:
+            return ConsumerHeartbeatResult(error)
+        return self._consumers.heartbeat(shard, request, now_ms)
 
     def commit_offsets(self, request: OffsetCommit, now_ms: int) -> dict[TopicPartition, ErrorCode]:
         """Commit offsets; the group may be unknown when no generation is given, and its id may be empty."""
@@ -173,22 +208,29 @@ class GroupCoordinator:
 
     def fetch_offsets(
         self, group_id: str, partitions: Collection[TopicPartition] | None, *, require_stable: bool = False,
+        member_id: str | None = None, member_epoch: int = NO_GENERATION,
     ) -> FetchOffsetsResult:
         """Return committed offsets, of all partitions that have one if `partitions` is None.
 
-        With `require_stable`, a partition that an open transaction has written to answers 88 (KIP-447).
+        With `require_stable`, a partition that an open transaction has written to answers 88 (KIP-447). A consumer
+        group fences callers that name a member which is not, or is not up to date (KIP-848).
         """
         error, shard = self._find(group_id, may_be_empty=True)
-        if shard is None:
+        if shard is not None and group_id in shard.consumer_groups:
+            error = shard.consumer_groups[group_id].fetch_error(member_id, member_epoch)
+        if shard is None or error is not ErrorCode.NONE:
             return FetchOffsetsResult(error)
         return self._offsets.fetch(shard, group_id, partitions, require_stable=require_stable)
 
     def describe(self, group_id: str) -> GroupDescription:
-        """Show one group."""
+        """Show one classic group."""
         error, shard = self._find(group_id, may_be_empty=True)
         group = None if shard is None else shard.groups.get(group_id)
         if group is None:
-            return GroupDescription(ErrorCode.GROUP_ID_NOT_FOUND if shard else error, group_id)
+            is_consumer = shard is not None and group_id in shard.consumer_groups
+            message = f"Group {group_id} is not a classic group." if is_consumer else f"Group {group_id} not found."
+            return GroupDescription(
+                ErrorCode.GROUP_ID_NOT_FOUND if shard else error, group_id, message=message if shard else None)
         is_stable = group.state is GroupState.STABLE
         return GroupDescription(
             ErrorCode.NONE, group_id, group.state, group.protocol_type or "",
@@ -200,17 +242,32 @@ class GroupCoordinator:
                     member.assignment if is_stable else b"")
                 for member in group.members.values()))
 
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
+        """Show one consumer group (KIP-848)."""
+        error, shard = self._find(group_id)
+        if shard is None:
+            return ConsumerGroupDescription(group_id, error)
+        group = shard.consumer_groups.get(group_id)
+        if group is None:
+            is_classic = group_id in shard.groups
+            message = f"Group {group_id} {'is not a consumer group' if is_classic else 'not found'}."
+            return ConsumerGroupDescription(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
+        return self._consumers.describe(group)
+
     def list_groups(self, request: ListGroups) -> list[GroupListing]:
         """List the groups coordinated here."""
         states = {state.lower() for state in request.states}
         types = {group_type.lower() for group_type in request.types}
-        if types and CLASSIC_GROUP_TYPE not in types:
-            return []
+        shards = [shard for _, shard in sorted(self._shards.items())]
+        listed = [
+            GroupListing(group.group_id, group.protocol_type or "", group.state.value)
+            for shard in shards for group in shard.groups.values()]
+        listed += [
+            GroupListing(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state.value, CONSUMER_GROUP_TYPE)
+            for shard in shards for group in shard.consumer_groups.values()]
         return [
-            GroupListing(group.group_id, group.protocol_type or "", group.state)
-            for _, shard in sorted(self._shards.items())
-            for group in shard.groups.values()
-            if not states or group.state.value.lower() in states]
+            group for group in listed
+            if (not types or group.group_type in types) and (not states or group.state.lower() in states)]
 
     def delete_groups(self, group_ids: Iterable[str], now_ms: int) -> dict[str, ErrorCode]:
         """Forget groups that have no members, with all their offsets."""
@@ -263,6 +320,12 @@ class GroupCoordinator:
             self._expire(now_ms)
             return
         shard = self._shards[self.partition_for(key.group_id)]
+        if key.kind is TimerKind.CONSUMER_SESSION:
+            self._consumers.session_passed(shard, shard.consumer_groups[key.group_id], key.member_id, now_ms)
+            return
+        if key.kind is TimerKind.CONSUMER_REVOCATION:
+            self._consumers.revocation_passed(shard, shard.consumer_groups[key.group_id], key.member_id, now_ms)
+            return
         group = shard.groups[key.group_id]
         if key.kind is TimerKind.MEMBER:
             self._rebalance.member_deadline_passed(shard, group, key.member_id, now_ms)
@@ -283,6 +346,11 @@ class GroupCoordinator:
                 shard.record(self._offsets.tombstones(shard, group.group_id, expired), now_ms)
                 if group.is_deserted and not shard.offsets.has_offsets(group.group_id):
                     self._bury(shard, group, now_ms)
+            for consumer_group in list(shard.consumer_groups.values()):
+                expired = expired_in_consumer_group(shard, consumer_group, now_ms, retention_ms)
+                shard.record(self._offsets.tombstones(shard, consumer_group.group_id, expired), now_ms)
+                if not consumer_group.members and not shard.offsets.has_offsets(consumer_group.group_id):
+                    shard.record(consumer_group.tombstones(), now_ms)
         if self._shards:
             self._schedule_expiry(now_ms)
 
@@ -292,11 +360,23 @@ class GroupCoordinator:
             self._rebalance.bury(group)
             del shard.groups[group.group_id]
 
+    def _make_room_for_classic(self, shard: GroupShard, group_id: str, now_ms: int) -> ErrorCode:
+        """Turn a consumer group without members into an empty classic one; its offsets stay."""
+        group = shard.consumer_groups[group_id]
+        error = CLASSIC_JOIN[group.state]
+        if error is ErrorCode.NONE:
+            error = shard.record(group.tombstones(), now_ms)
+        if error is ErrorCode.NONE:
+            shard.ensure_group(group_id)
+        return error
+
     def _delete_group(self, group_id: str, now_ms: int) -> ErrorCode:
         error, shard = self._find(group_id, may_be_empty=True)
         if shard is None:
             return error
         error = self._offsets.delete_group(shard, group_id, now_ms)
         if error is ErrorCode.NONE:
-            self._rebalance.bury(shard.groups.pop(group_id))
+            group = shard.groups.pop(group_id, None)
+            if group is not None:
+                self._rebalance.bury(group)
         return error

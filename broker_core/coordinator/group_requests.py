@@ -149,7 +149,8 @@ class OffsetCommit:
     """Commit offsets outside a transaction.
 
     Leave `generation_id` at -1 and the ids empty for a reader that manages its partitions itself.
-    `retention_ms` is the explicit retention of versions 2 to 4; -1 means the broker's.
+    `retention_ms` is the explicit retention of versions 2 to 4; -1 means the broker's. Set
+    `knows_member_epochs` for version 9 and later: only these can carry the epoch of a consumer group's member.
     """
 
     group_id: str
@@ -158,6 +159,7 @@ class OffsetCommit:
     member_id: str = UNKNOWN_MEMBER
     group_instance_id: str | None = None
     retention_ms: int = -1
+    knows_member_epochs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,7 @@ class GroupDescription:
     protocol_type: str = ""
     protocol: str = ""
     members: tuple[DescribedMember, ...] = ()
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +223,7 @@ class GroupListing:
 
     group_id: str
     protocol_type: str
-    state: GroupState
+    state: str
     group_type: str = CLASSIC_GROUP_TYPE
 
 

@@ -7,6 +7,13 @@ so a coordinator that takes over knows what its predecessor knew, rebalances in 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from broker_core.coordinator.consumer_group_members import ConsumerGroup
+from broker_core.coordinator.consumer_group_records import (
+    CONSUMER_KEY_TYPES,
+    RecordType,
+    read_consumer_key,
+    read_consumer_value,
+)
 from broker_core.coordinator.group_members import Group
 from broker_core.coordinator.group_records import GROUP_KEY_TYPE, GroupMetadata, read_group_key, read_group_metadata
 from broker_core.coordinator.journal import Journal, JournalRecord
@@ -43,6 +50,7 @@ class GroupShard:
         self.partition = partition
         self.coordinator_epoch = coordinator_epoch
         self.groups: dict[str, Group] = {}
+        self.consumer_groups: dict[str, ConsumerGroup] = {}
         self.offsets = OffsetStore()
         self.recorded: dict[str, GroupMetadata] = {}
         self._journal = journal
@@ -58,7 +66,8 @@ class GroupShard:
         for group_id, metadata in self.recorded.items():
             self.groups[group_id] = Group.restored(group_id, metadata)
         for group_id in self.offsets.group_ids():
-            self.groups.setdefault(group_id, Group(group_id))
+            if group_id not in self.consumer_groups:
+                self.ensure_group(group_id)
 
     def record(
         self, records: Sequence[JournalRecord], now_ms: int, producer: ProducerIdentity | None = None,
@@ -92,11 +101,11 @@ class GroupShard:
         return ErrorCode.NONE
 
     def ensure_group(self, group_id: str) -> Group:
-        """Return the group, made now if it is not there."""
+        """Return the classic group, made now if it is not there."""
         return self.groups.setdefault(group_id, Group(group_id))
 
     def _replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int | None) -> None:
-        """Let one record take effect; key types of other protocols are not ours and are left alone."""
+        """Let one record take effect; key types of share and streams groups are not ours and are left alone."""
         key_type = FieldReader(key).int16()
         if key_type in OFFSET_KEY_TYPES:
             offset_key = read_offset_key(key)
@@ -112,3 +121,16 @@ class GroupShard:
                 self.recorded.pop(group_id, None)
             else:
                 self.recorded[group_id] = read_group_metadata(value)
+        elif key_type in CONSUMER_KEY_TYPES:
+            self._replay_consumer(key, value)
+
+    def _replay_consumer(self, data: bytes, value: bytes | None) -> None:
+        """Let one record of a consumer group take effect; the tombstone of its epoch ends the group."""
+        key = read_consumer_key(data)
+        if value is not None:
+            group = self.consumer_groups.setdefault(key.group_id, ConsumerGroup(key.group_id))
+            group.replay(key, read_consumer_value(key.kind, value))
+        elif key.kind is RecordType.GROUP_EPOCH:
+            self.consumer_groups.pop(key.group_id, None)
+        elif key.group_id in self.consumer_groups:
+            self.consumer_groups[key.group_id].replay(key, None)

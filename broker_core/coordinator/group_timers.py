@@ -1,6 +1,6 @@
 """Remember what is to happen to a group when nobody acts in time.
 
-Owns: the deadlines of members, joins, syncs and of the expiry job.
+Owns: the deadlines of members, joins, syncs, revocations and of the expiry job.
 Asks: nothing.
 Never: reads a clock or acts; it tells what is due.
 """
@@ -16,6 +16,8 @@ class TimerKind(Enum):
     MEMBER = "a member has been silent for its session timeout, or a new one never came back"
     JOIN = "the members have had their time to join"
     SYNC = "the members have had their time to sync"
+    CONSUMER_SESSION = "a member of a consumer group has been silent for the session timeout"
+    CONSUMER_REVOCATION = "a member of a consumer group has had its time to give partitions back"
     EXPIRY = "look for offsets and groups to forget"
 
 

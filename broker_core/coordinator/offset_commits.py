@@ -5,10 +5,13 @@ Asks: the group for its members, `group_states` for each state's verdict, the sh
 Never: verifies a transaction; the broker has done so before it comes here.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from broker_core.config import BrokerConfig
+from broker_core.coordinator import consumer_group_states as consumer_tables
 from broker_core.coordinator import group_states as tables
+from broker_core.coordinator.consumer_group_records import TopicIdPartition
+from broker_core.coordinator.consumer_group_subscriptions import Topics
 from broker_core.coordinator.group_members import Group
 from broker_core.coordinator.group_records import group_record
 from broker_core.coordinator.group_requests import (
@@ -32,10 +35,12 @@ _UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 def commit_error(group: Group | None, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
-    """Judge whether the caller may commit to the group (facts E.1 rows 9 to 15)."""
+    """Judge whether the caller may commit to the classic group (facts E.1 rows 9 to 15)."""
     is_transactional = isinstance(request, TxnOffsetCommit)
     if group is None:
-        return ErrorCode.NONE if request.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
+        knows_epochs = isinstance(request, OffsetCommit) and request.knows_member_epochs
+        missing = ErrorCode.GROUP_ID_NOT_FOUND if knows_epochs else ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.NONE if request.generation_id < 0 else missing
     if group.state is GroupState.DEAD or (request.generation_id < 0 and group.state is GroupState.EMPTY):
         return tables.ANONYMOUS_COMMIT[group.state, is_transactional]
     is_anonymous = request.member_id == UNKNOWN_MEMBER and request.group_instance_id is None
@@ -48,14 +53,15 @@ def commit_error(group: Group | None, request: OffsetCommit | TxnOffsetCommit) -
 class OffsetCommits:
     """Carry out what is asked about a group's offsets."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, topics: Topics) -> None:
+        self._topics = topics
         self._metadata_limit = config.offset_metadata_max_bytes
 
     def commit(
         self, shard: GroupShard, request: OffsetCommit | TxnOffsetCommit, now_ms: int,
     ) -> dict[TopicPartition, ErrorCode]:
         """Record the offsets, all in one append; in a transaction they wait for its marker."""
-        error = commit_error(shard.groups.get(request.group_id), request)
+        error = self._commit_error(shard, request)
         if error is not ErrorCode.NONE:
             return dict.fromkeys(request.offsets, error)
         verdicts = {
@@ -70,9 +76,23 @@ class OffsetCommits:
                           _value(request.offsets[accepted_partition], now_ms, expire_ms))
             for accepted_partition in accepted]
         error = shard.record(records, now_ms, producer)
-        if error is ErrorCode.NONE:
+        if error is ErrorCode.NONE and request.group_id not in shard.consumer_groups:
             shard.ensure_group(request.group_id)
         return verdicts | dict.fromkeys(accepted, error)
+
+    def _commit_error(self, shard: GroupShard, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
+        """Judge by the rules of the group's own protocol (facts E.1 rows 9 to 17)."""
+        group = shard.consumer_groups.get(request.group_id)
+        if group is None:
+            return commit_error(shard.groups.get(request.group_id), request)
+        partitions = []
+        for topic, partition in request.offsets:
+            found = self._topics.find(topic)
+            if found is not None:
+                partitions.append(TopicIdPartition(found.topic_id, partition))
+        return group.commit_error(
+            request.member_id, request.generation_id, partitions, transactional=isinstance(request, TxnOffsetCommit),
+            knows_member_epochs=isinstance(request, OffsetCommit) and request.knows_member_epochs)
 
     def fetch(
         self, shard: GroupShard, group_id: str, partitions: Collection[TopicPartition] | None, *,
@@ -97,15 +117,19 @@ class OffsetCommits:
         self, shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition], now_ms: int,
     ) -> DeleteOffsetsResult:
         """Forget offsets of topics that no member reads, pending ones too."""
-        group = shard.groups.get(group_id)
-        error = ErrorCode.GROUP_ID_NOT_FOUND
-        if group is not None:
+        group, consumer_group = shard.groups.get(group_id), shard.consumer_groups.get(group_id)
+        knows: Callable[[str], bool]
+        if consumer_group is not None:
+            knows = consumer_group.subscribed_topics().__contains__
+        elif group is None:
+            return DeleteOffsetsResult(ErrorCode.GROUP_ID_NOT_FOUND)
+        else:
+            knows = group.knows
             error = tables.DELETE_OFFSETS[group.state, group.is_consumer_group]
-        if group is None or error is not ErrorCode.NONE:
-            return DeleteOffsetsResult(error)
+            if error is not ErrorCode.NONE:
+                return DeleteOffsetsResult(error)
         verdicts = {
-            topic_partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.knows(topic_partition.topic)
-            else ErrorCode.NONE
+            topic_partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if knows(topic_partition.topic) else ErrorCode.NONE
             for topic_partition in partitions}
         doomed = [topic_partition for topic_partition, verdict in verdicts.items() if verdict is ErrorCode.NONE]
         error = shard.record(self.tombstones(shard, group_id, doomed), now_ms)
@@ -113,15 +137,16 @@ class OffsetCommits:
 
     def delete_group(self, shard: GroupShard, group_id: str, now_ms: int) -> ErrorCode:
         """Forget a group without members, and all its offsets."""
-        group = shard.groups.get(group_id)
-        if group is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        error = tables.DELETE_GROUP[group.state]
+        group, consumer_group = shard.groups.get(group_id), shard.consumer_groups.get(group_id)
+        if consumer_group is not None:
+            error = consumer_tables.DELETE_GROUP[consumer_group.state]
+        else:
+            error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else tables.DELETE_GROUP[group.state]
         if error is not ErrorCode.NONE:
             return error
         every = [*shard.offsets.committed(group_id), *shard.offsets.pending_partitions(group_id)]
-        return shard.record(
-            [*self.tombstones(shard, group_id, every), *group_tombstone(shard, group_id)], now_ms)
+        last = consumer_group.tombstones() if consumer_group else group_tombstone(shard, group_id)
+        return shard.record([*self.tombstones(shard, group_id, every), *last], now_ms)
 
     def tombstones(
         self, shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition],

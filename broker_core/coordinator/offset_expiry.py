@@ -3,6 +3,7 @@
 Offsets that an open transaction may still change are left alone, and so is their group.
 """
 
+from broker_core.coordinator.consumer_group_members import ConsumerGroup
 from broker_core.coordinator.group_members import Group
 from broker_core.coordinator.group_shard import GroupShard
 from broker_core.coordinator.group_states import EXPIRY_BASIS, ExpiryBasis
@@ -29,6 +30,19 @@ def expired_partitions(shard: GroupShard, group: Group, now_ms: int, retention_m
         for topic_partition, stored in shard.offsets.committed(group.group_id).items()
         if _is_expired(stored.value, since_ms, now_ms, retention_ms)
         and not group.knows(topic_partition.topic)
+        and not shard.offsets.is_pending(OffsetKey(group.group_id, topic_partition))]
+
+
+def expired_in_consumer_group(
+    shard: GroupShard, group: ConsumerGroup, now_ms: int, retention_ms: int,
+) -> list[TopicPartition]:
+    """Return the partitions of topics nobody reads whose committed offset is to be forgotten."""
+    subscribed = group.subscribed_topics()
+    return [
+        topic_partition
+        for topic_partition, stored in shard.offsets.committed(group.group_id).items()
+        if _is_expired(stored.value, NO_TIMESTAMP, now_ms, retention_ms)
+        and topic_partition.topic not in subscribed
         and not shard.offsets.is_pending(OffsetKey(group.group_id, topic_partition))]
 
 

@@ -17,6 +17,8 @@ from broker_core.wire.versions import API_VERSIONS_KEY, SERVED, Api
 
 _LENGTH = struct.Struct(">i")
 _FIXED_HEADER = struct.Struct(">hhi")
+_RESPONSE_HEADER = struct.Struct(">ii")
+_NO_TAGS = b"\0"
 
 
 class MalformedFrame(ValueError):
@@ -104,7 +106,8 @@ def refuse_api_versions(correlation_id: int, error_code: int) -> bytes:
 
 
 def _encode(response: Any, version: int, correlation_id: int) -> bytes:
-    # The version goes in first: kafka-python hands a later change on to the header, and a response's has no such field.
-    response.API_VERSION = version
-    response.with_header(correlation_id=correlation_id)
-    return response.encode(header=True, framed=True)  # type: ignore[no-any-return]
+    body = response.encode(version=version)
+    # ApiVersions has the short header in every version: who asks for it does not know yet what the broker speaks.
+    is_flexible = response.flexible_version_q(version) and response.API_KEY != API_VERSIONS_KEY
+    tags = _NO_TAGS if is_flexible else b""
+    return b"".join((_RESPONSE_HEADER.pack(4 + len(tags) + len(body), correlation_id), tags, body))

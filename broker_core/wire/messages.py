@@ -84,4 +84,11 @@ from kafka.protocol.producer import (
     WriteTxnMarkersResponse,
 )
 
+from broker_core.wire.consumer_group_messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
 NULL_UUID = UUID(int=0)

@@ -66,6 +66,8 @@ _ROWS = (
     _api(m.DescribeClusterRequest, m.DescribeClusterResponse, 0, 2),
     _api(m.DescribeProducersRequest, m.DescribeProducersResponse, 0, 0),
     _api(m.DescribeTransactionsRequest, m.DescribeTransactionsResponse, 0, 0),
+    _api(m.ConsumerGroupHeartbeatRequest, m.ConsumerGroupHeartbeatResponse, 0, 1),
+    _api(m.ConsumerGroupDescribeRequest, m.ConsumerGroupDescribeResponse, 0, 1),
     _api(m.ListTransactionsRequest, m.ListTransactionsResponse, 0, 2),
 )
 

@@ -37,7 +37,7 @@ def test_a_group_in_motion_is_described_without_them():
 @pytest.mark.parametrize("group_id", ["unknown", ""])
 def test_an_unknown_group_is_dead(group_id: str):
     assert GroupWorld().coordinator.describe(group_id) == GroupDescription(
-        ErrorCode.GROUP_ID_NOT_FOUND, group_id, GroupState.DEAD)
+        ErrorCode.GROUP_ID_NOT_FOUND, group_id, GroupState.DEAD, message=f"Group {group_id} not found.")
 
 
 @pytest.mark.parametrize(("states", "types", "groups"), [
@@ -62,8 +62,8 @@ def test_the_list_says_what_is_known_of_each_group():
     world.stable("a")
     world.commit(group_id="simple")
     assert sorted(world.coordinator.list_groups(ListGroups()), key=str) == [
-        GroupListing(GROUP, "consumer", GroupState.STABLE, "classic"),
-        GroupListing("simple", "", GroupState.EMPTY, "classic"),
+        GroupListing(GROUP, "consumer", "Stable", "classic"),
+        GroupListing("simple", "", "Empty", "classic"),
     ]
 
 

@@ -148,7 +148,7 @@ def test_a_group_that_has_grown_too_large_gathers_anew():
 
 def test_records_of_other_protocols_are_left_alone():
     world = GroupWorld()
-    others = [JournalRecord(bytes([0, key_type]) + b"whatever", b"x") for key_type in (3, 8, 10, 16, 23)]
+    others = [JournalRecord(bytes([0, key_type]) + b"whatever", b"x") for key_type in (9, 10, 15, 17, 23)]
     world.journal.append(0, world.journal.epochs[0], others, 0)
     world.commit()
     world.fail_over()

@@ -3,6 +3,7 @@
 from typing import Any
 
 from broker_core.broker.call import Call
+from broker_core.broker.handlers.consumer_groups import GROUP_OPERATIONS
 from broker_core.coordinator.group_requests import (
     Heartbeat,
     JoinGroup,
@@ -15,8 +16,6 @@ from broker_core.coordinator.group_requests import (
 )
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
-
-_GROUP_OPERATIONS = frozenset({3, 6, 8})
 
 
 def join(call: Call) -> None:
@@ -122,7 +121,7 @@ def list_groups(call: Call) -> None:
     response = m.ListGroupsResponse
     call.answer(response(error_code=0, groups=[
         response.ListedGroup(
-            group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state.value,
+            group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state,
             group_type=group.group_type)
         for group in call.broker.groups.list_groups(wanted)
     ]))
@@ -138,7 +137,7 @@ def describe_groups(call: Call) -> None:
         groups.append(form(
             # Before version 6 a group that is not there is simply Dead (KIP-1043).
             error_code=ErrorCode.NONE if unknown and call.version < 6 else found.error,
-            error_message=f"Group {group_id} not found." if unknown else None,
+            error_message=found.message,
             group_id=group_id,
             group_state=found.state.value,
             protocol_type=found.protocol_type,
@@ -150,8 +149,8 @@ def describe_groups(call: Call) -> None:
                     member_assignment=member.assignment)
                 for member in found.members
             ],
-            authorized_operations=_GROUP_OPERATIONS
-            if call.version >= 3 and call.body.include_authorized_operations else None,
+            authorized_operations=GROUP_OPERATIONS if call.version >= 3 and call.body.include_authorized_operations
+            and not (unknown and call.version >= 6) else None,
         ))
     call.answer(m.DescribeGroupsResponse(groups=groups))
 

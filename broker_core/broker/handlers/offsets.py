@@ -18,6 +18,7 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPar
 from broker_core.wire import messages as m
 
 _FIRST_BY_ID = 10
+_FIRST_WITH_MEMBER_EPOCH = 9
 _FIRST_ADDING = 5
 _LAST_OLD_ERROR = 3
 _FIRST_WITH_GENERATION = 3
@@ -51,7 +52,8 @@ def commit(call: Call) -> None:
             OffsetCommit(
                 body.group_id, offsets, body.generation_id_or_member_epoch, body.member_id,
                 body.group_instance_id if call.version >= 7 else None,
-                body.retention_time_ms if call.version <= 4 else -1),
+                body.retention_time_ms if call.version <= 4 else -1,
+                knows_member_epochs=call.version >= _FIRST_WITH_MEMBER_EPOCH),
             call.now_ms)
 
     _commit(call, _PLAIN, to_coordinator)
@@ -168,7 +170,9 @@ def _fetch_group(call: Call, group: Any, *, require_stable: bool) -> Any:
                                  FetchedOffset(ErrorCode.UNKNOWN_TOPIC_ID)) for index in topic.partition_indexes]))
                 continue
             wanted += [TopicPartition(name, index) for index in topic.partition_indexes]
-    result = call.broker.groups.fetch_offsets(group.group_id, wanted, require_stable=require_stable)
+    caller = {"member_id": group.member_id, "member_epoch": group.member_epoch} if (
+        call.version >= _FIRST_WITH_MEMBER_EPOCH) else {}
+    result = call.broker.groups.fetch_offsets(group.group_id, wanted, require_stable=require_stable, **caller)
     for name, partitions in _offsets_by_topic(result.offsets, wanted, result.error).items():
         if by_id and name not in call.broker.catalog.topics:
             continue

@@ -1,0 +1,108 @@
+"""Bring the consumer group protocol (KIP-848) to the group coordinator: heartbeats and the admin side."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+from uuid import UUID
+
+from broker_core.broker.call import Call
+from broker_core.broker.catalog import GROUP_VERSION
+from broker_core.coordinator.consumer_group_records import TopicIdPartition
+from broker_core.coordinator.consumer_group_requests import (
+    ConsumerGroupDescription,
+    ConsumerHeartbeat,
+    DescribedConsumer,
+)
+from broker_core.errors import ErrorCode
+from broker_core.wire import messages as m
+
+GROUP_OPERATIONS = frozenset({3, 6, 8, 10, 11})
+_NOBODY_ASKED = -(2**31)
+_FIRST_WITH_MEMBER_ID = 1
+_CONSUMER_PROTOCOL = 1
+
+
+def heartbeat(call: Call) -> None:
+    """Let a member join, go on, or leave."""
+    body, response = call.body, m.ConsumerGroupHeartbeatResponse
+    if not _is_enabled(call):
+        call.answer(response(error_code=ErrorCode.UNSUPPORTED_VERSION))
+        return
+    topics = body.subscribed_topic_names
+    result = call.broker.groups.consumer_heartbeat(
+        ConsumerHeartbeat(
+            group_id=body.group_id,
+            member_id=body.member_id,
+            member_epoch=body.member_epoch,
+            client_id=call.client_id,
+            client_host=f"/{call.client_host}",
+            instance_id=body.instance_id,
+            rack_id=body.rack_id,
+            rebalance_timeout_ms=body.rebalance_timeout_ms,
+            topics=None if topics is None else tuple(topics),
+            regex=body.subscribed_topic_regex if call.version >= 1 else None,
+            server_assignor=body.server_assignor,
+            owned=_owned(body.topic_partitions),
+            may_lack_member_id=call.version < _FIRST_WITH_MEMBER_ID,
+        ),
+        call.now_ms)
+    form = response.Assignment
+    assignment = None if result.assigned is None else form(topic_partitions=[
+        form.TopicPartitions(topic_id=topic_id, partitions=partitions)
+        for topic_id, partitions in _by_topic(result.assigned).items()])
+    call.answer(response(
+        error_code=result.error, error_message=result.message, member_id=result.member_id,
+        member_epoch=result.member_epoch, heartbeat_interval_ms=result.heartbeat_interval_ms, assignment=assignment))
+
+
+def describe(call: Call) -> None:
+    """Show consumer groups."""
+    response = m.ConsumerGroupDescribeResponse
+    form = response.DescribedGroup
+    groups = []
+    for group_id in call.body.group_ids:
+        found = (call.broker.groups.describe_consumer_group(group_id) if _is_enabled(call)
+                 else ConsumerGroupDescription(group_id, ErrorCode.UNSUPPORTED_VERSION))
+        asked = call.body.include_authorized_operations and found.error == ErrorCode.NONE
+        groups.append(form(
+            error_code=found.error, error_message=found.message, group_id=group_id, group_state=found.state,
+            group_epoch=found.epoch, assignment_epoch=found.target_epoch, assignor_name=found.assignor,
+            members=[_member(call, member) for member in found.members],
+            authorized_operations=sum(1 << number for number in GROUP_OPERATIONS) if asked else _NOBODY_ASKED))
+    call.answer(response(groups=groups))
+
+
+def _is_enabled(call: Call) -> bool:
+    return call.broker.catalog.features[GROUP_VERSION] > 0
+
+
+def _owned(topic_partitions: Any) -> frozenset[TopicIdPartition] | None:
+    if topic_partitions is None:
+        return None
+    return frozenset(
+        TopicIdPartition(topic.topic_id, partition) for topic in topic_partitions for partition in topic.partitions)
+
+
+def _by_topic(partitions: Collection[TopicIdPartition]) -> Mapping[UUID, list[int]]:
+    topics: dict[UUID, list[int]] = {}
+    for topic_id, partition in sorted(partitions):
+        topics.setdefault(topic_id, []).append(partition)
+    return topics
+
+
+def _member(call: Call, member: DescribedConsumer) -> Any:
+    form = m.ConsumerGroupDescribeResponse.DescribedGroup.Member
+    subscription = member.subscription
+    return form(
+        member_id=member.member_id, instance_id=subscription.instance_id, rack_id=subscription.rack_id,
+        member_epoch=member.member_epoch, client_id=subscription.client_id, client_host=subscription.client_host,
+        subscribed_topic_names=list(subscription.topics), subscribed_topic_regex=subscription.regex,
+        assignment=_assignment(call, form.Assignment, member.assigned),
+        target_assignment=_assignment(call, form.Assignment, member.target), member_type=_CONSUMER_PROTOCOL)
+
+
+def _assignment(call: Call, form: Any, partitions: Collection[TopicIdPartition]) -> Any:
+    """Name the topics; one that has been deleted meanwhile is left out, as Kafka does."""
+    names = call.broker.catalog.names
+    return form(topic_partitions=[
+        form.TopicPartitions(topic_id=topic_id, topic_name=names[topic_id], partitions=numbers)
+        for topic_id, numbers in _by_topic(partitions).items() if topic_id in names])

@@ -1,0 +1,106 @@
+"""The assignors give each partition to one member that reads it, evenly, and move little."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_core.coordinator.consumer_group_assignors import ASSIGNORS, Reader, assign_ranges, assign_uniformly
+from broker_core.coordinator.consumer_group_records import TopicIdPartition
+
+T, U, V = (UUID(int=number) for number in range(1, 4))
+names = st.sampled_from(["a", "b", "c", "d", "e"])
+topic_sets = st.frozensets(st.sampled_from([T, U, V]))
+sizes = st.dictionaries(st.sampled_from([T, U, V]), st.integers(1, 6))
+groups = st.dictionaries(names, topic_sets, min_size=1)
+
+
+def readers(subscriptions, had=None, instances=None):
+    return {
+        name: Reader(name, (instances or {}).get(name), topics, frozenset((had or {}).get(name, ())))
+        for name, topics in subscriptions.items()}
+
+
+def numbers(shares, topic=T):
+    return {name: sorted(partition for topic_id, partition in share if topic_id == topic)
+            for name, share in shares.items()}
+
+
+def count_moves(before, after):
+    return sum(len(before[name] - after[name]) for name in before)
+
+
+@pytest.mark.parametrize("name", sorted(ASSIGNORS))
+@settings(max_examples=50)
+@given(subscriptions=groups, counts=sizes)
+def test_each_partition_goes_to_one_member_that_reads_it(name, subscriptions, counts):
+    shares = ASSIGNORS[name](readers(subscriptions), counts)
+    given_out = [partition for share in shares.values() for partition in share]
+    assert len(given_out) == len(set(given_out))
+    assert set(given_out) == {
+        TopicIdPartition(topic, number) for topic, count in counts.items() for number in range(count)
+        if any(topic in topics for topics in subscriptions.values())}
+    assert all(partition.topic_id in subscriptions[name] for name, share in shares.items() for partition in share)
+
+
+@settings(max_examples=50)
+@given(members=st.sets(names, min_size=1), counts=sizes)
+def test_uniform_gives_equal_readers_equal_shares(members, counts):
+    shares = assign_uniformly(readers(dict.fromkeys(members, frozenset({T, U, V}))), counts)
+    loads = [len(share) for share in shares.values()]
+    assert max(loads) - min(loads) <= 1
+
+
+@settings(max_examples=50)
+@given(subscriptions=groups, counts=sizes)
+def test_uniform_leaves_no_move_that_would_even_things_out(subscriptions, counts):
+    shares = assign_uniformly(readers(subscriptions), counts)
+    for name, share in shares.items():
+        for topic_id, _ in share:
+            others = [len(shares[other]) for other, topics in subscriptions.items() if topic_id in topics]
+            assert len(shares[name]) - min(others) <= 1
+
+
+@settings(max_examples=50)
+@given(members=st.sets(names, min_size=2), counts=sizes, data=st.data())
+def test_uniform_moves_only_what_a_departure_or_arrival_makes_necessary(members, counts, data):
+    everything = frozenset({T, U, V})
+    before = assign_uniformly(readers(dict.fromkeys(members, everything)), counts)
+    assert assign_uniformly(readers(dict.fromkeys(members, everything), before), counts) == before
+    leaver = data.draw(st.sampled_from(sorted(members)))
+    stayed = members - {leaver}
+    after = assign_uniformly(readers(dict.fromkeys(stayed, everything), before), counts)
+    assert all(before[name] <= after[name] for name in stayed)
+    again = assign_uniformly(readers(dict.fromkeys(members, everything), after), counts)
+    assert count_moves(after, {**again, leaver: set()}) <= len(again[leaver])
+
+
+def test_uniform_does_not_keep_what_is_gone_or_not_read_any_more():
+    had = {"a": {TopicIdPartition(T, 0), TopicIdPartition(T, 7), TopicIdPartition(U, 0)}}
+    shares = assign_uniformly(readers({"a": frozenset({T})}, had), {T: 2, U: 1})
+    assert shares == {"a": {TopicIdPartition(T, 0), TopicIdPartition(T, 1)}}
+
+
+def test_uniform_gives_scarce_topics_to_their_readers_first():
+    shares = assign_uniformly(readers({"a": frozenset({T}), "b": frozenset({T, U})}), {T: 2, U: 2})
+    assert {name: len(share) for name, share in shares.items()} == {"a": 2, "b": 2}
+
+
+def test_range_gives_the_first_ones_the_rest():
+    subscriptions = {"a": frozenset({T, U}), "b": frozenset({T, U}), "c": frozenset({T})}
+    shares = assign_ranges(readers(subscriptions), {T: 4, U: 3})
+    assert numbers(shares) == {"a": [0, 1], "b": [2], "c": [3]}
+    assert numbers(shares, U) == {"a": [0, 1], "b": [2], "c": []}
+
+
+def test_range_orders_static_members_first_and_by_instance():
+    subscriptions = dict.fromkeys(["a", "b", "c"], frozenset({T}))
+    shares = assign_ranges(readers(subscriptions, instances={"b": "2", "c": "1"}), {T: 3})
+    assert numbers(shares) == {"c": [0], "b": [1], "a": [2]}
+
+
+@pytest.mark.parametrize("name", sorted(ASSIGNORS))
+def test_more_members_than_partitions_leave_some_without(name):
+    shares = ASSIGNORS[name](readers(dict.fromkeys("abc", frozenset({T}))), {T: 2})
+    assert sorted(len(share) for share in shares.values()) == [0, 1, 1]

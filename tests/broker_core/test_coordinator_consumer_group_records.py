@@ -1,0 +1,104 @@
+"""The records of consumer groups, byte for byte, and what older and newer versions of Kafka add to them."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_core.coordinator.consumer_group_records import (
+    CONSUMER_KEY_TYPES,
+    Current,
+    GroupEpoch,
+    RecordKey,
+    RecordType,
+    ResolvedRegex,
+    Subscription,
+    TargetEpoch,
+    TopicIdPartition,
+    consumer_record,
+    read_consumer_key,
+    read_consumer_value,
+)
+from broker_core.coordinator.consumer_group_states import MemberState
+from broker_core.errors import DamageError
+
+ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
+texts = st.text(max_size=20)
+numbers = st.integers(-2, 2**31 - 1)
+partitions = st.builds(TopicIdPartition, st.uuids(), st.integers(0, 100))
+held = st.dictionaries(partitions, numbers, max_size=5)
+VALUES = {
+    RecordType.GROUP_EPOCH: st.builds(GroupEpoch, numbers, st.integers(-(2**63), 2**63 - 1)),
+    RecordType.MEMBER: st.builds(
+        Subscription, st.none() | texts, st.none() | texts, texts, texts, st.lists(texts, max_size=3).map(tuple), texts,
+        numbers, st.none() | texts),
+    RecordType.TARGET_EPOCH: st.builds(TargetEpoch, numbers, st.integers(0, 2**63 - 1)),
+    RecordType.TARGET: st.frozensets(partitions, max_size=5),
+    RecordType.CURRENT: st.builds(Current, numbers, numbers, st.sampled_from(MemberState), held, held),
+    RecordType.REGULAR_EXPRESSION: st.builds(
+        ResolvedRegex, st.lists(texts, max_size=3).map(tuple), numbers, st.integers(0, 2**63 - 1)),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(VALUES))
+@settings(max_examples=40)
+@given(data=st.data(), group_id=texts, part=texts)
+def test_what_is_written_is_read_back(kind, data, group_id, part):
+    value = data.draw(VALUES[kind])
+    has_part = kind in (RecordType.MEMBER, RecordType.TARGET, RecordType.CURRENT, RecordType.REGULAR_EXPRESSION)
+    key = RecordKey(kind, group_id, part if has_part else "")
+    record = consumer_record(key, value)
+    assert record.value is not None
+    assert (read_consumer_key(record.key), read_consumer_value(kind, record.value)) == (key, value)
+    assert consumer_record(key, None) == (record.key, None)
+
+
+@pytest.mark.parametrize(("key", "value", "key_bytes", "value_bytes"), [
+    (RecordKey(RecordType.GROUP_EPOCH, "g"), GroupEpoch(7), "0003 0001 67", "0000 00000007 00"),
+    (RecordKey(RecordType.GROUP_EPOCH, "g"), GroupEpoch(7, 258), "0003 0001 67",
+     "0000 00000007 01 00 08 0000000000000102"),
+    (RecordKey(RecordType.MEMBER, "g", "m"),
+     Subscription("i", None, "c", "/h", ("t",), "", 5, None), "0005 0001 67 0001 6d",
+     "0000 0269 00 0263 032f68 02 0274 01 00000005 00 01 00 01 00"),
+    (RecordKey(RecordType.TARGET_EPOCH, "g"), TargetEpoch(7), "0006 0001 67", "0000 00000007 00"),
+    (RecordKey(RecordType.TARGET_EPOCH, "g"), TargetEpoch(7, 9), "0006 0001 67",
+     "0000 00000007 01 00 08 0000000000000009"),
+    (RecordKey(RecordType.TARGET, "g", "m"), frozenset({TopicIdPartition(ID, 1), TopicIdPartition(ID, 0)}),
+     "0007 0001 67 0001 6d", f"0000 02 {ID.hex} 03 00000000 00000001 00 00"),
+    (RecordKey(RecordType.CURRENT, "g", "m"),
+     Current(4, 3, MemberState.UNREVOKED, {TopicIdPartition(ID, 1): 2}, {}), "0008 0001 67 0001 6d",
+     f"0000 00000004 00000003 01 02 {ID.hex} 02 00000001 01 00 05 02 00000002 01 00"),
+    (RecordKey(RecordType.REGULAR_EXPRESSION, "g", "t.*"), ResolvedRegex(("t",), 1, 2), "0010 0001 67 0003 742e2a",
+     "0000 02 0274 0000000000000001 0000000000000002 00"),
+], ids=str)
+def test_the_bytes(key, value, key_bytes, value_bytes):
+    assert consumer_record(key, value) == (bytes.fromhex(key_bytes), bytes.fromhex(value_bytes))
+
+
+def test_partitions_without_epochs_are_of_the_beginning():
+    """Kafka before 4.3 wrote none."""
+    value = bytes.fromhex(f"0000 00000004 00000003 00 02 {ID.hex} 02 00000001 00 01 00")
+    assert read_consumer_value(RecordType.CURRENT, value).assigned == {TopicIdPartition(ID, 1): 0}
+
+
+def test_a_member_of_the_classic_protocol_is_read_without_what_only_that_needs():
+    """Kafka marks it with a tagged field while a group is being migrated."""
+    value = bytes.fromhex("0000 00 00 0263 032f68 01 00 00000005 00 01 00 02 abcd")
+    assert read_consumer_value(RecordType.MEMBER, value) == Subscription(None, None, "c", "/h", (), "", 5, None)
+
+
+def test_a_state_of_the_future_is_unknown():
+    value = bytes.fromhex("0000 00000004 00000003 63 01 01 00")
+    assert read_consumer_value(RecordType.CURRENT, value).state is MemberState.UNKNOWN
+
+
+@pytest.mark.parametrize("kind", sorted(VALUES))
+def test_a_version_of_the_future_and_a_torn_value_are_damage(kind):
+    for data in (b"\0\1" + b"\0" * 40, b"\0\0", b"\0"):
+        with pytest.raises(DamageError):
+            read_consumer_value(kind, data)
+
+
+def test_the_key_types_are_kafkas():
+    assert sorted(CONSUMER_KEY_TYPES) == [3, 4, 5, 6, 7, 8, 16]

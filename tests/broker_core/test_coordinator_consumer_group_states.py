@@ -1,0 +1,104 @@
+"""Each row of the consumer group's tables, and each absence."""
+
+import pytest
+
+from broker_core.coordinator.consumer_group_reconciliation import NEXT_STATE
+from broker_core.coordinator.consumer_group_states import (
+    CLASSIC_JOIN,
+    COMMIT,
+    DELETE_GROUP,
+    FETCH,
+    GROUP_STATE,
+    HEARTBEAT_EPOCH,
+    Caller,
+    CommitFit,
+    ConsumerGroupState,
+    EpochFit,
+    MemberState,
+    caller_of,
+    epoch_fit,
+)
+from broker_core.errors import ErrorCode
+
+NONE = ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("received", "fit"), [
+    (0, EpochFit.JOINING), (5, EpochFit.CURRENT), (4, EpochFit.OLDER), (3, EpochFit.PREVIOUS), (2, EpochFit.OLDER),
+    (6, EpochFit.NEWER),
+])
+def test_a_member_epoch_is_the_known_one_or_the_one_before_or_wrong(received: int, fit: EpochFit):
+    assert epoch_fit(received, 5, 3) is fit
+
+
+def test_the_epoch_of_a_member_that_is_away_fits_nobody():
+    assert epoch_fit(5, -2, 4) is EpochFit.NEWER
+
+
+@pytest.mark.parametrize("fit", EpochFit)
+@pytest.mark.parametrize("owns_its_own_only", [False, True])
+def test_a_heartbeat_is_let_in_by_its_epoch(fit: EpochFit, owns_its_own_only: bool):
+    is_let_in = fit in (EpochFit.JOINING, EpochFit.CURRENT) or (fit is EpochFit.PREVIOUS and owns_its_own_only)
+    expected = NONE if is_let_in else ErrorCode.FENCED_MEMBER_EPOCH
+    assert HEARTBEAT_EPOCH[fit, owns_its_own_only] is expected
+    assert len(HEARTBEAT_EPOCH) == 2 * len(EpochFit)
+
+
+@pytest.mark.parametrize(("member_id", "epoch", "caller"), [
+    ("", -1, Caller.NOBODY), ("a", -1, Caller.EPOCHLESS), ("a", 0, Caller.MEMBER), ("", 3, Caller.MEMBER),
+])
+def test_a_caller_is_known_by_what_it_tells(member_id: str, epoch: int, caller: Caller):
+    assert caller_of(member_id, epoch) is caller
+
+
+@pytest.mark.parametrize("case", list(COMMIT.cases()), ids=str)
+def test_who_may_commit(case: dict):
+    verdict = COMMIT.resolve(**case)
+    if case["group_is_empty"]:
+        assert verdict is (ErrorCode.UNKNOWN_MEMBER_ID if case["caller"] is Caller.MEMBER else NONE)
+    elif case["caller"] is Caller.NOBODY:
+        assert verdict is (NONE if case["transactional"] else ErrorCode.UNKNOWN_MEMBER_ID)
+    elif not case["is_member"]:
+        assert verdict is ErrorCode.UNKNOWN_MEMBER_ID
+    elif not case["transactional"] and not case["knows_member_epochs"]:
+        assert verdict is ErrorCode.UNSUPPORTED_VERSION
+    elif case["fit"] is not CommitFit.STALE:
+        assert verdict is NONE
+    else:
+        assert verdict is (ErrorCode.ILLEGAL_GENERATION if case["transactional"] else ErrorCode.STALE_MEMBER_EPOCH)
+
+
+@pytest.mark.parametrize("case", list(FETCH.cases()), ids=str)
+def test_who_may_fetch_offsets(case: dict):
+    expected = NONE
+    if case["names_member"] and not case["is_member"]:
+        expected = ErrorCode.UNKNOWN_MEMBER_ID
+    elif case["names_member"] and not case["epoch_is_current"]:
+        expected = ErrorCode.STALE_MEMBER_EPOCH
+    assert FETCH.resolve(**case) is expected
+
+
+@pytest.mark.parametrize(("members", "behind", "reconciled", "state"), [
+    (False, False, True, "Empty"), (False, True, True, "Empty"), (False, False, False, "Empty"),
+    (False, True, False, "Empty"), (True, True, True, "Assigning"), (True, True, False, "Assigning"),
+    (True, False, False, "Reconciling"), (True, False, True, "Stable"),
+])
+def test_the_state_of_a_group(members: bool, behind: bool, reconciled: bool, state: str):
+    assert GROUP_STATE.resolve(members=members, target_is_behind=behind, all_reconciled=reconciled).value == state
+
+
+@pytest.mark.parametrize("state", ConsumerGroupState)
+def test_only_an_empty_group_is_deleted_or_given_to_the_classic_protocol(state: ConsumerGroupState):
+    is_empty = state is ConsumerGroupState.EMPTY
+    assert DELETE_GROUP[state] is (NONE if is_empty else ErrorCode.NON_EMPTY_GROUP)
+    assert CLASSIC_JOIN[state] is (NONE if is_empty else ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def test_a_member_revokes_before_it_waits_for_others():
+    assert {case: state.name for case, state in NEXT_STATE.items()} == {
+        (True, True): "UNREVOKED", (True, False): "UNREVOKED", (False, True): "UNRELEASED", (False, False): "STABLE"}
+
+
+def test_the_states_of_members_have_the_numbers_of_kafkas_records():
+    assert {state.name: state.value for state in MemberState} == {
+        "STABLE": 0, "UNREVOKED": 1, "UNRELEASED": 2, "UNKNOWN": 127}

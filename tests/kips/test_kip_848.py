@@ -1,0 +1,234 @@
+"""Prove KIP-848, The next generation of the consumer rebalance protocol: the coordinator assigns, members converge."""
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.simulation.disk import MemoryStorage
+from broker_core.wire import messages as m
+from tests.conformance.group_session import GroupSession
+from tests.kips.world import NONE, OFFSETS_PARTITION, START_MS, Connection, Session, World
+
+READ, OTHER_READ = "read", "other-read"
+ALL = {0, 1, 2, 3}
+LEAVE, LEAVE_FOR_A_WHILE = -1, -2
+SESSION_MS, HEARTBEAT_MS = 45_000, 5_000
+
+
+@pytest.fixture
+def group(world: World) -> GroupSession:
+    """Give a group that reads a topic of four partitions."""
+    world.cluster.create_topic(READ, 4)
+    world.cluster.create_topic(OTHER_READ, 2)
+    return GroupSession(Connection(world.cluster), "group", READ, OTHER_READ)
+
+
+def join(group: GroupSession, member_id: str, *topics: str, **fields: object) -> int:
+    """Join, reading the larger topic unless told otherwise, and return the member epoch."""
+    answer = group.join(member_id, subscribed_topic_names=list(topics or (READ,)), **fields)
+    assert answer.error == NONE, answer
+    return answer.member_epoch
+
+
+def test_a_join_a_new_subscription_and_a_departure_raise_the_group_epoch(group: GroupSession):
+    """Group Epoch - Trigger a rebalance: the epoch rises when members or their subscriptions change."""
+    epoch = join(group, "a")
+    assert group.describe().group_epoch == epoch
+    join(group, "b")
+    assert group.describe().group_epoch == epoch + 1
+    group.heartbeat("a", epoch, subscribed_topic_names=[OTHER_READ])
+    assert group.describe().group_epoch == epoch + 2
+    group.heartbeat("b", LEAVE)
+    assert group.describe().group_epoch == epoch + 3
+    group.heartbeat("a", epoch)
+    assert group.describe().group_epoch == epoch + 3
+
+
+def test_new_partitions_raise_the_group_epoch(world: World, group: GroupSession):
+    """Group Epoch - Trigger a rebalance: the coordinator, not a member, watches the topics."""
+    epoch = join(group, "a")
+    world.cluster.add_partitions(READ, 5)
+    assert group.heartbeat("a", epoch).assigned == {READ: ALL | {4}}
+
+
+@pytest.mark.parametrize(("assignor", "shares"), [
+    ("uniform", {"a": {READ: {0, 1, 2}}, "b": {READ: {3}, OTHER_READ: {0, 1}}}),
+    ("range", {"a": {READ: {0, 1}}, "b": {READ: {2, 3}, OTHER_READ: {0, 1}}}),
+])
+def test_the_coordinator_assigns(group: GroupSession, assignor: str, shares: dict):
+    """Assignment Epoch - Compute the group assignment: by the assignor most members ask for, on the server's side."""
+    epoch = join(group, "a", server_assignor=assignor)
+    join(group, "b", READ, OTHER_READ, server_assignor=assignor)
+    assert group.settle(a=epoch, b=epoch + 1) == shares
+    described = group.describe()
+    assert (described.assignor_name, described.assignment_epoch) == (assignor, described.group_epoch)
+
+
+def test_a_member_revokes_before_it_goes_to_the_next_epoch_and_others_wait(group: GroupSession):
+    """Member Epoch - Reconciliation of the group: revoke, acknowledge, then be assigned what others have released."""
+    epoch = join(group, "a")
+    join(group, "b")
+    assert group.heartbeat("a", epoch, owned={READ: ALL})[1:3] == (epoch, {READ: {0, 1}})
+    assert group.heartbeat("b", epoch + 1)[1:3] == (epoch + 1, None)
+    assert group.heartbeat("a", epoch, owned={READ: {0, 1}})[1:3] == (epoch + 1, None)
+    assert group.heartbeat("b", epoch + 1)[1:3] == (epoch + 1, {READ: {2, 3}})
+
+
+def test_a_group_goes_through_its_states(group: GroupSession):
+    """Data Model, states of a consumer group: Empty, Assigning, Reconciling, Stable."""
+    epoch = join(group, "a")
+    assert group.describe().group_state == "Stable"
+    join(group, "b")
+    assert group.describe().group_state == "Reconciling"
+    group.settle(a=epoch, b=epoch + 1)
+    group.heartbeat("b", LEAVE)
+    assert group.describe().group_state == "Assigning"
+    group.heartbeat("a", LEAVE)
+    assert group.describe().group_state == "Empty"
+
+
+def test_the_coordinator_sets_the_rhythm_and_fences_who_is_silent(world: World, group: GroupSession):
+    """Broker Configurations: heartbeat interval and session timeout are the broker's; a silent member is removed."""
+    joined = group.join("a")
+    assert joined.heartbeat_interval_ms == HEARTBEAT_MS
+    world.pass_ms(SESSION_MS - 1)
+    assert group.heartbeat("a", joined.member_epoch).error == NONE
+    world.pass_ms(SESSION_MS)
+    assert group.heartbeat("a", joined.member_epoch).error == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_does_not_revoke_within_its_rebalance_timeout_is_fenced(world: World, group: GroupSession):
+    """Member Epoch - Reconciliation of the group: the rebalance timeout bounds each member's revocation."""
+    epoch = join(group, "a", rebalance_timeout_ms=1000)
+    join(group, "b")
+    group.heartbeat("a", epoch, owned={READ: ALL})
+    world.pass_ms(1000)
+    assert group.heartbeat("a", epoch, owned={READ: ALL}).error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.heartbeat("b", epoch + 1).assigned == {READ: ALL}
+
+
+def test_wrong_epochs_and_strangers_are_fenced(group: GroupSession):
+    """ConsumerGroupHeartbeat API, request validation: the member must be known and its epoch the current one."""
+    epoch = join(group, "a")
+    assert group.heartbeat("a", epoch + 1).error == ErrorCode.FENCED_MEMBER_EPOCH
+    assert group.heartbeat("a", epoch - 1).error == ErrorCode.FENCED_MEMBER_EPOCH
+    assert group.heartbeat("b", epoch).error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.heartbeat("a", epoch, server_assignor="x").error == ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+def test_a_lost_answer_does_not_fence(group: GroupSession):
+    """ConsumerGroupHeartbeat API, request validation: the previous epoch will do while the member owns no more."""
+    epoch = join(group, "a")
+    join(group, "b")
+    group.settle(a=epoch, b=epoch + 1)
+    assert group.heartbeat("a", epoch, owned={READ: {1}}).member_epoch == epoch + 1
+    assert group.heartbeat("a", epoch, owned={READ: {1, 2}}).error == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_a_static_member_keeps_its_place_while_it_is_away(world: World, group: GroupSession):
+    """Static Membership (KIP-345): epoch -2 keeps the assignment for a session, the id goes to the next incarnation."""
+    epoch = join(group, "a", instance_id="one")
+    assert group.join("b", instance_id="one").error == ErrorCode.UNRELEASED_INSTANCE_ID
+    assert group.heartbeat("a", LEAVE_FOR_A_WHILE, instance_id="one").member_epoch == LEAVE_FOR_A_WHILE
+    back = group.join("b", subscribed_topic_names=[READ], instance_id="one")
+    assert (back.member_epoch, back.assigned) == (epoch, {READ: ALL})
+    group.heartbeat("b", LEAVE_FOR_A_WHILE, instance_id="one")
+    world.pass_ms(SESSION_MS)
+    assert group.describe().group_state == "Empty"
+
+
+def test_an_expression_is_resolved_by_the_coordinator(world: World, group: GroupSession):
+    """Topic subscriptions by regular expression: RE2, resolved on the server's side, followed as topics come."""
+    answer = group.join("a", subscribed_topic_regex="read|re.d2")
+    assert answer.assigned == {READ: ALL}
+    world.cluster.create_topic("read2", 1)
+    later = GroupSession(group.client, group.group, READ, "read2")
+    assert later.heartbeat("a", answer.member_epoch).assigned == {READ: ALL, "read2": {0}}
+    assert group.join("b", subscribed_topic_regex="(").error == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_commits_and_fetches_carry_the_member_epoch(group: GroupSession):
+    """OffsetCommit API and OffsetFetch API: STALE_MEMBER_EPOCH and UNKNOWN_MEMBER_ID from version 9 on."""
+    epoch = join(group, "a")
+    assert group.commit("a", epoch) == {NONE}
+    assert group.commit("a", epoch + 1) == {ErrorCode.STALE_MEMBER_EPOCH}
+    assert group.commit("b", epoch) == {ErrorCode.UNKNOWN_MEMBER_ID}
+    assert group.commit("a", epoch, version=8) == {ErrorCode.UNSUPPORTED_VERSION}
+    assert group.fetch("a", epoch) == (NONE, 5)
+    assert group.fetch("a", epoch + 1)[0] == ErrorCode.STALE_MEMBER_EPOCH
+    assert group.fetch("b", epoch)[0] == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_of_a_transaction_carry_the_member_epoch_too(group: GroupSession, session: Session, commit: bool):
+    """TxnOffsetCommit API: the generation is the member epoch; a wrong one is ILLEGAL_GENERATION."""
+    epoch, producer = join(group, "a"), session.init()[1]
+    stale = group.commit_in_transaction(session.transactional_id, producer, "a", epoch + 1)
+    assert stale == ErrorCode.ILLEGAL_GENERATION
+    unknown = group.commit_in_transaction(session.transactional_id, producer, "b", epoch)
+    assert unknown == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.commit_in_transaction(session.transactional_id, producer, "a", epoch) == NONE
+    assert group.fetch("a", epoch, require_stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+    session.end(producer, commit=commit, version=5)
+    assert group.fetch("a", epoch, require_stable=True) == (NONE, 7 if commit else -1)
+
+
+def test_a_group_changes_its_protocol_while_it_is_empty(group: GroupSession):
+    """Supporting Online Consumer Group Upgrade: a group without members takes the protocol of the first to join."""
+    epoch = join(group, "a")
+    group.commit("a", epoch)
+    assert group.join_classic().error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    group.heartbeat("a", LEAVE)
+    member_id = group.join_classic().member_id
+    assert group.join_classic(member_id).error_code == NONE
+    assert group.join("a").error == ErrorCode.GROUP_ID_NOT_FOUND
+    group.leave_classic(member_id)
+    assert group.fetch("a", join(group, "a")) == (NONE, 5)
+
+
+def test_the_group_survives_its_coordinator(group: GroupSession, world: World):
+    """Records: all that the coordinator knows is in its log; a new leader goes on with the same epochs."""
+    epoch = join(group, "a")
+    join(group, "b")
+    group.heartbeat("a", epoch, owned={READ: ALL})
+    before = group.describe().to_dict()
+    world.reload(OFFSETS_PARTITION)
+    assert group.describe().to_dict() == before
+    assert group.heartbeat("a", epoch, owned={READ: {0, 1}}).member_epoch == epoch + 1
+
+
+def test_the_group_survives_a_move_to_another_broker():
+    """Records: whoever leads the partition of `__consumer_offsets` has the group."""
+    world = World(brokers=2)
+    world.cluster.create_topic(READ, 4)
+    world.reload(OFFSETS_PARTITION, broker_id=1)
+    epoch = join(GroupSession(Connection(world.cluster, 1), "group", READ), "a")
+    world.reload(OFFSETS_PARTITION, broker_id=2)
+    moved = GroupSession(Connection(world.cluster, 2), "group", READ)
+    assert moved.heartbeat("a", epoch).error == NONE
+    assert moved.describe().members[0].member_id == "a"
+
+
+def test_the_group_survives_a_restart():
+    """Records: the log is all there is."""
+    storage = MemoryStorage()
+    first = World(storage=storage)
+    first.cluster.create_topic(READ, 4)
+    epoch = join(GroupSession(Connection(first.cluster), "group", READ), "a")
+    first.cluster.close(first.cluster.now_ms)
+    again = GroupSession(Connection(World(storage=storage).cluster), "group", READ)
+    assert again.heartbeat("a", epoch, owned={READ: ALL}).error == NONE
+    assert again.commit("a", epoch) == {NONE}
+
+
+def test_the_feature_turns_the_protocol_off():
+    """Compatibility: `group.version` 0 leaves only the classic protocol."""
+    world = World(settings={"group.version": "0"})
+    world.cluster.create_topic(READ, 4)
+    group = GroupSession(Connection(world.cluster), "group", READ)
+    assert group.join("a").error == group.describe().error_code == ErrorCode.UNSUPPORTED_VERSION
+    form = m.UpdateFeaturesRequest.FeatureUpdateKey
+    answer = group.client.send(m.UpdateFeaturesRequest(feature_updates=[
+        form(feature="group.version", max_version_level=1, upgrade_type=1)], validate_only=False), 2)
+    assert answer.error_code == NONE
+    assert group.join("a").error == NONE
+    assert world.cluster.now_ms == START_MS
