@@ -1,6 +1,7 @@
 # Each target makes .venv and installs what it needs; Python 3.11+ and, where Spark or Apache Kafka runs, Java 17+.
 PYTHON ?= python3
 SEEDS ?= 100
+ROUNDS ?= 1
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -8,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test conformance simulate bench lint types clean python java
+.PHONY: help venv demo test conformance crash simulate bench lint types clean python java
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -38,12 +39,16 @@ test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are
 conformance: java $(INSTALLED) ## Run the behaviour tests against the embedded broker and against Apache Kafka
 	@$(RUN) -m pytest tests/conformance --apache
 
+crash: java $(INSTALLED) ## Break the sink at every step in every way, ROUNDS=n times on both brokers, and count what readers see
+	@$(RUN) -m tests.crash --rounds $(ROUNDS)
+
 simulate: ## Not there yet: run SEEDS=n seeded simulations of the broker
 	@echo "make simulate (SEEDS=$(SEEDS)): the seeded simulation is not built yet, so nothing was checked." >&2; exit 1
 
 bench: $(INSTALLED) ## Measure the codec beside confluent-kafka and the broker beside Apache Kafka
 	@$(RUN) -m tests.benchmarks.bench_codec
 	@$(RUN) -m tests.benchmarks.bench_broker
+	@$(RUN) -m tests.benchmarks.bench_recovery
 
 lint: $(INSTALLED) ## Check style and import order
 	@$(RUN) -m flake8 $(wildcard $(CODE))

@@ -170,6 +170,11 @@ class BrokerConfig(_Settings):
     group_min_session_timeout_ms: int = _key("group.min.session.timeout.ms", 6_000, low=0)
     group_max_session_timeout_ms: int = _key("group.max.session.timeout.ms", 1_800_000, low=1)
     group_max_size: int = _key("group.max.size", 2**31 - 1, low=1)
+    group_version: int = _key("group.version", 1, low=0, high=1)
+    group_consumer_session_timeout_ms: int = _key("group.consumer.session.timeout.ms", 45_000, low=1)
+    group_consumer_heartbeat_interval_ms: int = _key("group.consumer.heartbeat.interval.ms", 5_000, low=1)
+    group_consumer_max_size: int = _key("group.consumer.max.size", 2**31 - 1, low=1)
+    group_consumer_assignment_interval_ms: int = _key("group.consumer.assignment.interval.ms", 0, low=0)
 
     def topic_defaults(self) -> TopicConfig:
         """Return the settings of a topic that overrides nothing."""

@@ -20,6 +20,7 @@ from broker_core.server.clock import SystemClock, SystemEntropy
 from broker_core.server.disk import DiskStorage
 from broker_core.server.network import Server
 from broker_core.simulation.disk import MemoryStorage
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 T = TypeVar("T")
 
@@ -94,10 +95,39 @@ class EmbeddedBroker:
         """Create a topic without a client."""
         self.call(lambda cluster: cluster.create_topic(name, partitions, config))
 
+    def leader(self, topic_partition: tuple[str, int]) -> int:
+        """Return the id of the broker that leads a partition."""
+        return self.call(lambda cluster: cluster.catalog.leadership(TopicPartition(*topic_partition)).leader)
+
+    def move_leader(self, topic_partition: tuple[str, int], broker: int) -> None:
+        """Make `broker` the leader of a partition, in a new leader epoch; clients find out as they do with Kafka.
+
+        Broker ids count from `node.id`, which is 1 unless set. Raises `KafkaError` for a partition or broker
+        that does not exist; a move to the broker that leads already begins a new epoch too.
+        """
+        self.call(lambda cluster: cluster.move_leader(TopicPartition(*topic_partition), broker))
+
+    def coordinator(self, *, transactional_id: str | None = None, group: str | None = None) -> int:
+        """Return the id of the broker that coordinates a transactional id or a group."""
+        topic, key = _coordinated(transactional_id, group)
+        return self.call(
+            lambda cluster: cluster.catalog.leadership(cluster.coordinator_partition_of(topic, key)).leader)
+
+    def move_coordinator(self, broker: int, *, transactional_id: str | None = None, group: str | None = None) -> None:
+        """Make `broker` the coordinator of a transactional id or a group.
+
+        The ids that live in the same partition of the internal topic move with it. The new coordinator carries
+        on from the log: transactions that were being ended are ended, open ones stay open.
+        """
+        topic, key = _coordinated(transactional_id, group)
+        self.call(lambda cluster: cluster.move_leader(cluster.coordinator_partition_of(topic, key), broker))
+
     def call(self, action: Callable[[Cluster], T]) -> T:
         """Run `action(cluster)` in the broker's thread and return its result: the way to look inside."""
         self._running()
         assert self._loop is not None
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("an action cannot wait for another action: use the cluster it was given")
         return asyncio.run_coroutine_threadsafe(self._act(action), self._loop).result()
 
     async def _act(self, action: Callable[[Cluster], T]) -> T:
@@ -156,3 +186,12 @@ class EmbeddedBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _coordinated(transactional_id: str | None, group: str | None) -> tuple[str, str]:
+    """Return the internal topic and the key that say which coordinator is meant."""
+    if transactional_id is not None and group is None:
+        return TRANSACTION_STATE_TOPIC, transactional_id
+    if group is not None and transactional_id is None:
+        return CONSUMER_OFFSETS_TOPIC, group
+    raise ValueError("name either a transactional_id or a group")

@@ -5,6 +5,7 @@ Asks: nothing.
 Never: implements them; time is not here because it comes as an argument, `now_ms`.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 
@@ -65,6 +66,13 @@ class Storage(Protocol):
 
     def sync_folder(self, path: str) -> None:
         """Make creations, renames and deletions in the folder durable."""
+        ...
+
+    def sync_all(self, syncs: Sequence[Callable[[], None]]) -> None:
+        """Run syncs of different files, side by side where each waits for a disk; raise a failure when all have ended.
+
+        Nothing else may use the storage meanwhile.
+        """
         ...
 
 

@@ -81,11 +81,12 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.embedded": _BELOW_WORLDS | _CORE_WORLDS,
         "spark_eos.sink": _EOS_WORDS | _EOS_TOOLS | _SHARED,
         "spark_eos.source": _EOS_WORDS | _EOS_TOOLS | _SHARED,
-        "spark_eos.admin": _EOS_WORDS | _EOS_TOOLS | _SHARED,
     },
     {
         "broker_core.__main__": _BELOW_WORLDS | _CORE_WORLDS,
         "broker_core.pytest_plugin": _CORE_WORDS | _rooms("broker_core", "embedded"),
+        # An operator's command ends transactions by the same rules as the sink.
+        "spark_eos.admin": _EOS_WORDS | _EOS_TOOLS | _rooms("spark_eos", "sink") | _SHARED,
         "spark_eos.datasource": _EOS_WORDS | _EOS_TOOLS | _rooms("spark_eos", "sink", "source") | _SHARED,
     },
     {
@@ -111,6 +112,8 @@ WINDOWS: dict[str, frozenset[str]] = {
     "cramjam": _rooms("broker_core", "records.compression"),
     "crc32c": _rooms("broker_core", "records", "log") | _rooms("spark_eos", "codec", "sink"),
     "scramp": _rooms("broker_core", "security"),
+    # The regular expressions of Kafka's requests are RE2's.
+    "re2": _rooms("broker_core", "coordinator.patterns"),
     # Spark and columns.
     "pyspark": _rooms("spark_eos", "datasource", "sink", "source"),
     "pyarrow": _EOS_COLUMNS,
@@ -136,6 +139,8 @@ WINDOWS: dict[str, frozenset[str]] = {
     "os": _CORE_REAL | _EOS_REAL | _FAILPOINTS,
     **dict.fromkeys(("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput",
                      "sqlite3"), _CORE_REAL | _FAILPOINTS),
+    # How an operator reaches a secured cluster is in a file, as for Kafka's own tools.
+    "pathlib.Path": _CORE_REAL | _FAILPOINTS | _rooms("spark_eos", "admin"),
     # Pure paths are text.
     **dict.fromkeys(("pathlib.PurePath", "pathlib.PurePosixPath"), frozenset(PACKAGES)),
     # Keys and certificates given as text have to be in a file before Python's TLS takes them.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from broker_core.broker.catalog import Catalog
 from broker_core.broker.fetch_sessions import FetchSessions
+from broker_core.broker.group_topics import CatalogTopics
 from broker_core.broker.journals import TopicJournal
 from broker_core.broker.logs import Logs
 from broker_core.broker.outbox import Outbox
@@ -50,6 +51,7 @@ class Broker:
             journal=self._journal(CONSUMER_OFFSETS_TOPIC),
             partition_count=self.config.offsets_topic_num_partitions,
             new_member_id=new_member_id,
+            topics=CatalogTopics(self.catalog),
         )
 
     def _journal(self, topic: str) -> TopicJournal:

@@ -18,7 +18,9 @@ from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, TopicPart
 
 PRODUCER_ID_BLOCK = 1000
 TRANSACTION_VERSION = "transaction.version"
-MAX_TRANSACTION_VERSION = 2
+GROUP_VERSION = "group.version"
+# The features there are, each with its highest level.
+FEATURES = {TRANSACTION_VERSION: 2, GROUP_VERSION: 1}
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -50,6 +52,15 @@ class Topic:
         return [TopicPartition(self.name, index) for index in range(len(self.partitions))]
 
 
+def check_topic_name(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
+    if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic name {name!r} is illegal: 1 to 249 of ASCII letters, digits, '.', '_' and '-'",
+        )
+
+
 class Catalog:
     """Hold the cluster's metadata; `append` makes a change durable before it is replayed."""
 
@@ -59,12 +70,19 @@ class Catalog:
         self.topics: dict[str, Topic] = {}
         self.names: dict[UUID, str] = {}
         self.cluster_id = ""
-        self.transaction_version = 0
+        self.features = dict.fromkeys(FEATURES, 0)
         self.features_epoch = 0
+        # Grows with every change, so that what was worked out from the catalog can be kept until then.
+        self.version = 0
         self._next_producer_id = 0
         self._next_leader = 0
 
     # Reading
+
+    @property
+    def transaction_version(self) -> int:
+        """Return the finalized level of `transaction.version` (KIP-890)."""
+        return self.features[TRANSACTION_VERSION]
 
     def topic(self, name: str) -> Topic:
         """Return the topic, or raise UNKNOWN_TOPIC_OR_PARTITION."""
@@ -94,25 +112,22 @@ class Catalog:
 
     # Deciding and recording
 
-    def open_cluster(self, cluster_id: str, transaction_version: int) -> None:
-        """Record that the cluster starts: a new term for every partition, and the feature level to run at."""
+    def open_cluster(self, cluster_id: str, transaction_version: int, group_version: int = 0) -> None:
+        """Record that the cluster starts: a new term for every partition, and the feature levels to run at."""
         self._record({"type": "opened", "cluster_id": self.cluster_id or cluster_id, "brokers": self.broker_ids})
-        if transaction_version != self.transaction_version:
-            self.set_transaction_version(transaction_version)
+        for name, level in ((TRANSACTION_VERSION, transaction_version), (GROUP_VERSION, group_version)):
+            if level != self.features[name]:
+                self.set_feature(name, level)
 
-    def set_transaction_version(self, level: int) -> None:
-        """Record the finalized level of `transaction.version` (KIP-584, KIP-890)."""
-        if not 0 <= level <= MAX_TRANSACTION_VERSION:
-            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{TRANSACTION_VERSION} {level} is not 0, 1 or 2")
-        self._record({"type": "feature", "name": TRANSACTION_VERSION, "level": level})
+    def set_feature(self, name: str, level: int) -> None:
+        """Record the finalized level of a feature (KIP-584)."""
+        if not 0 <= level <= FEATURES[name]:
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{name} {level} is outside 0..{FEATURES[name]}")
+        self._record({"type": "feature", "name": name, "level": level})
 
     def check_new_topic(self, name: str) -> None:
         """Raise the verdict Kafka gives on a topic name that cannot be created."""
-        if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic name {name!r} is illegal: 1 to 249 of ASCII letters, digits, '.', '_' and '-'",
-            )
+        check_topic_name(name)
         if name == CLUSTER_METADATA_TOPIC:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is the cluster's own and cannot be created")
         if name in self.topics:
@@ -196,6 +211,7 @@ class Catalog:
     def replay(self, offset: int, record: Mapping[str, Any]) -> None:
         """Apply one record; nothing else changes the catalog."""
         self._REPLAY[record["type"]](self, record)
+        self.version += 1
         if record["type"] == "feature":
             self.features_epoch = offset
 
@@ -223,8 +239,8 @@ class Catalog:
         self._next_producer_id = record["next"]
 
     def _replay_feature(self, record: Mapping[str, Any]) -> None:
-        assert record["name"] == TRANSACTION_VERSION, record
-        self.transaction_version = record["level"]
+        assert record["name"] in FEATURES, record
+        self.features[record["name"]] = record["level"]
 
     _REPLAY: ClassVar[Mapping[str, Callable[["Catalog", Mapping[str, Any]], None]]] = {
         "opened": _replay_opened,

@@ -29,6 +29,7 @@ from broker_core.types import (
     INTERNAL_TOPICS,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
+    coordinator_partition,
 )
 
 _METADATA = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
@@ -68,7 +69,8 @@ class Cluster:
         self.catalog = Catalog(self._append_metadata, self.addresses)
         self.catalog.load(
             (offset, record.value) for offset, _, record in self._metadata_log.read_journal() if record.value)
-        self.catalog.open_cluster(config.cluster_id or self._new_cluster_id(), config.transaction_version)
+        self.catalog.open_cluster(
+            config.cluster_id or self._new_cluster_id(), config.transaction_version, config.group_version)
         self.config = config = self._with_actual_counts(config)
         self.logs = Logs(storage, config, self.catalog)
         self.producer_ids = ProducerIds(self.catalog.allocate_producer_ids)
@@ -100,13 +102,16 @@ class Cluster:
     def settle(self, now_ms: int) -> None:
         """Sync what was promised, then let answers leave and markers be written, until all is quiet."""
         self.now_ms = now_ms
-        while True:
-            self._sync_metadata()
-            self.logs.sync()
-            # Taken right after the sync: every Prepare record among them is durable. Effects may prepare more.
+        self._sync()
+        is_quiet = False
+        while not is_quiet:
+            # Taken before the sync: what they rest on is written, and durable after it. They may bring about more.
             orders = [(broker, order) for broker in self.brokers.values()
                       for order in broker.transactions.take_markers()]
             effects = self.outbox.take()
+            if orders or effects:
+                # What nobody waits for, such as the record that completes a transaction, shares somebody's next sync.
+                self._sync()
             for effect in effects:
                 effect(now_ms)
             for broker, order in orders:
@@ -114,8 +119,7 @@ class Cluster:
             changed = self.logs.take_changed()
             if changed:
                 self.purgatory.wake(changed, now_ms)
-            if not (effects or orders or changed or self.outbox):
-                return
+            is_quiet = not (orders or effects or changed)
 
     def close(self, now_ms: int) -> None:
         """Settle and close all logs cleanly."""
@@ -180,6 +184,10 @@ class Cluster:
                 topic_partition.partition, new.leader_epoch, self.now_ms)
         self.logs.moved(topic_partition)
 
+    def coordinator_partition_of(self, topic_name: str, key: str) -> TopicPartition:
+        """Return the partition of an internal topic whose leader coordinates a transactional id or group."""
+        return TopicPartition(topic_name, coordinator_partition(key, len(self.ensure_topic(topic_name).partitions)))
+
     def _elect_coordinators(self, topic: Topic) -> None:
         for partition, leadership in enumerate(topic.partitions):
             coordinator_of(self.brokers[leadership.leader], topic.name).become_leader(
@@ -194,6 +202,10 @@ class Cluster:
         return config.override(actual)
 
     # The cluster's own journal and chance
+
+    def _sync(self) -> None:
+        self._sync_metadata()
+        self.logs.sync()
 
     def _sync_metadata(self) -> None:
         if self._metadata_log.unsynced:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from broker_core.broker.call import Call
 from broker_core.broker.handlers import (
     configs,
+    consumer_groups,
     features,
     fetch,
     groups,
@@ -58,6 +59,8 @@ HANDLERS: Mapping[str, Handler] = {
     "ListGroups": groups.list_groups,
     "DescribeGroups": groups.describe_groups,
     "DeleteGroups": groups.delete_groups,
+    "ConsumerGroupHeartbeat": consumer_groups.heartbeat,
+    "ConsumerGroupDescribe": consumer_groups.describe,
 }
 
 

@@ -77,6 +77,10 @@ class TopicJournal:
         self._logs.appended(TopicPartition(self._topic, partition))
         return result.base_offset
 
+    def max_batch_bytes(self, partition: int) -> int:
+        """Return the topic's `max.message.bytes`, which may have been changed since the broker started."""
+        return self._logs.topic_config(self._catalog.topic(self._topic)).max_message_bytes
+
     def read(self, partition: int) -> Iterator[JournalEntry]:
         """Read the partition from its start, control batches included."""
         topic_partition = TopicPartition(self._topic, partition)

@@ -63,13 +63,11 @@ class Logs:
 
     def sync(self) -> None:
         """Make durable all that was promised; answers may leave afterwards (persist before send)."""
-        while self._promised:
-            topic_partition = next(iter(self._promised))
-            log = self._open.get(topic_partition)
-            if log is not None and log.unsynced and self._config.flush_before_ack:
-                log.sync()
-            # Only now: a promise whose sync has failed must still be there when somebody asks.
-            self._promised.discard(topic_partition)
+        if self._config.flush_before_ack:
+            promised = [self._open[each] for each in self._promised if each in self._open]
+            self._storage.sync_all([log.sync for log in promised if log.unsynced])
+        # Only now: a promise whose sync has failed must still be there when somebody asks.
+        self._promised.clear()
 
     def take_changed(self) -> set[TopicPartition]:
         """Return the partitions that have grown or been stabilised since the last call."""

@@ -1,5 +1,6 @@
 """Write the markers that end transactions, for the coordinators of this cluster and for administrators."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker_core.errors import ErrorCode, KafkaError
@@ -12,7 +13,11 @@ if TYPE_CHECKING:
 
 
 def deliver(cluster: "Cluster", sender: "Broker", order: "MarkerOrder", now_ms: int) -> None:
-    """Carry a coordinator's order to the leader of each partition, and the answers back."""
+    """Carry a coordinator's order to the leader of each partition, and the answers back.
+
+    The answers wait for the markers to be durable, like any other: a completion that outlived a marker which a crash
+    took back would leave the partition with a transaction that nobody ends.
+    """
     producer = ProducerIdentity(order.producer_id, order.producer_epoch)
     answers = {}
     for topic_partition in order.partitions:
@@ -24,7 +29,7 @@ def deliver(cluster: "Cluster", sender: "Broker", order: "MarkerOrder", now_ms: 
             if leader is not None
             else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
-    sender.transactions.marker_answered(order, answers, now_ms)
+    cluster.outbox.put(partial(sender.transactions.marker_answered, order, answers))
 
 
 def _leader(cluster: "Cluster", topic_partition: TopicPartition) -> "Broker | None":

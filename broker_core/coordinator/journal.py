@@ -71,6 +71,10 @@ class Journal(Protocol):
         """
         ...
 
+    def max_batch_bytes(self, partition: int) -> int:
+        """Return how large a batch of the partition may be now."""
+        ...
+
     def read(self, partition: int) -> Iterator[JournalEntry]:
         """Yield every entry of the partition, from its log start to its end."""
         ...

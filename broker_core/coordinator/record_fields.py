@@ -10,6 +10,11 @@ _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 
 
+def int8(value: int) -> bytes:
+    """Encode a signed byte."""
+    return value.to_bytes(1, "big", signed=True)
+
+
 def int16(value: int) -> bytes:
     """Encode a 16-bit number."""
     return _INT16.pack(value)

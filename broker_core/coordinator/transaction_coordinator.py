@@ -277,11 +277,10 @@ class TransactionCoordinator:
             return TransactionList(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         try:
             chosen = list_filter(states, producer_ids, duration_ms, pattern)
+            found = select(chosen, self.images().items(), now_ms)
         except KafkaError as error:
             return TransactionList(error.code)
-        return TransactionList(
-            ErrorCode.NONE, chosen.unknown_states, select(chosen, self.images().items(), now_ms)
-        )
+        return TransactionList(ErrorCode.NONE, chosen.unknown_states, found)
 
     def images(self) -> dict[str, TransactionImage]:
         """Return everything lasting that is held here, by transactional id."""
@@ -337,7 +336,7 @@ class TransactionCoordinator:
                 for entry in led.entries.values()
                 if not led.loading and self._jobs.has_expired(entry.image, now_ms)
             ]
-            for batch in tombstone_batches(expired, self._config.message_max_bytes):
+            for batch in tombstone_batches(expired, self._store.max_batch_bytes(number)):
                 try:
                     self._store.record(number, dict.fromkeys(batch), now_ms)
                 except KafkaError as error:

@@ -1,17 +1,12 @@
 """Filter transactional ids for ListTransactions (facts F.3)."""
 
-import re
 from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from broker_core.coordinator.patterns import Pattern
 from broker_core.coordinator.transaction_messages import TransactionListing
 from broker_core.coordinator.transaction_records import TransactionImage
 from broker_core.coordinator.transaction_states import BY_LABEL, TransactionState
-from broker_core.errors import ErrorCode, KafkaError
-
-# Kafka's engine (RE2) has neither; refusing them keeps a pattern that works here working there, and with
-# them goes most of what makes a pattern take for ever.
-_BEYOND_RE2: Final = re.compile(r"\(\?(?:[=!>(#]|<[=!]|P=)|(?<!\\)(?:\\\\)*\\[1-9]|[*+?}]\+")
 
 
 class ListFilter(NamedTuple):
@@ -21,7 +16,7 @@ class ListFilter(NamedTuple):
     unknown_states: tuple[str, ...]
     producer_ids: frozenset[int]
     duration_ms: int
-    pattern: re.Pattern[str] | None
+    pattern: Pattern | None
 
     @property
     def keeps_nothing(self) -> bool:
@@ -34,7 +29,7 @@ class ListFilter(NamedTuple):
             (not self.states or image.state in self.states)
             and (not self.producer_ids or image.producer_id in self.producer_ids)
             and (self.duration_ms < 0 or now_ms - image.start_ms > self.duration_ms)
-            and (self.pattern is None or self.pattern.fullmatch(transactional_id) is not None)
+            and (self.pattern is None or self.pattern.matches(transactional_id))
         )
 
 
@@ -47,25 +42,14 @@ def list_filter(
         tuple(name for name in states if name not in BY_LABEL),
         frozenset(producer_ids),
         duration_ms,
-        _compile(pattern) if pattern else None,
+        Pattern(pattern) if pattern else None,
     )
-
-
-def _compile(pattern: str) -> re.Pattern[str]:
-    if _BEYOND_RE2.search(pattern):
-        raise KafkaError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r} uses a look-around, back-reference or possessive"
-        )
-    try:
-        return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r}: {error}") from error
 
 
 def select(
     chosen: ListFilter, images: Iterable[tuple[str, TransactionImage]], now_ms: int
 ) -> tuple[TransactionListing, ...]:
-    """Return the ids that the filter keeps, in the order given."""
+    """Return the ids that the filter keeps, in the order given; none if it names no state that exists."""
     if chosen.keeps_nothing:
         return ()
     return tuple(

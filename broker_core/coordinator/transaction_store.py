@@ -85,6 +85,10 @@ class TransactionStore:
             if not led.loading:
                 yield from list(led.entries.values())
 
+    def max_batch_bytes(self, partition: int) -> int:
+        """Return how large a batch of the partition may be."""
+        return self._journal.max_batch_bytes(partition)
+
     def record(self, partition: int, drafts: Mapping[str, Draft | None], now_ms: int) -> None:
         """Append a record for each id (None is a tombstone) and replay it.
 

@@ -3,12 +3,19 @@
 Thousands of partitions have more files than a process may hold open, so a file only borrows a descriptor from a
 bounded pool and opens itself again when it lost it. Syncing through a new descriptor is enough: the kernel keeps
 dirty pages by file, not by descriptor.
+
+A sync waits for the disk and little else, and the kernel writes what many threads wait for in one go: syncs of
+different files run side by side, or a hundred transactions in fifty partitions would wait fifty times.
 """
 
 import os
 import shutil
+import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+
+_SYNC_THREADS = 8
 
 _sync_descriptor: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
@@ -46,8 +53,13 @@ class DiskFile:
             os.ftruncate(descriptor, size_bytes)
 
     def sync(self) -> None:
-        """Make everything written so far durable."""
-        _sync_descriptor(self._borrow())
+        """Make everything written so far durable; other files may be synced at the same time."""
+        with self._storage.borrowing:
+            descriptor = os.dup(self._borrow())
+        try:
+            _sync_descriptor(descriptor)
+        finally:
+            os.close(descriptor)
 
     def close(self) -> None:
         """Give the descriptor back; the file opens itself again if it is still used."""
@@ -74,6 +86,9 @@ class DiskStorage:
         self._root = os.path.abspath(root)
         self._max_open_files = max(1, max_open_files)
         self.pool: OrderedDict[DiskFile, None] = OrderedDict()
+        # Held while a syncing thread takes a descriptor of its own, which the pool cannot take away.
+        self.borrowing = threading.Lock()
+        self._syncing = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="sync")
         os.makedirs(self._root, exist_ok=True)
 
     def open(self, path: str) -> DiskFile:
@@ -131,6 +146,16 @@ class DiskStorage:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def sync_all(self, syncs: Sequence[Callable[[], None]]) -> None:
+        """Run syncs of different files side by side; raise a failure when all have ended."""
+        if len(syncs) == 1:
+            # Alone it has nobody to wait beside, and no thread to be handed to.
+            syncs[0]()
+            return
+        ended, _ = wait([self._syncing.submit(sync) for sync in syncs])
+        for each in ended:
+            each.result()
 
     def close(self) -> None:
         """Give back every descriptor."""

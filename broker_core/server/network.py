@@ -45,6 +45,8 @@ class Server:
         self._advertised_host = advertised_host or host
         self._servers: list[asyncio.Server] = []
         self._clients: set[_Client] = set()
+        # Few of many clients: only they are looked at when work is done.
+        self._paused: set[_Client] = set()
         self._settling = False
         self._timer: asyncio.TimerHandle | None = None
         self._cluster: Cluster | None = None
@@ -136,8 +138,7 @@ class Server:
             for client in list(self._clients):
                 client.abort()
             return
-        for client in self._clients:
-            client.resume_if_drained()
+        self._paused = {client for client in self._paused if not client.resume_if_drained()}
         self._arm()
 
     def _arm(self) -> None:
@@ -157,6 +158,11 @@ class Server:
     def left(self, client: "_Client") -> None:
         """Note that a client is gone."""
         self._clients.discard(client)
+        self._paused.discard(client)
+
+    def paused(self, client: "_Client") -> None:
+        """Note that a client is not read from until its requests have been worked off."""
+        self._paused.add(client)
 
 
 class _Client(asyncio.Protocol):
@@ -167,7 +173,6 @@ class _Client(asyncio.Protocol):
         self._broker = server.cluster.brokers[broker_id]
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
-        self._paused = False
         self.active_ms = server.now_ms()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -182,16 +187,18 @@ class _Client(asyncio.Protocol):
         assert self._transport is not None
         self.active_ms = self._server.now_ms()
         self._server.received(self._connection, data)
-        if self._connection.waiting_bytes > _MAX_WAITING_BYTES and not self._paused:
-            self._paused = True
+        if self._connection.waiting_bytes > _MAX_WAITING_BYTES:
             self._transport.pause_reading()
+            self._server.paused(self)
 
-    def resume_if_drained(self) -> None:
-        """Read on when the client's earlier requests have been worked off."""
-        if self._paused and self._connection is not None and self._connection.waiting_bytes <= _MAX_WAITING_BYTES:
-            self._paused = False
-            if self._transport is not None and not self._transport.is_closing():
-                self._transport.resume_reading()
+    def resume_if_drained(self) -> bool:
+        """Read on when the client's earlier requests have been worked off; say whether they have."""
+        assert self._connection is not None
+        assert self._transport is not None
+        is_drained = self._connection.waiting_bytes <= _MAX_WAITING_BYTES
+        if is_drained and not self._transport.is_closing():
+            self._transport.resume_reading()
+        return is_drained
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._connection is not None:

@@ -4,7 +4,7 @@ The rule is the strictest a file system may apply: bytes are durable once their 
 renamed, deleted) once its folder was synced, and a folder only lives as long as its own name in the folder above.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 _Survivor = Callable[[str, int], int]
 
@@ -129,6 +129,11 @@ class MemoryStorage:
         if not isinstance(folder, _Folder):
             raise FileNotFoundError(path)
         folder.durable = dict(folder.entries)
+
+    def sync_all(self, syncs: Sequence[Callable[[], None]]) -> None:
+        """Run the syncs in their order, so that a simulation repeats itself."""
+        for sync in syncs:
+            sync()
 
     def crash(self, *, torn_bytes: int = 0, survives: _Survivor | None = None, names_survive: bool = False) -> None:
         """Fall back to what is durable, as after a loss of power; open files are dead from here on.

@@ -16,6 +16,7 @@ class MemoryJournal:
         self.epochs: dict[int, int] = {}
         self.refuse_next: list[ErrorCode] = []
         self.unreadable = False
+        self.batch_limit_bytes = 1_048_588
 
     def lead(self, partition: int) -> int:
         """Begin a new leader epoch for the partition and return it."""
@@ -60,6 +61,10 @@ class MemoryJournal:
         control = ControlType.COMMIT if commit else ControlType.ABORT
         entries.append(JournalEntry(len(entries), now_ms, *producer, True, control, None, None))
         return len(entries) - 1
+
+    def max_batch_bytes(self, partition: int) -> int:
+        """Return what the test has set."""
+        return self.batch_limit_bytes
 
     def read(self, partition: int) -> Iterator[JournalEntry]:
         """Yield what was appended."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker.catalog import Catalog, Leadership
+from broker_core.broker.catalog import TRANSACTION_VERSION, Catalog, Leadership
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import TopicPartition
 
@@ -71,7 +71,7 @@ def test_producer_ids_are_never_given_twice_even_after_a_restart():
 def test_the_features_epoch_grows_with_each_change():
     catalog = opened(Journal())
     first = catalog.features_epoch
-    catalog.set_transaction_version(1)
+    catalog.set_feature(TRANSACTION_VERSION, 1)
     assert (catalog.transaction_version, catalog.features_epoch > first) == (1, True)
 
 
@@ -110,7 +110,7 @@ def test_replay_gives_the_live_state(steps):
                 case "move":
                     catalog.move_leader(TopicPartition(name, which), which)
                 case "feature":
-                    catalog.set_transaction_version(which)
+                    catalog.set_feature(TRANSACTION_VERSION, which)
                 case "ids":
                     catalog.allocate_producer_ids()
     replayed = Catalog(journal.append, (1, 2))

@@ -123,7 +123,8 @@ def test_a_refused_tombstone_forgets_nothing() -> None:
 
 
 def test_tombstones_are_batched_up_to_the_message_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(transactional_id_expiration_ms=1, message_max_bytes=300, partition_count=1)
+    world = World(transactional_id_expiration_ms=1, partition_count=1)
+    world.journal.batch_limit_bytes = 300
     for number in range(20):
         world.identity(f"id-{number}")
     sizes = []

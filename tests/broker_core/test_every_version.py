@@ -98,12 +98,18 @@ def full_requests(version, topic_id):
                 alter.AlterableConfig(name="retention.ms", config_operation=0, value="77")])]),
         "UpdateFeatures": lambda: m.UpdateFeaturesRequest(feature_updates=[
             m.UpdateFeaturesRequest.FeatureUpdateKey(
-                feature="transaction.version", max_version_level=1, allow_downgrade=True, upgrade_type=2)]),
+                feature="transaction.version", max_version_level=1 if version else 2, allow_downgrade=True,
+                upgrade_type=2)]),
         "OffsetDelete": lambda: m.OffsetDeleteRequest(group_id=GROUP, topics=[]),
         "DescribeCluster": lambda: m.DescribeClusterRequest(include_cluster_authorized_operations=True),
         "DescribeProducers": lambda: m.DescribeProducersRequest(topics=[
             m.DescribeProducersRequest.TopicRequest(name=TOPIC, partition_indexes=[0])]),
         "DescribeTransactions": lambda: m.DescribeTransactionsRequest(transactional_ids=[ID]),
+        "ConsumerGroupHeartbeat": lambda: m.ConsumerGroupHeartbeatRequest(
+            group_id="another", member_id="x", member_epoch=0, rebalance_timeout_ms=1000, topic_partitions=[],
+            subscribed_topic_names=[TOPIC], subscribed_topic_regex="t+" if v >= 1 else None),
+        "ConsumerGroupDescribe": lambda: m.ConsumerGroupDescribeRequest(
+            group_ids=[GROUP], include_authorized_operations=True),
         "ListTransactions": lambda: m.ListTransactionsRequest(state_filters=[], producer_id_filters=[]),
     }
 
@@ -137,7 +143,9 @@ def error_codes(message):
 REFUSED = {
     "Heartbeat": {25}, "LeaveGroup": {25, 0}, "SyncGroup": {25}, "AddPartitionsToTxn": {49, 0}, "AddOffsetsToTxn": {49},
     "EndTxn": {49}, "TxnOffsetCommit": {49}, "DeleteGroups": {69}, "OffsetDelete": {69}, "DescribeTransactions": {105},
-    "JoinGroup": {0, 79}, "DescribeGroups": {0, 69},
+    "JoinGroup": {0, 79}, "DescribeGroups": {0, 69}, "ConsumerGroupDescribe": {69},
+    # Version 0 cannot ask for a downgrade.
+    "UpdateFeatures": {0, 95},
 }
 
 

@@ -17,14 +17,18 @@ def client():
 
 def update(client, *updates, version=2, validate_only=False):
     form = m.UpdateFeaturesRequest.FeatureUpdateKey
+    kinds = [{"upgrade_type": kind} if version else {"allow_downgrade": kind != UPGRADE} for _, _, kind in updates]
     return client.ask(m.UpdateFeaturesRequest(validate_only=validate_only, feature_updates=[
-        form(feature=feature, max_version_level=level, upgrade_type=kind) for feature, level, kind in updates
+        form(feature=feature, max_version_level=level, **kind)
+        for (feature, level, _), kind in zip(updates, kinds, strict=True)
     ]), version)
 
 
 def finalized(client):
     answer = client.ask(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
-    return {f.name: f.max_version_level for f in answer.finalized_features}, answer.finalized_features_epoch
+    levels = {f.name: f.max_version_level for f in answer.finalized_features}
+    assert levels.pop("group.version") == 1
+    return levels, answer.finalized_features_epoch
 
 
 def test_an_upgrade_is_seen_by_clients_under_a_higher_epoch(client):
@@ -40,19 +44,53 @@ def test_level_zero_is_left_out_of_the_finalized_features(client):
     assert finalized(client)[0] == {}
 
 
-@pytest.mark.parametrize("updates, code", [
-    ([("transaction.version", 3, UPGRADE)], ErrorCode.INVALID_UPDATE_VERSION),
-    ([("transaction.version", -1, SAFE)], ErrorCode.INVALID_UPDATE_VERSION),
-    ([("transaction.version", 0, UPGRADE)], ErrorCode.INVALID_UPDATE_VERSION),
-    ([("transaction.version", 2, SAFE)], ErrorCode.INVALID_UPDATE_VERSION),
-    ([("no.such.feature", 1, UPGRADE)], ErrorCode.FEATURE_UPDATE_FAILED),
-    ([("transaction.version", 2, UPGRADE), ("no.such.feature", 1, UPGRADE)], ErrorCode.FEATURE_UPDATE_FAILED),
+TV = "transaction.version"
+
+
+@pytest.mark.parametrize("updates", [
+    [(TV, 3, UPGRADE)],
+    [(TV, -1, SAFE)],
+    [(TV, 0, UPGRADE)],
+    [(TV, 2, SAFE)],
+    [(TV, 2, UNSAFE)],
+    [(TV, 1, 0)],
+    [(TV, 2, 4)],
+    [("no.such.feature", 1, UPGRADE)],
+    [("no.such.feature", 0, UPGRADE)],
+    [(TV, 2, UPGRADE), ("no.such.feature", 1, UPGRADE)],
 ])
-def test_an_update_that_cannot_be_changes_nothing(client, updates, code):
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_update_that_cannot_be_changes_nothing_and_has_one_error_for_all(client, updates, version):
     before = finalized(client)
-    assert update(client, *updates).error_code == code
-    [first, *_] = update(client, *updates, version=1).results
-    assert first.error_code == code
+    refused = update(client, *updates, version=version)
+    assert (refused.error_code, list(refused.results)) == (ErrorCode.INVALID_UPDATE_VERSION, [])
+    assert updates[-1][0] in refused.error_message
+    assert finalized(client) == before
+
+
+@pytest.mark.parametrize("version, answers", [(0, [(TV, 0, "NONE")]), (1, [(TV, 0, "NONE")]), (2, [])])
+def test_each_feature_is_answered_for_itself_in_the_versions_that_have_room_for_it(client, version, answers):
+    done = update(client, (TV, 2, UPGRADE), version=version)
+    assert done.error_code == 0
+    assert [(entry.feature, entry.error_code, entry.error_message) for entry in done.results] == answers
+    assert finalized(client)[0] == {TV: 2}
+
+
+def test_version_0_can_only_upgrade_whatever_its_flag_says(client):
+    assert update(client, (TV, 0, SAFE), version=0).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert update(client, (TV, 2, SAFE), version=0).error_code == 0
+    assert finalized(client)[0] == {TV: 2}
+
+
+def test_a_feature_named_twice_gets_the_level_named_last(client):
+    assert update(client, (TV, 0, SAFE), (TV, 2, UPGRADE)).error_code == 0
+    assert finalized(client)[0] == {TV: 2}
+
+
+def test_the_level_that_is_set_already_may_be_set_in_any_way(client):
+    before = finalized(client)
+    for kind in (UPGRADE, SAFE, UNSAFE):
+        assert update(client, (TV, 1, kind)).error_code == 0
     assert finalized(client) == before
 
 

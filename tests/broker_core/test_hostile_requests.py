@@ -2,6 +2,7 @@
 
 import struct
 
+import crc32c
 import pytest
 
 from broker_core.errors import ErrorCode, KafkaError
@@ -228,7 +229,8 @@ def test_acks_that_mean_nothing(client, acks):
 def test_a_codec_that_does_not_exist(client):
     batch = bytearray(records(1))
     batch[22] |= 0x07
-    assert produced(client, bytes(batch)).error_code == ErrorCode.INVALID_RECORD
+    batch[17:21] = crc32c.crc32c(batch[21:]).to_bytes(4, "big")
+    assert produced(client, bytes(batch)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_an_isolation_level_that_does_not_exist(client):

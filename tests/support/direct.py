@@ -38,6 +38,7 @@ class DirectClient:
 
     def __init__(self, cluster: Cluster, broker_id: int = 1) -> None:
         self.cluster = cluster
+        self.client_id = "direct"
         self.sent: list[bytes] = []
         self.closed = False
         self._connection = Connection(cluster.brokers[broker_id], self, "test")
@@ -55,7 +56,7 @@ class DirectClient:
     def post(self, request: Any, version: int) -> None:
         """Send a request and let the cluster settle, without expecting an answer yet."""
         request.API_VERSION = version
-        request.with_header(next(self._correlation), "direct")
+        request.with_header(next(self._correlation), self.client_id)
         self._expected.append((SERVED[request.API_KEY].response, version))
         self._connection.receive(bytes(request.encode(header=True, framed=True)), self.cluster.now_ms)
         self.cluster.settle(self.cluster.now_ms)

@@ -1,57 +1,63 @@
-"""Change the cluster's feature levels while it runs (KIP-584)."""
+"""Change the cluster's feature levels while it runs (KIP-584).
+
+What a transaction has recorded goes on as it was recorded, so a change needs no pause: the level only decides
+what clients are told, how state is written, and how the broker aborts on its own account.
+"""
 
 from typing import Any
 
 from broker_core.broker.call import Call
-from broker_core.broker.catalog import MAX_TRANSACTION_VERSION, TRANSACTION_VERSION
+from broker_core.broker.catalog import FEATURES
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.wire import messages as m
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 _FIRST_WITH_TYPES = 1
 _FIRST_WITHOUT_RESULTS = 2
+# What the answer to each feature says besides its code, where it has an answer of its own.
+_NO_ERROR = "NONE"
 
 
 def update_features(call: Call) -> None:
-    """Set feature levels, all of them or none; from version 2 on the answer has one error for all."""
-    updates = call.body.feature_updates
+    """Set feature levels, all of them or none; of a feature named twice the last level counts."""
+    updates = {update.feature: update for update in call.body.feature_updates}
     try:
-        for update in updates:
+        for update in updates.values():
             _check(call, update)
     except KafkaError as error:
-        call.answer(_response(call, error.code, error.message))
+        message = f"no feature was changed, since one could not be: {error.message}"
+        call.answer(m.UpdateFeaturesResponse(error_code=error.code, error_message=message, results=[]))
         return
     if not (call.version >= _FIRST_WITH_TYPES and call.body.validate_only):
-        for update in updates:
-            if update.max_version_level != call.broker.catalog.transaction_version:
-                call.broker.catalog.set_transaction_version(update.max_version_level)
-    call.answer(_response(call, ErrorCode.NONE, None))
+        for update in updates.values():
+            if update.max_version_level != call.broker.catalog.features[update.feature]:
+                call.broker.catalog.set_feature(update.feature, update.max_version_level)
+    call.answer(m.UpdateFeaturesResponse(
+        error_code=ErrorCode.NONE, error_message=None, results=_results(call, updates)))
 
 
 def _check(call: Call, update: Any) -> None:
-    if update.feature != TRANSACTION_VERSION:
-        raise KafkaError(ErrorCode.FEATURE_UPDATE_FAILED,
-                         f"feature {update.feature!r} is not known; there is {TRANSACTION_VERSION}")
-    wanted, level = update.max_version_level, call.broker.catalog.transaction_version
-    if not 0 <= wanted <= MAX_TRANSACTION_VERSION:
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION,
-                         f"{TRANSACTION_VERSION} {wanted} is outside 0..{MAX_TRANSACTION_VERSION}")
-    may_downgrade = (
-        update.upgrade_type in (_SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE) if call.version >= _FIRST_WITH_TYPES
-        else update.allow_downgrade)
-    if wanted < level and not may_downgrade:
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION,
-                         f"{TRANSACTION_VERSION} is at {level}; {wanted} must be asked for as a downgrade")
-    if wanted > level and call.version >= _FIRST_WITH_TYPES and update.upgrade_type != _UPGRADE:
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION,
-                         f"{TRANSACTION_VERSION} is at {level}; {wanted} is no downgrade")
+    """Raise INVALID_UPDATE_VERSION for a level that cannot be, whatever the reason."""
+    wanted, level = update.max_version_level, call.broker.catalog.features.get(update.feature, 0)
+    # Version 0 has a flag for downgrades that Kafka does not look at any more: it can only upgrade.
+    kind = update.upgrade_type if call.version >= _FIRST_WITH_TYPES else _UPGRADE
+    reason = None
+    if kind not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
+        reason = f"upgrade type {kind} is not known"
+    elif update.feature not in FEATURES:
+        reason = f"the feature is not known; there are {' and '.join(FEATURES)}"
+    elif not 0 <= wanted <= FEATURES[update.feature]:
+        reason = f"the level is outside 0..{FEATURES[update.feature]}"
+    elif wanted < level and kind == _UPGRADE:
+        reason = f"the level is {level} now; a lower one must be asked for as a downgrade"
+    elif wanted > level and kind != _UPGRADE:
+        reason = f"the level is {level} now; a higher one is no downgrade"
+    if reason is not None:
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{update.feature} {wanted}: {reason}")
 
 
-def _response(call: Call, code: ErrorCode, message: str | None) -> Any:
-    response = m.UpdateFeaturesResponse
-    results = [] if call.version >= _FIRST_WITHOUT_RESULTS else [
-        response.UpdatableFeatureResult(feature=update.feature, error_code=code, error_message=message)
-        for update in call.body.feature_updates
-    ]
-    top = code if call.version >= _FIRST_WITHOUT_RESULTS else ErrorCode.NONE
-    return response(error_code=top, error_message=message if top else None, results=results)
+def _results(call: Call, updates: dict[str, Any]) -> list[Any]:
+    if call.version >= _FIRST_WITHOUT_RESULTS:
+        return []
+    form = m.UpdateFeaturesResponse.UpdatableFeatureResult
+    return [form(feature=feature, error_code=ErrorCode.NONE, error_message=_NO_ERROR) for feature in updates]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker_core.broker.call import Call
+from broker_core.broker.catalog import check_topic_name
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, TopicPartition
@@ -118,7 +119,10 @@ def _attempt(
 
 
 def describe_producers(call: Call) -> None:
-    """Show each producer a partition remembers, with its open transaction (KIP-664)."""
+    """Show each producer a partition remembers, with its open transaction (KIP-664, facts F.1).
+
+    Every broker answers and not the leader alone: Kafka asks any replica, and here all brokers share the logs.
+    """
     response = m.DescribeProducersResponse
     topics = []
     for topic in call.body.topics:
@@ -126,8 +130,8 @@ def describe_producers(call: Call) -> None:
         for index in topic.partition_indexes:
             code, message, producers = ErrorCode.NONE, None, []
             try:
-                log, _ = call.broker.led_log(TopicPartition(topic.name, index), call.now_ms)
-                producers = _producers(log)
+                check_topic_name(topic.name)
+                producers = _producers(call.broker.logs.get(TopicPartition(topic.name, index), call.now_ms))
             except KafkaError as error:
                 code, message = error.code, error.message
             partitions.append(response.TopicResponse.PartitionResponse(

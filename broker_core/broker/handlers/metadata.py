@@ -1,7 +1,7 @@
 """Answer who is there: ApiVersions, Metadata, DescribeCluster, FindCoordinator.
 
 ApiVersions 4 is the first version whose clients accept a feature with a minimum of 0, so below it the
-supported `transaction.version` is left out (facts J.3); the finalized level is what turns on transactions V2.
+supported features are left out (facts J.3); the finalized levels are what turns on transactions V2.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.broker.call import Call
-from broker_core.broker.catalog import MAX_TRANSACTION_VERSION, TRANSACTION_VERSION, Topic
+from broker_core.broker.catalog import FEATURES, Topic
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
 from broker_core.wire import messages as m
@@ -34,11 +34,13 @@ def api_versions(call: Call) -> None:
     tags: dict[str, Any] = {"finalized_features_epoch": catalog.features_epoch}
     if call.version >= 4:
         tags["supported_features"] = [
-            response.SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=MAX_TRANSACTION_VERSION)]
-    if catalog.transaction_version:
-        level = catalog.transaction_version
+            response.SupportedFeatureKey(name=name, min_version=0, max_version=level)
+            for name, level in FEATURES.items()]
+    finalized = {name: level for name, level in catalog.features.items() if level}
+    if finalized:
         tags["finalized_features"] = [
-            response.FinalizedFeatureKey(name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level)]
+            response.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in finalized.items()]
     ranges = [
         response.ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
         for api in SERVED.values()

@@ -7,7 +7,7 @@ from broker_core.broker.call import Call
 from broker_core.broker.verification import TRANSACTIONS_V2
 from broker_core.coordinator.transaction_messages import InitProducerId, TransactionDescription
 from broker_core.errors import ErrorCode
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, coordinator_partition
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from broker_core.wire import messages as m
 
 # The version of each API whose clients know PRODUCER_FENCED; older ones are told INVALID_PRODUCER_EPOCH.
@@ -59,13 +59,13 @@ def add_partitions(call: Call) -> None:
 def _batched_answers(call: Call, transaction: Any) -> Mapping[TopicPartition, ErrorCode]:
     partitions = _partitions(transaction.topics)
     coordinator = call.broker.transactions
-    if transaction.verify_only:
-        return coordinator.verify_partitions(
-            transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, partitions)
     # Only brokers send this form, and a group coordinator's offsets partition is one they may add.
     refused = _refused(call, partitions, may_be_internal=True)
     if refused:
         return refused
+    if transaction.verify_only:
+        return coordinator.verify_partitions(
+            transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, partitions)
     code = coordinator.add_partitions(
         transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, partitions,
         client_transaction_version=TRANSACTIONS_V2, now_ms=call.now_ms)
@@ -107,8 +107,7 @@ def _topic_results(topics: Any, answers: Mapping[TopicPartition, ErrorCode]) -> 
 def add_offsets(call: Call) -> None:
     """Make a group's offsets partition part of the transaction (facts A.7)."""
     body = call.body
-    topic = call.broker.cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
-    partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, coordinator_partition(body.group_id, len(topic.partitions)))
+    partition = call.broker.cluster.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, body.group_id)
     code = call.broker.transactions.add_partitions(
         body.transactional_id, body.producer_id, body.producer_epoch, [partition],
         client_transaction_version=0, now_ms=call.now_ms)

@@ -1,0 +1,263 @@
+"""Run one transaction on a cluster whose leaders move, with time and markers in the test's hand."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker_core.broker import markers
+from broker_core.broker.journals import TopicJournal
+from broker_core.coordinator.journal import JournalRecord
+from broker_core.coordinator.transaction_messages import MarkerOrder
+from broker_core.coordinator.transaction_records import encode_key, encode_value
+from broker_core.errors import ErrorCode
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.records.header import BatchHeader, iter_headers
+from broker_core.types import (
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    ProducerIdentity,
+    TopicPartition,
+)
+from broker_core.wire import messages as m
+from tests.support.direct import DirectClient, direct_cluster
+
+GROUP, TOPIC = "group", "t"
+PARTITIONS = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))
+CLASSIC, V2 = 1, 2
+# Produce, EndTxn and TxnOffsetCommit as the newest client of each generation sends them.
+PRODUCE, END, OFFSETS = {CLASSIC: 11, V2: 12}, {CLASSIC: 4, V2: 5}, {CLASSIC: 4, V2: 5}
+_OUT = 2**20
+protocols = pytest.mark.parametrize("protocol", [CLASSIC, V2])
+ends = pytest.mark.parametrize("commit", [True, False])
+
+
+class MovesWorld:
+    """Hold a cluster of several broker ids and the one transactional id that all is about."""
+
+    def __init__(
+        self, *, protocol: int = V2, level: int = 2, brokers: int = 2, settings: dict[str, str] | None = None,
+        beside: "MovesWorld | None" = None, transactional_id: str = "id",
+    ) -> None:
+        """Make a cluster, or use the one of another world for one more transactional id."""
+        self.protocol = protocol
+        self.transactional_id = transactional_id
+        self.cluster = beside.cluster if beside else direct_cluster(
+            brokers=brokers, settings={"transaction.version": str(level), **(settings or {})})
+        if beside is None:
+            self.cluster.create_topic(TOPIC, len(PARTITIONS))
+        self.clients = {broker: DirectClient(self.cluster, broker) for broker in self.cluster.brokers}
+        self.state_partition = self.cluster.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
+        self.offsets_partition = self.cluster.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, GROUP)
+        self.identity = ProducerIdentity(-1, -1)
+        self._sequences = dict.fromkeys(PARTITIONS, 0)
+
+    # Leaders
+
+    def leader(self, topic_partition: TopicPartition) -> int:
+        return self.cluster.catalog.leadership(topic_partition).leader
+
+    @property
+    def coordinator(self) -> int:
+        return self.leader(self.state_partition)
+
+    def move(self, topic_partition: TopicPartition) -> tuple[int, int]:
+        """Move the partition's leader to the next broker id; return the old one and the new one."""
+        old = self.leader(topic_partition)
+        new = old % len(self.clients) + 1
+        self.cluster.move_leader(topic_partition, new)
+        self.cluster.settle(self.cluster.now_ms)
+        return old, new
+
+    def move_leaving_a_zombie(self, topic_partition: TopicPartition, patch: pytest.MonkeyPatch) -> tuple[int, int]:
+        """Move the transaction coordinator while the old one is not told that it leads no more."""
+        with patch.context() as deaf:
+            deaf.setattr(self.cluster.brokers[self.leader(topic_partition)].transactions, "resign", lambda _: None)
+            return self.move(topic_partition)
+
+    def rewrite(self, *, producer_epoch: int) -> None:
+        """Have the id stand at another epoch, as if it had been in use for long."""
+        broker = self.cluster.brokers[self.coordinator]
+        leadership = self.cluster.catalog.leadership(self.state_partition)
+        image = replace(broker.transactions.images()[self.transactional_id], producer_epoch=producer_epoch)
+        journal = TopicJournal(
+            TRANSACTION_STATE_TOPIC, broker.broker_id, self.cluster.catalog, self.cluster.logs,
+            lambda: self.cluster.now_ms)
+        journal.append(self.state_partition.partition, leadership.leader_epoch,
+                       [JournalRecord(encode_key(self.transactional_id), encode_value(image, 1))], self.cluster.now_ms)
+        self.identity = image.identity
+        self.move(self.state_partition)
+
+    def set_level(self, level: int) -> None:
+        """Change the cluster's `transaction.version` while it runs."""
+        kind = 1 if level > self.cluster.catalog.transaction_version else 2
+        form = m.UpdateFeaturesRequest.FeatureUpdateKey
+        answer = self.clients[1].ask(m.UpdateFeaturesRequest(validate_only=False, feature_updates=[
+            form(feature="transaction.version", max_version_level=level, upgrade_type=kind)]), 2)
+        assert answer.error_code == 0, answer
+
+    # Requests; each goes to the leader of the moment unless it names a broker
+
+    def ask_coordinator(self, request: Any, version: int, broker: int | None = None) -> Any:
+        return self.clients[broker or self.coordinator].ask(request, version)
+
+    def init(self, broker: int | None = None, timeout_ms: int = 60_000) -> ErrorCode:
+        answer = self.ask_coordinator(m.InitProducerIdRequest(
+            transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms, producer_id=-1,
+            producer_epoch=-1), 4, broker)
+        if answer.error_code == 0:
+            self._hold(answer)
+        return ErrorCode(answer.error_code)
+
+    def _hold(self, answer: Any) -> None:
+        self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        self._sequences = dict.fromkeys(PARTITIONS, 0)
+
+    def add(self, topic_partition: TopicPartition, broker: int | None = None) -> ErrorCode:
+        request = m.AddPartitionsToTxnRequest
+        answer = self.ask_coordinator(request(
+            v3_and_below_transactional_id=self.transactional_id, v3_and_below_producer_id=self.identity.producer_id,
+            v3_and_below_producer_epoch=self.identity.producer_epoch,
+            v3_and_below_topics=[request.AddPartitionsToTxnTopic(
+                name=topic_partition.topic, partitions=[topic_partition.partition])]), 3, broker)
+        return ErrorCode(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+
+    def produce(
+        self, topic_partition: TopicPartition, broker: int | None = None, sequence: int | None = None
+    ) -> tuple[ErrorCode, int]:
+        """Write one record in the transaction; return error and offset."""
+        used = self._sequences.get(topic_partition, 0) if sequence is None else sequence
+        batch = build_batch(
+            [NewRecord(None, b"x", (), self.cluster.now_ms)], producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch, base_sequence=used, is_transactional=True)
+        form = m.ProduceRequest.TopicProduceData
+        answer = self.clients[broker or self.leader(topic_partition)].ask(m.ProduceRequest(
+            transactional_id=self.transactional_id, acks=-1, timeout_ms=1000, topic_data=[form(
+                name=topic_partition.topic,
+                partition_data=[form.PartitionProduceData(index=topic_partition.partition, records=batch)])],
+        ), PRODUCE[self.protocol])
+        part = answer.responses[0].partition_responses[0]
+        if part.error_code == 0:
+            self._sequences[topic_partition] = used + 1
+        return ErrorCode(part.error_code), part.base_offset
+
+    def write(self, *topic_partitions: TopicPartition) -> None:
+        """Write a record to each partition, as the protocol of the client wants it."""
+        for topic_partition in topic_partitions or PARTITIONS:
+            if self.protocol == CLASSIC:
+                assert self.add(topic_partition) is ErrorCode.NONE
+            assert self.produce(topic_partition)[0] is ErrorCode.NONE
+
+    def commit_offset(self, offset: int) -> ErrorCode:
+        """Commit an offset of partition 0 in the transaction."""
+        request = m.TxnOffsetCommitRequest
+        topics = request.TxnOffsetCommitRequestTopic
+        if self.protocol == CLASSIC:
+            assert self.ask_coordinator(m.AddOffsetsToTxnRequest(
+                transactional_id=self.transactional_id, producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.producer_epoch, group_id=GROUP), 3).error_code == 0
+        answer = self.clients[self.leader(self.offsets_partition)].ask(request(
+            transactional_id=self.transactional_id, group_id=GROUP, producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch, generation_id=-1, member_id="", group_instance_id=None,
+            topics=[topics(name=TOPIC, partitions=[topics.TxnOffsetCommitRequestPartition(
+                partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="")])],
+        ), OFFSETS[self.protocol])
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    def committed(self) -> tuple[ErrorCode, int]:
+        """Return what a consumer that wants stable offsets is told."""
+        request = m.OffsetFetchRequest
+        answer = self.clients[self.leader(self.offsets_partition)].ask(request(
+            group_id=GROUP, topics=[request.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])],
+            require_stable=True), 7)
+        part = answer.topics[0].partitions[0]
+        return ErrorCode(part.error_code), part.committed_offset
+
+    def end(self, *, commit: bool, broker: int | None = None) -> tuple[ErrorCode, ProducerIdentity]:
+        """End the transaction; the next identity, where there is one, is not held yet."""
+        answer = self.ask_coordinator(m.EndTxnRequest(
+            transactional_id=self.transactional_id, producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch, committed=commit), END[self.protocol], broker)
+        return ErrorCode(answer.error_code), ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+    def go_on_as(self, identity: ProducerIdentity) -> None:
+        """Hold the identity that an EndTxn was answered with, if the protocol has it answer with one."""
+        if identity.producer_id >= 0:
+            self.identity = identity
+            self._sequences = dict.fromkeys(PARTITIONS, 0)
+
+    def state(self, broker: int | None = None) -> str:
+        """Return the state of the id, or the name of the error."""
+        request = m.DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
+        [found] = self.ask_coordinator(request, 0, broker).transaction_states
+        return ErrorCode(found.error_code).name if found.error_code else str(found.transaction_state)
+
+    # What readers see
+
+    def fetched(self, topic_partition: TopicPartition, isolation: int) -> Any:
+        form = m.FetchRequest.FetchTopic
+        answer = self.clients[self.leader(topic_partition)].ask(m.FetchRequest(
+            replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=_OUT, isolation_level=isolation, session_id=0,
+            session_epoch=-1, forgotten_topics_data=[], rack_id="", topics=[form(
+                topic=topic_partition.topic, partitions=[form.FetchPartition(
+                    partition=topic_partition.partition, current_leader_epoch=-1, fetch_offset=0,
+                    log_start_offset=-1, partition_max_bytes=_OUT)])]), 11)
+        return answer.responses[0].partitions[0]
+
+    def markers(self, topic_partition: TopicPartition) -> list[BatchHeader]:
+        """Return the headers of the markers in a partition."""
+        records = bytes(self.fetched(topic_partition, 0).records or b"")
+        return [header for _, header in iter_headers(records) if header.is_control]
+
+    def outcome(self, topic_partition: TopicPartition) -> tuple[bool, int]:
+        """Say whether nothing is open in the partition, and how many transactions were aborted in it."""
+        seen = self.fetched(topic_partition, 1)
+        return seen.last_stable_offset == seen.high_watermark, len(seen.aborted_transactions or ())
+
+    def coordinator_epochs(self, topic_partition: TopicPartition) -> list[int]:
+        """Return which term of the coordinator the partition has had its last marker from, by producer."""
+        log = self.cluster.logs.get(topic_partition, self.cluster.now_ms)
+        return [entry.coordinator_epoch for entry in log.producers()]
+
+
+def holding_markers(patch: pytest.MonkeyPatch, let_through: Collection[TopicPartition] = ()) -> list[MarkerOrder]:
+    """Keep markers from being written, but for those of some partitions; return the list the orders come to."""
+    held: list[MarkerOrder] = []
+
+    def deliver(cluster: Any, sender: Any, order: MarkerOrder, now_ms: int) -> None:
+        held.append(order)
+        written = order.partitions & frozenset(let_through)
+        if written:
+            markers.deliver(cluster, sender, order._replace(partitions=written), now_ms)
+
+    patch.setattr("broker_core.broker.cluster.deliver", deliver)
+    return held
+
+
+def complete(commit: bool) -> str:
+    """Name the state of a transaction that is over."""
+    return "CompleteCommit" if commit else "CompleteAbort"
+
+
+def prepared(commit: bool) -> str:
+    """Name the state of a transaction that is decided."""
+    return "PrepareCommit" if commit else "PrepareAbort"
+
+
+def open_world(protocol: int, **options: int) -> MovesWorld:
+    """Make a world in which the id has its first identity."""
+    world = MovesWorld(protocol=protocol, **options)
+    assert world.init() is ErrorCode.NONE
+    return world
+
+
+def finish_one_more(world: MovesWorld, *, aborted_before: int = 0) -> None:
+    """Run a whole transaction after the move: the id must be as good as new."""
+    world.write()
+    assert world.fetched(PARTITIONS[0], 1).last_stable_offset < world.fetched(PARTITIONS[0], 1).high_watermark
+    error, following = world.end(commit=True)
+    assert error is ErrorCode.NONE
+    world.go_on_as(following)
+    assert world.state() == "CompleteCommit"
+    assert [world.outcome(one) for one in PARTITIONS] == [(True, aborted_before)] * 2

@@ -1,0 +1,46 @@
+"""Patterns mean what they mean to Apache Kafka, and no pattern takes long."""
+
+import pytest
+
+from broker_core.coordinator.patterns import Pattern, PatternError
+from broker_core.errors import ErrorCode
+from tests.support.re2_examples import MATCHES, REFUSED, TAKEN
+
+# RE2 and its port to Java, which Kafka has, part in three of the examples.
+BEYOND_RE2J = (r"\C", "(?<x>a)(?<x>b)")
+BEYOND_RE2 = (r"\é",)
+TOO_LARGE = ("((a{100}){100}){10}", "(((((){1000}){1000}){1000}){1000})", "(" * 100_000)
+
+
+@pytest.mark.parametrize("pattern", [each for each in TAKEN if each not in BEYOND_RE2])
+def test_what_kafka_takes_is_taken(pattern: str) -> None:
+    Pattern(pattern)
+
+
+@pytest.mark.parametrize("pattern", [each for each in (*REFUSED, *BEYOND_RE2) if each not in BEYOND_RE2J])
+def test_what_kafka_refuses_is_refused(pattern: str) -> None:
+    with pytest.raises(PatternError) as refused:
+        Pattern(pattern)
+    assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert refused.value.message
+
+
+@pytest.mark.parametrize("pattern", TOO_LARGE, ids=lambda pattern: pattern[:20])
+def test_what_is_too_large_is_refused(pattern: str) -> None:
+    with pytest.raises(PatternError):
+        Pattern(pattern)
+
+
+@pytest.mark.parametrize(("pattern", "match", "no_match"), MATCHES)
+def test_the_whole_text_has_to_match(pattern: str, match: list[str], no_match: list[str]) -> None:
+    compiled = Pattern(pattern)
+    assert [text for text in match if not compiled.matches(text)] == []
+    assert [text for text in no_match if compiled.matches(text)] == []
+
+
+@pytest.mark.parametrize("pattern", [
+    "(a*)*b", "(a|a)*b", "(a|aa)+b", "(.*a){20}b", "a*a*a*a*a*a*a*a*b", "((a?){30}a{30})*b",
+])
+def test_a_pattern_that_keeps_backtracking_engines_busy_for_ever_is_done_at_once(pattern: str) -> None:
+    # Python's re would not be done within the age of the universe.
+    assert not Pattern(pattern).matches("a" * 5_000)

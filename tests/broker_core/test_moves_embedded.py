@@ -1,0 +1,158 @@
+"""Leaders and coordinators of an embedded cluster are moved from any thread, under clients that do not notice."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from broker_core.embedded import EmbeddedBroker
+from broker_core.errors import ErrorCode, KafkaError
+
+DEADLINE_S = 60
+BROKERS = (1, 2, 3)
+TRANSACTIONS, PARTITIONS = 6, 3
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(brokers=3, topics={"t": 1, "moving": PARTITIONS},
+                        config={"transaction.state.log.num.partitions": "3"}) as kafka:
+        yield kafka
+
+
+def test_a_leader_is_moved_where_it_is_told_to(kafka: EmbeddedBroker) -> None:
+    for broker in BROKERS:
+        kafka.move_leader(("t", 0), broker)
+        assert kafka.leader(("t", 0)) == broker
+
+
+@pytest.mark.parametrize("key", [{"transactional_id": "some"}, {"group": "some"}])
+def test_a_coordinator_is_moved_where_it_is_told_to(kafka: EmbeddedBroker, key: dict[str, str]) -> None:
+    for broker in BROKERS:
+        kafka.move_coordinator(broker, **key)
+        assert kafka.coordinator(**key) == broker
+
+
+def test_a_broker_or_partition_that_does_not_exist_is_an_error_and_moves_nothing(kafka: EmbeddedBroker) -> None:
+    leader, coordinator = kafka.leader(("t", 0)), kafka.coordinator(group="some")
+    with pytest.raises(KafkaError) as refused:
+        kafka.move_leader(("t", 0), 9)
+    assert refused.value.code is ErrorCode.BROKER_NOT_AVAILABLE
+    with pytest.raises(KafkaError):
+        kafka.move_coordinator(9, group="some")
+    for unknown in (("t", 1), ("t", -1), ("none", 0)):
+        with pytest.raises(KafkaError) as refused:
+            kafka.move_leader(unknown, 1)
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (kafka.leader(("t", 0)), kafka.coordinator(group="some")) == (leader, coordinator)
+
+
+@pytest.mark.parametrize("key", [{}, {"transactional_id": "a", "group": "b"}])
+def test_a_coordinator_is_of_an_id_or_of_a_group(kafka: EmbeddedBroker, key: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="either a transactional_id or a group"):
+        kafka.move_coordinator(1, **key)
+    with pytest.raises(ValueError, match="either a transactional_id or a group"):
+        kafka.coordinator(**key)
+
+
+def test_a_move_out_of_an_action_is_refused_and_does_not_hang(kafka: EmbeddedBroker) -> None:
+    with pytest.raises(RuntimeError, match="use the cluster it was given"):
+        kafka.call(lambda _: kafka.move_leader(("t", 0), 1))
+    assert kafka.leader(("t", 0)) in BROKERS
+
+
+def test_a_broker_that_is_not_running_cannot_be_moved() -> None:
+    with pytest.raises(RuntimeError, match="not running"):
+        EmbeddedBroker(brokers=2).move_leader(("t", 0), 1)
+
+
+def committed_values(kafka: EmbeddedBroker) -> list[bytes]:
+    """Read the topic as a reader of committed data, to the end of each partition."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "reader",
+                         "enable.partition.eof": True, "auto.offset.reset": "earliest",
+                         "isolation.level": "read_committed"})
+    values, ended = [], 0
+    try:
+        consumer.assign([TopicPartition("moving", partition, 0) for partition in range(PARTITIONS)])
+        while ended < PARTITIONS:
+            message = consumer.poll(DEADLINE_S)
+            assert message is not None, f"{ended} of {PARTITIONS} partitions were read to their end"
+            if message.error() is None:
+                values.append(message.value())
+            else:
+                ended += 1
+        return values
+    finally:
+        consumer.close()
+
+
+def test_transactions_keep_their_outcome_while_every_leader_moves(kafka: EmbeddedBroker) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "mover", "linger.ms": 0,
+                         "retry.backoff.ms": 10, "topic.metadata.refresh.interval.ms": 1000, "log_level": 0})
+    producer.init_transactions(DEADLINE_S)
+    with ThreadPoolExecutor(PARTITIONS + 1) as threads:
+        for number in range(TRANSACTIONS):
+            broker = BROKERS[number % len(BROKERS)]
+            producer.begin_transaction()
+            for partition in range(PARTITIONS):
+                producer.produce("moving", b"%d" % number, partition=partition)
+            # All at once, from threads of their own, with the transaction under way.
+            moves = [threads.submit(kafka.move_leader, ("moving", partition), broker)
+                     for partition in range(PARTITIONS)]
+            moves.append(threads.submit(kafka.move_coordinator, broker, transactional_id="mover"))
+            # librdkafka would drop unsent records at an abort, and forgets one that a moved leader gave back.
+            assert producer.flush(DEADLINE_S) == 0
+            end(producer, commit=number % 3 != 2)
+            for move in moves:
+                move.result(DEADLINE_S)
+    expected = sorted(b"%d" % number for number in range(TRANSACTIONS) if number % 3 != 2 for _ in range(PARTITIONS))
+    assert sorted(committed_values(kafka)) == expected
+
+
+def end(producer: Producer, *, commit: bool) -> None:
+    """End the transaction, as often as the client says that this may be tried again."""
+    while True:
+        try:
+            if commit:
+                producer.commit_transaction(DEADLINE_S)
+            else:
+                producer.abort_transaction(DEADLINE_S)
+            return
+        except KafkaException as problem:
+            if not problem.args[0].retriable():
+                raise
+
+
+def test_a_group_goes_on_while_its_coordinator_moves(kafka: EmbeddedBroker) -> None:
+    plain = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0})
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "followed", "log_level": 0,
+                         "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    seen = []
+    try:
+        consumer.subscribe(["t"])
+        for number, broker in enumerate(BROKERS):
+            plain.produce("t", b"%d" % number, partition=0)
+            assert plain.flush(DEADLINE_S) == 0
+            message = consumer.poll(DEADLINE_S)
+            assert message is not None
+            assert message.error() is None, message.error()
+            seen.append(message.value())
+            kafka.move_coordinator(broker, group="followed")
+            commit(consumer, message)
+        [committed] = consumer.committed([TopicPartition("t", 0)], DEADLINE_S)
+        assert committed.offset == len(BROKERS)
+    finally:
+        consumer.close()
+    assert seen == [b"0", b"1", b"2"]
+
+
+def commit(consumer: Consumer, message: object) -> None:
+    """Commit the message's offset, as often as the client says that its coordinator is elsewhere."""
+    while True:
+        try:
+            consumer.commit(message=message, asynchronous=False)
+            return
+        except KafkaException as problem:
+            if not problem.args[0].retriable() and problem.args[0].code() != ErrorCode.NOT_COORDINATOR:
+                raise

@@ -1,0 +1,141 @@
+"""The order of what a settling cluster does: nothing is built on what a loss of power could take back.
+
+A transaction's records go to two logs, and a disk may write one of them early and the other not at all. Whatever
+got through, the coordinator's log must not say that a transaction is complete which a partition still has open:
+nobody would ever end it.
+"""
+
+import threading
+
+import pytest
+
+from broker_core.log.partition_log import PartitionLog
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.server.disk import DiskStorage
+from broker_core.simulation.disk import MemoryStorage
+from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.wire import messages as m
+from tests.support.direct import DirectClient, direct_cluster
+
+TOPIC = TopicPartition("topic", 0)
+ONE_STATE_PARTITION = {"transaction.state.log.num.partitions": "1"}
+SYNCS_OF_A_COMMIT = 3
+
+
+class PowerLoss(Exception):
+    """Stop the world in the middle of a step."""
+
+
+def world(storage):
+    """Open a cluster with one id and one topic, and a client of it."""
+    cluster = direct_cluster(storage, settings=ONE_STATE_PARTITION)
+    cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    if TOPIC.topic not in cluster.catalog.topics:
+        cluster.create_topic(TOPIC.topic, 1)
+    return DirectClient(cluster)
+
+
+def begin(client):
+    """Produce in a transaction and return the producer."""
+    producer = client.ask(m.InitProducerIdRequest(
+        transactional_id="id", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1), 5)
+    batch = build_batch([NewRecord(b"k", b"v", (), 0)], producer_id=producer.producer_id,
+                        producer_epoch=producer.producer_epoch, base_sequence=0, is_transactional=True)
+    topics = m.ProduceRequest.TopicProduceData
+    answer = client.ask(m.ProduceRequest(
+        transactional_id="id", acks=-1, timeout_ms=1000, topic_data=[topics(name=TOPIC.topic, partition_data=[
+            topics.PartitionProduceData(index=0, records=bytes(batch))])]), 12)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    return producer
+
+
+def commit(client, producer):
+    """Send EndTxn."""
+    client.post(m.EndTxnRequest(transactional_id="id", producer_id=producer.producer_id,
+                                producer_epoch=producer.producer_epoch, committed=True), 5)
+
+
+def state_of_transaction(client):
+    """Return the coordinator's word on the id."""
+    return client.ask(m.DescribeTransactionsRequest(transactional_ids=["id"]), 0).transaction_states[0]
+
+
+@pytest.mark.parametrize("survivor", [TRANSACTION_STATE_TOPIC, TOPIC.topic], ids=["state log", "data log"])
+@pytest.mark.parametrize("kept_syncs", range(SYNCS_OF_A_COMMIT))
+def test_a_transaction_said_to_be_complete_has_its_markers_whatever_a_loss_of_power_keeps(
+        kept_syncs, survivor, monkeypatch):
+    storage = MemoryStorage()
+    client = world(storage)
+    producer = begin(client)
+    left = [kept_syncs]
+    sync = PartitionLog.sync
+
+    def failing_sync(log):
+        if not left[0]:
+            raise PowerLoss
+        left[0] -= 1
+        sync(log)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "sync", failing_sync)
+        try:
+            commit(client, producer)
+            # The last record of all may be left for the next sync: nobody waits for it.
+            client.cluster.logs.sync()
+        except PowerLoss:
+            pass
+    storage.crash(survives=lambda path, unsynced: unsynced if path.startswith(survivor) else 0)
+
+    client = world(storage)
+    log = client.cluster.logs.get(TOPIC, client.cluster.now_ms)
+    is_open = log.last_stable_offset < log.log_end_offset
+    assert (state_of_transaction(client).transaction_state == "Ongoing") == is_open
+
+
+def test_a_commit_is_synced_once_for_its_decision_and_once_for_its_markers(monkeypatch):
+    client = world(MemoryStorage())
+    producer = begin(client)
+    synced = []
+    sync = PartitionLog.sync
+
+    def noting_sync(log):
+        synced.append(log.topic_partition.topic)
+        sync(log)
+
+    monkeypatch.setattr(PartitionLog, "sync", noting_sync)
+    commit(client, producer)
+    assert client.take().error_code == 0
+    assert synced == [TRANSACTION_STATE_TOPIC, TOPIC.topic]
+    assert state_of_transaction(client).transaction_state == "CompleteCommit"
+    # Completion waited for somebody to wait for it.
+    assert synced == [TRANSACTION_STATE_TOPIC, TOPIC.topic, TRANSACTION_STATE_TOPIC]
+
+
+def test_syncs_of_different_files_wait_for_the_disk_side_by_side(tmp_path):
+    meeting = threading.Barrier(2, timeout=30)
+    DiskStorage(tmp_path).sync_all([meeting.wait, meeting.wait])
+
+
+def test_a_lone_sync_is_not_handed_to_another_thread(tmp_path):
+    threads = []
+    DiskStorage(tmp_path).sync_all([lambda: threads.append(threading.current_thread())])
+    assert threads == [threading.current_thread()]
+
+
+@pytest.mark.parametrize("storage", [MemoryStorage, lambda: None], ids=["memory", "disk"])
+def test_a_failed_sync_among_others_is_raised(storage, tmp_path):
+    def fail():
+        raise OSError("no such disk")
+
+    with pytest.raises(OSError, match="no such disk"):
+        (storage() or DiskStorage(tmp_path)).sync_all([fail, lambda: None, lambda: None])
+
+
+def test_more_files_than_descriptors_are_synced_together(tmp_path):
+    storage = DiskStorage(tmp_path, max_open_files=2)
+    files = [storage.open(f"file-{number}") for number in range(40)]
+    for file in files:
+        file.append(b"x")
+    storage.sync_all([file.sync for file in files])
+    assert [file.size() for file in files] == [1] * 40
+    assert len(storage.pool) <= 2
