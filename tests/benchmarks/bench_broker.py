@@ -1,14 +1,22 @@
-"""Measure the embedded broker beside Apache Kafka, in one run: `python -m tests.benchmarks.bench_broker`.
+"""Measure the broker beside Apache Kafka, in one run: `python -m tests.benchmarks.bench_broker`.
 
-Every figure is taken with librdkafka as the client, on both brokers in turn, so the ratio says more than the
-figures do. Apache Kafka writes to a file system, the embedded broker to memory and, in a line of its own, to disk
-with a sync before each answer. Where Apache Kafka cannot be run its column says so.
+Each broker is a process of its own, all are up at once, and librdkafka is the client of all. A figure is taken of one
+broker after the other, round by round, and the median of the rounds is told: what the machine does besides meets all
+of them alike, so the ratios say more than the figures do. The round before the first is not counted: it warms up.
+
+`memory` keeps its logs in memory, `disk` syncs before each answer, Apache Kafka writes to the file system and leaves
+syncing to it. Many producers at once share a sync on `disk`; its line for one producer shows what a sync costs alone.
 """
 
+import statistics
+import subprocess
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -16,15 +24,58 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from broker_core.embedded import EmbeddedBroker
 from tests.support.apache_kafka import Unavailable, apache_kafka
 
-SIZES = {100: 300_000, 10_000: 20_000}
-PRODUCERS = (1, 10, 100)
-TRANSACTIONS = 300
+APACHE = "Apache Kafka"
+# What Apache Kafka's own start script gives its JVM.
+APACHE_JVM = ("-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+              "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent")
+RECORDS = {100: 200_000, 10_000: 10_000}
+# How many transactions a round has, by the number of producers that share them.
+TRANSACTIONS = {1: 300, 10: 1000, 100: 1000}
+ROUNDS = 3
+STARTS = 5
 DEADLINE_S = 120.0
 QUIET = {"log_level": 0}
+# Told of a new interpreter each time: in processor time, of which a busy machine makes little more, and in all.
+IMPORT = "import time; t = time.process_time(); import broker_core.embedded; print((time.process_time() - t) * 1000)"
+FIRST = "from tests.benchmarks.bench_broker import first_acknowledged; print(first_acknowledged())"
+
+Measurement = Callable[[], float]
 
 
-def produce(address: str, topic: str, size_bytes: int, count: int) -> float:
-    """Produce and return MB/s."""
+@contextmanager
+def standalone(*arguments: str) -> Iterator[str]:
+    """Run `python -m broker_core` and give its address."""
+    command = [sys.executable, "-m", "broker_core", "--port", "0", "--log-level", "ERROR", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split(" on ", 1)[1].split(" ", 1)[0]
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def apache() -> Iterator[str]:
+    """Run Apache Kafka and give its address."""
+    with apache_kafka(jvm=APACHE_JVM) as node:
+        yield node.bootstrap_servers
+
+
+def recreate(address: str, topic: str) -> None:
+    """Make an empty topic of that name, so that no round has the records of the one before in its way."""
+    admin = AdminClient({"bootstrap.servers": address, **QUIET})
+    if topic in admin.list_topics(timeout=DEADLINE_S).topics:
+        admin.delete_topics([topic])[topic].result(DEADLINE_S)
+        started = time.perf_counter()
+        while topic in admin.list_topics(timeout=DEADLINE_S).topics:
+            assert time.perf_counter() - started < DEADLINE_S
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(DEADLINE_S)
+
+
+def produce(address: str, size_bytes: int) -> float:
+    """Produce records to a new topic and return MB/s."""
+    topic, count = f"size-{size_bytes}", RECORDS[size_bytes]
+    recreate(address, topic)
     producer = Producer({"bootstrap.servers": address, "linger.ms": 5, "queue.buffering.max.messages": count,
                          "queue.buffering.max.kbytes": 2_000_000, **QUIET})
     value = b"x" * size_bytes
@@ -35,8 +86,9 @@ def produce(address: str, topic: str, size_bytes: int, count: int) -> float:
     return size_bytes * count / 1e6 / (time.perf_counter() - started)
 
 
-def fetch(address: str, topic: str, size_bytes: int, count: int) -> float:
-    """Fetch what was produced and return MB/s."""
+def fetch(address: str, size_bytes: int) -> float:
+    """Fetch what was produced last and return MB/s."""
+    topic, count = f"size-{size_bytes}", RECORDS[size_bytes]
     consumer = Consumer({"bootstrap.servers": address, "group.id": "bench", "fetch.wait.max.ms": 50, **QUIET})
     consumer.assign([TopicPartition(topic, 0, 0)])
     started = time.perf_counter()
@@ -49,81 +101,95 @@ def fetch(address: str, topic: str, size_bytes: int, count: int) -> float:
     return rate
 
 
-def transactions(address: str, topic: str, producers: int) -> float:
-    """Commit small transactions by several producers in turn and return how many a second."""
-    made = [Producer({"bootstrap.servers": address, "transactional.id": f"bench-{producers}-{n}", "linger.ms": 0,
-                      **QUIET}) for n in range(producers)]
-    for producer in made:
+def transactional_producers(address: str, count: int) -> list[Producer]:
+    """Return producers that have their producer ids."""
+    producers = [Producer({"bootstrap.servers": address, "transactional.id": f"bench-{count}-{number}",
+                           "linger.ms": 0, **QUIET}) for number in range(count)]
+    for producer in producers:
         producer.init_transactions(DEADLINE_S)
+    return producers
+
+
+def transactions(producers: list[Producer], total: int) -> float:
+    """Commit transactions of one record by all producers at once and return how many a second."""
+    begun = threading.Barrier(len(producers) + 1)
+
+    def work(producer: Producer) -> None:
+        begun.wait()
+        for _ in range(total // len(producers)):
+            producer.begin_transaction()
+            producer.produce("transactions", b"x")
+            producer.commit_transaction(DEADLINE_S)
+
+    threads = [threading.Thread(target=work, args=(producer,)) for producer in producers]
+    for thread in threads:
+        thread.start()
+    begun.wait()
     started = time.perf_counter()
-    for number in range(TRANSACTIONS):
-        producer = made[number % producers]
-        producer.begin_transaction()
-        producer.produce(topic, b"x")
-        producer.commit_transaction(DEADLINE_S)
-    return TRANSACTIONS / (time.perf_counter() - started)
+    for thread in threads:
+        thread.join()
+    return total / (time.perf_counter() - started)
 
 
-def first_acknowledged(start: Callable[[], str]) -> float:
-    """Return the ms from the start of a broker to its first acknowledged record."""
+def first_acknowledged() -> float:
+    """Return the ms from the start of an embedded broker to its first acknowledged record, the client's share in it."""
     started = time.perf_counter()
-    address = start()
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 0, **QUIET})
-    producer.produce("first", b"x")
-    assert producer.flush(DEADLINE_S) == 0
-    return (time.perf_counter() - started) * 1000
+    with EmbeddedBroker() as kafka:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0, **QUIET})
+        producer.produce("first", b"x")
+        assert producer.flush(DEADLINE_S) == 0
+        return (time.perf_counter() - started) * 1000
 
 
-@contextmanager
-def embedded(data_dir: str | None) -> Iterator[tuple[str, float]]:
-    """Run the embedded broker and give its address and the ms to its first acknowledged record."""
-    kafka = EmbeddedBroker(data_dir=data_dir)
-    try:
-        taken_ms = first_acknowledged(lambda: kafka.start().bootstrap_servers)
-        yield kafka.bootstrap_servers, taken_ms
-    finally:
-        kafka.close()
+def in_new_interpreter(code: str) -> float:
+    """Return the median of the figures that the code prints."""
+    return statistics.median(
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+        for _ in range(STARTS))
 
 
-@contextmanager
-def apache() -> Iterator[tuple[str, float]]:
-    """Run Apache Kafka, its storage formatted before, and give the same."""
-    with apache_kafka({}) as node:
-        yield node.bootstrap_servers, first_acknowledged(lambda: node.bootstrap_servers)
+def medians(measurements: dict[str, Measurement]) -> dict[str, float]:
+    """Take a figure of each broker in turn, round by round, and return the median for each."""
+    rounds = [{name: measure() for name, measure in measurements.items()} for _ in range(1 + ROUNDS)]
+    return {name: statistics.median(each[name] for each in rounds[1:]) for name in measurements}
 
 
-def measure(address: str) -> dict[str, float]:
-    """Take every figure of one broker."""
-    admin = AdminClient({"bootstrap.servers": address, **QUIET})
-    topics = [f"size-{size}" for size in SIZES] + ["transactions"]
-    for future in admin.create_topics([NewTopic(name, 1, 1) for name in topics]).values():
-        future.result(DEADLINE_S)
-    figures = {}
-    for size_bytes, count in SIZES.items():
-        figures[f"produce {size_bytes} B records, MB/s"] = produce(address, f"size-{size_bytes}", size_bytes, count)
-        figures[f"fetch {size_bytes} B records, MB/s"] = fetch(address, f"size-{size_bytes}", size_bytes, count)
-    for producers in PRODUCERS:
-        figures[f"transactions/s, {producers} producers in turn"] = transactions(address, "transactions", producers)
-    return figures
+def report(figure: str, found: dict[str, float]) -> None:
+    """Print one line of the table: the figures, then the ratios."""
+    peer = found.get(APACHE)
+    ratios = [f"{value / peer:10.2f}" for name, value in found.items() if name != APACHE] if peer else []
+    print(f"{figure:37}" + "".join(f"{value:14.1f}" for value in found.values()) + "".join(ratios), flush=True)
+
+
+def compare(brokers: dict[str, str]) -> None:
+    """Print the figures of all brokers."""
+    ratios = [f"{name + '/A':>10}" for name in brokers if name != APACHE] if APACHE in brokers else []
+    print(f"{f'medians of {ROUNDS} rounds':37}" + "".join(f"{name:>14}" for name in brokers) + "".join(ratios))
+    for size_bytes in RECORDS:
+        for work in (produce, fetch):
+            report(f"{work.__name__} {size_bytes} B records, MB/s", medians({
+                name: partial(work, address, size_bytes) for name, address in brokers.items()}))
+    for address in brokers.values():
+        recreate(address, "transactions")
+    for count, total in TRANSACTIONS.items():
+        producers = {name: transactional_producers(address, count) for name, address in brokers.items()}
+        report(f"transactions/s, {count} producers at once", medians({
+            name: partial(transactions, own, total) for name, own in producers.items()}))
 
 
 def main() -> None:
     """Measure all brokers and print a table."""
-    columns: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        brokers = {"memory": embedded(None), "disk, synced": embedded(folder), "Apache Kafka": apache()}
-        for name, broker in brokers.items():
+    print(f"import of broker_core.embedded: {in_new_interpreter(IMPORT):.0f} ms of processor time")
+    print(f"start to first acknowledged record: {in_new_interpreter(FIRST):.0f} ms", flush=True)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        brokers = {}
+        for name, broker in {"memory": standalone(), "disk": standalone("--data-dir", folder),
+                             APACHE: apache()}.items():
             try:
-                with broker as (address, first_ms):
-                    columns[name] = {"start to first acknowledged record, ms": first_ms, **measure(address)}
+                brokers[name] = stack.enter_context(broker)
             except Unavailable as problem:
                 print(f"{name}: {problem}")
-    print(f"{'':45}" + "".join(f"{name:>15}" for name in columns) + f"{'memory/Apache':>15}")
-    for figure in next(iter(columns.values())):
-        row = [columns[name][figure] for name in columns]
-        ratio = f"{row[0] / row[-1]:15.2f}" if "Apache Kafka" in columns and "start" not in figure else f"{'':>15}"
-        print(f"{figure:45}" + "".join(f"{value:15.1f}" for value in row) + ratio)
-    print("Apache Kafka's first line leaves out the start of its JVM, which takes seconds.")
+        compare(brokers)
 
 
 if __name__ == "__main__":

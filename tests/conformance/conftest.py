@@ -5,16 +5,25 @@ from dataclasses import dataclass
 
 import pytest
 
+from broker_core.embedded import EmbeddedBroker
+from tests.conformance.clients import unique
+from tests.conformance.raw_session import RawSession
+from tests.conformance.restartable import Restartable, restartable
 from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.raw_client import RawClient
 
 BROKERS = ("broker_core", "apache")
 
-# Few partitions make a quick start; the abort scan runs often so that no test has to wait for it.
+# Few partitions make a quick start; scans run and consumer groups' members report often, so that no test has to wait.
 SETTINGS = {
     "transaction.state.log.num.partitions": "5",
     "offsets.topic.num.partitions": "5",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.session.timeout.ms": "5000",
 }
+# The broker that is restarted also compacts without delay.
+DURABLE_SETTINGS = SETTINGS | {"log.cleaner.backoff.ms": "100"}
 
 
 @dataclass(frozen=True)
@@ -22,13 +31,15 @@ class Kafka:
     """Hold all that a conformance test may know of the broker it asks."""
 
     bootstrap_servers: str
+    name: str = "broker_core"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Ask every broker that this run knows of, one after the other."""
-    if "kafka" in metafunc.fixturenames:
-        brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
-        metafunc.parametrize("kafka", brokers, indirect=True, scope="session")
+    brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
+    for fixture in ("kafka", "durable_kafka"):
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, brokers, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -44,11 +55,39 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
     if request.param == "apache":
         try:
             with apache_kafka(SETTINGS) as apache:
-                yield Kafka(apache.bootstrap_servers)
+                yield Kafka(apache.bootstrap_servers, "apache")
         except Unavailable as problem:
             pytest.skip(str(problem))
     else:
-        from broker_core.embedded import EmbeddedBroker
-
         with EmbeddedBroker(config=SETTINGS) as embedded:
             yield Kafka(embedded.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def durable_kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restartable]:
+    """Give a running broker over a folder, shared likewise, whose files may be looked at and which may be restarted."""
+    folder = tmp_path_factory.mktemp(f"durable-{request.param}")
+    try:
+        with restartable(request.param, folder, DURABLE_SETTINGS) as broker:
+            yield broker
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture
+def client(kafka: Kafka) -> Iterator[RawClient]:
+    """Give a connection."""
+    with RawClient(kafka.bootstrap_servers) as client:
+        yield client
+
+
+@pytest.fixture
+def session(client: RawClient) -> RawSession:
+    """Give a transactional id of its own."""
+    return RawSession(client, unique("id"))
+
+
+@pytest.fixture
+def idempotent(client: RawClient) -> RawSession:
+    """Give a producer without transactions."""
+    return RawSession(client, None)

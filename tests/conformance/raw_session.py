@@ -14,6 +14,7 @@ from kafka.protocol.producer import (
     InitProducerIdRequest,
     ProduceRequest,
     TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
 )
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -39,14 +40,17 @@ class Identity(NamedTuple):
 NOBODY = Identity(-1, -1)
 
 
-def record_batch(values: Collection[bytes], identity: Identity, sequence: int, *, transactional: bool = True) -> bytes:
-    """Build one uncompressed record batch as a producer would."""
+def record_batch(values: Collection[bytes], identity: Identity, sequence: int, *, transactional: bool = True,
+                 timestamp_ms: int | None = None) -> bytes:
+    """Build one uncompressed record batch as a producer would, of the present unless told otherwise."""
+    if timestamp_ms is None:
+        timestamp_ms = int(time.time() * 1000)
     builder = DefaultRecordBatchBuilder(
         magic=2, compression_type=0, is_transactional=transactional, producer_id=identity.producer_id,
         producer_epoch=identity.producer_epoch, base_sequence=sequence, batch_size=1 << 20,
     )
     for offset, value in enumerate(values):
-        builder.append(offset, int(time.time() * 1000), None, value, [])
+        builder.append(offset, timestamp_ms, None, value, [])
     return bytes(builder.build())
 
 
@@ -57,8 +61,9 @@ class RawSession:
         self.client = client
         self.transactional_id = transactional_id
         if transactional_id:
-            # The first to ask for a coordinator has the state topic made; nothing else does.
-            client.send(FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]), 4)
+            # The first to ask for a coordinator has its topic made; nothing else does.
+            for key_type in (0, 1):
+                client.send(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[transactional_id]), 4)
 
     def init(self, *, expected: Identity = NOBODY, timeout_ms: int = 60_000, version: int = 5) -> tuple[int, Identity]:
         """Send one InitProducerId; retried only while the coordinator loads."""
@@ -129,14 +134,16 @@ class RawSession:
         part = answer.responses[0].partition_responses[0]
         return part.error_code, part.base_offset
 
-    def fetch(self, topic: str, offset: int, *, isolation: int, version: int = 12, partition: int = 0) -> Any:
+    def fetch(self, topic: str, offset: int, *, isolation: int, version: int = 12, partition: int = 0,
+              last_epoch: int = -1) -> Any:
         """Send one Fetch outside any session and return the partition's part of the answer."""
         request = FetchRequest
         topics = request.FetchTopic
         answer = self.client.send(request(
             max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=isolation, rack_id="",
             topics=[topics(topic=topic, partitions=[
-                topics.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+                topics.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20,
+                                      last_fetched_epoch=last_epoch)
             ])], forgotten_topics_data=[],
         ), version)
         assert answer.error_code == 0
@@ -147,10 +154,18 @@ class RawSession:
         return self.client.send(DescribeTransactionsRequest(transactional_ids=[self.transactional_id]), 0
                                 ).transaction_states[0]
 
-    def list(self, *, states: Collection[str] = (), producer_ids: Collection[int] = ()) -> dict[str, tuple[int, str]]:
+    def list_answer(
+        self, *, states: Collection[str] = (), producer_ids: Collection[int] = (), duration_ms: int = -1,
+        pattern: str | None = None, version: int = 2,
+    ) -> Any:
+        """Send one ListTransactions and return the answer."""
+        return self.client.send(ListTransactionsRequest(
+            state_filters=[*states], producer_id_filters=[*producer_ids], duration_filter=duration_ms,
+            transactional_id_pattern=pattern), version)
+
+    def list(self, **filters: Any) -> dict[str, tuple[int, str]]:
         """Send one ListTransactions and return producer id and state by transactional id."""
-        answer = self.client.send(ListTransactionsRequest(
-            state_filters=list(states), producer_id_filters=list(producer_ids)), 1)
+        answer = self.list_answer(**filters)
         assert answer.error_code == 0
         return {entry.transactional_id: (entry.producer_id, entry.transaction_state)
                 for entry in answer.transaction_states}
@@ -160,6 +175,16 @@ class RawSession:
         request = DescribeProducersRequest
         return self.client.send(request(topics=[request.TopicRequest(name=topic, partition_indexes=[0])]), 0
                                 ).topics[0].partitions[0]
+
+    def write_marker(self, topic: str, identity: Identity, *, commit: bool, coordinator_epoch: int,
+                     transaction_version: int = 0) -> int:
+        """Send one WriteTxnMarkers for partition 0, as a coordinator would, and return its error code."""
+        marker = WriteTxnMarkersRequest.WritableTxnMarker
+        answer = self.client.send(WriteTxnMarkersRequest(markers=[marker(
+            producer_id=identity.producer_id, producer_epoch=identity.producer_epoch, transaction_result=commit,
+            topics=[marker.WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
+            coordinator_epoch=coordinator_epoch, transaction_version=transaction_version)]), 2)
+        return answer.markers[0].topics[0].partitions[0].error_code
 
     def commit_in_transaction(self, identity: Identity, group: str, topic: str, offset: int, *, version: int) -> int:
         """Send one TxnOffsetCommit of a group without members and return its error code."""

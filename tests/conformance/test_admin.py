@@ -20,10 +20,8 @@ from tests.conformance.clients import (
     find_offset,
     make_producer,
     make_topic,
-    make_transactional_producer,
     send,
     unique,
-    values_soon,
     values_to_end,
 )
 from tests.support.waiting import wait_until
@@ -185,19 +183,3 @@ def test_records_are_deleted_up_to_an_offset(kafka: Kafka):
     with pytest.raises(KafkaException) as refused:
         client.delete_records([beyond], request_timeout=DEADLINE_S)[beyond].result(DEADLINE_S)
     assert code_of(refused) == KafkaError.OFFSET_OUT_OF_RANGE
-
-
-def test_a_transaction_survives_that_one_of_its_topics_is_deleted(kafka: Kafka):
-    kept, lost = make_topic(kafka), make_topic(kafka)
-    client = admin(kafka)
-    producer = make_transactional_producer(kafka, unique("id"))
-    producer.begin_transaction()
-    send(producer, kept, [b"kept"])
-    send(producer, lost, [b"lost"])
-    client.delete_topics([lost], operation_timeout=30)[lost].result(DEADLINE_S)
-    producer.commit_transaction(DEADLINE_S)
-    values_soon(kafka, kept, [b"kept"])
-    producer.begin_transaction()
-    send(producer, kept, [b"next"])
-    producer.commit_transaction(DEADLINE_S)
-    values_soon(kafka, kept, [b"kept", b"next"])

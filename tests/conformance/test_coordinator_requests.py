@@ -1,13 +1,20 @@
 """Ask the transaction coordinator single requests, retries and misuse included."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.conformance.clients import Kafka, make_topic, unique, values_soon
+from tests.conformance.protocols import (
+    END,
+    PRODUCE,
+    V2,
+    both_ends,
+    both_protocols,
+    bumped,
+    wait_for_state,
+    write,
+)
 from tests.conformance.raw_session import NOBODY, Identity, RawSession, record_batch
 from tests.support.raw_client import RawClient
-from tests.support.waiting import wait_until
 
 NONE = 0
 INVALID_REQUEST = 42
@@ -16,46 +23,8 @@ INVALID_TXN_STATE = 48
 INVALID_PRODUCER_ID_MAPPING = 49
 INVALID_TRANSACTION_TIMEOUT = 50
 CONCURRENT_TRANSACTIONS = 51
-UNSTABLE_OFFSET_COMMIT = 88
 PRODUCER_FENCED = 90
 TRANSACTIONAL_ID_NOT_FOUND = 105
-
-# Produce, EndTxn and TxnOffsetCommit at the newest version of the classic protocol and of transactions V2.
-CLASSIC, V2 = 1, 2
-PRODUCE = {CLASSIC: 11, V2: 12}
-END = {CLASSIC: 4, V2: 5}
-TXN_OFFSET_COMMIT = {CLASSIC: 4, V2: 5}
-both_protocols = pytest.mark.parametrize("protocol", [CLASSIC, V2])
-both_ends = pytest.mark.parametrize("commit", [True, False])
-
-
-@pytest.fixture
-def session(kafka: Kafka) -> Iterator[RawSession]:
-    with RawClient(kafka.bootstrap_servers) as client:
-        yield RawSession(client, unique("id"))
-
-
-def bumped(identity: Identity, by: int = 1) -> Identity:
-    return Identity(identity.producer_id, identity.producer_epoch + by)
-
-
-def write(session: RawSession, identity: Identity, topic: str, protocol: int, *, sequence: int = 0) -> None:
-    """Write one record in the identity's transaction, as the protocol wants it."""
-    if protocol == CLASSIC:
-        session.add_until_done(identity, topic)
-    error, _ = session.produce(topic, record_batch([b"x"], identity, sequence), version=PRODUCE[protocol])
-    assert error == NONE
-
-
-def wait_for_state(session: RawSession, state: str) -> None:
-    wait_until(lambda: session.describe().transaction_state == state, f"transaction is {state}")
-
-
-def test_a_new_id_starts_at_epoch_0_and_each_init_bumps_it(session: RawSession):
-    error, first = session.init()
-    assert (error, first.producer_epoch) == (NONE, 0)
-    assert session.init() == (NONE, bumped(first))
-    assert session.init() == (NONE, bumped(first, 2))
 
 
 def test_a_producer_without_a_transactional_id_gets_an_id_of_its_own_each_time(kafka: Kafka):
@@ -94,45 +63,6 @@ def test_init_with_an_expectation_bumps_repeats_or_fences(session: RawSession):
     assert session.init(expected=Identity(first.producer_id + 1000, 0))[0] == PRODUCER_FENCED
 
 
-@both_protocols
-def test_init_while_a_transaction_is_open_aborts_it(kafka: Kafka, session: RawSession, protocol: int):
-    topic = make_topic(kafka)
-    first = session.init()[1]
-    write(session, first, topic, protocol)
-    assert session.init()[0] == CONCURRENT_TRANSACTIONS
-    second = session.init_until_done()
-    assert second == bumped(first, 2)
-    values_soon(kafka, topic, [])
-    assert session.fetch(topic, 0, isolation=1).last_stable_offset == 2
-
-
-@both_ends
-@pytest.mark.parametrize("version", [1, 3, 4])
-def test_a_classic_end_may_be_repeated(kafka: Kafka, session: RawSession, commit: bool, version: int):
-    topic = make_topic(kafka)
-    identity = session.init()[1]
-    write(session, identity, topic, CLASSIC)
-    assert session.end(identity, commit=commit, version=version) == (NONE, NOBODY)
-    assert session.end_until_done(identity, commit=commit, version=version) == (NONE, NOBODY)
-    assert session.end_until_done(identity, commit=not commit, version=version) == (INVALID_TXN_STATE, NOBODY)
-    values_soon(kafka, topic, [b"x"] if commit else [])
-
-
-@both_ends
-def test_an_end_of_transactions_v2_may_be_repeated_with_the_old_epoch(kafka: Kafka, session: RawSession, commit: bool):
-    topic = make_topic(kafka)
-    identity = session.init()[1]
-    write(session, identity, topic, V2)
-    assert session.end(identity, commit=commit, version=5) == (NONE, bumped(identity))
-    assert session.end_until_done(identity, commit=commit, version=5) == (NONE, bumped(identity))
-    # A second repetition changes nothing either, and the next transaction goes on with the answered epoch.
-    assert session.end_until_done(identity, commit=commit, version=5) == (NONE, bumped(identity))
-    assert session.end_until_done(identity, commit=not commit, version=5)[0] == INVALID_TXN_STATE
-    write(session, bumped(identity), topic, V2)
-    assert session.end(bumped(identity), commit=True, version=5) == (NONE, bumped(identity, 2))
-    values_soon(kafka, topic, [b"x", b"x"] if commit else [b"x"])
-
-
 def test_another_connection_may_end_the_transaction(kafka: Kafka, session: RawSession):
     topic = make_topic(kafka)
     identity = session.init()[1]
@@ -143,14 +73,10 @@ def test_another_connection_may_end_the_transaction(kafka: Kafka, session: RawSe
     values_soon(kafka, topic, [b"x"])
 
 
-def test_ending_a_transaction_that_never_began(session: RawSession):
+def test_a_classic_end_of_a_transaction_that_never_began_is_refused(session: RawSession):
     identity = session.init()[1]
     for commit in (True, False):
         assert session.end(identity, commit=commit, version=4) == (INVALID_TXN_STATE, NOBODY)
-    assert session.end(identity, commit=True, version=5) == (INVALID_TXN_STATE, NOBODY)
-    # An abort of nothing is granted and bumps, for the client cannot know whether anything arrived.
-    assert session.end(identity, commit=False, version=5) == (NONE, bumped(identity))
-    assert session.end_until_done(bumped(identity), commit=False, version=5) == (NONE, bumped(identity, 2))
 
 
 def test_ends_of_strangers_are_refused(session: RawSession):
@@ -236,40 +162,28 @@ def test_transactions_are_listed_by_state_and_producer(kafka: Kafka, session: Ra
 
 
 @both_protocols
-def test_a_timeout_aborts_and_fences(kafka: Kafka, session: RawSession, protocol: int):
+def test_a_bump_in_an_open_transaction_ends_it(kafka: Kafka, session: RawSession, protocol: int):
     topic = make_topic(kafka)
-    identity = session.init(timeout_ms=500)[1]
-    write(session, identity, topic, protocol)
+    first = session.init()[1]
+    write(session, first, topic, protocol)
+    assert session.init(expected=first)[0] == CONCURRENT_TRANSACTIONS
     wait_for_state(session, "CompleteAbort")
-    assert session.describe().producer_epoch == identity.producer_epoch + 1
-    late = record_batch([b"late"], identity, 1)
-    assert session.produce(topic, late, version=PRODUCE[protocol])[0] == INVALID_PRODUCER_EPOCH
-    # A producer of transactions V2 survives its own timeout: its abort is taken as a repetition of the broker's.
-    expected = (NONE, bumped(identity)) if protocol == V2 else (PRODUCER_FENCED, NOBODY)
-    assert session.end(identity, commit=False, version=END[protocol]) == expected
+    assert session.init(expected=first) == (NONE, bumped(first))
 
 
-@both_protocols
-@both_ends
-def test_offsets_are_unstable_until_the_marker(kafka: Kafka, session: RawSession, protocol: int, commit: bool):
-    topic, group = make_topic(kafka), unique("group")
+def test_transactions_are_listed_by_their_age(kafka: Kafka, session: RawSession):
+    topic, name = make_topic(kafka), session.transactional_id
     identity = session.init()[1]
-    if protocol == CLASSIC:
-        assert session.add_offsets(identity, group) == NONE
-    version = TXN_OFFSET_COMMIT[protocol]
-    assert session.commit_in_transaction(identity, group, topic, 42, version=version) == NONE
-    assert session.committed(group, topic, require_stable=True)[0] == UNSTABLE_OFFSET_COMMIT
-    assert session.committed(group, topic, require_stable=False) == (NONE, -1)
-    assert session.end(identity, commit=commit, version=END[protocol])[0] == NONE
-    wait_until(lambda: session.committed(group, topic, require_stable=True)[0] == NONE, "the offset is stable")
-    assert session.committed(group, topic, require_stable=True) == (NONE, 42 if commit else -1)
-
-
-def test_a_plain_commit_made_later_survives_the_transaction(kafka: Kafka, session: RawSession):
-    topic, group = make_topic(kafka), unique("group")
-    identity = session.init()[1]
-    assert session.commit_in_transaction(identity, group, topic, 5, version=5) == NONE
-    assert session.commit_plainly(group, topic, 9) == NONE
-    assert session.end(identity, commit=True, version=5)[0] == NONE
-    wait_until(lambda: session.committed(group, topic, require_stable=True)[0] == NONE, "the offset is stable")
-    assert session.committed(group, topic, require_stable=True) == (NONE, 9)
+    # Without a transaction there is no start, and the id counts as running since ever.
+    assert session.describe().transaction_start_time_ms == -1
+    assert name in session.list(duration_ms=3_600_000)
+    write(session, identity, topic, V2)
+    assert name not in session.list(duration_ms=3_600_000)
+    assert name in session.list(duration_ms=-1)
+    started_ms = session.describe().transaction_start_time_ms
+    session.end(identity, commit=True, version=5)
+    wait_for_state(session, "CompleteCommit")
+    assert session.describe().transaction_start_time_ms == started_ms
+    assert name not in session.list(duration_ms=3_600_000)
+    session.init()
+    assert name in session.list(duration_ms=3_600_000)

@@ -1,8 +1,5 @@
 """Ask one partition single requests: sequences, epochs, unannounced transactions, the aborted list, stale leaders."""
 
-from collections.abc import Iterator
-
-import pytest
 from crc32c import crc32c
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
@@ -12,7 +9,6 @@ from tests.conformance.clients import (
     end_offset,
     make_topic,
     unique,
-    values_soon,
     values_to_end,
 )
 from tests.conformance.raw_session import NOBODY, Identity, RawSession, record_batch
@@ -26,49 +22,17 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 UNSUPPORTED_VERSION = 35
 INVALID_REQUEST = 42
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-INVALID_PRODUCER_EPOCH = 47
 INVALID_TXN_STATE = 48
 UNKNOWN_LEADER_EPOCH = 75
 INVALID_RECORD = 87
-TRANSACTION_ABORTABLE = 120
 
 UNCOMMITTED, COMMITTED = 0, 1
 LAST_SEQUENCE = 2**31 - 1
 
 
-@pytest.fixture
-def client(kafka: Kafka) -> Iterator[RawClient]:
-    with RawClient(kafka.bootstrap_servers) as client:
-        yield client
-
-
-@pytest.fixture
-def session(client: RawClient) -> RawSession:
-    return RawSession(client, unique("id"))
-
-
-@pytest.fixture
-def idempotent(client: RawClient) -> RawSession:
-    return RawSession(client, None)
-
-
 def plain(identity: Identity, sequence: int, count: int = 1) -> bytes:
     values = [b"%d" % (sequence + number) for number in range(count)]
     return record_batch(values, identity, sequence, transactional=False)
-
-
-def test_a_batch_sent_again_gets_its_old_offset(kafka: Kafka, idempotent: RawSession):
-    topic = make_topic(kafka)
-    identity = idempotent.init()[1]
-    for number in range(6):
-        batch = plain(identity, 2 * number, 2)
-        assert idempotent.produce(topic, batch, version=9) == (NONE, 2 * number)
-    for number in range(1, 6):
-        batch = plain(identity, 2 * number, 2)
-        assert idempotent.produce(topic, batch, version=9) == (NONE, 2 * number)
-    # Only the last five batches are remembered.
-    assert idempotent.produce(topic, plain(identity, 0, 2), version=9)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert end_offset(kafka, topic, isolation=READ_UNCOMMITTED) == 12
 
 
 def test_a_gap_in_the_sequence_is_refused(kafka: Kafka, idempotent: RawSession):
@@ -77,13 +41,6 @@ def test_a_gap_in_the_sequence_is_refused(kafka: Kafka, idempotent: RawSession):
     assert idempotent.produce(topic, plain(identity, 0), version=9) == (NONE, 0)
     assert idempotent.produce(topic, plain(identity, 2), version=9)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
     assert idempotent.produce(topic, plain(identity, 1), version=9) == (NONE, 1)
-
-
-def test_the_sequence_wraps_to_zero(kafka: Kafka, idempotent: RawSession):
-    topic = make_topic(kafka)
-    identity = idempotent.init()[1]
-    assert idempotent.produce(topic, plain(identity, LAST_SEQUENCE - 1, 2), version=9) == (NONE, 0)
-    assert idempotent.produce(topic, plain(identity, 0), version=9) == (NONE, 2)
 
 
 def test_a_batch_that_straddles_the_wrap_is_followed_by_what_is_left(kafka: Kafka, idempotent: RawSession):
@@ -101,39 +58,6 @@ def test_a_new_epoch_begins_with_sequence_zero(kafka: Kafka, session: RawSession
     refused = session.produce(topic, record_batch([b"b"], second, 1), version=12)[0]
     assert refused == OUT_OF_ORDER_SEQUENCE_NUMBER
     assert session.produce(topic, record_batch([b"b"], second, 0), version=12)[0] == NONE
-
-
-def test_a_stale_epoch_is_refused(kafka: Kafka, session: RawSession):
-    topic = make_topic(kafka)
-    first = session.init()[1]
-    assert session.produce(topic, record_batch([b"a"], first, 0), version=12)[0] == NONE
-    second = session.end(first, commit=True, version=5)[1]
-    # Only the marker makes the old epoch stale; until then the partition takes the late batch for a timely one.
-    values_soon(kafka, topic, [b"a"])
-    for version in (11, 12):
-        late = record_batch([b"late"], first, 1)
-        assert session.produce(topic, late, version=version)[0] == INVALID_PRODUCER_EPOCH
-    assert second == Identity(first.producer_id, first.producer_epoch + 1)
-    values_soon(kafka, topic, [b"a"])
-
-
-@pytest.mark.parametrize(("version", "error"), [(9, INVALID_TXN_STATE), (10, INVALID_TXN_STATE),
-                                                (11, TRANSACTION_ABORTABLE)])
-def test_a_partition_that_was_not_added_refuses_the_classic_producer(
-    kafka: Kafka, session: RawSession, version: int, error: int
-):
-    topic = make_topic(kafka)
-    identity = session.init()[1]
-    assert session.produce(topic, record_batch([b"x"], identity, 0), version=version)[0] == error
-    assert session.add(identity, topic) == {NONE}
-    assert session.produce(topic, record_batch([b"x"], identity, 0), version=version) == (NONE, 0)
-
-
-def test_a_producer_of_transactions_v2_need_not_add_the_partition(kafka: Kafka, session: RawSession):
-    topic = make_topic(kafka)
-    identity = session.init()[1]
-    assert session.produce(topic, record_batch([b"x"], identity, 0), version=12) == (NONE, 0)
-    assert [(entry.topic, entry.partitions) for entry in session.describe().topics] == [(topic, [0])]
 
 
 def test_a_batch_without_transaction_is_refused_inside_one(kafka: Kafka, session: RawSession):

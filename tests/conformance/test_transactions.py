@@ -87,22 +87,6 @@ def test_a_transaction_spans_partitions_and_topics(kafka: Kafka):
     wait_until(lambda: sorted(values_to_end(kafka, one, partitions=3)) == [b"0", b"1", b"2"], "all three partitions")
 
 
-def test_an_open_transaction_holds_the_last_stable_offset_back(kafka: Kafka):
-    topic = make_topic(kafka)
-    send(make_producer(kafka), topic, [b"before"])
-    producer = make_transactional_producer(kafka, unique("id"))
-    producer.begin_transaction()
-    send(producer, topic, [b"open"])
-    send(make_producer(kafka), topic, [b"after"])
-    assert end_offset(kafka, topic, isolation=READ_COMMITTED) == 1
-    assert end_offset(kafka, topic, isolation=READ_UNCOMMITTED) == 3
-    assert values_to_end(kafka, topic) == [b"before"]
-    assert values_to_end(kafka, topic, isolation=READ_UNCOMMITTED) == [b"before", b"open", b"after"]
-    producer.commit_transaction(DEADLINE_S)
-    values_soon(kafka, topic, [b"before", b"open", b"after"])
-    assert end_offset(kafka, topic, isolation=READ_COMMITTED) == 4
-
-
 def test_a_waiting_consumer_is_given_records_when_they_are_committed(kafka: Kafka):
     topic = make_topic(kafka)
     producer = make_transactional_producer(kafka, unique("id"))

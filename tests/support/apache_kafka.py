@@ -11,7 +11,7 @@ import sys
 import tempfile
 import uuid
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +48,10 @@ _PROPERTIES = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.migration.policy": "disabled",
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
 }
 
@@ -56,7 +60,7 @@ _LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
   <Appenders>
     <File name="file" fileName="{path}" append="true"><PatternLayout pattern="[%d] %p %m (%c)%n"/></File>
   </Appenders>
-  <Loggers><Root level="WARN"><AppenderRef ref="file"/></Root></Loggers>
+  <Loggers><Root level="{level}"><AppenderRef ref="file"/></Root></Loggers>
 </Configuration>
 """
 
@@ -133,9 +137,12 @@ def _free_ports(count: int) -> list[int]:
             open_socket.close()
 
 
-def _write_settings(folder: Path, properties: Mapping[str, str]) -> str:
-    """Write the node's settings and return its bootstrap address."""
-    port, controller_port = _free_ports(2)
+def _write_settings(folder: Path, properties: Mapping[str, str], log_level: str) -> str:
+    """Write the node's settings and return its bootstrap address; a node that comes back keeps its ports."""
+    ports = folder / "ports"
+    if not ports.exists():
+        ports.write_text(" ".join(map(str, _free_ports(2))), encoding="utf-8")
+    port, controller_port = ports.read_text(encoding="utf-8").split()
     address = f"127.0.0.1:{port}"
     settings = _PROPERTIES | {
         "listeners": f"PLAINTEXT://{address},CONTROLLER://127.0.0.1:{controller_port}",
@@ -145,7 +152,7 @@ def _write_settings(folder: Path, properties: Mapping[str, str]) -> str:
     } | dict(properties)
     lines = [f"{key}={value}\n" for key, value in settings.items()]
     (folder / "server.properties").write_text("".join(lines), encoding="utf-8")
-    (folder / "log4j2.xml").write_text(_LOG4J.format(path=folder / "server.log"), encoding="utf-8")
+    (folder / "log4j2.xml").write_text(_LOG4J.format(path=folder / "server.log", level=log_level), encoding="utf-8")
     return address
 
 
@@ -201,10 +208,15 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def apache_kafka(properties: Mapping[str, str] | None = None, folder: Path | None = None) -> Iterator[ApacheKafka]:
+def apache_kafka(
+    properties: Mapping[str, str] | None = None, folder: Path | None = None, *, log_level: str = "WARN",
+    jvm: Sequence[str] = _JVM,
+) -> Iterator[ApacheKafka]:
     """Run one node, with the given settings on top of the small single-node ones, until the block ends.
 
-    All that it writes goes to `folder`, which must be there and empty, and stays there; without it nothing stays.
+    All that it writes goes to `folder` and stays there, for the next node that is given it to take over; the folder
+    must be there and empty, or hold what a node before left. Without one nothing stays. `jvm` are Java's options;
+    the usual ones start fast and are slow in the long run.
     Raises `Unavailable` where Java, Maven or the jars are not to be had.
     """
     problem = java_problem()
@@ -214,10 +226,11 @@ def apache_kafka(properties: Mapping[str, str] | None = None, folder: Path | Non
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apache-kafka-")))
-        address = _write_settings(folder, properties or {})
-        java = [str(java_command()), *_JVM, f"-Dlog4j2.configurationFile={folder / 'log4j2.xml'}",
+        address = _write_settings(folder, properties or {}, log_level)
+        java = [str(java_command()), *jvm, f"-Dlog4j2.configurationFile={folder / 'log4j2.xml'}",
                 "-cp", str(jars / "*")]
-        _format_storage(java, folder)
+        if not (folder / DATA).exists():
+            _format_storage(java, folder)
         with (folder / "console.log").open("wb") as console:
             process = subprocess.Popen([*java, "kafka.Kafka", str(folder / "server.properties")],
                                        stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT,

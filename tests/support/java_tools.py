@@ -19,14 +19,17 @@ class Printed(NamedTuple):
     errors: str
 
 
-def java_tool(tool: str, *arguments: str, folder: Path | None = None) -> Printed:
-    """Run `org.apache.kafka.tools.<tool>`; raises `Unavailable` where Java, Maven or the jars are not to be had."""
+def java_tool(tool: str, *arguments: str, folder: Path | None = None, lines: str = "") -> Printed:
+    """Run `org.apache.kafka.tools.<tool>`, which may read `lines` from its standard input.
+
+    Raises `Unavailable` where Java, Maven or the jars are not to be had.
+    """
     problem = java_problem()
     if problem:
         raise Unavailable(problem)
     answer = subprocess.run(
         [str(java_command()), *_JVM, "-cp", str(fetch_jars(TOOLS_POM) / "*"), f"org.apache.kafka.tools.{tool}",
          *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=_DEADLINE_S, check=False, stdin=subprocess.DEVNULL)
+        cwd=folder, capture_output=True, text=True, timeout=_DEADLINE_S, check=False, input=lines)
     assert answer.returncode == 0, f"{tool}: exit status {answer.returncode}: {answer.stdout}{answer.stderr[-2000:]}"
     return Printed(answer.stdout, answer.stderr)

@@ -1,0 +1,127 @@
+"""Meet transactions where suites of other brokers found bugs: what is deleted, reused or ended under them."""
+
+import pytest
+from confluent_kafka.admin import NewTopic
+from kafka.protocol.admin import DeleteGroupsRequest, DeleteRecordsRequest
+
+from broker_core.errors import ErrorCode
+from tests.conformance.clients import DEADLINE_S, Kafka, admin, make_topic, unique
+from tests.conformance.protocols import (
+    CLASSIC,
+    COMMITTED,
+    END,
+    PRODUCE,
+    V2,
+    both_ends,
+    both_protocols,
+    bumped,
+    headers,
+    markers,
+    wait_for_state,
+    write,
+)
+from tests.conformance.raw_session import RawSession, record_batch
+from tests.support.waiting import wait_until
+
+NONE = ErrorCode.NONE
+
+
+def test_a_marker_finds_a_topic_made_again_by_its_name(kafka: Kafka, session: RawSession):
+    client, name = admin(kafka), make_topic(kafka)
+    identity = session.init()[1]
+    write(session, identity, name, V2)
+    client.delete_topics([name], operation_timeout=30)[name].result(DEADLINE_S)
+    wait_until(lambda: name not in client.list_topics(timeout=DEADLINE_S).topics, f"{name} is gone")
+    client.create_topics([NewTopic(name, 1, 1)])[name].result(DEADLINE_S)
+    wait_until(lambda: session.fetch(name, 0, isolation=COMMITTED).error_code == NONE, f"{name} is back")
+    assert session.end(identity, commit=True, version=5)[0] == NONE
+    wait_for_state(session, "CompleteCommit")
+    assert [(header.is_control, header.producer_epoch) for header in headers(session, name)] == [
+        (True, identity.producer_epoch + 1)]
+
+
+def test_the_stable_offset_is_never_below_the_start_of_the_log(kafka: Kafka, session: RawSession):
+    topic = make_topic(kafka)
+    identity = session.init()[1]
+    # Whole batches go: of a batch cut in the middle Apache Kafka tells the beginning as the last stable offset.
+    for sequence in range(3):
+        write(session, identity, topic, V2, sequence=sequence)
+    form = DeleteRecordsRequest.DeleteRecordsTopic
+    answer = session.client.send(DeleteRecordsRequest(timeout_ms=30_000, topics=[form(name=topic, partitions=[
+        form.DeleteRecordsPartition(partition_index=0, offset=2)])]), 2)
+    assert answer.topics[0].partitions[0].low_watermark == 2
+    held = session.fetch(topic, 2, isolation=COMMITTED)
+    assert (held.log_start_offset, held.last_stable_offset, held.high_watermark) == (2, 2, 3)
+    assert session.end(identity, commit=False, version=5)[0] == NONE
+    wait_until(lambda: session.fetch(topic, 2, isolation=COMMITTED).last_stable_offset == 4, "the marker")
+    aborted = session.fetch(topic, 2, isolation=COMMITTED).aborted_transactions
+    assert [entry.first_offset for entry in aborted] == [0]
+
+
+def test_a_sequence_used_again_after_a_classic_abort_is_a_repetition(kafka: Kafka, session: RawSession):
+    topic = make_topic(kafka)
+    identity = session.init()[1]
+    write(session, identity, topic, CLASSIC)
+    assert session.end(identity, commit=False, version=4)[0] == NONE
+    session.add_until_done(identity, topic)
+    again = record_batch([b"x"], identity, 0)
+    # This answer speaks of the aborted batch: a client that begins its sequences anew has to ask for a new epoch.
+    assert session.produce(topic, again, version=PRODUCE[CLASSIC]) == (NONE, 0)
+    following = session.produce(topic, record_batch([b"x"], identity, 1), version=PRODUCE[CLASSIC])[0]
+    assert following == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert session.fetch(topic, 0, isolation=COMMITTED).high_watermark == 2
+
+
+def test_a_group_deleted_with_offsets_pending_gets_none_of_them(kafka: Kafka, session: RawSession):
+    topic, group = make_topic(kafka), unique("group")
+    identity = session.init()[1]
+    assert session.commit_plainly(group, topic, 1) == NONE
+    assert session.commit_in_transaction(identity, group, topic, 5, version=5) == NONE
+    answer = session.client.send(DeleteGroupsRequest(groups_names=[group]), 2)
+    assert answer.results[0].error_code == NONE
+    assert session.committed(group, topic, require_stable=True) == (NONE, -1)
+    assert session.end(identity, commit=True, version=5)[0] == NONE
+    wait_for_state(session, "CompleteCommit")
+    assert session.committed(group, topic, require_stable=True) == (NONE, -1)
+
+
+@both_protocols
+@both_ends
+def test_what_an_administrator_aborted_its_client_may_still_end(
+    kafka: Kafka, session: RawSession, protocol: int, commit: bool
+):
+    topic = make_topic(kafka)
+    identity = session.init()[1]
+    write(session, identity, topic, protocol)
+    assert session.write_marker(topic, identity, commit=False, coordinator_epoch=0) == NONE
+    assert session.end(identity, commit=commit, version=END[protocol])[0] == NONE
+    wait_for_state(session, "CompleteCommit" if commit else "CompleteAbort")
+    assert [header.base_offset for header in markers(session, topic)] == [1, 2]
+    aborted = session.fetch(topic, 0, isolation=COMMITTED).aborted_transactions
+    assert [(entry.producer_id, entry.first_offset) for entry in aborted] == [(identity.producer_id, 0)]
+
+
+@both_ends
+def test_an_abort_of_nothing_after_a_transaction(kafka: Kafka, session: RawSession, commit: bool):
+    topic = make_topic(kafka)
+    identity = session.init()[1]
+    write(session, identity, topic, V2)
+    identity = session.end(identity, commit=commit, version=5)[1]
+    wait_for_state(session, "CompleteCommit" if commit else "CompleteAbort")
+    assert session.end(identity, commit=True, version=5)[0] == ErrorCode.INVALID_TXN_STATE
+    assert session.end(identity, commit=False, version=5) == (NONE, bumped(identity))
+    write(session, bumped(identity), topic, V2)
+
+
+@pytest.mark.parametrize("version", [2, 5])
+def test_offsets_of_a_group_that_nobody_knows_open_a_transaction(
+    kafka: Kafka, session: RawSession, version: int
+):
+    topic, group = make_topic(kafka), unique("group")
+    identity = session.init()[1]
+    if version < 5:
+        assert session.add_offsets(identity, group) == NONE
+    assert session.commit_in_transaction(identity, group, topic, 3, version=version) == NONE
+    assert session.describe().transaction_state == "Ongoing"
+    assert session.end(identity, commit=False, version=END[V2 if version == 5 else CLASSIC])[0] == NONE
+    wait_until(lambda: session.committed(group, topic, require_stable=True) == (NONE, -1), "the abort marker")

@@ -1,0 +1,44 @@
+"""Prove KIP-1152, Add transactional ID pattern filter to ListTransactions API."""
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from tests.kips.world import Session, World
+
+NAMES = ("orders-1", "orders-2", "bills-1")
+
+
+@pytest.fixture
+def named(world: World) -> Session:
+    """Give some ids."""
+    for name in NAMES:
+        session = world.session(name)
+        session.init()
+    return session
+
+
+@pytest.mark.parametrize(("pattern", "listed"), [
+    (None, set(NAMES)), ("", set(NAMES)), (".*", set(NAMES)), ("orders-.*", {"orders-1", "orders-2"}),
+    (".*-1", {"orders-1", "bills-1"}), ("orders", set()), ("orders-[12]|bills-2", {"orders-1", "orders-2"}),
+])
+def test_the_whole_id_has_to_match(named: Session, pattern: str | None, listed: set[str]):
+    """ListTransactions, pattern filter: a full match; no pattern and an empty one keep everything."""
+    assert set(named.list(pattern=pattern)) == listed
+
+
+def test_the_pattern_narrows_the_other_filters(named: Session):
+    """ListTransactions: all filters have to agree."""
+    assert named.list(pattern="orders-.*", states=["Ongoing"]) == {}
+    assert set(named.list(pattern="orders-.*", states=["Empty"])) == {"orders-1", "orders-2"}
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a", "*a", "a(?=b)", r"(a)\1"])
+def test_a_pattern_that_is_none_is_refused(named: Session, pattern: str):
+    """ListTransactions, errors: INVALID_REGULAR_EXPRESSION, by the rules of RE2, which has no look-around."""
+    answer = named.list_answer(pattern=pattern)
+    assert (answer.error_code, answer.transaction_states) == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])
+
+
+def test_version_1_knows_no_pattern(named: Session):
+    """Public interfaces: the field is there from version 2 on."""
+    assert set(named.list(version=1)) == set(NAMES)

@@ -1,0 +1,117 @@
+"""Prove KIP-360, Improve reliability of idempotent/transactional producer: a producer says who it is and goes on."""
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import LAST_CLIENT_EPOCH
+from tests.conformance.protocols import bumped
+from tests.conformance.raw_session import Identity
+from tests.kips.world import NONE, TOPIC, Session, World, batch, wear_out
+
+
+def test_a_producer_bumps_its_own_epoch(session: Session):
+    """Proposed changes, InitProducerId with the current identity: the same producer id, the next epoch."""
+    first = session.init()[1]
+    assert session.init(expected=first) == (NONE, bumped(first))
+
+
+def test_a_lost_answer_is_given_again(session: Session):
+    """Proposed changes: the same request after a lost answer gets the same epoch, not another bump."""
+    first = session.init()[1]
+    for _ in range(3):
+        assert session.init(expected=first) == (NONE, bumped(first))
+    assert session.init(expected=bumped(first)) == (NONE, bumped(first, 2))
+
+
+def test_a_lost_answer_is_not_known_after_a_failover(world: World, session: Session):
+    """Proposed changes: the epoch before is remembered by the coordinator's memory alone, so a failover fences."""
+    first = session.init()[1]
+    session.init(expected=first)
+    world.reload()
+    assert session.init(expected=first)[0] == ErrorCode.PRODUCER_FENCED
+
+
+def test_a_fenced_producer_cannot_come_back(session: Session):
+    """Proposed changes: who was fenced by another instance gets an error instead of fencing it in turn."""
+    first = session.init()[1]
+    session.init()
+    assert session.init(expected=first)[0] == ErrorCode.PRODUCER_FENCED
+    assert session.init(expected=first, version=3)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert session.init() == (NONE, bumped(first, 2))
+
+
+def test_a_foreign_producer_id_is_fenced(session: Session):
+    """Proposed changes: the id is mapped to another producer id, which the caller does not know of."""
+    first = session.init()[1]
+    for epoch in (0, 5, LAST_CLIENT_EPOCH):
+        assert session.init(expected=Identity(first.producer_id + 7, epoch))[0] == ErrorCode.PRODUCER_FENCED
+
+
+def test_half_an_identity_is_no_request(session: Session):
+    """Public interfaces, InitProducerId 3: producer id and epoch come together or not at all."""
+    assert session.init(expected=Identity(5, -1))[0] == ErrorCode.INVALID_REQUEST
+    assert session.init(expected=Identity(-1, 5))[0] == ErrorCode.INVALID_REQUEST
+
+
+def test_an_expired_id_starts_anew(session: Session):
+    """Proposed changes: nothing is known of the id any more, so whatever is expected of it is replaced."""
+    assert session.init(expected=Identity(77, 5))[1].producer_epoch == 0
+
+
+@pytest.mark.parametrize("level", ["1", "2"])
+def test_the_own_open_transaction_is_aborted_first(level: str):
+    """Proposed changes: a bump in the midst of a transaction ends it under a fencing epoch; the client asks again.
+
+    At transaction.version 1 the fence is for the caller too. At 2 it is granted the fence's epoch (KAFKA-19367).
+    """
+    session = World(settings={"transaction.version": level}).session()
+    first = session.init()[1]
+    session.write(first, version=11)
+    assert session.init(expected=first)[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert session.state() == "CompleteAbort"
+    fenced = (ErrorCode.PRODUCER_FENCED, Identity(-1, -1))
+    assert session.init(expected=first) == (fenced if level == "1" else (NONE, bumped(first)))
+
+
+def test_epochs_that_are_used_up_give_a_new_producer_id(world: World, session: Session):
+    """Proposed changes, epoch overflow: a new producer id at epoch 0; the retry with the old one is understood."""
+    worn_out = wear_out(world, session)
+    error, fresh = session.init(expected=worn_out)
+    assert (error, fresh.producer_epoch) == (NONE, 0)
+    assert fresh.producer_id != worn_out.producer_id
+    assert session.init(expected=worn_out) == (NONE, fresh)
+    # Another instance that asks without an expectation fences both.
+    assert session.init() == (NONE, bumped(fresh))
+
+
+def test_epochs_that_are_used_up_give_a_new_producer_id_to_whoever_asks(world: World, session: Session):
+    """Proposed changes, epoch overflow, without an expectation."""
+    worn_out = wear_out(world, session)
+    error, fresh = session.init()
+    assert (error, fresh.producer_epoch) == (NONE, 0)
+    assert fresh.producer_id != worn_out.producer_id
+
+
+def test_a_forgotten_producer_goes_on(world: World):
+    """Proposed changes, producer state on the broker: a first batch with any sequence is accepted when none is known.
+
+    The errors UNKNOWN_PRODUCER_ID and the epoch bump that answers it are what the change does away with.
+    """
+    session = world.session(None)
+    identity = session.init()[1]
+    assert session.produce(TOPIC, batch(identity, 41, transactional=False), version=9) == (NONE, 0)
+    assert session.produce(TOPIC, batch(identity, 43, transactional=False), version=9)[0] == (
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert session.produce(TOPIC, batch(identity, 42, transactional=False), version=9) == (NONE, 1)
+
+
+def test_an_epoch_bumped_by_the_producer_itself_is_taken(world: World):
+    """Proposed changes, idempotent producer: it raises its epoch by itself, and begins at sequence 0."""
+    session = world.session(None)
+    identity = session.init()[1]
+    assert session.produce(TOPIC, batch(identity, 0, transactional=False), version=9) == (NONE, 0)
+    late = batch(bumped(identity), 1, transactional=False)
+    assert session.produce(TOPIC, late, version=9)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert session.produce(TOPIC, batch(bumped(identity), 0, transactional=False), version=9) == (NONE, 1)
+    assert session.produce(TOPIC, batch(identity, 1, transactional=False), version=9)[0] == (
+        ErrorCode.INVALID_PRODUCER_EPOCH)

@@ -1,0 +1,197 @@
+"""Prove KIP-447, Producer scalability for exactly once semantics: the group fences, and unstable offsets wait."""
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.wire import messages as m
+from tests.conformance.raw_session import Identity
+from tests.kips.world import NONE, OFFSETS_PARTITION, OTHER, TOPIC, Session, World
+
+GROUP = "group"
+DAY_MS = 24 * 3_600_000
+both_ends = pytest.mark.parametrize("commit", [True, False])
+
+
+class Member:
+    """Be a member of the group, by the classic protocol."""
+
+    def __init__(self, session: Session, instance_id: str | None = None) -> None:
+        self._client = session.client
+        self.instance_id = instance_id
+        self.member_id = ""
+        self.generation = -1
+
+    def join_request(self) -> m.JoinGroupRequest:
+        """Return the request to join."""
+        request = m.JoinGroupRequest
+        return request(
+            group_id=GROUP, session_timeout_ms=30_000, rebalance_timeout_ms=30_000, member_id=self.member_id,
+            group_instance_id=self.instance_id, protocol_type="consumer",
+            protocols=[request.JoinGroupRequestProtocol(name="range", metadata=b"")])
+
+    def join(self) -> "Member":
+        """Join, and give the assignment if leader."""
+        for _ in range(2):
+            answer = self._client.send(self.join_request(), 7)
+            self.member_id, self.generation = answer.member_id, answer.generation_id
+            if answer.error_code == NONE:
+                break
+        assert answer.error_code == NONE, answer
+        self._client.send(m.SyncGroupRequest(
+            group_id=GROUP, generation_id=self.generation, member_id=self.member_id,
+            group_instance_id=self.instance_id, protocol_type="consumer", protocol_name="range",
+            assignments=[m.SyncGroupRequest.SyncGroupRequestAssignment(
+                member_id=self.member_id, assignment=b"")]), 5)
+        return self
+
+    def leave(self) -> None:
+        """Leave the group."""
+        form = m.LeaveGroupRequest.MemberIdentity
+        self._client.send(m.LeaveGroupRequest(group_id=GROUP, members=[
+            form(member_id=self.member_id, group_instance_id=self.instance_id)]), 3)
+
+
+def commit_as(session: Session, identity: Identity, member_id: str, generation: int, *,
+              instance_id: str | None = None, version: int = 3, offset: int = 5) -> int:
+    """Send one TxnOffsetCommit with the group's metadata and return its error code."""
+    form = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    part = form.TxnOffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="")
+    answer = session.client.send(m.TxnOffsetCommitRequest(
+        transactional_id=session.transactional_id, group_id=GROUP, producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch, generation_id=generation, member_id=member_id,
+        group_instance_id=instance_id, topics=[form(name=TOPIC, partitions=[part])]), version)
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+@pytest.fixture
+def begun(session: Session) -> Identity:
+    """Give a transaction with the group's offsets in it."""
+    identity = session.init()[1]
+    assert session.add_offsets(identity, GROUP) == NONE
+    return identity
+
+
+def test_a_member_commits(session: Session, begun: Identity):
+    """Fence zombie: member id and generation of the group are checked with the commit, and right ones pass."""
+    member = Member(session).join()
+    assert commit_as(session, begun, member.member_id, member.generation) == NONE
+    session.end(begun, commit=True, version=4)
+    assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 5)
+
+
+def test_a_former_generation_is_fenced(session: Session, begun: Identity):
+    """Fence zombie: a commit of an older generation is refused with ILLEGAL_GENERATION; nothing is pending."""
+    member = Member(session).join()
+    zombie = member.generation - 1
+    assert commit_as(session, begun, member.member_id, zombie) == ErrorCode.ILLEGAL_GENERATION
+    assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, -1)
+
+
+def test_a_member_that_left_is_fenced(session: Session, begun: Identity):
+    """Fence zombie: a member the group does not know is refused with UNKNOWN_MEMBER_ID."""
+    gone = Member(session).join()
+    gone.leave()
+    Member(session).join()
+    assert commit_as(session, begun, gone.member_id, gone.generation) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_replaced_static_member_is_fenced(session: Session, begun: Identity):
+    """Fence zombie: another member holds the instance id now, so the former gets FENCED_INSTANCE_ID."""
+    former = Member(session, "static").join()
+    Member(session, "static").join()
+    refused = commit_as(session, begun, former.member_id, former.generation, instance_id="static")
+    assert refused == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_group_nobody_knows_has_no_generation(session: Session, begun: Identity):
+    """Fence zombie: a generation of a group that does not exist is an illegal one."""
+    assert commit_as(session, begun, "member", 1) == ErrorCode.ILLEGAL_GENERATION
+
+
+def test_without_metadata_nothing_is_checked(session: Session, begun: Identity):
+    """Compatibility: a producer that does not send the group's metadata commits as before, fenced by its epoch only."""
+    Member(session).join()
+    assert commit_as(session, begun, "", -1) == NONE
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_older_producers_have_no_metadata_to_send(session: Session, begun: Identity, version: int):
+    """Compatibility: TxnOffsetCommit below version 3 has no room for it."""
+    Member(session).join()
+    assert commit_as(session, begun, "", -1, version=version) == NONE
+
+
+def test_a_rebalance_does_not_stop_the_commit(world: World, session: Session, begun: Identity):
+    """Fence zombie: as long as the generation is the current one, a rebalance under way is no reason to refuse."""
+    member = Member(session).join()
+    late = world.session()
+    # Below version 4 a new member joins at once, without being told its id first, and is left waiting.
+    late.client.direct.post(Member(late).join_request(), 3)
+    assert late.client.direct.take() is None
+    assert commit_as(session, begun, member.member_id, member.generation) == NONE
+
+
+@both_ends
+def test_unstable_offsets_are_not_told(session: Session, begun: Identity, commit: bool):
+    """Offset fetch request: with RequireStable a partition with an open transaction answers UNSTABLE_OFFSET_COMMIT."""
+    assert session.commit_plainly(GROUP, TOPIC, 1) == NONE
+    assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
+    assert session.committed(GROUP, TOPIC, require_stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+    assert session.committed(GROUP, TOPIC, require_stable=False) == (NONE, 1)
+    assert session.end(begun, commit=commit, version=4)[0] == NONE
+    assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 5 if commit else 1)
+
+
+def test_only_the_partition_in_question_is_unstable(session: Session, begun: Identity):
+    """Offset fetch request: the error is the partition's, other partitions and groups are answered."""
+    assert session.commit_plainly(GROUP, OTHER, 3) == NONE
+    assert session.commit_plainly("another", TOPIC, 4) == NONE
+    assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
+    assert session.committed(GROUP, OTHER, require_stable=True) == (NONE, 3)
+    assert session.committed("another", TOPIC, require_stable=True) == (NONE, 4)
+
+
+def test_before_version_7_nobody_asks_for_stability(session: Session, begun: Identity):
+    """Public interfaces, OffsetFetch 7: an older request is answered with the last committed offset."""
+    assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
+    form = m.OffsetFetchRequest.OffsetFetchRequestTopic
+    answer = session.client.send(m.OffsetFetchRequest(
+        group_id=GROUP, topics=[form(name=TOPIC, partition_indexes=[0])]), 6)
+    part = answer.topics[0].partitions[0]
+    assert (part.error_code, part.committed_offset) == (NONE, -1)
+
+
+def test_unstable_offsets_stay_unstable_over_a_failover(world: World, session: Session, begun: Identity):
+    """Offset fetch request: what is pending is in the log, so a new group coordinator knows it too."""
+    assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
+    world.reload(OFFSETS_PARTITION)
+    assert session.committed(GROUP, TOPIC, require_stable=True)[0] == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    session.end(begun, commit=True, version=4)
+    assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 5)
+    world.reload(OFFSETS_PARTITION)
+    assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 5)
+
+
+def test_a_plain_commit_does_not_make_it_stable(session: Session, begun: Identity):
+    """Offset fetch request: the newest of both counts after the end, and until then it is unstable."""
+    assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
+    assert session.commit_plainly(GROUP, TOPIC, 9) == NONE
+    assert session.committed(GROUP, TOPIC, require_stable=True)[0] == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    session.end(begun, commit=True, version=4)
+    assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 9)
+
+
+def test_pending_offsets_do_not_expire(world: World, session: Session):
+    """Offset fetch request: offsets that a transaction is about to change outlive their retention, others do not."""
+    assert session.commit_plainly(GROUP, TOPIC, 1) == NONE
+    assert session.commit_plainly("another", TOPIC, 1) == NONE
+    identity = session.init(timeout_ms=900_000)[1]
+    world.pass_ms(7 * DAY_MS - 60_000)
+    assert session.add_offsets(identity, GROUP) == NONE
+    assert session.commit_in_transaction(identity, GROUP, TOPIC, 5, version=3) == NONE
+    world.pass_ms(700_000)
+    assert session.committed("another", TOPIC, require_stable=True) == (NONE, -1)
+    assert session.committed(GROUP, TOPIC, require_stable=False) == (NONE, 1)
+    assert session.end(identity, commit=True, version=4)[0] == NONE
+    assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 5)

@@ -1,0 +1,147 @@
+"""Prove KIP-584, Versioning scheme for features, with what each level of `transaction.version` changes (KIP-890).
+
+How single updates are granted and refused is walked in `tests/broker_core/test_features.py`.
+"""
+
+from typing import Any
+
+import pytest
+
+from broker_core.coordinator.transaction_records import decode_value
+from broker_core.errors import ErrorCode
+from broker_core.simulation.disk import MemoryStorage
+from broker_core.wire import messages as m
+from tests.broker_core.test_features import SAFE, UNSAFE, UPGRADE, update
+from tests.conformance.protocols import bumped
+from tests.conformance.raw_session import Identity
+from tests.kips.world import NONE, OTHER, STATE_PARTITION, TOPIC, Session, World
+
+FEATURE = "transaction.version"
+CLASSIC_PRODUCE = 11
+
+
+def api_versions(session: Session, version: int = 4) -> Any:
+    """Send one ApiVersions and return the answer."""
+    return session.client.send(m.ApiVersionsRequest(
+        client_software_name="t", client_software_version="1"), version)
+
+
+def finalized(session: Session) -> int | None:
+    """Return the finalized level that a client is told; None when it is left out."""
+    levels = {one.name: one.max_version_level for one in api_versions(session).finalized_features}
+    return levels.get(FEATURE)
+
+
+def set_level(session: Session, level: int, kind: int) -> None:
+    """Change the level as the features tool does."""
+    assert update(session.client.direct, (FEATURE, level, kind)).error_code == NONE
+
+
+def at_level(level: int) -> World:
+    """Return a cluster of that level."""
+    return World(settings={FEATURE: str(level)})
+
+
+@pytest.mark.parametrize(("level", "told"), [(0, None), (1, 1), (2, 2)])
+def test_clients_are_told_the_finalized_level(level: int, told: int | None):
+    """Feature advertisement: ApiVersions carries the finalized levels, that of level 0 left out."""
+    assert finalized(at_level(level).session()) == told
+
+
+def test_clients_are_told_what_is_supported(session: Session):
+    """Feature advertisement: the range a broker supports, which clients before version 4 cannot read from 0 on."""
+    supported = {one.name: (one.min_version, one.max_version) for one in api_versions(session).supported_features}
+    assert supported[FEATURE] == (0, 2)
+    assert FEATURE not in {one.name for one in api_versions(session, 3).supported_features or ()}
+    assert api_versions(session, 3).finalized_features_epoch >= 0
+
+
+def test_the_epoch_only_grows():
+    """Feature advertisement: the epoch of the finalized features tells newer from older, over restarts too."""
+    storage = MemoryStorage()
+    world = World(storage=storage)
+    epochs = [api_versions(world.session()).finalized_features_epoch]
+    for level, kind in ((1, SAFE), (0, UNSAFE), (2, UPGRADE)):
+        set_level(world.session(), level, kind)
+        epochs.append(api_versions(world.session()).finalized_features_epoch)
+    world.cluster.close(world.cluster.now_ms)
+    epochs.append(api_versions(World(storage=storage).session()).finalized_features_epoch)
+    assert epochs == sorted(epochs)
+    assert len(set(epochs)) >= 4
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_the_level_decides_how_state_is_written(level: int):
+    """Level 0 writes the old value of the state log, level 1 the flexible one; both are read at every level."""
+    world = at_level(level)
+    session = world.session()
+    identity = session.init()[1]
+    session.write(identity, version=CLASSIC_PRODUCE)
+    log = world.cluster.logs.get(STATE_PARTITION, world.cluster.now_ms)
+    values = [record.value for _, _, record in log.read_journal()]
+    assert {int.from_bytes(value[:2], "big") for value in values} == {0 if level == 0 else 1}
+    assert all(decode_value(value).identity == identity for value in values)
+    set_level(session, 2 if level < 2 else 0, UPGRADE if level < 2 else UNSAFE)
+    world.reload()
+    assert session.state() == "Ongoing"
+    assert session.end(identity, commit=True, version=4)[0] == NONE
+
+
+@pytest.mark.parametrize(("level", "version", "error"), [
+    (0, 4, ErrorCode.PRODUCER_FENCED), (1, 4, ErrorCode.PRODUCER_FENCED), (2, 4, ErrorCode.PRODUCER_FENCED),
+    (2, 5, NONE),
+])
+def test_a_broker_abort_takes_one_epoch_at_every_level(level: int, version: int, error: ErrorCode):
+    """A classic producer is fenced by it for good; one of transactions V2, at level 2, takes it for its own abort."""
+    world = at_level(level)
+    session = world.session()
+    identity = session.init(timeout_ms=1000)[1]
+    session.write(identity, version=CLASSIC_PRODUCE)
+    world.pass_ms(20_000)
+    described = session.describe()
+    assert (described.transaction_state, described.producer_epoch) == ("CompleteAbort", identity.producer_epoch + 1)
+    assert session.producers(TOPIC).active_producers[0].producer_epoch == identity.producer_epoch + 1
+    assert session.end(identity, commit=False, version=version)[0] == error
+
+
+def test_an_upgrade_waits_for_nobody():
+    """Upgrade at run time: a transaction begun the old way ends the old way, the next one is of the new kind."""
+    session = at_level(1).session()
+    identity = session.init()[1]
+    session.write(identity, version=CLASSIC_PRODUCE)
+    set_level(session, 2, UPGRADE)
+    session.write(identity, OTHER, version=CLASSIC_PRODUCE)
+    assert session.end(identity, commit=True, version=4)[0] == NONE
+    assert session.describe().producer_epoch == identity.producer_epoch
+    # The client forces one bump in between, for the sequences of the new kind begin at 0.
+    identity = session.init(expected=identity)[1]
+    session.write(identity)
+    assert session.end(identity, commit=True, version=5) == (NONE, bumped(identity))
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_downgrade_does_not_garble_what_is_under_way(world: World, session: Session, level: int):
+    """Downgrade at run time: what transactions V2 have prepared is completed by their rules, a rotation too."""
+    identity = session.init()[1]
+    session.write(identity)
+    world.hold_markers()
+    assert session.end(identity, commit=True, version=5) == (NONE, bumped(identity))
+    set_level(session, level, UNSAFE)
+    world.release_markers()
+    described = session.describe()
+    assert (described.transaction_state, Identity(described.producer_id, described.producer_epoch)) == (
+        "CompleteCommit", bumped(identity))
+    assert session.end(identity, commit=True, version=5) == (NONE, bumped(identity))
+    session.write(bumped(identity), version=CLASSIC_PRODUCE)
+    assert session.end(bumped(identity), commit=True, version=4)[0] == NONE
+
+
+def test_both_kinds_of_client_are_served_at_every_level():
+    """Compatibility: the level tells clients what to speak; requests of either generation are answered at each."""
+    for level in (0, 1, 2):
+        session = at_level(level).session()
+        identity = session.init()[1]
+        session.write(identity, version=CLASSIC_PRODUCE)
+        assert session.end(identity, commit=True, version=4)[0] == NONE
+        session.write(identity, OTHER)
+        assert session.end(identity, commit=True, version=5) == (NONE, bumped(identity))

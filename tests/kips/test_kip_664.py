@@ -1,0 +1,222 @@
+"""Prove KIP-664, Provide tooling to detect and abort hanging transactions."""
+
+from typing import Any
+
+import pytest
+
+from broker_core.coordinator.transaction_states import TransactionState
+from broker_core.errors import ErrorCode
+from broker_core.wire import messages as m
+from tests.conformance.protocols import bumped
+from tests.conformance.raw_session import Identity
+from tests.kips.world import (
+    NONE,
+    OTHER,
+    START_MS,
+    STATE_PARTITION,
+    TOPIC,
+    Session,
+    World,
+    batch,
+)
+
+COMMITTED = 1
+
+
+def describe_producers(session: Session, topic: str, partition: int = 0) -> Any:
+    """Send one DescribeProducers and return the partition's part of the answer."""
+    form = m.DescribeProducersRequest
+    return session.client.send(form(topics=[form.TopicRequest(name=topic, partition_indexes=[partition])]), 0
+                               ).topics[0].partitions[0]
+
+
+# DescribeProducers
+
+
+def test_idempotent_producers_are_described(world: World):
+    """DescribeProducers: producers without transactions are listed too, with no transaction and no coordinator."""
+    session = world.session(None)
+    identity = session.init()[1]
+    session.produce(TOPIC, batch(identity, 0, (b"a", b"b"), transactional=False), version=9)
+    [known] = session.producers(TOPIC).active_producers
+    assert Identity(known.producer_id, known.producer_epoch) == identity
+    assert (known.last_sequence, known.last_timestamp) == (1, START_MS)
+    assert (known.coordinator_epoch, known.current_txn_start_offset) == (-1, -1)
+
+
+def test_a_transactional_producer_is_described_in_and_after_its_transaction(session: Session):
+    """DescribeProducers: the first offset of the open transaction; after it none, and the coordinator's epoch."""
+    identity = session.init()[1]
+    session.write(identity, values=(b"a", b"b"))
+    [known] = session.producers(TOPIC).active_producers
+    assert (known.current_txn_start_offset, known.last_sequence, known.coordinator_epoch) == (0, 1, -1)
+    session.end(identity, commit=True, version=5)
+    [known] = session.producers(TOPIC).active_producers
+    assert (known.current_txn_start_offset, known.last_sequence, known.coordinator_epoch) == (-1, -1, 0)
+    # The epoch is an int32 here as in the text; DescribeTransactions has an int16, where the text has an int32.
+    assert known.producer_epoch == bumped(identity).producer_epoch
+
+
+def test_unknown_partitions_have_no_producers(session: Session):
+    """DescribeProducers: errors are the partition's."""
+    for topic, partition in (("nowhere", 0), (TOPIC, 9)):
+        assert describe_producers(session, topic, partition).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_every_replica_describes_its_producers():
+    """DescribeProducers: the tool may name a broker; each that has the partition's log answers, here all of them."""
+    world = World(brokers=2)
+    session = world.session(broker_id=world.cluster.catalog.leadership(STATE_PARTITION).leader)
+    idempotent = world.session(None)
+    idempotent.produce(TOPIC, batch(session.init()[1], 0, transactional=False), version=9)
+    for broker_id in (1, 2):
+        assert len(world.session(broker_id=broker_id).producers(TOPIC).active_producers) == 1
+
+
+# DescribeTransactions
+
+
+def test_a_transaction_is_described(session: Session):
+    """DescribeTransactions: identity, timeout, start, state and partitions.
+
+    By the text the state is a number here and a word in ListTransactions; shipped is the word in both.
+    """
+    identity = session.init(timeout_ms=12_345)[1]
+    session.write(identity)
+    session.write(identity, OTHER, partition=1)
+    found = session.describe()
+    assert (found.error_code, found.transactional_id, found.transaction_state) == (
+        NONE, session.transactional_id, "Ongoing")
+    assert Identity(found.producer_id, found.producer_epoch) == identity
+    assert (found.transaction_timeout_ms, found.transaction_start_time_ms) == (12_345, START_MS)
+    assert {entry.topic: entry.partitions for entry in found.topics} == {TOPIC: [0], OTHER: [1]}
+
+
+def test_descriptions_go_one_by_one(session: Session):
+    """DescribeTransactions: each id has its own error; the unknown do not spoil the known."""
+    session.init()
+    known = session.transactional_id
+    answer = session.client.send(m.DescribeTransactionsRequest(transactional_ids=[known, "unknown", ""]), 0)
+    assert [(entry.transactional_id, entry.error_code) for entry in answer.transaction_states] == [
+        (known, NONE), ("unknown", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), ("", ErrorCode.INVALID_REQUEST)]
+
+
+def test_only_the_coordinator_describes():
+    """DescribeTransactions: another broker answers NOT_COORDINATOR."""
+    world = World(brokers=2)
+    coordinator = world.cluster.catalog.leadership(STATE_PARTITION).leader
+    world.session(broker_id=coordinator).init()
+    assert world.session(broker_id=3 - coordinator).describe().error_code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize(("commit", "prepared", "complete"), [
+    (True, "PrepareCommit", "CompleteCommit"), (False, "PrepareAbort", "CompleteAbort"),
+])
+def test_each_state_has_its_name(
+    world: World, session: Session, commit: bool, prepared: str, complete: str
+):
+    """DescribeTransactions and ListTransactions: the states of the coordinator by their names."""
+    identity = session.init()[1]
+    assert (session.state(), session.list()["id"][1]) == ("Empty", "Empty")
+    session.write(identity)
+    assert (session.state(), session.list()["id"][1]) == ("Ongoing", "Ongoing")
+    world.hold_markers()
+    session.end(identity, commit=commit, version=5)
+    assert (session.state(), session.list()["id"][1]) == (prepared, prepared)
+    assert [entry.topic for entry in session.describe().topics] == [TOPIC]
+    world.release_markers()
+    assert (session.state(), session.list()["id"][1]) == (complete, complete)
+    assert session.describe().topics == []
+
+
+# ListTransactions
+
+
+def test_transactions_are_listed_by_state_and_producer(world: World):
+    """ListTransactions: filters are joined by and, their values by or; no filter keeps everything."""
+    one, other = world.session("one"), world.session("other")
+    first, second = one.init()[1], other.init()[1]
+    one.write(first)
+    everything = {"one": (first.producer_id, "Ongoing"), "other": (second.producer_id, "Empty")}
+    assert one.list() == everything
+    assert one.list(states=["Ongoing", "Empty"]) == everything
+    assert set(one.list(states=["Ongoing"])) == {"one"}
+    assert set(one.list(producer_ids=[second.producer_id])) == {"other"}
+    assert one.list(states=["Ongoing"], producer_ids=[second.producer_id]) == {}
+
+
+def test_unknown_states_are_told(session: Session):
+    """ListTransactions: names that are no states come back; with no other filter left nothing is listed."""
+    mine = session.init()[1].producer_id
+    answer = session.list_answer(states=["Sleeping", "Empty"], producer_ids=[mine])
+    assert answer.unknown_state_filters == ["Sleeping"]
+    assert [entry.producer_id for entry in answer.transaction_states] == [mine]
+    assert session.list_answer(states=["Sleeping"]).transaction_states == []
+    assert {state.label for state in TransactionState} >= {"Empty", "Ongoing", "Dead", "PrepareEpochFence"}
+
+
+def test_each_broker_lists_its_own():
+    """ListTransactions: the tool asks every broker, each lists what it coordinates."""
+    world = World(brokers=2)
+    coordinator = world.cluster.catalog.leadership(STATE_PARTITION).leader
+    world.session(broker_id=coordinator).init()
+    assert set(world.session(broker_id=coordinator).list()) == {"id"}
+    assert world.session(broker_id=3 - coordinator).list() == {}
+
+
+# Recovery
+
+
+def test_a_hanging_transaction_is_aborted_by_an_ordinary_marker(session: Session):
+    """Recovery: the administrator's marker ends the transaction of one partition and frees the last stable offset.
+
+    The text has a WriteTxnMarkers with the start offset; shipped is the ordinary marker, its identity and coordinator
+    epoch taken from DescribeProducers.
+    """
+    session.write(session.init()[1])
+    [hanging] = session.producers(TOPIC).active_producers
+    assert (hanging.current_txn_start_offset, session.stable()) == (0, 0)
+    identity = Identity(hanging.producer_id, hanging.producer_epoch)
+    assert session.write_marker(
+        TOPIC, identity, commit=False, coordinator_epoch=max(hanging.coordinator_epoch, 0)) == NONE
+    assert session.stable() == 2
+    aborted = session.fetch(TOPIC, 0, isolation=COMMITTED).aborted_transactions
+    assert [(one.producer_id, one.first_offset) for one in aborted] == [(identity.producer_id, 0)]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_client_may_still_end_what_was_aborted_for_it(session: Session, commit: bool):
+    """Recovery: the coordinator's own marker comes later, finds nothing open and is written all the same."""
+    identity = session.init()[1]
+    session.write(identity)
+    assert session.write_marker(TOPIC, identity, commit=False, coordinator_epoch=0) == NONE
+    assert session.end(identity, commit=commit, version=5) == (NONE, bumped(identity))
+    assert session.state() == ("CompleteCommit" if commit else "CompleteAbort")
+    assert session.stable() == 3
+
+
+def test_a_late_abort_hits_nothing_newer(session: Session):
+    """Recovery: an abort of a transaction that has ended meanwhile is refused, for its epoch is no longer the one."""
+    identity = session.init()[1]
+    session.write(identity)
+    session.end(identity, commit=True, version=5)
+    session.write(bumped(identity))
+    assert session.write_marker(TOPIC, identity, commit=False, coordinator_epoch=0) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert session.describe().transaction_state == "Ongoing"
+
+
+def test_a_marker_for_a_stranger_is_written_all_the_same(session: Session):
+    """Recovery: a partition takes a marker of a producer it does not know; it fences what comes later."""
+    stranger = Identity(session.init()[1].producer_id, 5)
+    assert session.write_marker(TOPIC, stranger, commit=False, coordinator_epoch=3) == NONE
+    [known] = session.producers(TOPIC).active_producers
+    assert (known.producer_epoch, known.coordinator_epoch, known.last_sequence) == (5, 3, -1)
+
+
+def test_a_marker_in_a_groups_partition_decides_its_offsets(session: Session):
+    """Recovery: in `__consumer_offsets` a marker is replayed by the group coordinator, so pending offsets are freed."""
+    identity = session.init()[1]
+    assert session.commit_in_transaction(identity, "group", TOPIC, 5, version=5) == NONE
+    assert session.committed("group", TOPIC, require_stable=True)[0] == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    assert session.write_marker("__consumer_offsets", identity, commit=False, coordinator_epoch=0) == NONE
+    assert session.committed("group", TOPIC, require_stable=True) == (NONE, -1)

@@ -1,0 +1,397 @@
+"""Prove KIP-890, Transactions Server-Side Defense: one epoch a transaction, implicit adds, verification of the old.
+
+Where the text and the shipped protocol part (versions, codes and how a retry is told from a zombie), the test says so.
+"""
+
+from typing import Any
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.log.producer_state import SENTINEL
+from broker_core.records.header import iter_headers
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, FENCING_EPOCH, TopicPartition
+from broker_core.wire import messages as m
+from tests.conformance.protocols import bumped
+from tests.conformance.raw_session import Identity
+from tests.kips.world import (
+    NONE,
+    OTHER,
+    PARTITIONS,
+    TOPIC,
+    Session,
+    World,
+    batch,
+    wear_out,
+)
+
+UNCOMMITTED = 0
+NO_IDENTITY = Identity(-1, -1)
+both_ends = pytest.mark.parametrize("commit", [True, False])
+CLASSIC_PRODUCE, V2_PRODUCE = 11, 12
+
+
+def markers_of(session: Session) -> list[Any]:
+    """Return the headers of the control batches of partition 0."""
+    records = bytes(session.fetch(TOPIC, 0, isolation=UNCOMMITTED).records or b"")
+    return [header for _, header in iter_headers(records) if header.is_control]
+
+
+# Point 1 of the proposal: each transaction has an epoch of its own
+
+
+@both_ends
+def test_the_end_tells_the_next_epoch(session: Session, commit: bool):
+    """Bump the epoch with each transaction: EndTxn answers the identity of the next one.
+
+    The text has that in version 4; shipped is version 5.
+    """
+    identity = session.init()[1]
+    for number in range(3):
+        session.write(bumped(identity, number))
+        assert session.end(bumped(identity, number), commit=commit, version=5) == (NONE, bumped(identity, number + 1))
+    assert [header.producer_epoch for header in markers_of(session)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
+def test_an_older_end_keeps_the_epoch(session: Session, version: int):
+    """Bump the epoch, compatibility: a client below version 5 goes on with its epoch, on the same cluster."""
+    identity = session.init()[1]
+    for number in range(2):
+        session.write(identity, sequence=number, version=CLASSIC_PRODUCE)
+        assert session.end(identity, commit=True, version=version)[0] == NONE
+    assert session.describe().producer_epoch == identity.producer_epoch
+    assert [header.producer_epoch for header in markers_of(session)] == [0, 0]
+
+
+@both_ends
+def test_a_late_batch_finds_its_transaction_ended(session: Session, commit: bool):
+    """Motivation, the delayed message: after the marker its epoch is stale, so it joins no later transaction."""
+    identity = session.init()[1]
+    session.write(identity)
+    session.end(identity, commit=commit, version=5)
+    session.write(bumped(identity))
+    for version in (CLASSIC_PRODUCE, V2_PRODUCE):
+        late = session.produce(TOPIC, batch(identity, 1), version=version)[0]
+        assert late == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_late_end_finds_its_transaction_ended(session: Session):
+    """Motivation, the delayed EndTxn: it names an epoch that is over and cannot end the next transaction."""
+    identity = session.init()[1]
+    session.write(identity)
+    session.end(identity, commit=True, version=5)
+    session.write(bumped(identity))
+    for commit in (True, False):
+        assert session.end(identity, commit=commit, version=5) == (ErrorCode.PRODUCER_FENCED, NO_IDENTITY)
+    assert session.state() == "Ongoing"
+
+
+@both_ends
+def test_a_retried_end_is_told_the_same(world: World, session: Session, commit: bool):
+    """Bump the epoch, retries: the old epoch asking for the same end is the same request, and no zombie.
+
+    By the text a stored previous producer id marks the retry; shipped compares epochs, so it works after a failover.
+    """
+    identity = session.init()[1]
+    session.write(identity)
+    world.hold_markers()
+    assert session.end(identity, commit=commit, version=5) == (NONE, bumped(identity))
+    assert session.end(identity, commit=commit, version=5)[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+    world.release_markers()
+    for _ in range(2):
+        assert session.end(identity, commit=commit, version=5) == (NONE, bumped(identity))
+        world.reload()
+
+
+@both_ends
+def test_a_retry_in_the_other_direction_is_refused(session: Session, commit: bool):
+    """Bump the epoch, retries: a commit after an abort, or the reverse, is an invalid state and changes nothing."""
+    identity = session.init()[1]
+    session.write(identity)
+    session.end(identity, commit=commit, version=5)
+    assert session.end(identity, commit=not commit, version=5) == (ErrorCode.INVALID_TXN_STATE, NO_IDENTITY)
+    assert session.describe().producer_epoch == identity.producer_epoch + 1
+
+
+@pytest.mark.parametrize("before", ["nothing", "commit", "abort"])
+def test_an_abort_of_nothing_bumps_and_a_commit_of_nothing_fails(session: Session, before: str):
+    """Bump the epoch: the client may abort without knowing whether a produce arrived; nothing is marked for that."""
+    identity = session.init()[1]
+    if before != "nothing":
+        session.write(identity)
+        identity = session.end(identity, commit=before == "commit", version=5)[1]
+    count = len(markers_of(session))
+    assert session.end(identity, commit=True, version=5) == (ErrorCode.INVALID_TXN_STATE, NO_IDENTITY)
+    assert session.end(identity, commit=False, version=5) == (NONE, bumped(identity))
+    assert session.state() == "CompleteAbort"
+    assert len(markers_of(session)) == count
+
+
+def test_other_identities_end_nothing(session: Session):
+    """Bump the epoch, fencing: epochs ahead or far behind and other producer ids are refused."""
+    identity = session.init()[1]
+    session.write(identity)
+    assert session.end(bumped(identity), commit=True, version=5)[0] == ErrorCode.PRODUCER_FENCED
+    foreign = Identity(identity.producer_id + 1, 0)
+    assert session.end(foreign, commit=True, version=5)[0] == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert session.state() == "Ongoing"
+
+
+@both_ends
+def test_the_last_epoch_ends_in_a_new_producer_id(world: World, session: Session, commit: bool):
+    """Epoch overflow: the marker takes the fencing epoch, the answer a new producer id, its retry the same one."""
+    worn_out = wear_out(world, session)
+    session.write(worn_out)
+    error, fresh = session.end(worn_out, commit=commit, version=5)
+    assert (error, fresh.producer_epoch) == (NONE, 0)
+    assert fresh.producer_id != worn_out.producer_id
+    assert [(one.producer_id, one.producer_epoch) for one in markers_of(session)] == [
+        (worn_out.producer_id, FENCING_EPOCH)]
+    assert session.end(worn_out, commit=commit, version=5) == (NONE, fresh)
+    world.reload()
+    assert session.end(worn_out, commit=commit, version=5) == (NONE, fresh)
+    session.write(fresh)
+    assert session.end(fresh, commit=True, version=5) == (NONE, bumped(fresh))
+
+
+def test_a_failover_in_the_midst_of_an_overflow_keeps_the_new_producer_id(
+    world: World, session: Session
+):
+    """Epoch overflow and failover: the new producer id is in the log with the decision (since 4.3)."""
+    worn_out = wear_out(world, session)
+    session.write(worn_out)
+    world.hold_markers()
+    fresh = session.end(worn_out, commit=True, version=5)[1]
+    described = session.describe()
+    assert (described.transaction_state, described.producer_epoch) == ("PrepareCommit", FENCING_EPOCH)
+    world.release_markers()
+    described = session.describe()
+    assert (described.producer_id, described.producer_epoch) == fresh
+
+
+def test_the_broker_abort_bumps_once_and_the_producer_survives_it(world: World, session: Session):
+    """Bump the epoch, transaction timeout: the abort takes one epoch, and the client's own abort finds it done.
+
+    A commit instead is refused, for it did not happen (KAFKA-19367).
+    """
+    identity = session.init(timeout_ms=1000)[1]
+    session.write(identity)
+    world.pass_ms(20_000)
+    assert session.describe().producer_epoch == identity.producer_epoch + 1
+    assert session.end(identity, commit=True, version=5)[0] == ErrorCode.INVALID_TXN_STATE
+    assert session.end(identity, commit=False, version=5) == (NONE, bumped(identity))
+    session.write(bumped(identity))
+
+
+@pytest.mark.parametrize("init", [True, False])
+def test_a_fence_at_the_last_epoch_moves_on_to_a_new_producer_id(world: World, session: Session, init: bool):
+    """Epoch overflow on a broker's abort: a new producer id at once (KAFKA-20090), where 4.3 hands out 32767."""
+    worn_out = wear_out(world, session)
+    session.write(worn_out)
+    if init:
+        assert session.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+    else:
+        world.pass_ms(100_000)
+    described = session.describe()
+    assert (described.transaction_state, described.producer_epoch) == ("CompleteAbort", 0)
+    assert described.producer_id != worn_out.producer_id
+    assert session.init() == (NONE, Identity(described.producer_id, 1))
+
+
+# Point 2: the first write adds the partition
+
+
+def test_the_first_batch_begins_the_transaction(session: Session):
+    """Implicit add: from Produce 12 on the leader adds the partition; the client sends no AddPartitionsToTxn."""
+    identity = session.init()[1]
+    session.write(identity)
+    session.write(identity, OTHER, partition=1)
+    assert {entry.topic: entry.partitions for entry in session.describe().topics} == {TOPIC: [0], OTHER: [1]}
+
+
+def test_only_the_first_batch_asks_the_coordinator(world: World, session: Session):
+    """Implicit add, caching: with the transaction open on the partition no further question is asked."""
+    identity = session.init()[1]
+    session.write(identity)
+    log = world.cluster.logs.get(TopicPartition(TOPIC, 0), world.cluster.now_ms)
+    assert log.start_verification(identity.producer_id, identity.producer_epoch, 1, True) == SENTINEL
+    assert session.produce(TOPIC, batch(identity, 1), version=V2_PRODUCE) == (NONE, 1)
+
+
+def test_the_first_offset_commit_adds_the_groups_partition(session: Session):
+    """Implicit add: from TxnOffsetCommit 5 on the group coordinator adds its partition, without AddOffsetsToTxn."""
+    identity = session.init()[1]
+    assert session.commit_in_transaction(identity, "group", TOPIC, 5, version=5) == NONE
+    assert [(entry.topic, entry.partitions) for entry in session.describe().topics] == [(CONSUMER_OFFSETS_TOPIC, [0])]
+    session.end(identity, commit=True, version=5)
+    assert session.committed("group", TOPIC, require_stable=True) == (NONE, 5)
+
+
+def test_a_batch_that_comes_too_soon_waits_for_the_transaction_before(
+    world: World, session: Session
+):
+    """Implicit add, race conditions: the broker retries for a moment, then the client is told to, as it is.
+
+    By the text all retriable errors become NOT_ENOUGH_REPLICAS; from Produce 12 on CONCURRENT_TRANSACTIONS stays.
+    """
+    identity = session.init()[1]
+    session.write(identity)
+    world.hold_markers()
+    session.end(identity, commit=True, version=5)
+    connection = session.client.direct
+    form = m.ProduceRequest.TopicProduceData
+    request = m.ProduceRequest(transactional_id="id", acks=-1, timeout_ms=1000, topic_data=[form(
+        name=OTHER, partition_data=[form.PartitionProduceData(index=0, records=batch(bumped(identity), 0))])])
+    connection.post(request, V2_PRODUCE)
+    assert connection.take() is None
+    world.pass_ms(100)
+    answer = connection.take()
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    connection.post(request, V2_PRODUCE)
+    world.release_markers()
+    world.pass_ms(20)
+    assert connection.take().responses[0].partition_responses[0].error_code == NONE
+
+
+def test_a_transaction_begins_at_sequence_zero(session: Session):
+    """Return an error for a non-zero first sequence: without any state it shows that batches were lost.
+
+    The text makes that a retriable error; shipped is OUT_OF_ORDER_SEQUENCE_NUMBER, and a classic producer is let in.
+    """
+    identity = session.init()[1]
+    refused = session.produce(TOPIC, batch(identity, 3), version=V2_PRODUCE)[0]
+    assert refused == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert session.produce(TOPIC, batch(identity, 0), version=V2_PRODUCE) == (NONE, 0)
+    assert session.add(identity, OTHER) == {NONE}
+    assert session.produce(OTHER, batch(identity, 3), version=CLASSIC_PRODUCE) == (NONE, 0)
+
+
+def test_a_refused_add_writes_nothing(session: Session):
+    """Implicit add, errors: the coordinator's word is the partition's answer, a fence in the word of Produce."""
+    identity = session.init()[1]
+    foreign = Identity(identity.producer_id + 1, 0)
+    assert session.produce(TOPIC, batch(foreign, 0), version=12)[0] == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert session.produce(TOPIC, batch(bumped(identity), 0), version=12)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert session.fetch(TOPIC, 0, isolation=UNCOMMITTED).high_watermark == 0
+
+
+# Point 3: the transactions of older clients are verified
+
+
+@pytest.mark.parametrize(("version", "error"), [
+    (3, ErrorCode.INVALID_TXN_STATE), (10, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE),
+])
+def test_a_batch_outside_its_transaction_is_refused(session: Session, version: int, error: ErrorCode):
+    """Verify the transaction for older clients: a partition that was not added takes no transactional batch.
+
+    The error is INVALID_TXN_STATE in the text; shipped is that up to Produce 10 and TRANSACTION_ABORTABLE, the text's
+    ABORTABLE_ERROR, in 11. Only membership is checked.
+    """
+    identity = session.init()[1]
+    session.add(identity, OTHER)
+    assert session.produce(TOPIC, batch(identity, 0), version=version)[0] == error
+    assert session.fetch(TOPIC, 0, isolation=UNCOMMITTED).high_watermark == 0
+    session.write(identity, OTHER, version=version)
+
+
+@pytest.mark.parametrize(("version", "error"), [
+    (3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE),
+])
+def test_offsets_outside_their_transaction_are_refused(session: Session, version: int, error: ErrorCode):
+    """Verify the transaction for older clients: likewise for offsets."""
+    identity = session.init()[1]
+    assert session.commit_in_transaction(identity, "group", TOPIC, 5, version=version) == error
+    assert session.add_offsets(identity, "group") == NONE
+    assert session.commit_in_transaction(identity, "group", TOPIC, 5, version=version) == NONE
+
+
+def test_a_verification_that_has_to_wait_is_a_safe_retry(world: World, session: Session):
+    """Verify the transaction for older clients: a transaction being ended answers NOT_ENOUGH_REPLICAS.
+
+    Every client retries that one, while CONCURRENT_TRANSACTIONS on Produce would end some.
+    """
+    identity = session.init()[1]
+    session.write(identity, version=CLASSIC_PRODUCE)
+    world.hold_markers()
+    session.end(identity, commit=True, version=4)
+    for version in (10, CLASSIC_PRODUCE):
+        assert session.produce(OTHER, batch(identity, 0), version=version)[0] == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_a_late_batch_of_a_classic_producer_opens_no_transaction(session: Session):
+    """Motivation, the hanging transaction: a batch that comes after the abort's marker is refused."""
+    identity = session.init()[1]
+    session.write(identity, version=CLASSIC_PRODUCE)
+    session.end(identity, commit=False, version=4)
+    late = session.produce(TOPIC, batch(identity, 1), version=CLASSIC_PRODUCE)[0]
+    assert late == ErrorCode.TRANSACTION_ABORTABLE
+    assert session.stable() == 2
+
+
+def test_verification_can_be_turned_off():
+    """Public interfaces: `transaction.partition.verification.enable` trusts the clients as before."""
+    session = World(settings={"transaction.partition.verification.enable": "false"}).session()
+    identity = session.init()[1]
+    assert session.produce(TOPIC, batch(identity, 0), version=10) == (NONE, 0)
+    assert session.stable() == 0
+
+
+# Public interfaces
+
+
+def added(session: Session, identity: Identity, *, verify_only: bool, version: int = 4) -> list[int]:
+    """Send one batched AddPartitionsToTxn, as brokers do, for both partitions and return their error codes."""
+    request = m.AddPartitionsToTxnRequest
+    form = request.AddPartitionsToTxnTransaction
+    answer = session.client.send(request(transactions=[form(
+        transactional_id=session.transactional_id, producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch, verify_only=verify_only, topics=[
+            request.AddPartitionsToTxnTopic(name=TOPIC, partitions=list(range(PARTITIONS)))])]), version)
+    [result] = answer.results_by_transaction
+    return [part.partition_error_code for part in result.topic_results[0].results_by_partition]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_partitions_are_added_and_verified_in_batches(session: Session, version: int):
+    """Public interfaces, AddPartitionsToTxn 4: several transactions a request, to add or only to verify.
+
+    Version 5 is the text's, and shipped, for clients that know TRANSACTION_ABORTABLE.
+    """
+    identity = session.init()[1]
+    assert added(session, identity, verify_only=True, version=version) == [ErrorCode.TRANSACTION_ABORTABLE] * 2
+    session.add(identity, TOPIC, 1)
+    assert added(session, identity, verify_only=True, version=version) == [ErrorCode.TRANSACTION_ABORTABLE, NONE]
+    assert added(session, identity, verify_only=False, version=version) == [NONE, NONE]
+    assert added(session, identity, verify_only=True, version=version) == [NONE, NONE]
+    assert added(session, bumped(identity), verify_only=True, version=version) == [ErrorCode.PRODUCER_FENCED] * 2
+
+
+def test_markers_of_v2_must_be_newer(session: Session):
+    """Fencing markers: a marker of transactions V2 bears the epoch after its transaction's, or it is too late.
+
+    The text leaves the check of markers as it was; shipped, since 4.2, is strict but for the repetition of a marker.
+    """
+    identity = session.init()[1]
+    session.write(identity)
+    arguments: dict[str, Any] = {"commit": True, "coordinator_epoch": 0, "transaction_version": 2}
+    assert session.write_marker(TOPIC, identity, **arguments) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert session.write_marker(TOPIC, bumped(identity), **arguments) == NONE
+    assert session.write_marker(TOPIC, bumped(identity), **arguments) == NONE
+    session.write_marker(TOPIC, Identity(identity.producer_id, FENCING_EPOCH), **arguments)
+    assert session.producers(TOPIC).active_producers[0].producer_epoch == FENCING_EPOCH
+
+
+def test_clients_of_both_generations_share_a_cluster(world: World):
+    """Compatibility: classic and new producers take turns on one partition, even under one transactional id."""
+    old, new = world.session("old"), world.session("new")
+    first, second = old.init()[1], new.init()[1]
+    for number in range(2):
+        old.write(first, version=CLASSIC_PRODUCE, sequence=number)
+        new.write(bumped(second, number))
+        assert new.end(bumped(second, number), commit=True, version=5)[0] == NONE
+        assert old.end(first, commit=True, version=4)[0] == NONE
+    assert new.end(bumped(second, 2), commit=True, version=4)[0] == NONE, "a classic retry of a commit"
+    new.write(bumped(second, 2), version=CLASSIC_PRODUCE)
+    assert new.end(bumped(second, 2), commit=True, version=4) == (NONE, NO_IDENTITY)
+    assert new.describe().producer_epoch == second.producer_epoch + 2

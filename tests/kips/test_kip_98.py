@@ -1,0 +1,398 @@
+"""Prove KIP-98, Exactly Once Delivery and Transactional Messaging, as it is shipped.
+
+Where the design texts number or name things otherwise (control types, markers, the end of a transaction, the special
+offset for readers of committed data), the test says so and proves what Apache Kafka answers.
+"""
+
+import pytest
+
+from broker_core.broker.journals import TopicJournal
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.records.batch import read_records
+from broker_core.records.control import ControlType, parse_end_txn_marker
+from broker_core.records.header import iter_headers
+from broker_core.types import CONSUMER_OFFSETS_TOPIC
+from broker_core.wire import messages as m
+from tests.conformance.protocols import bumped
+from tests.conformance.raw_session import NOBODY, Identity
+from tests.kips.world import NONE, OTHER, START_MS, STATE_PARTITION, TOPIC, Session, World, batch
+
+UNCOMMITTED, COMMITTED = 0, 1
+COORDINATOR_TYPES = {"group": 0, "transaction": 1}
+both_ends = pytest.mark.parametrize("commit", [True, False])
+
+
+def plain(identity: Identity, sequence: int, count: int = 1) -> bytes:
+    """Build a batch outside any transaction."""
+    return batch(identity, sequence, (b"v",) * count, transactional=False)
+
+
+def values(session: Session, isolation: int, offset: int = 0) -> list[bytes | None]:
+    """Return the values a reader of that level is given, by the rules a consumer filters by."""
+    part = session.fetch(TOPIC, offset, isolation=isolation)
+    data, found = bytes(part.records or b""), []
+    aborted = {(entry.producer_id, entry.first_offset) for entry in part.aborted_transactions or ()}
+    for position, header in iter_headers(data):
+        if header.is_control:
+            aborted = {one for one in aborted if one[0] != header.producer_id or one[1] > header.base_offset}
+        elif not any(one[0] == header.producer_id and one[1] <= header.last_offset for one in aborted):
+            found += [record.value for record in read_records(data, position, header)]
+    return found
+
+
+# Idempotent producer guarantees
+
+
+def test_each_init_without_an_id_is_a_new_producer(world: World):
+    """Data flow 2.2, "When a TransactionalId is not specified": a fresh producer id, epoch 0, and no state."""
+    session = world.session(None)
+    first, second = session.init()[1], session.init()[1]
+    assert first.producer_epoch == second.producer_epoch == 0
+    assert first.producer_id != second.producer_id
+
+
+def test_a_repeated_batch_is_written_once(world: World):
+    """Idempotent producer guarantees: a retry is not a second record.
+
+    The text wants DuplicateSequenceNumber; shipped is success with the first answer's offset.
+    """
+    session = world.session(None)
+    identity = session.init()[1]
+    assert session.produce(TOPIC, plain(identity, 0, 3), version=9) == (NONE, 0)
+    assert session.produce(TOPIC, plain(identity, 0, 3), version=9) == (NONE, 0)
+    assert session.fetch(TOPIC, 0, isolation=UNCOMMITTED).high_watermark == 3
+
+
+def test_up_to_five_requests_may_be_in_flight(world: World):
+    """Idempotent producer guarantees; the text allows one request in flight, shipped is a window of five batches."""
+    session = world.session(None)
+    identity = session.init()[1]
+    for number in range(6):
+        assert session.produce(TOPIC, plain(identity, number), version=9) == (NONE, number)
+    for number in range(1, 6):
+        assert session.produce(TOPIC, plain(identity, number), version=9) == (NONE, number)
+    assert session.produce(TOPIC, plain(identity, 0), version=9)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_lost_batch_is_noticed(world: World):
+    """Idempotent producer guarantees: a sequence that does not follow is out of order, and nothing is written."""
+    session = world.session(None)
+    identity = session.init()[1]
+    assert session.produce(TOPIC, plain(identity, 0, 2), version=9) == (NONE, 0)
+    for sequence in (1, 3):
+        refused = session.produce(TOPIC, plain(identity, sequence), version=9)[0]
+        assert refused == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert session.fetch(TOPIC, 0, isolation=UNCOMMITTED).high_watermark == 2
+
+
+def test_sequences_are_counted_by_partition(world: World):
+    """Idempotent producer guarantees: a sequence belongs to a producer id and a partition."""
+    session = world.session(None)
+    identity = session.init()[1]
+    for partition in (0, 1):
+        assert session.produce(TOPIC, plain(identity, 0), version=9, partition=partition) == (NONE, 0)
+
+
+# Transactional guarantees, and the data flow in its order
+
+
+@pytest.mark.parametrize("key_type", COORDINATOR_TYPES.values(), ids=COORDINATOR_TYPES)
+def test_a_coordinator_is_found_by_type(world: World, key_type: int):
+    """Data flow 1, FindCoordinatorRequest: the one request finds coordinators of groups and of transactions."""
+    answer = world.session().client.send(m.FindCoordinatorRequest(key="any", key_type=key_type), 2)
+    assert (answer.error_code, answer.node_id) == (NONE, 1)
+    unknown = world.session().client.send(m.FindCoordinatorRequest(key="any", key_type=9), 2)
+    assert unknown.error_code == ErrorCode.INVALID_REQUEST
+
+
+def ask_everything(session: Session, identity: Identity) -> set[int]:
+    """Send each request that a transaction coordinator serves and return the set of error codes."""
+    return {session.init()[0], *session.add(identity, TOPIC), session.add_offsets(identity, "group"),
+            session.end(identity, commit=True, version=4)[0], session.end(identity, commit=True, version=5)[0],
+            session.describe().error_code}
+
+
+def test_only_the_coordinator_of_an_id_serves_it():
+    """Data flow 1: another broker, and one that has given the id up, sends every request to the coordinator."""
+    world = World(brokers=2)
+    leader = world.cluster.catalog.leadership(STATE_PARTITION).leader
+    identity = world.session(broker_id=leader).init()[1]
+    assert ask_everything(world.session(broker_id=3 - leader), identity) == {ErrorCode.NOT_COORDINATOR}
+    world.reload(broker_id=3 - leader)
+    assert ask_everything(world.session(broker_id=leader), identity) == {ErrorCode.NOT_COORDINATOR}
+    assert world.session(broker_id=3 - leader).init() == (NONE, bumped(identity))
+
+
+def test_a_coordinator_that_loads_asks_for_patience(world: World, session: Session, monkeypatch: pytest.MonkeyPatch):
+    """Data flow 1: until its log is read, a new coordinator answers COORDINATOR_LOAD_IN_PROGRESS."""
+    def unreadable(*_: object) -> None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk does not answer")
+
+    identity = session.init()[1]
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicJournal, "read", unreadable)
+        with pytest.raises(KafkaError):
+            world.reload()
+    assert ask_everything(session, identity) == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+    assert session.list_answer().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world.reload()
+    assert session.init() == (NONE, bumped(identity))
+
+
+def test_the_same_id_gets_the_same_producer_under_a_higher_epoch(session: Session):
+    """Data flow 2.1, "When a TransactionalId is specified": same producer id, epoch bumped, older ones fenced."""
+    first = session.init()[1]
+    assert session.init() == (NONE, bumped(first))
+    assert session.add(first, TOPIC) == {ErrorCode.PRODUCER_FENCED}
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 900_001])
+def test_a_timeout_has_bounds(session: Session, timeout_ms: int):
+    """Data flow 2.1: a timeout above the broker's maximum is refused.
+
+    The setting is `transaction.max.timeout.ms`; the text calls it `max.transaction.timeout.ms`.
+    """
+    assert session.init(timeout_ms=timeout_ms)[0] == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    assert session.describe().error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+def test_init_recovers_what_the_predecessor_left(session: Session):
+    """Data flow 2.1: an open transaction of the id is aborted.
+
+    By the text the answer waits for the end; shipped answers CONCURRENT_TRANSACTIONS and the client asks again.
+    """
+    first = session.init()[1]
+    session.write(first)
+    assert session.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert session.init() == (NONE, bumped(first, 2))
+    assert (session.stable(), values(session, COMMITTED)) == (2, [])
+
+
+@both_ends
+def test_init_waits_for_a_decided_transaction(world: World, session: Session, commit: bool):
+    """Data flow 2.1: what is decided is rolled forward first, and never changed."""
+    identity = session.init()[1]
+    session.write(identity, version=11)
+    world.hold_markers()
+    assert session.end(identity, commit=commit, version=4)[0] == NONE
+    assert session.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+    world.release_markers()
+    assert session.init() == (NONE, bumped(identity))
+    assert values(session, COMMITTED) == ([b"x"] if commit else [])
+
+
+def test_beginning_needs_no_request(session: Session):
+    """Data flow 3, "Starting a Transaction": local to the producer; it begins at the first partition added.
+
+    The detailed design has a BEGIN with an error of its own for a wrong state; shipped is INVALID_TXN_STATE at the end.
+    """
+    identity = session.init()[1]
+    assert session.state() == "Empty"
+    assert session.end(identity, commit=True, version=4)[0] == ErrorCode.INVALID_TXN_STATE
+    assert session.add(identity, TOPIC) == {NONE}
+    assert (session.state(), session.describe().transaction_start_time_ms) == ("Ongoing", START_MS)
+
+
+def test_partitions_are_added_one_request_after_the_other(session: Session):
+    """Data flow 4.1, AddPartitionsToTxnRequest: partitions add up, and the clock starts with the first."""
+    identity = session.init()[1]
+    for topic, partition in ((TOPIC, 0), (TOPIC, 0), (OTHER, 1)):
+        assert session.add(identity, topic, partition) == {NONE}
+    described = {entry.topic: entry.partitions for entry in session.describe().topics}
+    assert described == {TOPIC: [0], OTHER: [1]}
+
+
+def test_strangers_add_nothing(session: Session):
+    """Data flow 4.1: an unknown producer id and a wrong epoch are told apart, newer clients by a word of their own."""
+    identity = session.init()[1]
+    foreign = Identity(identity.producer_id + 1, 0)
+    assert session.add(foreign, TOPIC) == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+    assert session.add(bumped(identity), TOPIC) == {ErrorCode.PRODUCER_FENCED}
+    assert session.add(bumped(identity), TOPIC, version=1) == {ErrorCode.INVALID_PRODUCER_EPOCH}
+    assert session.state() == "Empty"
+
+
+def test_a_partition_that_is_missing_spoils_the_request(session: Session):
+    """Data flow 4.1: all partitions of a request or none."""
+    identity = session.init()[1]
+    assert session.add(identity, TOPIC, 0, 9) == {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED}
+    assert session.state() == "Empty"
+
+
+def test_records_of_a_transaction_need_its_id(world: World, session: Session):
+    """Data flow 4.2, ProduceRequest: it names the transactional id, or its transactional batches are not authorised."""
+    identity = session.init()[1]
+    refused = world.session(None).produce(TOPIC, batch(identity, 0), version=9)[0]
+    assert refused == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_a_zombie_writes_nothing(session: Session):
+    """Data flow 4.2: a batch with an older epoch than the partition knows is refused."""
+    first = session.init()[1]
+    session.write(first, version=11)
+    session.end(first, commit=True, version=4)
+    second = session.init()[1]
+    session.write(second, version=11)
+    assert session.produce(TOPIC, batch(first, 1), version=11)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_offsets_become_a_part_of_the_transaction(session: Session):
+    """Data flow 4.3, AddOffsetCommitsToTxnRequest: the group's partition of `__consumer_offsets` is added.
+
+    By the text the answer names the group coordinator; shipped is an error code alone.
+    """
+    identity = session.init()[1]
+    assert session.add_offsets(identity, "group") == NONE
+    assert [(entry.topic, entry.partitions) for entry in session.describe().topics] == [(CONSUMER_OFFSETS_TOPIC, [0])]
+
+
+@both_ends
+def test_offsets_count_when_the_transaction_does(session: Session, commit: bool):
+    """Data flow 4.4, TxnOffsetCommitRequest: offsets are visible after a commit, and gone after an abort.
+
+    By the text the request has a retention time; shipped has the transactional id in its place.
+    """
+    identity = session.init()[1]
+    assert session.commit_plainly("group", TOPIC, 1) == NONE
+    session.add_offsets(identity, "group")
+    assert session.commit_in_transaction(identity, "group", TOPIC, 5, version=3) == NONE
+    assert session.committed("group", TOPIC, require_stable=False) == (NONE, 1)
+    assert session.end(identity, commit=commit, version=4)[0] == NONE
+    assert session.committed("group", TOPIC, require_stable=False) == (NONE, 5 if commit else 1)
+
+
+@both_ends
+def test_a_verdict_is_kept_before_it_is_carried_out(world: World, session: Session, commit: bool):
+    """Data flow 5.1, EndTxnRequest: the decision is logged, the answer goes out, and no failover changes it."""
+    identity = session.init()[1]
+    session.write(identity, version=11)
+    world.hold_markers()
+    assert session.end(identity, commit=commit, version=4)[0] == NONE
+    assert session.state() == ("PrepareCommit" if commit else "PrepareAbort")
+    assert session.end(identity, commit=not commit, version=4)[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert session.stable() == 0
+    world.release_markers()
+    assert session.state() == ("CompleteCommit" if commit else "CompleteAbort")
+    assert session.stable() == 2
+
+
+@both_ends
+def test_a_marker_says_how_it_ended(world: World, session: Session, commit: bool):
+    """Data flow 5.2, WriteTxnMarkerRequest: one control record in each partition, never given to applications.
+
+    The detailed design numbers COMMIT 0 and ABORT 1 and flags the record; shipped is ABORT 0, COMMIT 1 and a flag of
+    the batch.
+    """
+    identity = session.init()[1]
+    for partition in range(2):
+        session.write(identity, partition=partition, version=11)
+    session.end(identity, commit=commit, version=4)
+    for partition in range(2):
+        data = bytes(session.fetch(TOPIC, 1, isolation=UNCOMMITTED, partition=partition).records)
+        [(position, header)] = iter_headers(data)
+        marker = parse_end_txn_marker(data, position, header)
+        assert (header.is_control, header.is_transactional, header.base_sequence, header.record_count) == (
+            True, True, -1, 1)
+        assert (header.producer_id, header.producer_epoch) == identity
+        assert marker is not None
+        assert marker.control_type is (ControlType.COMMIT if commit else ControlType.ABORT)
+        assert (int(ControlType.ABORT), int(ControlType.COMMIT)) == (0, 1)
+        assert read_records(data, position, header)[0].key == (b"\0\0\0\1" if commit else b"\0\0\0\0")
+
+
+def test_a_marker_only_ends_what_its_epoch_may(session: Session):
+    """Data flow 5.2: a marker of an older producer epoch, or of an older coordinator, is refused."""
+    identity = bumped(session.init()[1], 3)
+    assert session.write_marker(TOPIC, identity, commit=True, coordinator_epoch=7) == NONE
+    old = bumped(identity, -1)
+    assert session.write_marker(TOPIC, old, commit=True, coordinator_epoch=7) == ErrorCode.INVALID_PRODUCER_EPOCH
+    refused = session.write_marker(TOPIC, identity, commit=True, coordinator_epoch=6)
+    assert refused == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert session.write_marker("nowhere", identity, commit=True, coordinator_epoch=7) == (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def test_a_complete_transaction_leaves_the_id_ready(session: Session):
+    """Data flow 5.3, "Writing the final Commit or Abort Message": nothing of the old one is left for the next."""
+    identity = session.init()[1]
+    for number, commit in enumerate((True, False, True)):
+        session.write(identity, sequence=number, version=11)
+        assert session.end(identity, commit=commit, version=4)[0] == NONE
+        assert session.describe().topics == []
+    assert values(session, COMMITTED) == [b"x", b"x"]
+
+
+# The reader's side
+
+
+def test_each_isolation_level_reads_its_own(world: World, session: Session):
+    """Transactional guarantees: committed readers see decided records below the last stable offset, others all.
+
+    The detailed design asks ListOffsets with -3 for that offset; shipped is the isolation level in the request.
+    """
+    other = world.session("other")
+    mine, foreign = session.init()[1], other.init()[1]
+    session.write(mine, values=(b"a",))
+    other.write(foreign, values=(b"b",))
+    other.end(foreign, commit=True, version=5)
+    assert (values(session, COMMITTED), values(session, UNCOMMITTED)) == ([], [b"a", b"b"])
+    form = m.ListOffsetsRequest.ListOffsetsTopic
+    ends = [session.client.send(m.ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=[
+        form(name=TOPIC, partitions=[form.ListOffsetsPartition(partition_index=0, timestamp=-1)])]), 7)
+        .topics[0].partitions[0].offset for level in (UNCOMMITTED, COMMITTED)]
+    assert ends == [3, 0]
+    session.end(mine, commit=False, version=5)
+    assert (values(session, COMMITTED), values(session, UNCOMMITTED)) == ([b"b"], [b"a", b"b"])
+
+
+def test_the_aborted_are_named_to_committed_readers_only(session: Session):
+    """RPC protocol, FetchRequest: aborted transactions with their first offset; null for the uncommitted level."""
+    identity = session.init()[1]
+    session.write(identity)
+    session.end(identity, commit=False, version=5)
+    committed = session.fetch(TOPIC, 0, isolation=COMMITTED)
+    assert [(one.producer_id, one.first_offset) for one in committed.aborted_transactions] == [
+        (identity.producer_id, 0)]
+    assert session.fetch(TOPIC, 2, isolation=COMMITTED).aborted_transactions == []
+    assert session.fetch(TOPIC, 0, isolation=UNCOMMITTED).aborted_transactions is None
+
+
+# Time
+
+
+def test_a_transaction_past_its_timeout_is_aborted_within_the_scan(session: Session, world: World):
+    """Key concepts, transaction timeout: with the defaults, after 60 s and before 70 s, and its producer fenced."""
+    identity = session.init()[1]
+    session.write(identity, version=11)
+    world.pass_ms(60_000)
+    assert session.state() == "Ongoing"
+    world.pass_ms(10_000)
+    assert session.state() == "CompleteAbort"
+    assert session.end(identity, commit=True, version=4)[0] == ErrorCode.PRODUCER_FENCED
+    assert (session.stable(), values(session, COMMITTED)) == (2, [])
+
+
+def test_an_unused_id_is_forgotten(session: Session, world: World):
+    """Key concepts, expiry of transactional ids: after seven days without use, but never with a transaction open.
+
+    The setting is `transactional.id.expiration.ms`; the text calls it `transactional.id.timeout.ms`.
+    """
+    identity = session.init()[1]
+    world.pass_ms(7 * 24 * 3_600_000 - 1)
+    assert session.state() == "Empty"
+    world.pass_ms(3_600_000)
+    assert session.describe().error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert session.add(identity, TOPIC) == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+    fresh = session.init()[1]
+    assert fresh.producer_epoch == 0
+    assert fresh.producer_id != identity.producer_id
+
+
+def test_a_transaction_is_closed_to_other_writes_of_its_producer(world: World, session: Session):
+    """Transactional guarantees: no batch of the same producer slips in outside the transaction."""
+    identity = session.init()[1]
+    session.write(identity)
+    refused = world.session(None).produce(TOPIC, plain(identity, 1), version=9)[0]
+    assert refused == ErrorCode.INVALID_TXN_STATE
+    assert world.session(None).produce(TOPIC, plain(NOBODY, -1), version=9) == (NONE, 1)

@@ -1,0 +1,61 @@
+"""Prove KIP-994, Minor Enhancements to ListTransactions and DescribeTransactions APIs: transactions by their age."""
+
+import pytest
+
+from tests.conformance.raw_session import Identity
+from tests.kips.world import NONE, Session, World
+
+
+@pytest.fixture
+def aged(world: World) -> Session:
+    """Give three ids: a transaction 60 s old, one 10 s old, and one that never began any."""
+    for name, pause_ms in (("old", 50_000), ("young", 10_000)):
+        session = world.session(name)
+        session.write(session.init(timeout_ms=900_000)[1])
+        world.pass_ms(pause_ms)
+    idle = world.session("idle")
+    idle.init()
+    return idle
+
+
+@pytest.mark.parametrize(("duration_ms", "listed"), [
+    (-1, {"old", "young", "idle"}), (0, {"old", "young", "idle"}), (9_999, {"old", "young", "idle"}),
+    (10_000, {"old", "idle"}), (59_999, {"old", "idle"}), (60_000, {"idle"}),
+])
+def test_only_transactions_that_run_longer_are_listed(aged: Session, duration_ms: int, listed: set[str]):
+    """ListTransactions, duration filter: strictly longer than that; a negative one keeps everything.
+
+    Shipped, an id that never began a transaction counts as running since ever.
+    """
+    assert set(aged.list(duration_ms=duration_ms)) == listed
+
+
+def test_the_duration_narrows_the_other_filters(aged: Session):
+    """ListTransactions: all filters have to agree."""
+    assert set(aged.list(states=["Ongoing"], duration_ms=10_000)) == {"old"}
+    young = aged.list()["young"][0]
+    assert aged.list(producer_ids=[young], duration_ms=10_000) == {}
+
+
+def test_version_0_knows_no_duration(aged: Session):
+    """Public interfaces: the field is there from version 1 on; an older tool sees everything."""
+    assert set(aged.list(version=0)) == {"old", "young", "idle"}
+    assert set(aged.list(version=1, duration_ms=59_999)) == {"old", "idle"}
+
+
+def test_the_age_of_a_complete_transaction_goes_on_counting(world: World, aged: Session):
+    """ListTransactions: the start of the last transaction stays until the next begins or the id is taken anew."""
+    old = world.session("old")
+    described = old.describe()
+    assert old.end(Identity(described.producer_id, described.producer_epoch), commit=True, version=5)[0] == NONE
+    assert set(aged.list(duration_ms=59_999)) == {"old", "idle"}
+    assert set(aged.list(duration_ms=60_000)) == {"idle"}
+    old.init()
+    assert set(aged.list(duration_ms=60_000)) == {"old", "idle"}
+
+
+def test_a_description_tells_when_the_transaction_began(aged: Session, world: World):
+    """DescribeTransactions: the start time, from which the tool prints the duration; -1 where there is none."""
+    now_ms = world.cluster.now_ms
+    starts = {name: world.session(name).describe().transaction_start_time_ms for name in ("old", "young", "idle")}
+    assert starts == {"old": now_ms - 60_000, "young": now_ms - 10_000, "idle": -1}
