@@ -1,11 +1,12 @@
 """Let a crash test stop the program at a named point; do nothing, at no cost, otherwise.
 
-`SPARK_EOS_FAILPOINTS` holds rules separated by `;`, each `point=action[@n][#m]`:
+`SPARK_EOS_FAILPOINTS` holds rules separated by `;`, each `point[/query]=action[@n][#m]`:
 
 - action `kill` sends SIGKILL to this process, `raise` raises `FailpointError`, `hold:PATH` creates the file PATH and
   blocks until the process is killed or the file is removed;
-- `@n` restricts the rule to micro-batch n; `#m` to the m-th time this process gets there (first is 1). A rule acts at
-  most once in a process, and with `once:PATH|` before the action at most once altogether: whoever creates PATH acts.
+- `/query` restricts the rule to the sink with that `transactionalIdPrefix`, `@n` to micro-batch n, `#m` to the m-th
+  time this process gets there (first is 1) since its present task or commit began. A rule acts at most once in a
+  process, and with `once:PATH|` before the action at most once altogether: whoever creates PATH acts.
 
 A value `@PATH` reads the rules from the file PATH at every visit, so that a test can arm and disarm them in processes
 that live already.
@@ -22,14 +23,20 @@ from typing import Final, NamedTuple
 
 ENVIRONMENT_NAME: Final = "SPARK_EOS_FAILPOINTS"
 _RULE: Final = re.compile(
-    r"(?P<point>[a-z_.]+)=(?:once:(?P<once>[^|;]+)\|)?(?P<action>kill|raise|hold:(?P<path>[^@#;|]+))"
-    r"(?:@(?P<micro_batch>\d+))?(?:#(?P<visit>\d+))?"
+    r"(?P<point>[a-z_.]+)(?:/(?P<query>[A-Za-z0-9_-]+))?=(?:once:(?P<once>[^|;]+)\|)?"
+    r"(?P<action>kill|raise|hold:(?P<path>[^@#;|]+))(?:@(?P<micro_batch>\d+))?(?:#(?P<visit>\d+))?"
 )
-POINTS: Final = frozenset({
-    "task.begin", "task.before_write", "task.mid_write", "task.before_flush", "task.prepared",
-    "driver.before_verify", "driver.before_decide", "driver.mid_decide", "driver.after_decide",
-    "driver.mid_complete", "driver.after_complete", "driver.after_sweep", "driver.abort",
-})
+# In the order in which a micro-batch meets them.
+POINTS: Final = (
+    "driver.before_preflight",
+    "task.begin", "task.before_settle", "task.settled", "task.before_identity", "task.before_write", "task.mid_write",
+    "task.before_flush", "task.flushed", "task.prepared",
+    "driver.before_verify", "driver.taken_over", "driver.before_settle", "driver.settled",
+    "driver.before_decide", "driver.decision_flushed", "driver.mid_decide", "driver.after_decide",
+    "driver.mid_complete", "driver.after_complete", "driver.mid_sweep", "driver.after_sweep",
+    "driver.abort", "driver.after_abort",
+    "recovery.before_end_driver", "recovery.before_commit", "recovery.after_commit",
+)
 
 
 class FailpointError(RuntimeError):
@@ -38,11 +45,19 @@ class FailpointError(RuntimeError):
 
 class _Rule(NamedTuple):
     point: str
+    query: str | None
     action: str
     hold_path: str | None
     once_path: str | None
     micro_batch: int | None
     visit: int | None
+
+    def fits(self, point: str, query: str | None, micro_batch: int | None, visit: int) -> bool:
+        """Say whether the rule is for this visit."""
+        return (
+            self.point == point and self.query in (None, query) and self.micro_batch in (None, micro_batch)
+            and self.visit in (None, visit)
+        )
 
 
 class Failpoints:
@@ -52,19 +67,24 @@ class Failpoints:
         self._path = Path(rules_text[1:]) if rules_text.startswith("@") else None
         self._rules = [] if self._path else _parse_all(rules_text)
         self._visits: dict[str, int] = {}
+        self._query: str | None = None
+
+    def enter(self, query: str) -> None:
+        """Take note that a task or a commit of a query begins in this process."""
+        self._query = query
+        self._visits.clear()
 
     def is_armed(self, point: str) -> bool:
         """Say whether a rule waits for a point."""
-        return any(rule.point == point for rule in self._current())
+        return any(rule.point == point and rule.query in (None, self._query) for rule in self._current())
 
     def reach(self, point: str, micro_batch: int | None = None) -> None:
         """Act on the first rule that fits this visit."""
         if point not in POINTS:
-            raise FailpointError(f"{point!r} is not a failpoint; known are {sorted(POINTS)}")
+            raise FailpointError(f"{point!r} is not a failpoint; known are {', '.join(POINTS)}")
         visit = self._visits[point] = self._visits.get(point, 0) + 1
         for rule in self._current():
-            fits = rule.point == point and rule.micro_batch in (None, micro_batch) and rule.visit in (None, visit)
-            if fits and _first_to_create(rule.once_path):
+            if rule.fits(point, self._query, micro_batch, visit) and _first_to_create(rule.once_path):
                 if rule in self._rules:
                     self._rules.remove(rule)
                 _act(rule)
@@ -83,9 +103,11 @@ def _parse_all(rules_text: str) -> list[_Rule]:
 def _parse(text: str) -> _Rule:
     found = _RULE.fullmatch(text)
     if found is None or found["point"] not in POINTS:
-        raise FailpointError(f"{ENVIRONMENT_NAME} has {text!r}; write point=kill|raise|hold:PATH[@batch][#visit]")
+        raise FailpointError(
+            f"{ENVIRONMENT_NAME} has {text!r}; write point[/query]=kill|raise|hold:PATH[@batch][#visit]"
+        )
     micro_batch, visit = (int(found[name]) if found[name] else None for name in ("micro_batch", "visit"))
-    return _Rule(found["point"], found["action"], found["path"], found["once"], micro_batch, visit)
+    return _Rule(found["point"], found["query"], found["action"], found["path"], found["once"], micro_batch, visit)
 
 
 def _first_to_create(path: str | None) -> bool:
@@ -104,7 +126,10 @@ def _act(rule: _Rule) -> None:
     if rule.action == "raise":
         raise FailpointError(f"failpoint {rule.point} reached")
     assert rule.hold_path is not None
-    Path(rule.hold_path).write_text(str(os.getpid()))
+    # Whoever sees the file finds the process in it.
+    fresh = f"{rule.hold_path}.{os.getpid()}"
+    Path(fresh).write_text(str(os.getpid()))
+    os.replace(fresh, rule.hold_path)
     while Path(rule.hold_path).exists():
         time.sleep(0.05)
 
@@ -112,6 +137,10 @@ def _act(rule: _Rule) -> None:
 def _never(_point: str) -> bool:
     """Say no: no rule is set."""
     return False
+
+
+def _nowhere(_query: str) -> None:
+    """Do nothing: no rule is set."""
 
 
 def _off(point: str, micro_batch: int | None = None) -> None:
@@ -123,3 +152,4 @@ _rules_text = os.environ.get(ENVIRONMENT_NAME, "")
 _active = Failpoints(_rules_text) if _rules_text else None
 reach = _active.reach if _active else _off
 is_armed = _active.is_armed if _active else _never
+enter = _active.enter if _active else _nowhere

@@ -63,7 +63,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Read all options of a writing query; names are case-insensitive, as everywhere in Spark."""
     ours = _own_options(options)
     kafka = kafka_settings(options, side="producer")
-    compression = _compression(_either(ours, kafka, "compression.type"))
+    compression, level_text = _compression(_either(ours, kafka, "compression.type"))
     return SinkOptions(
         client=client_options_from(kafka),
         topic=_topic(ours["topic"], "topic") if "topic" in ours else None,
@@ -72,7 +72,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         on_lost_transaction=_on_lost(ours.get("onlosttransaction", "fail")),
         job_id=_name(ours["jobid"], "jobId") if "jobid" in ours else None,
         compression=compression,
-        compression_level=_level(compression, ours, kafka),
+        compression_level=_level(compression, level_text, ours, kafka),
         batch_bytes=_size(ours, kafka, "batch.size", DEFAULT_BATCH_BYTES, 1),
         buffer_bytes=_size(ours, kafka, "buffer.memory", DEFAULT_BUFFER_BYTES, 64 * 1024),
         max_request_bytes=_size({}, kafka, "max.request.size", 1024 * 1024, 1024),
@@ -132,18 +132,28 @@ def _on_lost(text: str) -> OnLostTransaction:
         raise OptionError(f"Option 'onLostTransaction' is {text!r}", remedy="Use fail or rewrite") from None
 
 
-def _compression(text: str | None) -> Compression:
-    name = (text or "none").strip().lower()
+def _compression(text: str | None) -> tuple[Compression, str | None]:
+    """Read a codec, with the level that may follow it after a colon."""
+    name, colon, level = (text or "none").strip().lower().partition(":")
     try:
-        return Compression[{"uncompressed": "NONE"}.get(name, name.upper())]
+        return Compression[{"uncompressed": "NONE"}.get(name, name.upper())], level if colon else None
     except KeyError:
         raise OptionError(
             f"Option 'compression.type' is {text!r}", remedy="Use none, gzip, snappy, lz4 or zstd"
         ) from None
 
 
-def _level(compression: Compression, ours: Mapping[str, str], kafka: Mapping[str, str]) -> int | None:
-    text = ours.get("compression.level", kafka.get(f"compression.{compression.name.lower()}.level"))
+def _level(
+    compression: Compression, beside: str | None, ours: Mapping[str, str], kafka: Mapping[str, str]
+) -> int | None:
+    text = ours.get("compression.level", kafka.get("compression.level"))
+    text = kafka.get(f"compression.{compression.name.lower()}.level") if text is None else text
+    if text is not None and beside is not None and text.strip() != beside:
+        raise OptionError(
+            f"Options 'compression.type' and 'compression.level' name two levels, {beside} and {text}",
+            remedy="Keep one of the two",
+        )
+    text = beside if text is None else text
     if text is None:
         return None
     if compression not in _LEVELS:

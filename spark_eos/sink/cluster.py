@@ -145,19 +145,20 @@ class KafkaCluster:
 
     def find_records(self, topic: str, keys: Collection[bytes]) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic for keys."""
+        wanted = set(keys)
+        return [(place, record) for place, record in self.all_records(topic) if record.key in wanted]
+
+    def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
+        """Scan the committed records of a topic."""
         places = sorted(self._places(topic))
         starts = self._ends(places, EARLIEST)
         # Up to the end as it is now, not up to the last stable offset: our decision may lie behind another's open one.
         ends = self._ends(places, LATEST)
-        wanted = set(keys)
         try:
-            return [
-                (place, record)
-                for place in places
-                for chunk in self._chunks(place, starts[place], ends[place], IsolationLevel.READ_COMMITTED, _SCAN)
-                for record in _records(chunk)
-                if record.key in wanted
-            ]
+            for place in places:
+                for chunk in self._chunks(place, starts[place], ends[place], IsolationLevel.READ_COMMITTED, _SCAN):
+                    for record in _records(chunk):
+                        yield place, record
         except OffsetsGoneError as error:
             raise _vanished(topic, error.reason.value) from error
 

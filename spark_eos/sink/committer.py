@@ -24,19 +24,26 @@ from spark_eos.errors import (
     TransactionError,
     UnsupportedError,
 )
+from spark_eos.sink.closing import Closing, close, is_due
+from spark_eos.sink.deadlines import MARGIN_LIMIT_MS, margin_ms, open_problem, time_left_ms
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog, DriverIdentity
 from spark_eos.sink.messages import MESSAGE_VERSION, AlreadyCommitted, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.metrics import METRICS
-from spark_eos.sink.ports import Cluster, Description, TransactionState
-from spark_eos.sink.recovery import Settlement, commit_all, lost_error, rolled_back_error, settle, utc
+from spark_eos.sink.ports import Cluster, Description
+from spark_eos.sink.recovery import (
+    Settlement,
+    commit_all,
+    lost_error,
+    other_plan_error,
+    rolled_back_error,
+    settle,
+    why_closed,
+)
 from spark_eos.sink.sweep import Scope, sweep
 from spark_eos.sink_options import OnLostTransaction
 
 LOG: Final = logging.getLogger("spark_eos.sink")
-# A transaction this near to its timeout may be gone before EndTxn arrives.
-_MARGIN_SHARE: Final = 0.1
-_MARGIN_LIMIT_MS: Final = 30_000
 _FIRST_PAUSE_MS: Final = 500
 _LONGEST_PAUSE_MS: Final = 10_000
 
@@ -64,6 +71,7 @@ class Committer:
     policy: OnLostTransaction
     may_be_decided: bool = True
     state: RunState = field(default_factory=RunState)
+    closing: Closing = Closing.REPLACE
 
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """Make a micro-batch visible, or raise; returns only when every transaction of it is committed."""
@@ -71,14 +79,17 @@ class Committer:
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
         failpoints.reach("driver.before_verify", micro_batch)
         settled = self._settle(self._newest_as_driver(micro_batch), micro_batch)
-        if settled is not None and settled.took_effect:
+        if settled is not None and settled.is_closed:
             self._finish_decided(settled, micro_batch, prepared)
             return
         kept = self._kept(settled, messages, micro_batch)
+        decision = None
         # Without rows there is nothing to decide, unless a decision that was lost would else stay the newest.
         if prepared or settled is not None:
-            self._decide_and_complete(messages, micro_batch, prepared, kept, settled)
+            decision = self._decide_and_complete(messages, micro_batch, prepared, kept, settled)
         self._sweep(micro_batch)
+        if decision is not None:
+            self._close(decision)
 
     def abort(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """End everything this run has open, but for what is decided."""
@@ -86,6 +97,7 @@ class Committer:
         with self._step("abort", micro_batch):
             prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
             swept = sweep(self.cluster, self._scope(None), self._decided, self.cluster.transaction_version())
+        failpoints.reach("driver.after_abort", micro_batch)
         METRICS.add("transactions_aborted", len(swept))
         LOG.info("micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared),
                  len(swept))
@@ -110,6 +122,7 @@ class Committer:
             with self._step("take over", micro_batch):
                 since = 0 if driver is None else micro_batch
                 self.state.driver = self.log.take_over() if driver is None else self.log.renew(driver)
+        failpoints.reach("driver.taken_over", micro_batch)
         return self.log.newest(since) if self.may_be_decided else None
 
     def _settle(self, newest: Decision | None, micro_batch: int) -> Settlement | None:
@@ -118,8 +131,10 @@ class Committer:
             return None
         if newest.micro_batch > micro_batch:
             raise rolled_back_error(newest, micro_batch)
+        failpoints.reach("driver.before_settle", micro_batch)
         with self._step("roll forward", micro_batch):
             settled = settle(self.cluster, newest)
+        failpoints.reach("driver.settled", micro_batch)
         if newest.micro_batch == micro_batch:
             return settled
         self._judge_older(settled, micro_batch)
@@ -131,17 +146,18 @@ class Committer:
         Spark went past it, so it was committed, or its re-run had no task at all and nobody has rolled it forward. What
         cannot be shown any more is of the first kind, most likely: a query that slept until its ids had expired.
         """
-        if settled.lost and self.policy is OnLostTransaction.FAIL:
+        if settled.lost and not settled.is_closed and self.policy is OnLostTransaction.FAIL:
             account = lost_error(settled)
             raise type(account)(
                 account.happened,
                 checked=account.checked,
                 remedy=(
                     f"The query is at micro-batch {micro_batch} and does not run the older one again. Repair the topic "
-                    "by hand from this account, then set onLostTransaction=rewrite for one micro-batch to go on"
+                    "by hand from this account, then set onLostTransaction=rewrite for one micro-batch to go on, or "
+                    "close it with `eos-kafka decisions abort --restart skip`"
                 ),
             )
-        if not settled.took_effect:
+        if not settled.is_closed:
             LOG.warning("micro-batch %d of %s: going on although an older one is not shown to be complete: %s",
                         micro_batch, self.query, lost_error(settled))
 
@@ -164,9 +180,10 @@ class Committer:
             raise lost_error(settled)
         lost = {transaction.split for transaction in settled.lost}
         written = {message.split for message in messages if isinstance(message, Prepared)}
-        may_rewrite = self.policy is OnLostTransaction.REWRITE and not settled.unknown
-        if not may_rewrite or written != lost or len(messages) != settled.decision.split_count:
+        if self.policy is not OnLostTransaction.REWRITE or settled.unknown:
             raise lost_error(settled)
+        if written != lost or len(messages) != settled.decision.split_count:
+            raise other_plan_error(settled, len(messages), written)
         return settled.committed
 
     def _decide_and_complete(
@@ -176,7 +193,7 @@ class Committer:
         prepared: Sequence[PreparedTransaction],
         kept: tuple[PreparedTransaction, ...],
         settled: Settlement | None,
-    ) -> None:
+    ) -> Decision:
         with self._step("verify", micro_batch):
             ends_at_ms = self._verify(micro_batch, prepared)
         decision = Decision(
@@ -201,8 +218,10 @@ class Committer:
         METRICS.add("transactions_committed", len(prepared))
         METRICS.add("records_committed", sum(t.record_count for t in prepared))
         METRICS.add("bytes_committed", sum(m.size_bytes for m in messages if isinstance(m, Prepared)))
+        METRICS.add("produce_retries", sum(m.retries for m in messages if isinstance(m, Prepared)))
         LOG.info("micro-batch %d of %s: %d records in %d transactions are committed", micro_batch, self.query,
                  decision.record_count, len(decision.transactions))
+        return decision
 
     def _decide(self, decision: Decision, settled: Settlement | None, decide_by_ms: int) -> None:
         """Write the decision; once more where the driver's id has expired while the query was idle."""
@@ -238,12 +257,17 @@ class Committer:
                     remedy="If it timed out, raise transactionTimeout above the longest duration of a micro-batch",
                 )
         starts = [d.started_at_ms for d in described.values() if d.started_at_ms >= 0]
+        left_ms = [min(t.timeout_ms, time_left_ms(described[t.transactional_id], now_ms)) for t in prepared]
+        METRICS.set("open_transactions", len(prepared))
         METRICS.set("oldest_open_age_ms", now_ms - min(starts, default=now_ms))
+        METRICS.set("time_to_timeout_ms", min(left_ms, default=0))
+        if any(2 * left < t.timeout_ms for left, t in zip(left_ms, prepared, strict=True)):
+            LOG.warning("micro-batch %d of %s: its oldest transaction times out in %d ms, half of its time is over; "
+                        "raise transactionTimeout or make micro-batches smaller", micro_batch, self.query, min(left_ms))
         if self.state.began_at_ms is None and starts:
             self.state.began_at_ms = min(starts)
         # A coordinator whose clock is ahead of ours gives no transaction more than its timeout.
-        return now_ms + min((min(t.timeout_ms, _left_ms(described[t.transactional_id], now_ms)) for t in prepared),
-                            default=_MARGIN_LIMIT_MS)
+        return now_ms + min(left_ms, default=MARGIN_LIMIT_MS)
 
     def _complete_in_time(
         self, decision: Decision, prepared: Sequence[PreparedTransaction], ends_at_ms: int
@@ -262,6 +286,7 @@ class Committer:
                     raise self._incomplete(decision, error) from error
                 LOG.warning("micro-batch %d of %s is decided, completing it is tried again: %s", decision.micro_batch,
                             self.query, error)
+                METRICS.add("completion_retries")
                 _pause(pause_ms)
                 pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
 
@@ -272,7 +297,7 @@ class Committer:
             remedy=(
                 "Do not write its rows again by other means. Start the query again from its checkpoint, or the job "
                 f"with the same jobId (for this job, jobId={self.query}), before the transactions time out: that "
-                "completes it"
+                "completes it, and so does `eos-kafka decisions complete`"
             ),
             error_code=error.error_code,
         )
@@ -293,10 +318,21 @@ class Committer:
     ) -> None:
         """End a micro-batch that was decided before: its own transactions, if any, are swept as orphans."""
         decision = settled.decision
-        LOG.warning("micro-batch %d of %s: nothing is written, run %s wrote and decided it at %s; %d prepared "
-                    "transactions are dropped", micro_batch, self.query, decision.run, utc(decision.decided_at_ms),
-                    len(prepared))
+        LOG.warning("micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped", micro_batch,
+                    self.query, why_closed(decision), len(prepared))
         self._sweep(micro_batch)
+        self._close(decision)
+
+    def _close(self, decision: Decision) -> None:
+        """Write down what needs no proof any more; the micro-batch is committed, so a failure is only logged."""
+        if self.state.driver is None or not is_due(decision, self.closing):
+            return
+        try:
+            with self._step("close", decision.micro_batch):
+                self.state.driver = close(self.log, self.state.driver, decision, self.closing, _now_ms())
+        except EosKafkaError as error:
+            self.state.driver = None
+            LOG.warning("job %s is committed; that could not be noted in the decision topic: %s", self.query, error)
 
     def _decided(self) -> set[tuple[str, ProducerIdentity]]:
         """Name the transactions of the newest decision, whoever made it: no sweep may touch them."""
@@ -331,32 +367,6 @@ class Committer:
         duration_ms = (time.monotonic() - started) * 1000
         METRICS.set(f"{name.replace(' ', '_')}_ms", round(duration_ms))
         LOG.info("micro-batch %d of %s: %s took %.0f ms", micro_batch, self.query, name, duration_ms)
-
-
-def open_problem(transaction: PreparedTransaction, description: Description | None, now_ms: int) -> str | None:
-    """Say why a prepared transaction must not be decided over; None when it is open and has time left."""
-    if description is None:
-        return "is unknown to its coordinator"
-    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
-    if description.state is not TransactionState.ONGOING or description.identity != identity:
-        return f"is not open: {description.state}, producer {description.identity}, prepared as {identity}"
-    left_ms = _left_ms(description, now_ms)
-    if left_ms >= margin_ms(description.timeout_ms):
-        return None
-    skew = ""
-    if left_ms < -_MARGIN_LIMIT_MS:
-        # It is open still, so its coordinator sees it otherwise.
-        skew = "; by this driver's clock that is long past, by its coordinator's it is not: compare the two clocks"
-    return f"times out in {left_ms} ms (its timeout is {description.timeout_ms} ms{skew})"
-
-
-def margin_ms(timeout_ms: int) -> int:
-    """Say how long before its timeout a transaction is not decided over any more."""
-    return int(min(timeout_ms * _MARGIN_SHARE, _MARGIN_LIMIT_MS))
-
-
-def _left_ms(description: Description, now_ms: int) -> int:
-    return description.started_at_ms + description.timeout_ms - now_ms
 
 
 def _pause(pause_ms: int) -> None:

@@ -4,20 +4,25 @@ A decision is JSON, so that an operator can read it with any consumer. It carrie
 refused rather than misread, and a CRC-32C over its canonical text. A micro-batch with very many transactions is split
 over several records, each complete in itself but for the list; they are written in one transaction, so a reader sees
 all of them or none.
+
+A decision is written again under the same key when something more is known of it: that all of it was completed, or what
+an operator did about it. Each time its revision goes up, and its version is 2, which a reader of version 1 refuses.
 """
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
 import crc32c
 
 from spark_eos.errors import EosKafkaError
-from spark_eos.sink.messages import PreparedTransaction, WrittenRange
+from spark_eos.sink.intervention import Intervention, intervention_document, read_intervention
+from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 
 DECISION_VERSION: Final = 1
+REVISED_VERSION: Final = 2
 POINTER_VERSION: Final = 1
 DEFAULT_PART_BYTES: Final = 512 * 1024
 
@@ -36,7 +41,8 @@ class Decision:
     """Say that the transactions of a micro-batch are to be committed, whoever completes them.
 
     `attempt` counts the decisions for the same micro-batch: a later one is written only when the transactions of
-    the earlier one were lost. `split_count` is the number of tasks that answered.
+    the earlier one were lost. `split_count` is the number of tasks that answered. `completed_at_ms` is set by a later
+    revision that was written when all transactions were known to be committed.
     """
 
     prefix: str
@@ -47,6 +53,24 @@ class Decision:
     split_count: int
     decided_at_ms: int
     transactions: tuple[PreparedTransaction, ...]
+    revision: int = 0
+    completed_at_ms: int | None = None
+    intervention: Intervention | None = None
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Order the decisions of a query: the highest is the newest."""
+        return self.micro_batch, self.attempt, self.revision
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Say whether an operator has taken the decision back."""
+        return self.intervention is not None and self.intervention.abandons
+
+    @property
+    def is_skipped(self) -> bool:
+        """Say whether an operator wants the micro-batch never to be written again, whatever of it is visible."""
+        return self.intervention is not None and self.intervention.skips
 
     @property
     def record_count(self) -> int:
@@ -72,6 +96,12 @@ class Pointer:
     micro_batch: int
     attempt: int
     parts: int
+    revision: int = 0
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Order pointers as their decisions."""
+        return self.micro_batch, self.attempt, self.revision
 
 
 def write_decision(decision: Decision, part_bytes: int = DEFAULT_PART_BYTES) -> list[bytes]:
@@ -87,9 +117,9 @@ def read_part(value: bytes, where: str) -> Part:
         version = document["version"]
     except (ValueError, KeyError, TypeError):
         raise UnreadableDecisionError(f"The decision at {where} is not a JSON object with a version") from None
-    if version != DECISION_VERSION:
+    if version not in (DECISION_VERSION, REVISED_VERSION):
         raise UnreadableDecisionError(
-            f"The decision at {where} has version {version}; this one reads {DECISION_VERSION}"
+            f"The decision at {where} has version {version}; this one reads {DECISION_VERSION} and {REVISED_VERSION}"
         )
     written_crc = document.pop("crc32c", None)
     if written_crc != _checksum(document):
@@ -103,21 +133,20 @@ def read_part(value: bytes, where: str) -> Part:
 def join_parts(parts: Sequence[Part], where: str) -> Decision:
     """Put the parts of one decision together again."""
     ordered = sorted(parts, key=lambda part: part.number)
-    names = {(p.decision.run, p.decision.micro_batch, p.decision.attempt, p.count) for p in ordered}
+    names = {(p.decision.run, *p.decision.rank, p.count) for p in ordered}
     if len(names) != 1 or [part.number for part in ordered] != list(range(ordered[0].count)):
         numbers = [part.number for part in ordered]
         raise UnreadableDecisionError(f"The decision at {where} is incomplete: parts {numbers} of {names}")
     head = ordered[0].decision
     transactions = tuple(transaction for part in ordered for transaction in part.decision.transactions)
-    return Decision(
-        head.prefix, head.query, head.run, head.micro_batch, head.attempt, head.split_count, head.decided_at_ms,
-        transactions,
-    )
+    return replace(head, transactions=transactions)
 
 
 def write_pointer(decision: Decision, parts: int) -> str:
     """Write the metadata that is committed with the offset of a decision's first record."""
     fields = {"v": POINTER_VERSION, "batch": decision.micro_batch, "attempt": decision.attempt, "parts": parts}
+    if decision.revision:
+        fields["revision"] = decision.revision
     return json.dumps({**fields, "run": decision.run}, separators=(",", ":"))
 
 
@@ -127,7 +156,10 @@ def read_pointer(topic_partition: tuple[str, int], offset: int, metadata: str, w
         fields = json.loads(metadata)
         if fields["v"] != POINTER_VERSION:
             raise UnreadableDecisionError(f"The pointer in {where} has version {fields['v']}")
-        return Pointer(topic_partition, offset, int(fields["batch"]), int(fields["attempt"]), int(fields["parts"]))
+        return Pointer(
+            topic_partition, offset, int(fields["batch"]), int(fields["attempt"]), int(fields["parts"]),
+            int(fields.get("revision", 0)),
+        )
     except (ValueError, KeyError, TypeError):
         raise UnreadableDecisionError(
             f"The offset in {where} was not committed by this sink: its metadata is {metadata[:200]!r}",
@@ -162,7 +194,14 @@ def _write_part(decision: Decision, number: int, count: int, share: Iterable[Pre
         "decided_at_ms": decision.decided_at_ms,
         "transactions": [_transaction_document(transaction) for transaction in share],
     }
-    return _canonical({**document, "crc32c": _checksum(document)})
+    if decision.revision:
+        document |= {
+            "version": REVISED_VERSION,
+            "revision": decision.revision,
+            "completed_at_ms": decision.completed_at_ms,
+            "intervention": intervention_document(decision.intervention),
+        }
+    return sealed_json(document)
 
 
 def _part(document: dict[str, Any]) -> Part:
@@ -176,6 +215,14 @@ def _part(document: dict[str, Any]) -> Part:
         decided_at_ms=int(document["decided_at_ms"]),
         transactions=tuple(_transaction(entry) for entry in document["transactions"]),
     )
+    if document["version"] == REVISED_VERSION:
+        completed_at_ms = document["completed_at_ms"]
+        decision = replace(
+            decision,
+            revision=int(document["revision"]),
+            completed_at_ms=None if completed_at_ms is None else int(completed_at_ms),
+            intervention=read_intervention(document["intervention"]),
+        )
     return Part(int(document["part"]), int(document["parts"]), decision)
 
 
@@ -216,6 +263,19 @@ def _transaction(entry: dict[str, Any]) -> PreparedTransaction:
 
 def _place(written: WrittenRange) -> tuple[str, int]:
     return written.topic, written.partition
+
+
+def sealed_json(document: dict[str, Any]) -> bytes:
+    """Write a document as canonical JSON with its CRC-32C in it."""
+    return _canonical({**document, "crc32c": _checksum(document)})
+
+
+def read_sealed_json(value: bytes) -> dict[str, Any]:
+    """Read what `sealed_json` wrote, without its checksum; raises `ValueError` for anything else."""
+    document = json.loads(value)
+    if not isinstance(document, dict) or document.pop("crc32c", None) != _checksum(document):
+        raise ValueError("not a JSON object with its checksum")
+    return document
 
 
 def _canonical(document: dict[str, Any]) -> bytes:

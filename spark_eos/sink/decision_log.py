@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity, TopicPartition, coordinator_partition
+from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition, coordinator_partition
+from spark_eos import failpoints
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError, UnreachableError
 from spark_eos.sink.decision import (
     Decision,
@@ -29,6 +30,7 @@ from spark_eos.sink.ports import (
     Cluster,
     CommittedOffset,
     DecisionWrite,
+    EndAnswer,
     Ending,
     KeyedRecord,
     TransactionState,
@@ -75,7 +77,11 @@ class DecisionLog:
     def take_over(self) -> DriverIdentity:
         """Become the one driver of the query: every older one is fenced, and its open decision aborted."""
         version = self._cluster.transaction_version()
-        return DriverIdentity(self._cluster.init_producer_id(self._driver, self._driver_timeout_ms), version)
+        identity = self._cluster.init_producer_id(self._driver, self._driver_timeout_ms)
+        # At the last epoch the end of a transaction changes the producer id, and `renew` would take that for another.
+        while identity.producer_epoch >= LAST_CLIENT_EPOCH:
+            identity = self._cluster.init_producer_id(self._driver, self._driver_timeout_ms)
+        return DriverIdentity(identity, version)
 
     def renew(self, driver: DriverIdentity) -> DriverIdentity:
         """Take a fresh epoch, unless somebody else has taken the id over in the meantime."""
@@ -116,34 +122,78 @@ class DecisionLog:
         Returns the identity for the next decision. An unclear answer is cleared up by reading the pointer; where even
         that fails, the error says that nothing is certain. After `decide_by_ms` nothing is decided any more.
         """
-        values = write_decision(decision)
-        keys = [decision_key(self._prefix, self._query, number) for number in range(len(values))]
+        answer = self._write(decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms)
+        if answer.code is not ErrorCode.NONE and not self._is_newest(decision):
+            fenced = answer.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+            # The coordinator fences in the same words when the decision's transaction has timed out.
+            reason = (
+                f"a newer driver runs this query, or writing the decision took more than {self._driver_timeout_ms} ms"
+                if fenced else f"the end of its transaction was answered {answer.code and answer.code.name}"
+            )
+            raise (FencedError if fenced else TransactionError)(
+                f"Micro-batch {decision.micro_batch} of query {decision.query} was not decided: {reason}",
+                checked=f"The offset of group {self._group} does not point to this decision",
+                remedy="Nothing of it is visible. Run one driver for each checkpoint, then start the query again",
+                error_code=answer.code,
+            )
+        return _following(driver, answer)
+
+    def amend(
+        self, decision: Decision, driver: DriverIdentity, now_ms: int, audit: tuple[bytes, bytes] | None = None
+    ) -> DriverIdentity:
+        """Replace the newest decision by a later revision of it, with an audit record in the same transaction."""
+        answer = self._write(decision, driver, now_ms, more=() if audit is None else (audit,))
+        if answer.code is not ErrorCode.NONE and not self._is_newest(decision):
+            raise TransactionError(
+                f"The decision for micro-batch {decision.micro_batch} of query {decision.query} was not changed: "
+                f"{answer.code}",
+                checked=f"The offset of group {self._group} points to another one",
+                remedy="If the query runs, stop it first; then try again",
+                error_code=answer.code,
+            )
+        return _following(driver, answer)
+
+    def forget(self, decision: Decision, driver: DriverIdentity, now_ms: int) -> DriverIdentity:
+        """Delete a decision that nobody will ever ask for again, so that the topic does not keep it for ever."""
         self._place = self._place or self._choose_place()
+        keys = [decision_key(self._prefix, self._query, number) for number in range(len(write_decision(decision)))]
         answer = self._cluster.write_decision(DecisionWrite(
             transactional_id=self._driver,
             identity=driver.identity,
             transaction_version=driver.transaction_version,
             topic_partition=self._place,
-            records=tuple(zip(keys, values, strict=True)),
+            records=tuple((key, None) for key in keys),
+            group_id=self._group,
+            metadata=None,
+            now_ms=now_ms,
+            micro_batch=decision.micro_batch,
+        ))
+        return _following(driver, answer)
+
+    def _write(
+        self,
+        decision: Decision,
+        driver: DriverIdentity,
+        now_ms: int,
+        *,
+        more: tuple[tuple[bytes, bytes], ...] = (),
+        decide_by_ms: int | None = None,
+    ) -> EndAnswer:
+        values = write_decision(decision)
+        keys = [decision_key(self._prefix, self._query, number) for number in range(len(values))]
+        self._place = self._place or self._choose_place()
+        return self._cluster.write_decision(DecisionWrite(
+            transactional_id=self._driver,
+            identity=driver.identity,
+            transaction_version=driver.transaction_version,
+            topic_partition=self._place,
+            records=(*zip(keys, values, strict=True), *more),
             group_id=self._group,
             metadata=write_pointer(decision, len(values)),
-            now_ms=decision.decided_at_ms,
+            now_ms=now_ms,
             micro_batch=decision.micro_batch,
             decide_by_ms=decide_by_ms,
         ))
-        if answer.code is not ErrorCode.NONE and not self._is_newest(decision):
-            fenced = answer.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
-            raise (FencedError if fenced else TransactionError)(
-                f"Micro-batch {decision.micro_batch} of query {decision.query} was not decided: "
-                f"{'a newer driver runs this query' if fenced else answer.code}",
-                checked=f"The offset of group {self._group} does not point to this decision",
-                remedy="Nothing of it is visible. Run one driver for each checkpoint, then start the query again",
-                error_code=answer.code,
-            )
-        following = answer.next_identity
-        if following is None or following == driver.identity:
-            return replace(driver, spent=True)
-        return DriverIdentity(following, driver.transaction_version)
 
     def _is_newest(self, decision: Decision) -> bool:
         try:
@@ -158,9 +208,7 @@ class DecisionLog:
                     f"with the same jobId (for this job, jobId={decision.query}): that finds out and completes it"
                 ),
             ) from error
-        return newest is not None and (newest.run, newest.micro_batch, newest.attempt) == (
-            decision.run, decision.micro_batch, decision.attempt,
-        )
+        return newest is not None and (newest.run, newest.rank) == (decision.run, decision.rank)
 
     def _choose_place(self) -> TopicPartition:
         key = f"{self._prefix}/{self._query}"
@@ -172,7 +220,7 @@ class DecisionLog:
             read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}")
             for each in self._stable_offsets()
         ]
-        return max(pointers, key=lambda pointer: (pointer.micro_batch, pointer.attempt), default=None)
+        return max(pointers, key=lambda pointer: pointer.rank, default=None)
 
     def _stable_offsets(self) -> list[CommittedOffset]:
         try:
@@ -191,6 +239,7 @@ class DecisionLog:
         """
         description = self._cluster.describe_transactions([self._driver]).get(self._driver)
         if description is not None and description.state is TransactionState.ONGOING:
+            failpoints.reach("recovery.before_end_driver")
             version = self._cluster.transaction_version()
             self._cluster.end_transactions([Ending(self._driver, description.identity, False, version)])
 
@@ -201,10 +250,7 @@ class DecisionLog:
         # The parts follow one another, other queries' records may lie between them.
         records = self._cluster.read_records(place, pointer.offset, 1 if pointer.parts == 1 else 100 * pointer.parts)
         parts = [read_part(r.value, f"{place}@{r.offset}") for r in records if r.key in keys and r.value is not None]
-        wanted = [
-            part for part in parts
-            if (part.decision.micro_batch, part.decision.attempt) == (pointer.micro_batch, pointer.attempt)
-        ]
+        wanted = [part for part in parts if part.decision.rank == pointer.rank]
         if not wanted:
             raise UnreadableDecisionError(
                 f"Group {self._group} points to the decision at {where}, which is not there",
@@ -219,16 +265,26 @@ class DecisionLog:
         heads = _parts(self._cluster.find_records(self._topic, [head_key]))
         if not heads:
             return None
-        newest = max(heads, key=lambda part: (part.decision.micro_batch, part.decision.attempt))
+        newest = max(heads, key=lambda part: part.decision.rank)
         keys = [decision_key(self._prefix, self._query, number) for number in range(newest.count)]
         parts = heads if newest.count == 1 else _parts(self._cluster.find_records(self._topic, keys))
-        name = (newest.decision.run, newest.decision.micro_batch, newest.decision.attempt)
-        same = {
-            part.number: part for part in parts
-            if (part.decision.run, part.decision.micro_batch, part.decision.attempt) == name
-        }
+        name = (newest.decision.run, newest.decision.rank)
+        same = {part.number: part for part in parts if (part.decision.run, part.decision.rank) == name}
         return join_parts(list(same.values()), f"key {head_key.decode()} of {self._topic}")
 
 
+def _following(driver: DriverIdentity, answer: EndAnswer) -> DriverIdentity:
+    """Give the identity for the next write; the last epoch is never written with, its end would change the id."""
+    following = answer.next_identity
+    spent = following is None or following == driver.identity or following.producer_epoch >= LAST_CLIENT_EPOCH
+    return replace(driver, spent=True) if spent or following is None else replace(driver, identity=following)
+
+
 def _parts(records: Sequence[tuple[TopicPartition, KeyedRecord]]) -> list[Part]:
-    return [read_part(r.value, f"{place}@{r.offset}") for place, r in records if r.value is not None]
+    """Read the records that no later one of the same key has deleted."""
+    deleted_at = {(place, r.key): r.offset for place, r in records if r.value is None}
+    return [
+        read_part(r.value, f"{place}@{r.offset}")
+        for place, r in records
+        if r.value is not None and r.offset > deleted_at.get((place, r.key), -1)
+    ]

@@ -5,42 +5,13 @@ from typing import Final, TypeAlias
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
+
+__all__ = [
+    "AlreadyCommitted", "Empty", "MESSAGE_VERSION", "Prepared", "PreparedTransaction", "TaskMessage", "WrittenRange",
+]
+
 MESSAGE_VERSION: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenRange:
-    """Say which offsets of one topic-partition a transaction holds; both ends inclusive."""
-
-    topic: str
-    partition: int
-    first_offset: int
-    last_offset: int
-    record_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedTransaction:
-    """Name one flushed, open transaction so exactly that another process can end it.
-
-    `(producer_id, producer_epoch)` names this transaction and no other: an epoch is never used for two (FLINK-8132 is
-    what happens otherwise). `transaction_version` fixes the EndTxn version: a mismatched one gets an error for a
-    transaction that is committed. `split` is Spark's partition id.
-    """
-
-    split: int
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    transaction_version: int
-    timeout_ms: int
-    started_at_ms: int
-    ranges: tuple[WrittenRange, ...]
-
-    @property
-    def record_count(self) -> int:
-        """Count the records of the transaction."""
-        return sum(written.record_count for written in self.ranges)
 
 
 @dataclass(frozen=True)
@@ -53,10 +24,11 @@ class _FromTask(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Prepared(_FromTask):
-    """Report a transaction that awaits the driver's verdict."""
+    """Report a transaction that awaits the driver's verdict; `retries` counts the produce requests sent again."""
 
     transaction: PreparedTransaction
     size_bytes: int = 0
+    retries: int = 0
     version: int = MESSAGE_VERSION
 
 
@@ -69,7 +41,7 @@ class Empty(_FromTask):
 
 @dataclass(frozen=True)
 class AlreadyCommitted(_FromTask):
-    """Report a task that wrote nothing because an earlier decision for its micro-batch took effect."""
+    """Report a task that wrote nothing: its micro-batch took effect before, or an operator has closed it."""
 
     version: int = MESSAGE_VERSION
 

@@ -60,6 +60,26 @@ def decision_key(prefix: str, query: str, part: int = 0) -> bytes:
     return f"{prefix}/{escape(query)}{suffix}".encode()
 
 
+def audit_key(prefix: str, query: str, at_ms: int, token: str) -> bytes:
+    """Name the record of one intervention; no two share a key, and none is taken for a decision: `!` is escaped."""
+    return audit_key_prefix(prefix, query) + f"{at_ms}-{token}".encode()
+
+
+def audit_key_prefix(prefix: str, query: str) -> bytes:
+    """Give what the keys of all interventions in one query begin with."""
+    return f"{prefix}/{escape(query)}!".encode()
+
+
+def is_audit_key(key: bytes) -> bool:
+    """Tell the key of an intervention from that of a decision."""
+    return b"!" in key.rpartition(b"/")[2]
+
+
+def is_head_key(key: bytes) -> bool:
+    """Tell the key of a decision's first part from all others."""
+    return not {b"!", b"#"} & {bytes([byte]) for byte in key.rpartition(b"/")[2]}
+
+
 def id_prefix(prefix: str, query: str) -> str:
     """Give what all task ids of a query begin with; it narrows a listing, `parse_task_id` decides."""
     return f"{prefix}.{escape(query)}."

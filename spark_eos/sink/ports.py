@@ -1,6 +1,6 @@
 """Say what the sink asks of a Kafka cluster, so that its rules can be tested without one."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -66,7 +66,7 @@ class PartitionView(NamedTuple):
 
 
 class KeyedRecord(NamedTuple):
-    """Hold one record of the decision topic."""
+    """Hold one record of the decision topic; without a value it deletes the earlier ones of its key."""
 
     offset: int
     key: bytes | None
@@ -119,6 +119,9 @@ class Cluster(Protocol):
     def find_records(self, topic: str, keys: Collection[bytes]) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic for keys; raises `TopicError` when it does not exist."""
 
+    def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
+        """Scan the committed records of a topic; raises `TopicError` when it does not exist."""
+
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions; raises `TopicError` when it does not exist."""
 
@@ -130,8 +133,9 @@ class Cluster(Protocol):
 
 
 class DecisionWrite(NamedTuple):
-    """Hold one atomic write of a decision; `metadata` goes with the committed offset.
+    """Hold one atomic write to the decision topic; a record's value is None to delete it.
 
+    `metadata` goes with the committed offset of the first record; None commits no offset.
     After `decide_by_ms` (None: never) the transactions decided on may time out before they are completed, so that the
     decision must not be committed any more.
     """
@@ -140,9 +144,9 @@ class DecisionWrite(NamedTuple):
     identity: ProducerIdentity
     transaction_version: int
     topic_partition: TopicPartition
-    records: tuple[tuple[bytes, bytes], ...]
+    records: tuple[tuple[bytes, bytes | None], ...]
     group_id: str
-    metadata: str
+    metadata: str | None
     now_ms: int
     micro_batch: int
     decide_by_ms: int | None = None

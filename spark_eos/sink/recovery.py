@@ -6,9 +6,12 @@ request's version and on what happened to the id since. What DescribeTransaction
 fetch at the offsets in the decision. A place that readers cannot reach yet, as behind a long transaction of somebody
 else, tells nothing: it is waited for, and never taken for a loss.
 
+A decision that an operator has abandoned is rolled back instead of forward: what is still open is aborted.
+
 A known limit: when the coordinator has forgotten an id (a week by default) and retention has removed the records too,
-nothing can tell that a transaction was committed. A re-run of that very micro-batch or job then stops with "fate
-unknown" instead of being skipped; later micro-batches go on.
+nothing can tell that a transaction was committed. A re-run of that very micro-batch then stops with "fate unknown"
+instead of being skipped, until an operator closes it; later micro-batches go on. Decisions of batch jobs say that they
+were completed, and need no other proof.
 """
 
 import logging
@@ -21,10 +24,11 @@ from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition
+from spark_eos import failpoints
 from spark_eos.errors import LostTransactionError, TransactionError, UnansweredError
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.messages import PreparedTransaction, WrittenRange
 from spark_eos.sink.ports import Cluster, Description, Ending, PartitionView, TransactionState
+from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 from spark_eos.sink_options import OnLostTransaction
 
 LOG: Final = logging.getLogger("spark_eos.sink")
@@ -74,6 +78,11 @@ class Settlement:
     pending: tuple[PreparedTransaction, ...] = ()
 
     @property
+    def is_closed(self) -> bool:
+        """Say whether nothing of the micro-batch is to be written any more: all is visible, or an operator said so."""
+        return self.took_effect or (self.decision.is_skipped and not self.pending)
+
+    @property
     def took_effect(self) -> bool:
         """Say whether all of the micro-batch is visible."""
         return len(self.committed) == len(self.decision.transactions)
@@ -92,29 +101,47 @@ class Course(Enum):
 
 
 def settle(cluster: Cluster, decision: Decision) -> Settlement:
-    """Commit what is still open and find the fate of all; may be done by anyone, any number of times."""
+    """End what is still open as decided and find the fate of all; may be done by anyone, any number of times."""
+    if decision.completed_at_ms is not None:
+        return Settlement(decision, decision.transactions, (), ())
     deadline = time.monotonic() + SETTLE_LIMIT_SECONDS
+    # Of a micro-batch that is closed, whatever is visible, only what could still become visible matters.
+    unsettled = frozenset({Fate.OPEN}) if decision.is_skipped else _UNSETTLED
     fates: dict[PreparedTransaction, Fate] = {}
     waiting: list[PreparedTransaction] = list(decision.transactions)
     while True:
         fates |= fates_of(cluster, waiting, deadline)
         still_open = [t for t in waiting if fates[t] is Fate.OPEN]
-        fates |= dict.fromkeys(commit_all(cluster, still_open) if still_open else (), Fate.COMMITTED)
-        waiting = [t for t in waiting if fates[t] in _UNSETTLED]
+        if still_open:
+            failpoints.reach("recovery.before_commit", decision.micro_batch)
+            if decision.is_abandoned:
+                fates |= dict.fromkeys(end_all(cluster, still_open, commit=False), Fate.LOST)
+            else:
+                fates |= dict.fromkeys(commit_all(cluster, still_open), Fate.COMMITTED)
+            failpoints.reach("recovery.after_commit", decision.micro_batch)
+        waiting = [t for t in waiting if fates[t] in unsettled]
         if not waiting or time.monotonic() >= deadline:
             break
         LOG.info("micro-batch %d of %s: %d of %d decided transactions are not settled yet, %s among them",
                  decision.micro_batch, decision.query, len(waiting), len(fates), waiting[0].transactional_id)
         time.sleep(_PAUSE_SECONDS)
     by_fate = {fate: tuple(t for t in decision.transactions if fates[t] is fate) for fate in Fate}
+    hidden = tuple(t for t in by_fate[Fate.HIDDEN] if t not in waiting)
     return Settlement(
-        decision, by_fate[Fate.COMMITTED], by_fate[Fate.LOST], by_fate[Fate.UNKNOWN], tuple(waiting)
+        decision, by_fate[Fate.COMMITTED], by_fate[Fate.LOST], by_fate[Fate.UNKNOWN] + hidden, tuple(waiting)
     )
 
 
 def commit_all(cluster: Cluster, transactions: Sequence[PreparedTransaction]) -> set[PreparedTransaction]:
     """Send EndTxn(commit) for all; returns those whose answer was plain success."""
-    answers = cluster.end_transactions([ending(transaction, commit=True) for transaction in transactions])
+    return end_all(cluster, transactions, commit=True)
+
+
+def end_all(
+    cluster: Cluster, transactions: Sequence[PreparedTransaction], *, commit: bool
+) -> set[PreparedTransaction]:
+    """Send EndTxn for all; returns those whose answer was plain success."""
+    answers = cluster.end_transactions([ending(transaction, commit=commit) for transaction in transactions])
     return {t for t in transactions if answers[t.transactional_id].code is ErrorCode.NONE}
 
 
@@ -180,7 +207,7 @@ def seen_fate(transaction: PreparedTransaction, written: WrittenRange, view: Par
 
 def course_of(settlement: Settlement, split: int, policy: OnLostTransaction) -> Course:
     """Say what a task has to do; raises `LostTransactionError` when nothing right can be done."""
-    if settlement.took_effect:
+    if settlement.is_closed:
         return Course.SKIP
     if settlement.took_no_effect:
         return Course.WRITE
@@ -208,7 +235,26 @@ def lost_error(settlement: Settlement) -> TransactionError:
         remedy=(
             "They most likely timed out while the query was down: raise transactionTimeout (and the broker's "
             "transaction.max.timeout.ms). If a re-run gives each task the same rows, set onLostTransaction=rewrite to "
-            "write only the lost ones again; otherwise repair the topic by hand from this account"
+            "write only the lost ones again; otherwise repair the topic by hand from this account, then let the query "
+            "go on with `eos-kafka decisions abort --restart skip`"
+        ),
+    )
+
+
+def other_plan_error(settlement: Settlement, split_count: int, written: Collection[int]) -> TransactionError:
+    """Refuse to write what is lost again with tasks that are not those of the decision: their rows are others."""
+    account = lost_error(settlement)
+    lost = sorted({transaction.split for transaction in settlement.lost})
+    return type(account)(
+        account.happened,
+        checked=(
+            f"{account.checked}. Decided were {settlement.decision.split_count} tasks, of which {lost} are lost; this "
+            f"run has {split_count} tasks, of which {sorted(written)} have rows"
+        ),
+        remedy=(
+            "onLostTransaction=rewrite needs a re-run that gives each task the same rows. Start the query again with "
+            f"the {settlement.decision.split_count} tasks it had; if that cannot be, repair the topic by hand from "
+            "this account, then let the query go on with `eos-kafka decisions abort --restart skip`"
         ),
     )
 
@@ -239,6 +285,14 @@ def rolled_back_error(decision: Decision, micro_batch: int) -> TransactionError:
             "checkpoint that wrote last, or give the query a new checkpoint, which writes all its rows once more"
         ),
     )
+
+
+def why_closed(decision: Decision) -> str:
+    """Say why nothing of a micro-batch is to be written any more."""
+    word = decision.intervention
+    if word is not None and word.skips:
+        return f"{word.by} closed it at {utc(word.at_ms)} with `eos-kafka decisions abort --restart skip`"
+    return f"run {decision.run} wrote and decided it at {utc(decision.decided_at_ms)}"
 
 
 def utc(at_ms: int) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from broker_core.types import ProducerIdentity
+from spark_eos import failpoints
 from spark_eos.sink.naming import id_prefix, parse_task_id
 from spark_eos.sink.ports import Cluster, Description, Ending, TransactionState
 
@@ -41,6 +42,7 @@ def sweep(
     kept = set(decided()) if candidates else set()
     orphans = [each for each in candidates if (each.transactional_id, each.identity) not in kept]
     if orphans:
+        failpoints.reach("driver.mid_sweep")
         cluster.end_transactions([
             Ending(each.transactional_id, each.identity, False, transaction_version) for each in orphans
         ])

@@ -48,6 +48,10 @@ class TransactionPort(Protocol):
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
         """Send batches in order; waits while the buffer is full."""
 
+    @property
+    def retries(self) -> int:
+        """Count the requests sent again, over all transactions of this object."""
+
     def flush(self) -> Sequence[WrittenRange]:
         """Wait until everything is acknowledged; the transaction stays open."""
 
@@ -99,7 +103,9 @@ class TaskWriter:
         if earlier.micro_batch > self.place.micro_batch:
             raise rolled_back_error(earlier, self.place.micro_batch)
         self._check_job(earlier, {self.options.topic} if self.options.topic is not None else set())
+        failpoints.reach("task.before_settle", self.place.micro_batch)
         course = course_of(settle(self.cluster, earlier), self.place.split, self.options.on_lost_transaction)
+        failpoints.reach("task.settled", self.place.micro_batch)
         # Of a job this may be news: its name was used before, and nothing of what it has computed is written.
         level = logging.WARNING if self.options.job_id is not None and course is Course.SKIP else logging.INFO
         LOG.log(level, "task %s: decided by run %s at %s, now %s", self.place, earlier.run,
@@ -128,6 +134,7 @@ class TaskWriter:
         # Places are found before the transaction begins, so that a wrong first row costs nobody anything.
         placer = _Placer(self.options, self.cluster.partition_count)
         sends = placer.place(first)
+        failpoints.reach("task.before_identity", micro_batch)
         identity = self.pool.take(timeout_ms)
         started_at_ms = time.time_ns() // 1_000_000
         self.transaction.begin(identity)
@@ -138,6 +145,7 @@ class TaskWriter:
                 self._send(placer.place(rows))
             failpoints.reach("task.before_flush", micro_batch)
             ranges = tuple(self.transaction.flush())
+            failpoints.reach("task.flushed", micro_batch)
         except BaseException:
             self._abort()
             raise
@@ -145,11 +153,13 @@ class TaskWriter:
             self.place.split, identity.transactional_id, *identity.identity, identity.transaction_version, timeout_ms,
             started_at_ms, ranges,
         )
-        LOG.info("task %s: prepared %d records in %.0f ms as %s", self.place, transaction.record_count,
-                 (time.monotonic() - started) * 1000, identity)
+        LOG.info("task %s: prepare took %.0f ms: %d records, %d bytes, %d retries, as %s", self.place,
+                 (time.monotonic() - started) * 1000, transaction.record_count, placer.size_bytes,
+                 self.transaction.retries, identity)
         failpoints.reach("task.prepared", micro_batch)
         return Prepared(
-            self.place.query, self.place.run, micro_batch, self.place.split, transaction, placer.size_bytes
+            self.place.query, self.place.run, micro_batch, self.place.split, transaction, placer.size_bytes,
+            self.transaction.retries,
         )
 
     def _send(self, sends: Iterable[tuple[TopicPartition, Iterable[EncodedBatch]]]) -> None:

@@ -18,9 +18,9 @@ from spark_eos.client.producer import TransactionalProducer
 from spark_eos.codec.encode import EncodedBatch, encode_batches
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError
 from spark_eos.sink.cluster import end_answer
-from spark_eos.sink.messages import WrittenRange
 from spark_eos.sink.pool import TaskIdentity
 from spark_eos.sink.ports import DecisionWrite, EndAnswer
+from spark_eos.sink.prepared import WrittenRange
 from spark_eos.sink_options import SinkOptions
 
 LOG: Final = logging.getLogger("spark_eos.sink")
@@ -44,6 +44,11 @@ class TaskTransaction:
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
         """Send batches in order."""
         self._producer.send(topic_partition, batches)
+
+    @property
+    def retries(self) -> int:
+        """Count the requests sent again."""
+        return self._producer.retries
 
     def flush(self) -> Sequence[WrittenRange]:
         """Wait until everything is acknowledged."""
@@ -69,8 +74,10 @@ def write_decision(client: KafkaClient, write: DecisionWrite) -> EndAnswer:
     try:
         producer.send(write.topic_partition, _encode(write))
         first_offset = producer.flush()[write.topic_partition].first_offset
-        place = {write.topic_partition: OffsetAndMetadata(first_offset, write.metadata)}
-        txn_offset_commit(client, identity, write.group_id, place)
+        failpoints.reach("driver.decision_flushed", write.micro_batch)
+        if write.metadata is not None:
+            place = {write.topic_partition: OffsetAndMetadata(first_offset, write.metadata)}
+            txn_offset_commit(client, identity, write.group_id, place)
         failpoints.reach("driver.mid_decide", write.micro_batch)
         _check_time(write)
     except FencedError as error:
@@ -119,6 +126,6 @@ def _encode(write: DecisionWrite) -> Iterable[EncodedBatch]:
             value=pa.array([value], pa.binary()),
             headers=None,
             timestamp_ms=write.now_ms,
-            max_batch_bytes=len(key) + len(value) + 1024,
+            max_batch_bytes=len(key) + len(value or b"") + 1024,
             compression=Compression.GZIP,
         )

@@ -4,8 +4,10 @@ import os
 from typing import Final, TypeAlias
 
 from spark_eos.client.connection import KafkaClient
+from spark_eos.sink.closing import Closing
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.committer import Committer, RunState, margin_ms
+from spark_eos.sink.committer import Committer, RunState
+from spark_eos.sink.deadlines import margin_ms
 from spark_eos.sink.decision_log import DRIVER_TIMEOUT_MS, DecisionLog
 from spark_eos.sink.pool import pool_of
 from spark_eos.sink.task import Place, TaskWriter
@@ -33,7 +35,9 @@ def task_writer(options: SinkOptions, place: Place, *, may_be_decided: bool) -> 
     )
 
 
-def committer(options: SinkOptions, query: str, run: str, *, may_be_decided: bool) -> Committer:
+def committer(
+    options: SinkOptions, query: str, run: str, *, may_be_decided: bool, closing: Closing = Closing.REPLACE
+) -> Committer:
     """Make the committer of a micro-batch; what its run has learned outlives it in the driver's process."""
     cluster = _cluster(options)
     return Committer(
@@ -45,6 +49,7 @@ def committer(options: SinkOptions, query: str, run: str, *, may_be_decided: boo
         policy=options.on_lost_transaction,
         may_be_decided=may_be_decided,
         state=_run_state((os.getpid(), options.prefix, query, run)),
+        closing=closing,
     )
 
 

@@ -4,6 +4,7 @@ Spark pickles a batch writer once, to the tasks and to the commit. A streaming w
 and again for its commit, so nothing it remembers lasts: the driver learns the query and the run from the messages.
 """
 
+import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
@@ -13,6 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
+from spark_eos import failpoints
 from spark_eos.errors import ClientStateError, OptionError
 from spark_eos.sink.columns import check_append, check_columns
 from spark_eos.sink.messages import TaskMessage
@@ -22,6 +24,12 @@ from spark_eos.sink_options import SinkOptions, sink_options
 
 if TYPE_CHECKING:
     from spark_eos.sink.committer import Committer
+
+LOG: Final = logging.getLogger("spark_eos.sink")
+if LOG.level == logging.NOTSET:
+    # A Python worker has no logging of its own. With spark.sql.pyspark.worker.logging.enabled Spark collects what is
+    # logged in it, but only what the loggers let through; without any handler INFO still goes nowhere.
+    LOG.setLevel(logging.INFO)
 
 _QUERY_PROPERTY: Final = "sql.streaming.queryId"
 _MICRO_BATCH_PROPERTY: Final = "streaming.sql.batchId"
@@ -44,6 +52,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Prepare the rows of one task."""
         from spark_eos.sink.wiring import task_writer
 
+        failpoints.enter(self.options.prefix)
         split = _task_context().partitionId()
         place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, split)
         return task_writer(self.options, place, may_be_decided=self.options.job_id is not None).write(iterator)
@@ -57,9 +66,13 @@ class BatchWriter(DataSourceArrowWriter):
         self._committer().abort(_present(messages), BATCH_JOB_MICRO_BATCH)
 
     def _committer(self) -> "Committer":
+        from spark_eos.sink.closing import Closing
         from spark_eos.sink.wiring import committer
 
-        return committer(self.options, self.query, self.run, may_be_decided=self.options.job_id is not None)
+        failpoints.enter(self.options.prefix)
+        named = self.options.job_id is not None
+        closing = Closing.MARK if named else Closing.FORGET
+        return committer(self.options, self.query, self.run, may_be_decided=named, closing=closing)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -78,6 +91,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Prepare the rows of one task of a micro-batch."""
         from spark_eos.sink.wiring import task_writer
 
+        failpoints.enter(self.options.prefix)
         return task_writer(self.options, streaming_place(_task_context()), may_be_decided=True).write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -95,6 +109,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def _committer(self, message: TaskMessage) -> "Committer":
         from spark_eos.sink.wiring import committer
 
+        failpoints.enter(self.options.prefix)
         return committer(self.options, message.query, message.run, may_be_decided=True)
 
 

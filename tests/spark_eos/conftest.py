@@ -19,7 +19,8 @@ SETTINGS = {
     "offsets.topic.num.partitions": "5",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
-_SAFE_DOWNGRADE = 2
+LATEST_TRANSACTION_VERSION = 2
+_UPGRADE, _SAFE_DOWNGRADE = 1, 2
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -55,7 +56,7 @@ def _running(kind: str, *, transaction_version: int) -> Iterator[str]:
         try:
             with apache_kafka(SETTINGS) as apache:
                 if transaction_version != 2:
-                    _finalize(apache.bootstrap_servers, transaction_version)
+                    finalize(apache.bootstrap_servers, transaction_version)
                 yield apache.bootstrap_servers
         except Unavailable as problem:
             pytest.skip(str(problem))
@@ -64,11 +65,12 @@ def _running(kind: str, *, transaction_version: int) -> Iterator[str]:
             yield broker.bootstrap_servers
 
 
-def _finalize(address: str, transaction_version: int) -> None:
-    """Lower the cluster's feature level and wait until brokers say so."""
+def finalize(address: str, transaction_version: int) -> None:
+    """Set the cluster's feature level and wait until brokers say so."""
     with KafkaClient(ClientOptions((address,))) as client:
         update = UpdateFeaturesRequest.FeatureUpdateKey(
-            feature="transaction.version", max_version_level=transaction_version, upgrade_type=_SAFE_DOWNGRADE
+            feature="transaction.version", max_version_level=transaction_version,
+            upgrade_type=_SAFE_DOWNGRADE if transaction_version < LATEST_TRANSACTION_VERSION else _UPGRADE,
         )
         response = client.send(
             None,

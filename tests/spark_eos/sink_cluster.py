@@ -1,6 +1,6 @@
 """Be a cluster in memory that keeps Kafka's rules for transactional ids, for tests of the sink's rules."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker_core.errors import ErrorCode
@@ -104,11 +104,13 @@ class MemoryCluster:
 
     def find_records(self, topic: str, keys: Collection[bytes]) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
         self.calls.append("scan")
-        return [
-            (tp, KeyedRecord(at, key, value))
-            for tp, log in self.logs.items() if tp.topic == topic
-            for at, (_, key, value) in enumerate(log) if key in keys
-        ]
+        return [(tp, record) for tp, record in self.all_records(topic) if record.key in keys]
+
+    def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
+        for tp, log in self.logs.items():
+            for at, (_, key, value) in enumerate(log):
+                if tp.topic == topic:
+                    yield tp, KeyedRecord(at, key, value)
 
     def partition_count(self, topic: str) -> int:  # noqa: ARG002
         return 4
@@ -123,9 +125,10 @@ class MemoryCluster:
         if write.decide_by_ms is not None and self.now_ms > write.decide_by_ms:
             raise TransactionError("too late")
         log = self.logs.setdefault(write.topic_partition, [])
-        place = CommittedOffset(write.topic_partition, len(log), write.metadata)
+        if write.metadata is not None:
+            place = CommittedOffset(write.topic_partition, len(log), write.metadata)
+            self.groups.setdefault(write.group_id, {})[write.topic_partition] = place
         log += [(write.identity, key, value) for key, value in write.records]
-        self.groups.setdefault(write.group_id, {})[write.topic_partition] = place
         known.state = S.ONGOING
         answer = self._end(Ending(write.transactional_id, write.identity, True, write.transaction_version))
         return EndAnswer(None) if write.transactional_id in self.lose_answer_of else answer

@@ -14,13 +14,15 @@ from tests.support.spark_home import lean_spark_home
 from tests.support.spark_kafka import spark_kafka_settings
 
 ROOT = Path(__file__).parents[2]
+# What makes Spark's worker daemons import once what every worker needs.
+PRELOAD = ROOT / "tests" / "support" / "preload"
 # Two threads as the machine has, and three attempts for a task: a killed worker must not end its job.
 MASTER = "local[2,3]"
 
 
 def worker_environment() -> dict[str, str]:
     """Give the variables that make Spark's Python workers run this interpreter on this repository."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(PRELOAD), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,
               "SPARK_HOME": os.environ.get("SPARK_HOME") or lean_spark_home()}
     return python | {"PYTHONPATH": os.pathsep.join(paths)}

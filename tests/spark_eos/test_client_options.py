@@ -83,6 +83,14 @@ def test_librdkafkas_names_are_understood(alias: str, name: str) -> None:
     assert kafka_settings({**SERVERS, f"kafka.{alias}": "a:1, b:2"})[name] == "a:1, b:2"
 
 
+def test_what_is_read_by_nobody_is_not_called_used() -> None:
+    package = Path(__file__).parents[2] / "spark_eos"
+    code = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "client_settings.py")
+    # Some names are put together: those of the two stores, and of each codec's level.
+    made = ("location", "type", "level")
+    assert [name for name in sorted(USED) if f'"{name}"' not in code and not name.endswith(made)] == []
+
+
 def test_two_names_for_one_setting_must_agree() -> None:
     options = {**SERVERS, "kafka.request.timeout.ms": "1000", "kafka.socket.timeout.ms": "2000"}
     assert "second value" in refused(options)

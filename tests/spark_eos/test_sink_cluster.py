@@ -1,6 +1,5 @@
 """Check the sink's dealings with a real broker where the broker is slow, forgetful or behind."""
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,67 +15,13 @@ from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError, TopicError, TransactionError, UnreachableError
 from spark_eos.sink import recovery, transactions
-from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.committer import Committer
-from spark_eos.sink.decision import Decision
-from spark_eos.sink.decision_log import DecisionLog
-from spark_eos.sink.messages import Prepared, PreparedTransaction, WrittenRange
-from spark_eos.sink.naming import TaskId
+from spark_eos.sink.closing import Closing
 from spark_eos.sink.recovery import Fate, fates_of
-from spark_eos.sink.transactions import write_decision
 from spark_eos.sink.wiring import driver_timeout_ms
-from spark_eos.sink_options import OnLostTransaction, SinkOptions
-from tests.spark_eos.client_world import encoded, make_topic, read_values, unique
+from spark_eos.sink_options import SinkOptions
+from tests.spark_eos.client_world import encoded, make_topic, unique
+from tests.spark_eos.sink_world import PLACE, World
 from tests.support.waiting import wait_until
-
-PLACE = 0
-
-
-class World:
-    """Be the tasks and drivers of one query on a broker."""
-
-    def __init__(self, address: str, client: KafkaClient) -> None:
-        self.address = address
-        self.client = client
-        self.topic = make_topic(client)
-        self.decisions = make_topic(client, 4, cleanup_policy="compact")
-        self.query = unique("query")
-        self.cluster = self.cluster_of(self.decisions)
-
-    def cluster_of(self, decisions: str) -> KafkaCluster:
-        return KafkaCluster(self.client, decisions, write_decision)
-
-    def log(self, decisions: str | None = None) -> DecisionLog:
-        topic = decisions or self.decisions
-        return DecisionLog(self.cluster_of(topic), "p", self.query, topic)
-
-    def committer(self, run: str) -> Committer:
-        return Committer(self.cluster, self.log(), "p", self.query, run, OnLostTransaction.FAIL)
-
-    def prepare(self, run: str, micro_batch: int = 0) -> Prepared:
-        name = str(TaskId("p", self.query, run, "w", 0))
-        identity = control.init_producer_id(self.client, name, transaction_timeout_ms=60_000)
-        producer = TransactionalProducer(self.client)
-        producer.begin(identity)
-        place = TopicPartition(self.topic, PLACE)
-        producer.send(place, encoded([f"row of {micro_batch}"]))
-        result = producer.flush()[place]
-        transaction = PreparedTransaction(
-            0, name, identity.producer_id, identity.producer_epoch, identity.transaction_version, 60_000,
-            int(time.time() * 1000), (WrittenRange(self.topic, PLACE, result.first_offset, result.last_offset, 1),),
-        )
-        return Prepared(self.query, run, micro_batch, 0, transaction)
-
-    def decision(self, *prepared: Prepared) -> Decision:
-        found = tuple(each.transaction for each in prepared)
-        return Decision("p", self.query, prepared[0].run, prepared[0].micro_batch, 1, len(found), 0, found)
-
-    def visible(self) -> list[str]:
-        return read_values(self.address, self.topic)[PLACE]
-
-    def state_of(self, prepared: Prepared) -> str:
-        name = prepared.transaction.transactional_id
-        return describe_transactions(self.client, [name])[name].state
 
 
 @pytest.fixture
@@ -210,6 +155,25 @@ def test_what_a_foreign_transaction_holds_back_is_hidden_and_found_soon_after(
     wait_until(
         lambda: fates_of(world.cluster, [transaction])[transaction] is Fate.COMMITTED, "the commit can be read"
     )
+
+
+@pytest.mark.parametrize(("version", "closing"), [(2, Closing.MARK), (1, Closing.FORGET)])
+def test_a_job_that_is_done_says_so_or_leaves_nothing(
+    kafka_address: str, tv1_address: str, version: int, closing: Closing
+) -> None:
+    address = kafka_address if version == 2 else tv1_address
+    with KafkaClient(ClientOptions((address,))) as client:
+        world = World(address, client)
+        committer = replace(world.committer("run1"), closing=closing)
+        committer.commit([world.prepare("run1")], 0)
+        values = [record.value for _, record in world.cluster.all_records(world.decisions)]
+        assert world.visible() == ["row of 0"]
+        newest = world.log().newest()
+    assert len(values) == 2
+    assert (values[-1] is None) == (closing is Closing.FORGET)
+    if closing is Closing.MARK:
+        assert newest is not None
+        assert newest.completed_at_ms is not None
 
 
 @pytest.mark.parametrize("key_type", CoordinatorType)

@@ -7,7 +7,7 @@ import pytest
 from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.errors import FencedError, LostTransactionError, TransactionError
 from spark_eos.sink import committer as committer_module
-from spark_eos.sink.committer import open_problem
+from spark_eos.sink.deadlines import open_problem
 from spark_eos.sink.decision import UnreadableDecisionError
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, PreparedTransaction, TaskMessage

@@ -70,8 +70,8 @@ def test_every_changed_byte_is_noticed() -> None:
 
 def test_a_newer_version_is_refused_with_both_versions_named() -> None:
     document = json.loads(write_decision(_decision())[0])
-    document["version"] = 2
-    with pytest.raises(UnreadableDecisionError, match="version 2; this one reads 1"):
+    document["version"] = 3
+    with pytest.raises(UnreadableDecisionError, match="version 3; this one reads 1 and 2"):
         read_part(json.dumps(document).encode(), "here")
 
 

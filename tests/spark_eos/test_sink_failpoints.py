@@ -56,11 +56,27 @@ def test_rules_in_a_file_are_read_at_every_visit(tmp_path: Path) -> None:
     points.reach("task.begin")
 
 
+def test_a_rule_for_a_query_acts_in_that_query_only() -> None:
+    points = Failpoints("task.mid_write/one-1=raise#2")
+    for query in ("other", "one-1"):
+        points.enter(query)
+        points.reach("task.mid_write", 0)
+    points.enter("other")
+    points.reach("task.mid_write", 0)
+    points.reach("task.mid_write", 0)
+    # What was reached in the task before does not count.
+    points.enter("one-1")
+    points.reach("task.mid_write", 0)
+    assert points.is_armed("task.mid_write")
+    with pytest.raises(FailpointError):
+        points.reach("task.mid_write", 0)
+
+
 @pytest.mark.parametrize("rules", [
     "x", "task.begin", "task.begin=explode", "no.such.point=raise", "task.begin=raise@x",
 ])
 def test_misspelt_rules_are_refused(rules: str) -> None:
-    with pytest.raises(FailpointError, match="write point="):
+    with pytest.raises(FailpointError, match=r"write point\[/query\]="):
         Failpoints(rules)
     with pytest.raises(FailpointError, match="not a failpoint"):
         Failpoints("").reach("no.such.point")

@@ -47,6 +47,9 @@ def test_compression_and_sizes_under_both_names(prefix: str) -> None:
 def test_compression_levels() -> None:
     assert sink_options(BASE | {"compression.type": "gzip", "compression.level": "9"}).compression_level == 9
     assert sink_options(BASE | {"compression.type": "zstd", "kafka.compression.zstd.level": "3"}).compression_level == 3
+    for more in ({}, {"compression.level": "4"}):
+        options = sink_options(BASE | {"compression.type": " LZ4:4 "} | more)
+        assert (options.compression, options.compression_level) == (Compression.LZ4, 4)
 
 
 @pytest.mark.parametrize(("wrong", "text"), [
@@ -65,6 +68,10 @@ def test_compression_levels() -> None:
     ({"compression.type": "brotli"}, "none, gzip, snappy, lz4 or zstd"),
     ({"compression.type": "gzip", "compression.level": "10"}, "from 1 to 9"),
     ({"compression.type": "snappy", "compression.level": "1"}, "no meaning"),
+    ({"compression.type": "none:1"}, "no meaning"),
+    ({"compression.type": "gzip:"}, "from 1 to 9"),
+    ({"compression.type": "zstd:23"}, "from 1 to 22"),
+    ({"compression.type": "zstd:3", "compression.level": "4"}, "two levels"),
     ({"compression.type": "gzip", "kafka.compression.type": "lz4"}, "contradict"),
     ({"transactionTimeout": "soon"}, "milliseconds"),
     ({"transactionTimeout": "999"}, "from 1000"),

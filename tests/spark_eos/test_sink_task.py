@@ -32,6 +32,7 @@ class MemoryTransaction:
     values: dict[TopicPartition, list[bytes | None]] = field(default_factory=dict)
     timestamps: list[int] = field(default_factory=list)
     aborted: bool = False
+    retries: int = 3
 
     def begin(self, identity: TaskIdentity) -> None:
         self.identity = identity

@@ -1,0 +1,187 @@
+"""Be the command `eos-kafka`."""
+
+import argparse
+import getpass
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final
+
+from spark_eos.admin import output
+from spark_eos.admin.intervene import Operator, RefusedError, fates_now
+from spark_eos.admin.inventory import Entry, read_audit, read_inventory
+from spark_eos.admin.properties import options_of
+from spark_eos.client.connection import KafkaClient
+from spark_eos.errors import EosKafkaError, OptionError
+from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.intervention import Action, Restart
+from spark_eos.sink.ports import Cluster
+from spark_eos.sink.recovery import Settlement, lost_error
+from spark_eos.sink.transactions import write_decision
+from spark_eos.sink_options import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
+
+
+class ExitCode(IntEnum):
+    """Say how a command ended."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    NOTHING_DONE = 3
+    DONE_IN_PART = 4
+
+
+_EXIT_CODES: Final = (
+    "Exit codes: 0 done; 1 failed, see the message; 2 wrong usage; 3 nothing was done: refused, or --yes is missing; "
+    "4 done, but not every transaction ended as wanted."
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        options = options_of(chosen.bootstrap_server, chosen.command_config)
+        with KafkaClient(options) as client:
+            return run(chosen, KafkaCluster(client, chosen.decision_topic, write_decision))
+    except OptionError as error:
+        print(error, file=sys.stderr)
+        return ExitCode.USAGE
+    except RefusedError as error:
+        print(f"Nothing was done: {error}", file=sys.stderr)
+        return ExitCode.NOTHING_DONE
+    except EosKafkaError as error:
+        print(error, file=sys.stderr)
+        return ExitCode.FAILED
+
+
+def run(chosen: argparse.Namespace, cluster: Cluster) -> int:
+    """Run one parsed command on a cluster."""
+    if chosen.command == "list":
+        entries = read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query)
+        _print(chosen, output.list_table(entries), output.list_document(entries))
+        return ExitCode.DONE
+    decision = _decision(read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query), chosen)
+    if chosen.command == "show":
+        fates = fates_now(cluster, decision)
+        audit = read_audit(cluster, chosen.decision_topic, decision.prefix, decision.query)
+        _print(
+            chosen, output.show_text(decision, fates, audit), output.show_document(decision, fates, audit)
+        )
+        return ExitCode.DONE
+    return _intervene(chosen, cluster, decision)
+
+
+def _intervene(chosen: argparse.Namespace, cluster: Cluster, decision: Decision) -> int:
+    operator = Operator(cluster, chosen.decision_topic, chosen.by, chosen.reason, chosen.watch_seconds)
+    restart = Restart(chosen.restart) if chosen.command == "abort" else None
+    plan = operator.plan(decision, Action(chosen.command), restart)
+    # A program reads the result from the standard output; the plan is for whoever watches.
+    stream = sys.stdout if chosen.output == "table" else sys.stderr
+    print("\n".join([f"About to {chosen.command}:", *(f"  - {step}" for step in plan.steps())]), file=stream)
+    if not chosen.yes:
+        print("Nothing was done. Repeat the command with --yes to do this.", file=sys.stderr)
+        return ExitCode.NOTHING_DONE
+    settled = operator.carry_out(plan)
+    in_part = settled.committed if plan.action is Action.ABORT and restart is Restart.REWRITE else ()
+    complete = settled.took_effect if plan.action is Action.COMPLETE else not (in_part or settled.pending)
+    result = (
+        f"Now {len(settled.committed)} of {len(settled.decision.transactions)} transactions are committed, "
+        f"{len(settled.lost)} are aborted or lost, {len(settled.unknown) + len(settled.pending)} are not known."
+    )
+    _print(chosen, result, {
+        "action": chosen.command, "restart": restart, "done": complete,
+        "decision": output.decision_document(settled.decision), **_counts(settled),
+    })
+    if complete:
+        return ExitCode.DONE
+    print(lost_error(settled), file=sys.stderr)
+    return ExitCode.DONE_IN_PART
+
+
+def _counts(settled: Settlement) -> dict[str, int]:
+    return {
+        "committed": len(settled.committed), "lost": len(settled.lost), "unknown": len(settled.unknown),
+        "pending": len(settled.pending),
+    }
+
+
+def _decision(entries: Sequence[Entry], chosen: argparse.Namespace) -> Decision:
+    if not entries:
+        raise RefusedError(
+            f"There is no decision of query {chosen.query!r} under the prefix {chosen.prefix!r}",
+            checked=f"All records of {chosen.decision_topic}",
+            remedy="See `eos-kafka decisions list` for what there is",
+        )
+    if entries[0].decision is None:
+        raise RefusedError(entries[0].problem)
+    return entries[0].decision
+
+
+def _print(chosen: argparse.Namespace, text: str, document: object) -> None:
+    print(text if chosen.output == "table" else output.as_json(document))
+
+
+def _user() -> str:
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        # In a container the user id may have no name.
+        name = str(os.getuid())
+    return f"{name}@{platform.node()}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="eos-kafka", description="Look at and mend what the eos-kafka sink left.")
+    areas = parser.add_subparsers(required=True, metavar="AREA")
+    decisions = areas.add_parser("decisions", help="which micro-batches are decided, and what became of them")
+    commands = decisions.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add(commands, "list", "list the newest decision of each query", one_query=False)
+    _add(commands, "show", "show one decision, the fate of each of its transactions, and earlier interventions")
+    _add_intervention(commands, "complete", "roll a dead query's decision forward: commit what is still open")
+    abort = _add_intervention(commands, "abort", "abandon a dead query's decision: abort what is still open")
+    abort.add_argument(
+        "--restart", choices=[each.value for each in Restart], default=Restart.REWRITE.value,
+        help="what the restarted query does: write all of the micro-batch again (refused where any of it may be "
+        "visible), or skip it, whatever of it is visible (default: %(default)s)",
+    )
+    return parser
+
+
+def _add(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str, *, one_query: bool = True
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_EXIT_CODES)
+    parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT", help="several with commas")
+    parser.add_argument(
+        "--command-config", metavar="FILE", help="properties of the Java client, for TLS and SASL among others"
+    )
+    parser.add_argument("--decision-topic", default=DEFAULT_DECISION_TOPIC, help="(default: %(default)s)")
+    parser.add_argument(
+        "--prefix", default=DEFAULT_PREFIX if one_query else None,
+        help="the query's transactionalIdPrefix (default: %(default)s)" if one_query else "only this one's decisions",
+    )
+    parser.add_argument(
+        "--query", required=one_query, help="the id of the streaming query (in its checkpoint), or the job's jobId"
+    )
+    parser.add_argument("--output", choices=("table", "json"), default="table", help="(default: %(default)s)")
+    return parser
+
+
+def _add_intervention(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str
+) -> argparse.ArgumentParser:
+    parser = _add(commands, name, text)
+    parser.add_argument("--yes", action="store_true", help="do it; without this it is only said what would be done")
+    parser.add_argument("--reason", default="", help="kept in the audit record")
+    parser.add_argument(
+        "--by", default=_user(), help="who does it, for the audit record (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--watch-seconds", type=float, default=3.0, metavar="SECONDS",
+        help="how long the query is watched for signs of life first (default: %(default)s)",
+    )
+    return parser

@@ -1,0 +1,211 @@
+"""Roll a dead query's decision forward, or take it back, so that no live driver can come in between.
+
+The order is what makes it safe. The query is watched for signs of life. Its driver's transactional id is taken over:
+from then on no older driver can decide anything, and a live one fails at its next micro-batch with nothing visible.
+The newest decision is read again and must be the one that was shown. What the operator wants is then written into the
+decision, with an audit record, in one transaction; only after that are the micro-batch's transactions ended, each by
+its exact producer id and epoch. Whoever restarts the query at any of these steps finds in the decision what to do.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from broker_core.types import ProducerIdentity
+from spark_eos.errors import EosKafkaError
+from spark_eos.sink.closing import completed
+from spark_eos.sink.decision import Decision, sealed_json
+from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.intervention import AUDIT_VERSION, Action, Intervention, Restart, intervention_document
+from spark_eos.sink.naming import audit_key, driver_id, id_prefix, parse_task_id
+from spark_eos.sink.ports import Cluster, Description, TransactionState
+from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.recovery import Fate, Settlement, fates_of, settle
+from spark_eos.sink.sweep import Scope, sweep
+
+_LOOK_SECONDS: Final = 0.5
+_FATES_LIMIT_SECONDS: Final = 20.0
+_MOST_NAMED: Final = 500
+_VISIBLE_PERHAPS: Final = (Fate.COMMITTED, Fate.UNKNOWN, Fate.HIDDEN)
+
+
+class RefusedError(EosKafkaError):
+    """Report an intervention that was not made: nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Say what an intervention would do, from a look that changed nothing."""
+
+    action: Action
+    decision: Decision
+    fates: Mapping[PreparedTransaction, Fate]
+    restart: Restart | None = None
+
+    def count(self, *fates: Fate) -> int:
+        """Count the transactions with one of these fates."""
+        return sum(fate in fates for fate in self.fates.values())
+
+    def steps(self) -> list[str]:
+        """Say in order what is about to be done."""
+        decision, opened = self.decision, self.count(Fate.OPEN)
+        name = f"micro-batch {decision.micro_batch} of query {decision.query} (prefix {decision.prefix})"
+        first = f"fence the query's driver, {driver_id(decision.prefix, decision.query)}"
+        note = "write an audit record and this intervention into the decision topic, in one transaction"
+        last = "abort what else the query has open and nobody decided"
+        if self.action is Action.COMPLETE:
+            return [first, note, f"commit the {opened} open transactions of {name}", last]
+        after = "writes all of it again" if self.restart is Restart.REWRITE else (
+            f"goes on after it: {self.count(Fate.COMMITTED)} of {len(self.fates)} transactions stay visible, the rows "
+            "of the others are never written"
+        )
+        return [first, note, f"abort the {opened} open transactions of {name}; the restarted query {after}", last]
+
+
+@dataclass(slots=True)
+class Operator:
+    """Act on the decisions of one topic on behalf of somebody."""
+
+    cluster: Cluster
+    topic: str
+    by: str
+    reason: str = ""
+    watch_seconds: float = 3.0
+    pause: Callable[[float], None] = field(default=time.sleep)
+
+    def plan(self, decision: Decision, action: Action, restart: Restart | None = None) -> Plan:
+        """Look what an intervention would meet; raises `RefusedError` where it makes no sense."""
+        if decision.is_abandoned:
+            raise RefusedError(
+                f"The decision was abandoned already, by {decision.intervention and decision.intervention.by}",
+                remedy="Start the query again; it knows what to do",
+            )
+        fates = fates_now(self.cluster, decision)
+        if all(fate is Fate.COMMITTED for fate in fates.values()):
+            raise RefusedError("All transactions of the decision are committed: there is nothing to do")
+        plan = Plan(action, decision, fates, restart)
+        if action is Action.ABORT and restart is Restart.REWRITE and plan.count(*_VISIBLE_PERHAPS):
+            raise RefusedError(
+                f"{plan.count(Fate.COMMITTED)} transactions of the micro-batch are committed and "
+                f"{plan.count(Fate.UNKNOWN, Fate.HIDDEN)} may be: to write all of it again would repeat their rows",
+                checked="DescribeTransactions for each, and the log where that was not conclusive",
+                remedy=(
+                    "Use --restart skip to close the micro-batch as it is, or restart the query with "
+                    "onLostTransaction=rewrite where a re-run gives each task the same rows"
+                ),
+            )
+        return plan
+
+    def carry_out(self, plan: Plan) -> Settlement:
+        """Do what the plan says; returns what became of the transactions."""
+        decision = plan.decision
+        life = self._signs_of_life(decision)
+        if life:
+            raise RefusedError(
+                f"The query {decision.query} is alive: {life}", remedy="Stop it first; a running query needs no help"
+            )
+        log = DecisionLog(self.cluster, decision.prefix, decision.query, self.topic)
+        fenced_at_ms = _now_ms()
+        driver = log.take_over()
+        if log.newest() != decision:
+            raise RefusedError(
+                "The newest decision of the query is not the one that was shown",
+                checked="The decision log, after the query's driver was fenced",
+                remedy="Look again with `eos-kafka decisions show`",
+            )
+        plan = self.plan(decision, plan.action, plan.restart)
+        word = Intervention(plan.action, self.by, _now_ms(), self.reason, plan.restart)
+        amended = replace(decision, revision=decision.revision + 1, intervention=word)
+        driver = log.amend(amended, driver, word.at_ms, self._audit(plan, word))
+        settled = settle(self.cluster, amended)
+        if settled.took_effect:
+            driver = log.renew(driver) if driver.spent else driver
+            log.amend(completed(amended, _now_ms()), driver, _now_ms())
+        self._sweep(amended, fenced_at_ms)
+        return settled
+
+    def _signs_of_life(self, decision: Decision) -> str:
+        """Say what the query was seen doing; empty when it did nothing while it was watched.
+
+        A query that only waits for data cannot be seen. It is fenced, fails at its next micro-batch and can be started
+        again.
+        """
+        before = self._look(decision)
+        until = time.monotonic() + self.watch_seconds
+        while True:
+            now = self._look(decision)
+            if now.driver is not None and now.driver.state is TransactionState.ONGOING:
+                ends = now.driver.started_at_ms + now.driver.timeout_ms
+                return f"its driver is writing a decision (or died doing so, then wait {max(0, ends - _now_ms())} ms)"
+            if _identity(now.driver) != _identity(before.driver):
+                return "its driver has written a decision while it was watched"
+            begun = sorted(now.opened - before.opened)
+            if begun:
+                return f"it has begun a transaction while it was watched, {begun[0][0]}"
+            left = until - time.monotonic()
+            if left <= 0:
+                return ""
+            self.pause(min(_LOOK_SECONDS, left))
+
+    def _look(self, decision: Decision) -> "_Look":
+        driver = driver_id(decision.prefix, decision.query)
+        listed = [
+            each for each in self.cluster.open_transactions(id_prefix(decision.prefix, decision.query))
+            if (name := parse_task_id(each)) is not None
+            and (name.prefix, name.query) == (decision.prefix, decision.query)
+        ]
+        described = self.cluster.describe_transactions([driver, *listed])
+        opened = {
+            (name, each.identity) for name, each in described.items()
+            if name != driver and each.state is TransactionState.ONGOING
+        }
+        return _Look(described.get(driver), frozenset(opened))
+
+    def _audit(self, plan: Plan, word: Intervention) -> tuple[bytes, bytes]:
+        decision = plan.decision
+        key = audit_key(decision.prefix, decision.query, word.at_ms, secrets.token_hex(4))
+        document: dict[str, Any] = {
+            "version": AUDIT_VERSION,
+            **(intervention_document(word) or {}),
+            "prefix": decision.prefix,
+            "query": decision.query,
+            "run": decision.run,
+            "micro_batch": decision.micro_batch,
+            "attempt": decision.attempt,
+            "transaction_count": len(decision.transactions),
+            "found": {fate.name.lower(): plan.count(fate) for fate in Fate},
+            # Of a very large micro-batch the first ones only: the record must fit into one message.
+            "transactions": [
+                [t.transactional_id, t.producer_id, t.producer_epoch, fate.name.lower()]
+                for t, fate in list(plan.fates.items())[:_MOST_NAMED]
+            ],
+        }
+        return key, sealed_json(document)
+
+    def _sweep(self, decision: Decision, older_than_ms: int) -> None:
+        kept = {(t.transactional_id, ProducerIdentity(t.producer_id, t.producer_epoch)) for t in decision.transactions}
+        scope = Scope(decision.prefix, decision.query, decision.run, older_than_ms)
+        sweep(self.cluster, scope, lambda: kept, self.cluster.transaction_version())
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    driver: Description | None
+    opened: frozenset[tuple[str, ProducerIdentity]]
+
+
+def fates_now(cluster: Cluster, decision: Decision) -> dict[PreparedTransaction, Fate]:
+    """Find what became of each transaction of a decision, without ending any."""
+    if decision.completed_at_ms is not None:
+        return dict.fromkeys(decision.transactions, Fate.COMMITTED)
+    return fates_of(cluster, decision.transactions, time.monotonic() + _FATES_LIMIT_SECONDS)
+
+
+def _identity(description: Description | None) -> ProducerIdentity | None:
+    return None if description is None else description.identity
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

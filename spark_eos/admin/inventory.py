@@ -1,0 +1,138 @@
+"""Find the decisions and interventions in a decision topic, without changing anything."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker_core.types import TopicPartition
+from spark_eos.sink.decision import Decision, Part, UnreadableDecisionError, join_parts, read_part, read_sealed_json
+from spark_eos.sink.intervention import AUDIT_VERSION
+from spark_eos.sink.naming import audit_key_prefix, is_audit_key, is_head_key, unescape
+from spark_eos.sink.ports import Cluster, Description, KeyedRecord
+from spark_eos.sink.recovery import Fate, described_fate
+
+
+@dataclass(slots=True)
+class Entry:
+    """Hold what the topic says of one query; `problem` tells why its decision cannot be read."""
+
+    prefix: str
+    query: str
+    decision: Decision | None = None
+    problem: str = ""
+    fates: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        """Say in a few words how far the decision has come."""
+        if self.decision is None:
+            return "unreadable"
+        if self.decision.completed_at_ms is not None:
+            return "completed"
+        if self.decision.is_abandoned:
+            return "abandoned: skip" if self.decision.is_skipped else "abandoned: rewrite"
+        if self.fates.get("committed") == len(self.decision.transactions):
+            return "committed"
+        return ", ".join(f"{count} {fate}" for fate, count in self.fates.items() if count)
+
+
+def read_inventory(
+    cluster: Cluster, topic: str, prefix: str | None = None, query: str | None = None
+) -> list[Entry]:
+    """List the newest decision of each query, all at once described by their coordinators."""
+    found = _read_entries(_live(cluster.all_records(topic)))
+    entries = [
+        each for each in found if prefix in (None, each.prefix) and query in (None, each.query)
+    ]
+    undone = [e.decision for e in entries if e.decision is not None and e.decision.completed_at_ms is None]
+    names = [t.transactional_id for decision in undone for t in decision.transactions]
+    described = cluster.describe_transactions(names) if names else {}
+    for each in entries:
+        if each.decision is not None:
+            each.fates = fate_counts(each.decision, described)
+    return entries
+
+
+def fate_counts(decision: Decision, described: Mapping[str, Description]) -> dict[str, int]:
+    """Count what coordinators say of a decision's transactions; `unclear` needs a look into the log."""
+    if decision.completed_at_ms is not None:
+        return {"committed": len(decision.transactions)}
+    fates = Counter(described_fate(t, described.get(t.transactional_id)) for t in decision.transactions)
+    return {
+        "committed": fates[Fate.COMMITTED], "open": fates[Fate.OPEN], "lost": fates[Fate.LOST], "unclear": fates[None],
+    }
+
+
+def read_audit(cluster: Cluster, topic: str, prefix: str, query: str) -> list[dict[str, Any]]:
+    """Read all interventions in one query, the oldest first; a damaged record is shown as what it is."""
+    beginning = audit_key_prefix(prefix, query)
+    found: list[dict[str, Any]] = []
+    for place, record in cluster.all_records(topic):
+        if record.key is not None and record.value is not None and record.key.startswith(beginning):
+            found.append(_audit(record.value, f"{place}@{record.offset}"))
+    return sorted(found, key=lambda entry: int(entry.get("at_ms", 0)))
+
+
+def _audit(value: bytes, where: str) -> dict[str, Any]:
+    try:
+        document = read_sealed_json(value)
+    except ValueError:
+        return {"problem": f"The audit record at {where} is damaged"}
+    if document.get("version") != AUDIT_VERSION:
+        return {"problem": f"The audit record at {where} has version {document.get('version')}; upgrade this package"}
+    return document
+
+
+def _live(
+    records: Iterable[tuple[TopicPartition, KeyedRecord]]
+) -> dict[tuple[TopicPartition, bytes], KeyedRecord]:
+    """Keep the last record of each key, as compaction will."""
+    live: dict[tuple[TopicPartition, bytes], KeyedRecord] = {}
+    for place, record in records:
+        if record.key is None or is_audit_key(record.key):
+            continue
+        if record.value is None:
+            live.pop((place, record.key), None)
+        else:
+            live[place, record.key] = record
+    return live
+
+
+def _read_entries(live: Mapping[tuple[TopicPartition, bytes], KeyedRecord]) -> list[Entry]:
+    entries: dict[bytes, Entry] = {}
+    for (place, key), record in live.items():
+        if is_head_key(key):
+            entry = _read_entry(live, place, key, record)
+            known = entries.get(key)
+            # After the topic got more partitions a key may lie in two of them.
+            if known is None or _rank(entry) > _rank(known):
+                entries[key] = entry
+    return sorted(entries.values(), key=lambda entry: (entry.prefix, entry.query))
+
+
+def _read_entry(
+    live: Mapping[tuple[TopicPartition, bytes], KeyedRecord], place: TopicPartition, key: bytes, record: KeyedRecord
+) -> Entry:
+    where = f"{place}@{record.offset}"
+    prefix, _, escaped = key.decode(errors="replace").rpartition("/")
+    entry = Entry(prefix, unescape(escaped) or escaped)
+    try:
+        head = read_part(record.value or b"", where)
+        entry.decision = join_parts([head, *_others(live, place, key, head, where)], where)
+    except UnreadableDecisionError as error:
+        entry.problem = str(error)
+    return entry
+
+
+def _others(
+    live: Mapping[tuple[TopicPartition, bytes], KeyedRecord], place: TopicPartition, key: bytes, head: Part, where: str
+) -> Sequence[Part]:
+    records = [live.get((place, key + f"#{number}".encode())) for number in range(1, head.count)]
+    parts = [read_part(record.value or b"", where) for record in records if record is not None]
+    name = (head.decision.run, head.decision.rank)
+    return [part for part in parts if (part.decision.run, part.decision.rank) == name]
+
+
+def _rank(entry: Entry) -> tuple[int, int, int]:
+    return (-1, 0, 0) if entry.decision is None else entry.decision.rank

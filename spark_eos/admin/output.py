@@ -1,0 +1,123 @@
+"""Write what was found as a table for people or as JSON for programs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from spark_eos.admin.inventory import Entry
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.intervention import intervention_document
+from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.recovery import Fate, utc
+
+_HEADS: Final = ("PREFIX", "QUERY", "MICRO-BATCH", "ATTEMPT", "DECIDED", "TRANSACTIONS", "RECORDS", "STATE")
+_TRANSACTION_HEADS: Final = ("TASK", "TRANSACTIONAL ID", "PRODUCER", "EPOCH", "FATE", "WRITTEN")
+
+
+def as_json(value: object) -> str:
+    """Write a value as JSON with stable order."""
+    return json.dumps(value, indent=2, sort_keys=True)
+
+
+def list_table(entries: Sequence[Entry]) -> str:
+    """Write one line for each query."""
+    rows = [_HEADS]
+    for each in entries:
+        decision = each.decision
+        if decision is None:
+            rows.append((each.prefix, each.query, "?", "?", "?", "?", "?", each.problem))
+        else:
+            rows.append((
+                each.prefix, each.query, str(decision.micro_batch), str(decision.attempt), utc(decision.decided_at_ms),
+                str(len(decision.transactions)), str(decision.record_count), each.state,
+            ))
+    return table(rows)
+
+
+def list_document(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Give one object for each query."""
+    return [
+        {
+            "prefix": each.prefix, "query": each.query, "state": each.state, "problem": each.problem or None,
+            "fates": dict(each.fates),
+            "decision": None if each.decision is None else decision_document(each.decision),
+        }
+        for each in entries
+    ]
+
+
+def decision_document(decision: Decision) -> dict[str, Any]:
+    """Give what a decision says, without its transactions."""
+    return {
+        "run": decision.run,
+        "micro_batch": decision.micro_batch,
+        "attempt": decision.attempt,
+        "revision": decision.revision,
+        "tasks": decision.split_count,
+        "decided_at_ms": decision.decided_at_ms,
+        "completed_at_ms": decision.completed_at_ms,
+        "intervention": intervention_document(decision.intervention),
+        "transaction_count": len(decision.transactions),
+        "record_count": decision.record_count,
+    }
+
+
+def show_text(
+    decision: Decision, fates: Mapping[PreparedTransaction, Fate], audit: Sequence[Mapping[str, Any]]
+) -> str:
+    """Write one decision with the fate of each of its transactions and every intervention in its query."""
+    head = [
+        f"Query {decision.query}, prefix {decision.prefix}, run {decision.run}",
+        f"Micro-batch {decision.micro_batch}, attempt {decision.attempt}, {decision.split_count} tasks, decided at "
+        f"{utc(decision.decided_at_ms)}" + (
+            f", completed at {utc(decision.completed_at_ms)}" if decision.completed_at_ms is not None else ""
+        ),
+    ]
+    rows = [_TRANSACTION_HEADS, *(
+        (str(t.split), t.transactional_id, str(t.producer_id), str(t.producer_epoch), fate.name.lower(), _places(t))
+        for t, fate in fates.items()
+    )]
+    return "\n".join([*head, table(rows), *(_audit_line(each) for each in audit)])
+
+
+def show_document(
+    decision: Decision, fates: Mapping[PreparedTransaction, Fate], audit: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Give the same as `show_text` as one object."""
+    return {
+        "prefix": decision.prefix, "query": decision.query, "decision": decision_document(decision),
+        "transactions": [
+            {
+                "task": t.split, "transactional_id": t.transactional_id, "producer_id": t.producer_id,
+                "producer_epoch": t.producer_epoch, "transaction_version": t.transaction_version,
+                "timeout_ms": t.timeout_ms, "started_at_ms": t.started_at_ms, "fate": fate.name.lower(),
+                "written": [
+                    {"topic": w.topic, "partition": w.partition, "first_offset": w.first_offset,
+                     "last_offset": w.last_offset, "record_count": w.record_count} for w in t.ranges
+                ],
+            }
+            for t, fate in fates.items()
+        ],
+        "interventions": list(audit),
+    }
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Lay rows out in columns; the last column may be of any length."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        for row in rows
+    )
+
+
+def _places(transaction: PreparedTransaction) -> str:
+    return ", ".join(f"{w.topic}-{w.partition}@{w.first_offset}..{w.last_offset}" for w in transaction.ranges)
+
+
+def _audit_line(each: Mapping[str, Any]) -> str:
+    if "problem" in each:
+        return str(each["problem"])
+    restart = f" --restart {each['restart']}" if each["restart"] else ""
+    reason = f": {each['reason']}" if each["reason"] else ""
+    return f"{utc(each['at_ms'])}  {each['by']}  {each['action']}{restart} of micro-batch {each['micro_batch']}{reason}"

@@ -1,0 +1,74 @@
+"""Say what an operator did about a decision, in the decision itself and in an audit record that stays.
+
+The decision carries the last intervention, because a restarted query has to act on it. The audit record is written in
+the same transaction under a key of its own, so that compaction keeps every one of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+AUDIT_VERSION: Final = 1
+
+
+class Action(StrEnum):
+    """Name what an operator can do about a decision."""
+
+    COMPLETE = "complete"
+    ABORT = "abort"
+
+
+class Restart(StrEnum):
+    """Say what a restarted query does with an abandoned micro-batch: write all of it again, or never."""
+
+    REWRITE = "rewrite"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Intervention:
+    """Say who did what, when and why; `restart` is None unless the decision was abandoned."""
+
+    action: Action
+    by: str
+    at_ms: int
+    reason: str = ""
+    restart: Restart | None = None
+
+    @property
+    def abandons(self) -> bool:
+        """Say whether the decision was taken back."""
+        return self.action is Action.ABORT
+
+    @property
+    def skips(self) -> bool:
+        """Say whether the micro-batch is closed as it is."""
+        return self.abandons and self.restart is Restart.SKIP
+
+
+def intervention_document(intervention: Intervention | None) -> dict[str, Any] | None:
+    """Write an intervention as JSON values."""
+    if intervention is None:
+        return None
+    return {
+        "action": intervention.action.value,
+        "by": intervention.by,
+        "at_ms": intervention.at_ms,
+        "reason": intervention.reason,
+        "restart": None if intervention.restart is None else intervention.restart.value,
+    }
+
+
+def read_intervention(document: Mapping[str, Any] | None) -> Intervention | None:
+    """Read what `intervention_document` wrote; raises `KeyError` or `ValueError` for anything else."""
+    if document is None:
+        return None
+    restart = document["restart"]
+    return Intervention(
+        action=Action(document["action"]),
+        by=str(document["by"]),
+        at_ms=int(document["at_ms"]),
+        reason=str(document["reason"]),
+        restart=None if restart is None else Restart(restart),
+    )

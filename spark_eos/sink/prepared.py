@@ -1,0 +1,38 @@
+"""Name a prepared transaction and the offsets it wrote, for messages, decisions and recovery alike."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRange:
+    """Say which offsets of one topic-partition a transaction holds; both ends inclusive."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    record_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """Name one flushed, open transaction so exactly that another process can end it.
+
+    `(producer_id, producer_epoch)` names this transaction and no other: an epoch is never used for two (FLINK-8132 is
+    what happens otherwise). `transaction_version` fixes the EndTxn version: a mismatched one gets an error for a
+    transaction that is committed. `split` is Spark's partition id.
+    """
+
+    split: int
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    transaction_version: int
+    timeout_ms: int
+    started_at_ms: int
+    ranges: tuple[WrittenRange, ...]
+
+    @property
+    def record_count(self) -> int:
+        """Count the records of the transaction."""
+        return sum(written.record_count for written in self.ranges)

@@ -1,0 +1,63 @@
+"""Drive the streaming reader as Spark does, without Spark: plan, travel to a task, read, go on from the end."""
+
+import json
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+from spark_eos.source.readers import StreamReader
+from spark_eos.source.schema import source_schema
+
+Row = tuple[str, int, int, str | None]
+
+
+class Query:
+    """Hold one run of a streaming query; `position` is what its checkpoint says, None for a new one."""
+
+    def __init__(self, address: str, position: Any = None, **options: str) -> None:
+        self.address, self.options = address, options
+        self.reader = StreamReader({"kafka.bootstrap.servers": address} | options, source_schema(False))
+        self.limit = self.reader.getDefaultReadLimit()
+        self.position = self.reader.initialOffset() if position is None else position
+
+    def end(self) -> Any:
+        """Ask where the next micro-batch ends; through JSON, as checkpoints are."""
+        return json.loads(json.dumps(self.reader.latestOffset(self.position, self.limit)))
+
+    def trigger(self) -> list[Row]:
+        """Run a micro-batch and give its rows, by topic, partition and offset; none where there is nothing to do."""
+        end = self.end()
+        return [] if end == self.position else self.run_to(end)
+
+    def run_to(self, end: Any) -> list[Row]:
+        """Plan up to `end` and read, with what travels to a task only."""
+        pieces = self.reader.partitions(self.position, end)
+        task = pickle.loads(pickle.dumps(self.reader))
+        found: list[Row] = []
+        for piece in pickle.loads(pickle.dumps(pieces)):
+            for columns in task.read(piece):
+                texts = [None if value is None else value.decode() for value in columns.column("value").to_pylist()]
+                found += zip(*(columns.column(name).to_pylist() for name in ("topic", "partition", "offset")), texts,
+                             strict=True)
+        self.position = end
+        return sorted(found, key=lambda row: row[:3])
+
+    def texts(self) -> list[str | None]:
+        """Run a micro-batch and give the values."""
+        return [row[3] for row in self.trigger()]
+
+    def restarted(self, **options: str) -> Self:
+        """Stop, and start another run from the checkpoint."""
+        self.reader.stop()
+        return type(self)(self.address, self.position, **self.options | options)
+
+
+@contextmanager
+def running(address: str, **options: str) -> Iterator[Query]:
+    """Run a query and stop it at the end."""
+    query = Query(address, **options)
+    try:
+        yield query
+    finally:
+        query.reader.stop()

@@ -1,0 +1,21 @@
+"""Import what Spark's Python workers need once, in the daemon that forks them: a second saved for every worker.
+
+Python runs this at its start because the folder is on the path. Workers die by the dozen in the crash tests.
+"""
+
+import sys
+
+_arguments = " ".join(sys.orig_argv)
+
+if "-m pyspark.daemon" in _arguments:
+    import pyarrow.compute  # noqa: F401
+    import pyspark.worker  # noqa: F401
+
+    import spark_eos.datasource  # noqa: F401
+    import spark_eos.sink.wiring  # noqa: F401
+    import spark_eos.sink.writers  # noqa: F401
+    import spark_eos.source.readers  # noqa: F401
+    if "pyspark.sql" in _arguments:
+        import importlib
+
+        importlib.import_module(sys.orig_argv[-1])
