@@ -1,0 +1,23 @@
+"""Break the sink at every step in every way, and count what an independent reader sees afterwards.
+
+Owns: queries in driver processes of their own, brokers that are killed and started again, a wire that loses answers,
+the table of points and faults, the judge.
+Asks: `spark_eos` through Spark and its failpoints only; brokers through their address only.
+Never: looks into the sink, or takes its word for what was written.
+
+How a test uses it (`test_matrix.py` is the longest example):
+
+    with world("broker_core", folder) as here, drivers(folder) as pool:     # or "apache"
+        driver = pool.take()                          # is warm; the next one boots in the meantime
+        case = here.new_case(transactionTimeout="60s")   # input, checkpoint, output topic and prefix of its own
+        driver.arm(case, case.rule("driver.after_decide"))   # `POINT[#VISIT]`; holds, in micro-batch 0, unless told
+        driver.start(case)
+        pid = case.wait_until_held()                  # the Python process that is at the point
+        driver.kill()                                 # or .pause(), .resume(); os.kill(pid, SIGKILL);
+                                                      # here.broker.kill(), .start(); here.wire.losses.append(Loss(...))
+        case.release()                                # whoever lives goes on
+        errors = here.run_to_end(pool.take(), [case])    # started again until it ends well
+        assert here.judge([case]) == []               # nothing lost, doubled, disordered, open or unstable
+
+`pytest tests/crash` runs on `broker_core`, with `--apache` on Apache Kafka too.
+"""

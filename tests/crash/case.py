@@ -1,0 +1,87 @@
+"""Hold one query of the crash tests: its own input, checkpoint, output topic, prefix and failpoint."""
+
+import os
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.waiting import wait_until
+
+LINE_BYTES = 1_000
+LINES = 40
+# Small buffers: a task writes in several chunks, each of them in several requests.
+SMALL_BUFFERS = {"buffer.memory": "65536", "batch.size": "4096", "kafka.max.request.size": "8192"}
+HOLD_DEADLINE_S = 240
+
+
+@dataclass
+class Case:
+    """Hold a query that copies `micro_batches` files of `LINES` lines; its prefix names it everywhere."""
+
+    folder: Path
+    address: str
+    micro_batches: int = 2
+    more_options: dict[str, str] = field(default_factory=dict)
+    prefix: str = field(default_factory=lambda: f"crash{uuid.uuid4().hex[:8]}")
+
+    def __post_init__(self) -> None:
+        self.input.mkdir(parents=True)
+        for number in range(self.micro_batches):
+            path = self.input / f"{number}.txt"
+            path.write_text("".join(f"{line}\n" for line in self.lines_of(number)))
+            # Spark takes the oldest file first.
+            os.utime(path, (number, number))
+
+    @property
+    def input(self) -> Path:
+        """Name the folder that is read."""
+        return self.folder / self.prefix / "input"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Name the query's checkpoint."""
+        return self.folder / self.prefix / "checkpoint"
+
+    @property
+    def topic(self) -> str:
+        """Name the topic that is written."""
+        return self.prefix
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Give the sink's options."""
+        return {"kafka.bootstrap.servers": self.address, "topic": self.topic, "transactionalIdPrefix": self.prefix,
+                **SMALL_BUFFERS, **self.more_options}
+
+    @property
+    def expected(self) -> Counter[str]:
+        """Give every line that a reader has to see once."""
+        return Counter(line for number in range(self.micro_batches) for line in self.lines_of(number))
+
+    @property
+    def held(self) -> Path:
+        """Name the file that says which process is held."""
+        return self.folder / self.prefix / "held"
+
+    def lines_of(self, micro_batch: int) -> list[str]:
+        """Give the lines of one micro-batch."""
+        keys = [f"{self.prefix}.{micro_batch}.{line}" for line in range(LINES)]
+        return [f"{key} {'x' * (LINE_BYTES - len(key))}" for key in keys]
+
+    def rule(self, point: str, action: str = "hold", micro_batch: int | None = 0) -> str:
+        """Write the rule that acts at `POINT[#VISIT]`, once in all processes."""
+        name, _, visit = point.partition("#")
+        doing = f"hold:{self.held}" if action == "hold" else action
+        mark = self.folder / self.prefix / f"mark-{uuid.uuid4().hex}"
+        place = "" if micro_batch is None else f"@{micro_batch}"
+        return f"{name}/{self.prefix}=once:{mark}|{doing}{place}" + (f"#{visit}" if visit else "")
+
+    def wait_until_held(self) -> int:
+        """Wait until a process is held, and name it."""
+        wait_until(self.held.exists, f"{self.prefix} is held", deadline_s=HOLD_DEADLINE_S)
+        return int(self.held.read_text())
+
+    def release(self) -> None:
+        """Let the held process go on."""
+        self.held.unlink(missing_ok=True)

@@ -1,0 +1,36 @@
+"""Give the crash tests a broker behind a wire and a driver that always waits; both are shared by all tests."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.crash.drivers import DriverPool, drivers
+from tests.crash.world import World, world
+from tests.support.apache_kafka import Unavailable
+
+BROKERS = ("broker_core", "apache")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Break every kind of broker that this run knows of, one after the other."""
+    if "here" in metafunc.fixturenames:
+        kinds = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
+        metafunc.parametrize("here", kinds, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Give the broker."""
+    try:
+        with world(request.param, tmp_path_factory.mktemp(request.param)) as running:
+            yield running
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture(scope="session")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverPool]:
+    """Give the drivers."""
+    # The round of each broker takes one that is killed and one that goes on.
+    with drivers(tmp_path_factory.mktemp("drivers"), ahead=2) as made:
+        yield made

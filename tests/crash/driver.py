@@ -1,0 +1,92 @@
+"""Be a Spark driver that runs streaming queries on command, in a process of its own with a JVM that can be killed.
+
+Commands come in on stdin and reports go out on stdout, one JSON object in a line. The command `{"name", "input",
+"checkpoint", "options"}` starts a query that copies text files, one for each micro-batch, and ends when all are copied;
+`{"name", "error"}` reports its end. The first report is `{"jvm": pid}`, when a first query has warmed the JVM up.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.spark_eos.spark_session import build_session
+
+# Every held task keeps its slot, and a task may fail twice before its job does.
+MASTER = "local[64,3]"
+# A file of some 40 kB makes two tasks.
+SPLIT_BYTES = 24_000
+SETTINGS = {
+    "spark.master": MASTER,
+    "spark.sql.files.maxPartitionBytes": str(SPLIT_BYTES),
+    "spark.sql.files.openCostInBytes": str(SPLIT_BYTES),
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    # A few rows a task are sooner copied than code for them is compiled.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.ui.showConsoleProgress": "false",
+}
+_out = threading.Lock()
+
+
+def report(**what: Any) -> None:
+    """Tell the test."""
+    with _out:
+        os.write(3, (json.dumps(what) + "\n").encode())
+
+
+def start(spark: SparkSession, command: Mapping[str, Any], form: str = "eos-kafka") -> StreamingQuery:
+    """Start to copy; the same lines are always in the same task of the same micro-batch."""
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(command["input"])
+    rows = lines.selectExpr("substring_index(value, ' ', 1) AS key", "value")
+    writer = rows.writeStream.format(form).option("checkpointLocation", command["checkpoint"])
+    return writer.options(**command["options"]).trigger(availableNow=True).start()
+
+
+def run(spark: SparkSession, command: Mapping[str, Any]) -> None:
+    """Run one query to its end and report it."""
+    error = None
+    # Spark looks for Python data sources in the active session only, and a new thread has none.
+    spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)  # type: ignore[union-attr]
+    try:
+        start(spark, command).awaitTermination()
+    except Exception as failure:
+        error = str(failure)
+    report(name=command["name"], error=error)
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Run a small query, so that classes are loaded and compiled before it matters."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "input").mkdir()
+        (Path(folder) / "input" / "0.txt").write_text("0 0\n")
+        command = {"input": f"{folder}/input", "checkpoint": f"{folder}/checkpoint", "options": {}}
+        start(spark, command, "noop").awaitTermination()
+
+
+def serve(spark: SparkSession) -> None:
+    """Run what is commanded on stdin until that ends."""
+    warm_up(spark)
+    report(jvm=spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+    for line in sys.stdin:
+        threading.Thread(target=run, args=(spark, json.loads(line)), daemon=True).start()
+
+
+def main() -> None:
+    """Serve commands until stdin ends."""
+    # Whatever else writes to stdout must not get between the reports.
+    os.dup2(1, 3)
+    os.dup2(2, 1)
+    serve(build_session("crash", SETTINGS))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Run the queries of the hazards in the test's own Spark session, hold them at points, and judge what they wrote."""
+
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.inspection import list_transactions
+from spark_eos.client_options import ClientOptions
+from tests.crash.case import HOLD_DEADLINE_S, Case
+from tests.crash.world import PARTITIONS, World
+from tests.spark_eos.sink_topic import open_transactions
+from tests.support.waiting import wait_until
+
+END_DEADLINE_S = 200
+TASKS = 2
+
+
+@dataclass(frozen=True)
+class Address:
+    """Stand for a broker that nobody kills, or for a wire that loses nothing."""
+
+    address: str
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Hold one process at a point, the first that gets there."""
+
+    rule: str
+    path: Path
+
+    def wait(self) -> int:
+        """Wait until a process is held, and name it."""
+        wait_until(self.path.exists, f"a process is held by {self.rule}", deadline_s=HOLD_DEADLINE_S)
+        return int(self.path.read_text())
+
+    def release(self) -> None:
+        """Let it go on."""
+        self.path.unlink(missing_ok=True)
+
+
+@dataclass
+class Hazard:
+    """Hold what a hazard test works with; `address` is where queries go, `broker` where the judge looks."""
+
+    spark: SparkSession
+    folder: Path
+    rules_file: Path
+    address: str
+    broker: str
+
+    def case(self, micro_batches: int = 2, **options: str) -> Case:
+        """Make a query with input, checkpoint and topic of its own; an option's name is written with `_` for `.`."""
+        return World(Address(self.broker), Address(self.address), self.folder).new_case(micro_batches, **options)
+
+    def arm(self, *rules: str) -> None:
+        """Replace all rules of the session."""
+        fresh = self.rules_file.with_suffix(".fresh")
+        fresh.write_text(";".join(rules))
+        os.replace(fresh, self.rules_file)
+
+    def hold(self, point: str, micro_batch: int | None = 0) -> Hold:
+        """Make a rule that holds one process; `arm` it."""
+        path, mark = (self.folder / f"{kind}-{uuid.uuid4().hex}" for kind in ("held", "mark"))
+        place = "" if micro_batch is None else f"@{micro_batch}"
+        return Hold(f"{point}=once:{mark}|hold:{path}{place}", path)
+
+    def start(self, case: Case, tasks: int = TASKS, where: str = "true", **options: str) -> StreamingQuery:
+        """Start to copy one file in each micro-batch; the same lines are always in the same of its tasks."""
+        lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(case.input)).where(where)
+        rows = lines.selectExpr("substring_index(value, ' ', 1) AS key", "value").repartition(tasks, "key")
+        return self.write(rows, case, **options)
+
+    def write(self, rows: DataFrame, case: Case, **options: str) -> StreamingQuery:
+        """Start to write a stream."""
+        writer = rows.writeStream.format("eos-kafka").option("checkpointLocation", str(case.checkpoint))
+        return writer.options(**case.options | options).trigger(availableNow=True).start()
+
+    def run(self, case: Case, tasks: int = TASKS, where: str = "true", **options: str) -> StreamingQuery:
+        """Run a query to its end."""
+        return end(self.start(case, tasks, where, **options))
+
+    def run_to_failure(self, case: Case, match: str, tasks: int = TASKS, **options: str) -> str:
+        """Run a query that must stop with an error of this text, and give the whole text."""
+        with pytest.raises(StreamingQueryException, match=match) as caught:
+            self.run(case, tasks, **options)
+        return str(caught.value)
+
+    def judge(self, *cases: Case) -> None:
+        """Hold the topics against what was to be written: none lost, none twice, nothing open, all stable."""
+        world = World(Address(self.broker), Address(self.address), self.folder)
+        wrong = world.judge(cases)
+        assert not wrong, wrong
+
+    def open(self, case: Case) -> list[str]:
+        """List what a case has open."""
+        return open_transactions(self.broker, f"{case.prefix}.")
+
+    def task_ids(self, case: Case) -> list[str]:
+        """List every transactional id that tasks of a case have used, whatever became of it."""
+        return list(self.task_states(case))
+
+    def task_states(self, case: Case) -> dict[str, str]:
+        """Give the state of every transactional id that tasks of a case have used."""
+        name = re.compile(rf"{case.prefix}\..+\.\d+")
+        with KafkaClient(ClientOptions((self.broker,))) as client:
+            listed = list_transactions(client)
+        return {each.transactional_id: each.state for each in listed if name.fullmatch(each.transactional_id)}
+
+
+def end(query: StreamingQuery) -> StreamingQuery:
+    """Wait until a query has ended well."""
+    assert query.awaitTermination(END_DEADLINE_S), "the query did not end"
+    return query
+
+
+@contextmanager
+def spark_setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Change a setting of the running executor, which reads it anew for every task."""
+    conf = spark.sparkContext._jsc.sc().conf()  # type: ignore[union-attr]
+    before = conf.get(name, "")
+    conf.set(name, value)
+    try:
+        yield
+    finally:
+        conf.set(name, before) if before else conf.remove(name)
+
+
+__all__ = ["PARTITIONS", "Address", "Hazard", "Hold", "end", "spark_setting"]

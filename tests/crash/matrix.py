@@ -1,0 +1,158 @@
+"""List every step of the sink, every fault, and which of the pairs make no sense."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from tests.crash.wire import Loss
+
+
+class Fault(StrEnum):
+    """Name what happens while a process is at a point."""
+
+    KILL_WORKER = "kill the Python worker"
+    LOSE_ANSWER = "lose the answer"
+    KILL_BROKER = "kill the broker"
+    PAUSE = "pause past the timeout"
+    KILL_DRIVER = "kill the driver JVM"
+
+
+class Answer(NamedTuple):
+    """Name the answer that a step waits for next: the API, and whether it is asked for the driver's own id."""
+
+    name: str
+    api_key: int
+    of_driver: bool | None = None
+
+    def loss(self, prefix: str) -> Loss:
+        """Lose the next of these answers of one query."""
+        driver = b".driver"
+        return Loss(self.api_key, (prefix.encode(), *([driver] if self.of_driver else [])),
+                    driver if self.of_driver is False else None)
+
+
+METADATA: Final = Answer("Metadata", 3)
+FETCH_OFFSET: Final = Answer("OffsetFetch", 9)
+INIT_TASK: Final = Answer("InitProducerId", 22, of_driver=False)
+INIT_DRIVER: Final = Answer("InitProducerId", 22, of_driver=True)
+PRODUCE: Final = Answer("Produce", 0, of_driver=False)
+PRODUCE_DECISION: Final = Answer("Produce", 0, of_driver=True)
+COMMIT_OFFSET: Final = Answer("TxnOffsetCommit", 28)
+END_TASK: Final = Answer("EndTxn", 26, of_driver=False)
+END_DRIVER: Final = Answer("EndTxn", 26, of_driver=True)
+DESCRIBE: Final = Answer("DescribeTransactions", 65)
+LIST: Final = Answer("ListTransactions", 66)
+
+
+class Step(NamedTuple):
+    """Name a step, by its failpoint `POINT[#VISIT]`, and how a query gets there.
+
+    `earlier` is a point where a first life ends, so that the one that is watched finds what it left; `beside` is a
+    `POINT=ACTION` of the same life. The point itself may be reached outside of any micro-batch. A brief one must not be
+    held for long: the transaction of a decision has seconds, whatever the `transactionTimeout`.
+    """
+
+    point: str
+    answers: tuple[Answer, ...] = ()
+    earlier: str | None = None
+    beside: str | None = None
+    in_micro_batch: bool = True
+    is_brief: bool = False
+
+    @property
+    def is_of_dead_driver(self) -> bool:
+        """Say whether only the decision of a dead driver is to time out; it does before anyone meets it, where the
+        tasks' transactions have a short timeout."""
+        return self.point == "recovery.before_end_driver"
+
+    def __str__(self) -> str:
+        after = self.earlier or self.beside
+        return f"{self.point} after {after}" if after else self.point
+
+
+STEPS: Final = (
+    Step("driver.before_preflight", (METADATA,), in_micro_batch=False),
+    Step("task.begin", (FETCH_OFFSET,)),
+    Step("task.before_identity", (INIT_TASK,)),
+    Step("task.before_write", (PRODUCE,)),
+    Step("task.mid_write#1", (PRODUCE,)),
+    Step("task.mid_write#2", (PRODUCE,)),
+    Step("task.before_flush", (PRODUCE,)),
+    Step("task.flushed"),
+    Step("task.prepared"),
+    Step("driver.before_verify", (INIT_DRIVER,)),
+    Step("driver.taken_over", (FETCH_OFFSET, DESCRIBE)),
+    Step("driver.before_decide", (PRODUCE_DECISION,)),
+    Step("driver.decision_flushed", (COMMIT_OFFSET,), is_brief=True),
+    Step("driver.mid_decide", (END_DRIVER,), is_brief=True),
+    Step("driver.after_decide", (END_TASK,)),
+    Step("driver.mid_complete#1", (END_TASK,)),
+    Step("driver.after_complete", (LIST,)),
+    Step("driver.mid_sweep", (END_TASK,), beside="task.prepared=kill", in_micro_batch=False),
+    # The last step before Spark writes its own commit log.
+    Step("driver.after_sweep"),
+    Step("driver.abort", (LIST,), beside="driver.before_decide=raise"),
+    Step("driver.mid_sweep", (END_TASK,), beside="driver.before_decide=raise", in_micro_batch=False),
+    Step("driver.after_abort", beside="driver.before_decide=raise"),
+    Step("recovery.before_end_driver", (END_DRIVER,), beside="driver.mid_decide=kill", in_micro_batch=False,
+         is_brief=True),
+    Step("task.before_settle", (DESCRIBE,), earlier="driver.after_decide"),
+    Step("recovery.before_commit", (END_TASK,), earlier="driver.mid_complete#1"),
+    Step("recovery.after_commit", earlier="driver.after_decide"),
+    Step("task.settled", earlier="driver.after_decide"),
+    Step("driver.before_settle", (DESCRIBE,), earlier="driver.after_decide"),
+    Step("driver.settled", (LIST,), earlier="driver.after_decide"),
+)
+
+_NOTHING_ASKED: Final = "what follows goes to Spark, no request"
+_NOTHING_OPEN: Final = "no transaction is open that could time out"
+EXCLUDED: Final = {
+    ("task.flushed", Fault.LOSE_ANSWER): _NOTHING_ASKED,
+    ("task.prepared", Fault.LOSE_ANSWER): _NOTHING_ASKED,
+    ("task.settled", Fault.LOSE_ANSWER): _NOTHING_ASKED,
+    ("driver.after_sweep", Fault.LOSE_ANSWER): _NOTHING_ASKED,
+    ("driver.after_abort", Fault.LOSE_ANSWER): _NOTHING_ASKED,
+    ("recovery.after_commit", Fault.LOSE_ANSWER): _NOTHING_ASKED,
+    ("driver.before_preflight", Fault.PAUSE): _NOTHING_OPEN,
+    ("driver.after_complete", Fault.PAUSE): _NOTHING_OPEN,
+    ("driver.after_sweep", Fault.PAUSE): _NOTHING_OPEN,
+    ("driver.after_abort", Fault.PAUSE): _NOTHING_OPEN,
+    ("recovery.after_commit", Fault.PAUSE): _NOTHING_OPEN,
+    ("task.settled", Fault.PAUSE): _NOTHING_OPEN,
+    ("driver.before_settle", Fault.PAUSE): _NOTHING_OPEN,
+    ("driver.settled", Fault.PAUSE): _NOTHING_OPEN,
+}
+
+
+class Pair(NamedTuple):
+    """Name one cell of the matrix; `answer` is what is lost in it."""
+
+    step: Step
+    fault: Fault
+    answer: Answer | None = None
+
+    def __str__(self) -> str:
+        return f"{self.step} | {self.fault}" + (f" to {self.answer.name}" if self.answer else "")
+
+
+def pairs(fault: Fault) -> Iterator[Pair]:
+    """Give the cells of one fault."""
+    for step in STEPS:
+        if (step.point, fault) not in EXCLUDED:
+            for answer in step.answers if fault is Fault.LOSE_ANSWER else (None,):
+                yield Pair(step, fault, answer)
+
+
+def one_fault_per_step() -> list[Pair]:
+    """Choose one cell for each step so that every fault has its turn, and those that matter most meet their step."""
+    chosen = []
+    turn = [Fault.KILL_WORKER, Fault.KILL_DRIVER, Fault.LOSE_ANSWER, Fault.KILL_BROKER]
+    for index, step in enumerate(STEPS):
+        wanted = Fault.PAUSE if step.point in _PAUSED else turn[index % len(turn)]
+        possible = [fault for fault in (wanted, *turn) if (step.point, fault) not in EXCLUDED]
+        chosen.append(next(pair for pair in pairs(possible[0]) if pair.step is step))
+    return chosen
+
+
+# In `make test` a pause is tried where a timeout costs most: with all, with a part, with nothing decided.
+_PAUSED: Final = ("task.prepared", "driver.mid_complete#1", "driver.mid_decide")

@@ -1,0 +1,42 @@
+"""Find, stop and end whole trees of processes on Linux."""
+
+import os
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Process(NamedTuple):
+    """Name a process so that another one with the same number, later, is not taken for it."""
+
+    pid: int
+    started_ticks: int
+
+
+def tree(root: int) -> list[Process]:
+    """Name a process and all that come from it, parents first."""
+    children: dict[int, list[Process]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent, process = _read(path)
+            children.setdefault(parent, []).append(process)
+    found = [process for group in children.values() for process in group if process.pid == root]
+    for process in found:
+        found += children.get(process.pid, [])
+    return found
+
+
+def send(processes: Iterable[Process], number: signal.Signals) -> None:
+    """Send a signal to each that is still there."""
+    for process in processes:
+        with suppress(OSError):
+            if _read(Path(f"/proc/{process.pid}"))[1] == process:
+                os.kill(process.pid, number)
+
+
+def _read(folder: Path) -> tuple[int, Process]:
+    # The name, in parentheses, may hold anything.
+    fields = (folder / "stat").read_text().rpartition(")")[2].split()
+    return int(fields[1]), Process(int(folder.name), int(fields[19]))

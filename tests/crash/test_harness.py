@@ -1,0 +1,100 @@
+"""Check the harness itself: a judge that sees nothing, or a wire that loses nothing, would let every crash pass."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer
+from kafka.protocol.producer import InitProducerIdRequest
+
+from tests.crash.case import Case
+from tests.crash.processes import send, tree
+from tests.crash.wire import Loss, Wire
+from tests.crash.world import World
+from tests.support.raw_client import RawClient
+from tests.support.waiting import wait_until
+
+INIT_PRODUCER_ID = 22
+
+
+def _write(address: str, case: Case, lines: list[str], *, ends: bool = True) -> Producer:
+    producer = Producer({"bootstrap.servers": address, "transactional.id": f"{case.prefix}.writer"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for line in lines:
+        producer.produce(case.topic, line, partition=len(line) % 2)
+    producer.flush(60)
+    if ends:
+        producer.commit_transaction(60)
+    return producer
+
+
+def _all(case: Case) -> list[str]:
+    return list(case.expected)
+
+
+@pytest.mark.parametrize(("lines", "verdict"), [
+    (_all, None),
+    (lambda case: _all(case)[1:], "1 rows lost"),
+    (lambda case: [*_all(case), _all(case)[3]], "1 too many"),
+    (lambda case: _all(case)[::-1], "earlier micro-batch after a later one"),
+])
+def test_the_judge_sees_what_is_wrong(here: World, lines: Callable[[Case], list[str]], verdict: str | None) -> None:
+    case = here.new_case()
+    _write(here.broker.address, case, lines(case))
+    found = here.judge([case])
+    assert found == [] if verdict is None else (len(found) == 1 and verdict in found[0])
+
+
+def test_the_judge_sees_what_is_open(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.crash.judge.SETTLE_DEADLINE_S", 1)
+    case, other = here.new_cases(2)
+    _write(here.broker.address, other, _all(other))
+    producer = _write(here.broker.address, case, _all(case), ends=False)
+    [wrong] = here.judge([case, other])
+    assert wrong == f"{case.topic}: transaction {case.prefix}.writer is left open"
+    producer.commit_transaction(60)
+    assert here.judge([case, other]) == []
+
+
+def test_the_wire_loses_the_answer_to_what_was_applied(here: World) -> None:
+    # A coordinator exists once it was asked for.
+    Producer({"bootstrap.servers": here.broker.address, "transactional.id": "first"}).init_transactions(60)
+    wire = Wire(here.broker.address)
+    loss = Loss(INIT_PRODUCER_ID, (b"lossy",), without=b"other")
+    wire.losses.append(loss)
+
+    def epoch(name: str) -> int:
+        with RawClient(wire.address) as client:
+            return int(client.send(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4)
+                       .producer_epoch)
+
+    try:
+        assert epoch("lossy-other") >= 0
+        with pytest.raises(ConnectionError):
+            epoch("lossy")
+        assert loss.lost == 1
+        assert epoch("lossy") == 1
+    finally:
+        wire.close()
+
+
+def test_a_killed_broker_comes_back_with_what_was_written(here: World) -> None:
+    case = here.new_case()
+    address = here.broker.address
+    _write(address, case, _all(case))
+    here.broker.kill()
+    here.broker.start()
+    assert here.broker.address == address
+    assert here.judge([case]) == []
+
+
+def test_a_tree_of_processes_is_found_and_ended() -> None:
+    child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    with subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE) as parent:
+        family = wait_until(lambda: tree(parent.pid) if len(tree(parent.pid)) == 2 else None, "both run")
+        send(reversed(family), signal.SIGKILL)
+        parent.wait(60)
+        wait_until(lambda: tree(family[1].pid) == [], "the child is gone")

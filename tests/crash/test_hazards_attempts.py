@@ -1,0 +1,196 @@
+"""Let Spark run tasks twice, at the same time, too late, or not at all: every row is seen once."""
+
+import json
+import os
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.errors import StreamingQueryException
+
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.control import init_producer_id
+from spark_eos.client_options import ClientOptions
+from tests.crash.hazards_brokers import (
+    failpoints_file,
+    hazard,
+    hazard_address,
+    hazard_at,
+    hazard_kind,
+    pytest_generate_tests,
+    spark,
+)
+from tests.crash.hazards_query import PARTITIONS, TASKS, Hazard, Hold, end, spark_setting
+from tests.crash.judge import read_committed
+from tests.spark_eos.sink_topic import open_transactions
+from tests.support.waiting import wait_until
+
+__all__ = [
+    "failpoints_file", "hazard", "hazard_address", "hazard_at", "hazard_kind", "pytest_generate_tests", "spark",
+]
+pytestmark = pytest.mark.spark
+
+
+def lose_shuffle_files(hazard: Hazard) -> int:
+    """Delete what map tasks have written, as a disk or an external shuffle service loses it."""
+    folder = Path(hazard.spark.conf.get("spark.local.dir") or "")
+    files = list(folder.glob("blockmgr-*/*/shuffle_*"))
+    for path in files:
+        path.unlink()
+    return len(files)
+
+
+def attempt_twice(hazard: Hazard, old: Hold, other: Hold) -> None:
+    """Have the third of three tasks find its shuffle files lost, while the attempt in `old` is alive."""
+    old.wait()
+    other.wait()
+    assert lose_shuffle_files(hazard) > 0
+    other.release()
+
+
+def test_a_stage_attempted_again_beside_its_old_attempt(hazard: Hazard) -> None:
+    case = hazard.case(micro_batches=1)
+    old, other = hazard.hold("task.flushed"), hazard.hold("task.flushed")
+    hazard.arm(old.rule, other.rule)
+    query = hazard.start(case, tasks=3)
+    attempt_twice(hazard, old, other)
+    end(query)
+    hazard.judge(case)
+    # Three tasks, and the old attempt of one of them, which was alive and had written.
+    assert sorted(hazard.task_states(case).values()) == ["CompleteAbort"] + ["CompleteCommit"] * 3
+
+
+@pytest.mark.parametrize("point", ["task.before_write", "task.before_flush"])
+def test_a_worker_that_wakes_after_its_micro_batch_was_decided(hazard: Hazard, point: str) -> None:
+    """Whether it has written yet or not: what it still sends is refused, or aborted by the next sweep."""
+    case = hazard.case(kafka_max_request_size="5000")
+    old, other, driver = hazard.hold(point), hazard.hold(point), hazard.hold("driver.before_verify", 1)
+    hazard.arm(old.rule, other.rule, driver.rule)
+    # The order to end the old attempt does not reach its worker.
+    with spark_setting(hazard.spark, "spark.python.task.killTimeout", "1h"):
+        query = hazard.start(case, tasks=3)
+        attempt_twice(hazard, old, other)
+        driver.wait()
+        sleeper = int(old.path.read_text())
+        os.kill(sleeper, 0)
+        prepared = len(hazard.open(case))
+        old.release()
+        if point == "task.before_write":
+            wait_until(lambda: len(hazard.open(case)) > prepared, "the worker that woke up has written")
+        driver.release()
+        end(query)
+    hazard.judge(case)
+
+
+def test_tasks_that_write_nothing(hazard: Hazard) -> None:
+    """One task without rows, a micro-batch without rows, and a crash between decision and completion."""
+    case = hazard.case(micro_batches=3)
+    first, last = case.lines_of(0)[0], case.lines_of(2)[0]
+    where = " OR ".join(f"value = '{line}'" for line in (first, last))
+    hazard.arm(case.rule("driver.after_decide", "raise", 0))
+    with pytest.raises(StreamingQueryException):
+        hazard.run(case, where=where)
+    hazard.run(case, where=where)
+    found = read_committed(hazard.broker, [case.topic], PARTITIONS)[case.topic]
+    assert sorted(line for lines in found.values() for line in lines) == sorted([first, last])
+    assert hazard.open(case) == []
+    # The empty task of the first micro-batch and the second micro-batch have used no id.
+    assert len(hazard.task_ids(case)) <= 2
+
+
+def test_a_job_of_no_partitions_and_a_micro_batch_of_none(hazard: Hazard) -> None:
+    case = hazard.case(micro_batches=2)
+    nothing = hazard.spark.createDataFrame(hazard.spark.sparkContext.emptyRDD(), "value string")
+    assert nothing.rdd.getNumPartitions() == 0
+    for _ in range(2):
+        nothing.write.format("eos-kafka").mode("append").options(**case.options, jobId="nothing").save()
+    hazard.run(case, where="false")
+    assert read_committed(hazard.broker, [case.topic], PARTITIONS)[case.topic] == {}
+    assert (hazard.task_ids(case), hazard.open(case)) == ([], [])
+
+
+@pytest.mark.parametrize("tasks", [1, 5])
+def test_the_number_of_tasks_changed_by_a_restart(hazard: Hazard, tasks: int) -> None:
+    case = hazard.case(micro_batches=3)
+    hazard.arm(case.rule("driver.mid_complete", "raise", 1))
+    hazard.run_to_failure(case, "driver.mid_complete", tasks=3)
+    hazard.run(case, tasks)
+    hazard.judge(case)
+
+
+def test_partitions_added_to_the_source_by_a_restart(hazard: Hazard) -> None:
+    source, case = hazard.case(micro_batches=2), hazard.case(micro_batches=2)
+    hazard.run(source)
+    rows = hazard.spark.readStream.format("eos-kafka").options(**{
+        "kafka.bootstrap.servers": hazard.address, "subscribe": source.topic, "startingOffsets": "earliest",
+    }).load().select("key", "value")
+    hazard.arm(case.rule("driver.after_decide", "raise", 0))
+    with pytest.raises(StreamingQueryException):
+        end(hazard.write(rows, case))
+    admin = AdminClient({"bootstrap.servers": hazard.broker})
+    admin.create_partitions([NewPartitions(source.topic, 4)])[source.topic].result(60)
+    added = ["added 1", "added 2"]
+    producer = Producer({"bootstrap.servers": hazard.broker})
+    for number, value in enumerate(added):
+        producer.produce(source.topic, value, partition=PARTITIONS + number)
+    assert producer.flush(60) == 0
+    end(hazard.write(rows, case))
+    found = read_committed(hazard.broker, [case.topic], PARTITIONS)[case.topic]
+    seen = sorted(line for lines in found.values() for line in lines)
+    assert seen == sorted([*source.expected.elements(), *added])
+    assert hazard.open(case) == []
+
+
+def test_lost_transactions_are_not_rewritten_by_another_number_of_tasks(hazard: Hazard) -> None:
+    """The rows of task 1 of 2 are not those of task 1 of 3: even `rewrite` stops, and says so."""
+    case = hazard.case(micro_batches=1)
+    hazard.arm(case.rule("driver.mid_complete", "raise", 0))
+    hazard.run_to_failure(case, "driver.mid_complete")
+    [lost] = hazard.open(case)
+    with KafkaClient(ClientOptions((hazard.broker,))) as client:
+        # What the coordinator does at the timeout: abort, and raise the epoch.
+        init_producer_id(client, lost, transaction_timeout_ms=60_000)
+    text = hazard.run_to_failure(case, "1 of its 2 transactions", tasks=3, onLostTransaction="rewrite")
+    assert "Decided were 2 tasks" in text and "this run has 3 tasks" in text and "with the 2 tasks it had" in text
+    hazard.run(case, onLostTransaction="rewrite")
+    hazard.judge(case)
+
+
+@pytest.mark.parametrize("order", ["dotted", "dashed", "query"])
+def test_queries_whose_prefixes_begin_one_another(hazard: Hazard, order: str) -> None:
+    """One sweeps, in two runs, while the other has transactions prepared; they write to one topic."""
+    short, long = hazard.case(), hazard.case()
+    held = hazard.hold("driver.before_decide", 0)
+    name = uuid.uuid4()
+    short.checkpoint.mkdir()
+    (short.checkpoint / "metadata").write_text(json.dumps({"id": str(name)}))
+    endings = {"dotted": ".eu", "dashed": "-eu", "query": f".{name}"}
+    prefixes = {"transactionalIdPrefix": short.prefix + endings[order], "topic": short.topic}
+    hazard.arm(held.rule)
+    query = hazard.start(long, **prefixes)
+    held.wait()
+    prepared = open_transactions(hazard.broker, short.prefix)
+    assert len(prepared) == TASKS
+    hazard.arm(short.rule("driver.after_decide", "raise", 0))
+    hazard.run_to_failure(short, "driver.after_decide")
+    assert query.isActive
+    hazard.run(short)
+    assert open_transactions(hazard.broker, short.prefix) == prepared
+    held.release()
+    end(query)
+    both = short.expected + long.expected
+    found = read_committed(hazard.broker, [short.topic], PARTITIONS)[short.topic]
+    assert Counter(line for lines in found.values() for line in lines) == both
+    assert open_transactions(hazard.broker, short.prefix) == []
+
+
+def test_workers_that_are_not_reused(hazard: Hazard) -> None:
+    case = hazard.case(micro_batches=2)
+    with spark_setting(hazard.spark, "spark.python.worker.reuse", "false"):
+        hazard.run(case)
+    hazard.judge(case)
+    # Each task had a worker, and so an id, of its own.
+    assert len(hazard.task_ids(case)) == 2 * TASKS

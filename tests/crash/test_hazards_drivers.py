@@ -1,0 +1,86 @@
+"""Run tasks on two hosts, where Spark speculates, and two drivers on one checkpoint: every row is seen once."""
+
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.crash.drivers import Driver
+from tests.crash.hazards_brokers import (
+    failpoints_file,
+    hazard,
+    hazard_address,
+    hazard_at,
+    hazard_kind,
+    pytest_generate_tests,
+    spark,
+)
+from tests.crash.hazards_query import END_DEADLINE_S, Hazard
+from tests.support.waiting import wait_until
+
+__all__ = [
+    "failpoints_file", "hazard", "hazard_address", "hazard_at", "hazard_kind", "pytest_generate_tests", "spark",
+]
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """Give a driver in a process of its own, with a standalone cluster of two hosts."""
+    driver = Driver(tmp_path_factory.mktemp("cluster"), 0, "tests.crash.hazards_cluster")
+    try:
+        driver.boot()
+        yield driver
+    finally:
+        driver.close()
+
+
+@pytest.mark.parametrize("point", ["task.flushed", "task.before_write"])
+def test_speculation_with_two_live_attempts(hazard: Hazard, cluster: Driver, point: str) -> None:
+    """The loser has written all, or nothing yet; it wakes when its micro-batch is decided and swept."""
+    case = hazard.case(micro_batches=2)
+    loser, decide = hazard.hold(point), hazard.hold("driver.before_decide")
+    later = hazard.hold("driver.before_verify", 1)
+    cluster.arm(case, loser.rule, decide.rule, later.rule)
+    cluster.start(case)
+    pid = loser.wait()
+    # The driver gets here only when another attempt has done the work of the one that is held.
+    decide.wait()
+    os.kill(pid, 0)
+    assert loser.path.exists()
+    decide.release()
+    later.wait()
+    prepared = len(hazard.open(case))
+    loser.release()
+    if point == "task.before_write":
+        wait_until(lambda: len(hazard.open(case)) > prepared, "the loser has written")
+    later.release()
+    wait_until(lambda: cluster.has_ended(case), "the query ends", deadline_s=END_DEADLINE_S)
+    assert cluster.error(case) is None
+    hazard.judge(case)
+    assert "CompleteAbort" in hazard.task_states(case).values()
+
+
+@pytest.mark.parametrize(("point", "says"), [
+    ("driver.before_verify", "micro-batch 2 is decided already.*Either an older driver still runs: stop it"),
+    ("driver.before_decide", "a newer driver runs this query.*Run one driver for each checkpoint"),
+    # It has decided, so its micro-batch counts; Spark's own log of the checkpoint stops it.
+    ("driver.after_decide", "Multiple streaming jobs detected"),
+])
+def test_two_drivers_on_one_checkpoint(hazard: Hazard, cluster: Driver, point: str, says: str) -> None:
+    """The older driver sleeps while a newer one does its work: awake, it stops and says why."""
+    case = hazard.case(micro_batches=3)
+    older = hazard.hold(point, 1)
+    cluster.arm(case, older.rule)
+    cluster.start(case)
+    older.wait()
+    hazard.run(case)
+    hazard.judge(case)
+    older.release()
+    wait_until(lambda: cluster.has_ended(case), "the older driver ends", deadline_s=END_DEADLINE_S)
+    assert re.search(says, str(cluster.error(case)), re.DOTALL)
+    hazard.judge(case)
+    # A driver that comes after both has nothing left to do.
+    hazard.run(case)
+    hazard.judge(case)

@@ -1,0 +1,235 @@
+"""Have Kafka change under a query: coordinators and leaders move, epochs and ids come to an end, answers get lost."""
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from broker_core.coordinator.transaction_records import TransactionImage, encode_key, encode_value
+from broker_core.coordinator.transaction_states import TransactionState
+from broker_core.embedded import EmbeddedBroker
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.control import init_producer_id
+from spark_eos.client.inspection import list_transactions
+from spark_eos.client_options import ClientOptions
+from spark_eos.sink.naming import driver_id
+from tests.conformance.raw_session import RawSession
+from tests.crash.brokers import Broker, make_broker
+from tests.crash.hazards_brokers import (
+    failpoints_file,
+    hazard_at,
+    hazard_kind,
+    pytest_generate_tests,
+    running_broker,
+    spark,
+)
+from tests.crash.hazards_query import TASKS, Hazard, end
+from tests.crash.wire import Loss, Wire
+from tests.spark_eos.conftest import SETTINGS, finalize
+from tests.support.raw_client import RawClient
+from tests.support.waiting import wait_until
+
+__all__ = ["failpoints_file", "hazard_at", "hazard_kind", "pytest_generate_tests", "spark"]
+pytestmark = pytest.mark.spark
+MakeHazard = Callable[..., Hazard]
+PRODUCE, END_TXN = 0, 26
+BROKER_IDS = 3
+EXPIRATION_MS = 3_000
+LAST_USED_EPOCH = 32_765
+# The name under which a broker lets an operator write to an internal topic.
+REPAIRER = "__admin_client"
+
+
+@pytest.fixture(scope="module")
+def own(hazard_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Give a broker of this module alone, which may be killed and changed."""
+    broker = make_broker(hazard_kind, tmp_path_factory.mktemp("own") / "broker")
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.close()
+
+
+@pytest.fixture(scope="module")
+def trio() -> Iterator[EmbeddedBroker]:
+    """Give three broker ids over one set of logs; one node of Apache Kafka has nobody to move anything to."""
+    with EmbeddedBroker(brokers=BROKER_IDS, config=SETTINGS) as broker:
+        yield broker
+
+
+@pytest.fixture
+def transaction_version(request: pytest.FixtureRequest, own: Broker) -> Iterator[int]:
+    """Set the feature level of the module's broker for one test."""
+    finalize(own.address, request.param)
+    yield request.param
+    finalize(own.address, 2)
+
+
+both_versions = pytest.mark.parametrize("transaction_version", [1, 2], indirect=True, ids=["V1", "V2"])
+
+
+def move(trio: EmbeddedBroker, topics: Callable[[str], bool]) -> int:
+    """Make another broker the leader of every partition of some topics."""
+
+    def act(cluster: object) -> int:
+        catalog = cluster.catalog  # type: ignore[attr-defined]
+        ids = sorted(cluster.brokers)  # type: ignore[attr-defined]
+        places = [
+            (TopicPartition(name, number), leadership.leader)
+            for name, topic in catalog.topics.items() if topics(name)
+            for number, leadership in enumerate(topic.partitions)
+        ]
+        for place, leader in places:
+            cluster.move_leader(place, ids[(ids.index(leader) + 1) % len(ids)])  # type: ignore[attr-defined]
+        return len(places)
+
+    return trio.call(act)
+
+
+@pytest.mark.parametrize("internal", [True, False], ids=["coordinators", "leaders"])
+def test_a_move_at_every_step(hazard_at: MakeHazard, trio: EmbeddedBroker, internal: bool) -> None:
+    """Coordinators or leaders move during the write, between prepare and decision, and between two EndTxns."""
+    hazard = hazard_at(trio.bootstrap_servers.split(",")[0])
+    case = hazard.case(micro_batches=3, kafka_max_request_size="5000")
+    holds = [
+        hazard.hold(point, number)
+        for number, point in enumerate(("task.before_flush", "driver.before_decide", "driver.mid_complete"))
+    ]
+    hazard.arm(*[hold.rule for hold in holds])
+    query = hazard.start(case)
+    for hold in holds:
+        hold.wait()
+        assert move(trio, lambda name: name.startswith("__") is internal) > 0
+        hold.release()
+    end(query)
+    hazard.judge(case)
+
+
+@both_versions
+@pytest.mark.parametrize("whose", ["tasks", "driver"])
+def test_the_answer_to_end_txn_is_lost(
+    hazard_at: MakeHazard, own: Broker, transaction_version: int, whose: str
+) -> None:
+    """The state changed, nobody heard of it: asking again, whatever the code, counts nothing twice."""
+    with closing(Wire(own.address)) as wire:
+        hazard = hazard_at(own.address, wire.address)
+        case = hazard.case()
+        wire.losses.append(
+            Loss(END_TXN, b".driver", count=2) if whose == "driver"
+            else Loss(END_TXN, case.prefix.encode(), without=b".driver", count=2)
+        )
+        hazard.run(case)
+        assert wire.losses[0].lost == 2
+        hazard.judge(case)
+
+
+def test_a_connection_lost_in_the_middle_of_a_write(hazard_at: MakeHazard, own: Broker) -> None:
+    """The leader has the records, the task does not know: the same sequence is sent again and stored once."""
+    with closing(Wire(own.address)) as wire:
+        hazard = hazard_at(own.address, wire.address)
+        case = hazard.case()
+        wire.losses.append(Loss(PRODUCE, case.prefix.encode(), without=b".driver", count=3))
+        hazard.run(case)
+        assert wire.losses[0].lost == 3
+        hazard.judge(case)
+
+
+@both_versions
+@pytest.mark.parametrize("restart", [False, True], ids=["alive", "restarted"])
+def test_the_feature_level_changes_between_prepare_and_commit(
+    hazard_at: MakeHazard, own: Broker, transaction_version: int, restart: bool
+) -> None:
+    hazard = hazard_at(own.address)
+    case = hazard.case()
+    other = 3 - transaction_version
+    if restart:
+        hazard.arm(case.rule("driver.after_decide", "raise"))
+        hazard.run_to_failure(case, "driver.after_decide")
+        assert len(hazard.open(case)) == TASKS
+        finalize(own.address, other)
+        hazard.run(case)
+    else:
+        hold = hazard.hold("driver.before_decide")
+        hazard.arm(hold.rule)
+        query = hazard.start(case)
+        hold.wait()
+        finalize(own.address, other)
+        hold.release()
+        end(query)
+    hazard.judge(case)
+
+
+def wear_out(address: str, transactional_id: str, epoch: int) -> None:
+    """Leave an id at an epoch, by the record that so many transactions would have left in its coordinator's journal."""
+    with KafkaClient(ClientOptions((address,))) as client:
+        identity = init_producer_id(client, transactional_id, transaction_timeout_ms=60_000)
+    now_ms = time.time_ns() // 1_000_000
+    image = TransactionImage(identity.producer_id, epoch, 60_000, TransactionState.EMPTY, frozenset(), now_ms)
+    batch = build_batch([NewRecord(encode_key(transactional_id), encode_value(image, 2), (), now_ms)])
+    count = int(SETTINGS["transaction.state.log.num.partitions"])
+    with RawClient(address, client_id=REPAIRER) as repairer:
+        error, *_ = RawSession(repairer, None).produce(
+            TRANSACTION_STATE_TOPIC, batch, version=9, partition=coordinator_partition(transactional_id, count)
+        )
+    assert error == 0
+
+
+@pytest.mark.parametrize("epoch", [LAST_USED_EPOCH - 1, LAST_USED_EPOCH])
+def test_the_epochs_of_an_identity_are_used_up(hazard_at: MakeHazard, own: Broker, epoch: int) -> None:
+    """A task's and a driver's: both go on under a new producer id, and a crash at the last epoch is mended."""
+    hazard = hazard_at(own.address)
+    worker, driver = hazard.case(micro_batches=3), hazard.case(micro_batches=3)
+    name = str(uuid.uuid4())
+    driver.checkpoint.mkdir()
+    (driver.checkpoint / "metadata").write_text(json.dumps({"id": name}))
+    hold = hazard.hold("task.begin", 1)
+    hazard.arm(
+        hold.rule, worker.rule("driver.after_decide", "raise", 1), driver.rule("driver.mid_complete", "raise", 1)
+    )
+    query = hazard.start(worker, tasks=1)
+    hold.wait()
+    [task] = hazard.task_ids(worker)
+    wear_out(own.address, task, epoch)
+    wear_out(own.address, driver_id(driver.prefix, name), epoch - 1)
+    own.kill()
+    own.start()
+    hold.release()
+    with pytest.raises(Exception, match="driver.after_decide"):
+        end(query)
+    hazard.run(worker, tasks=1)
+    hazard.run_to_failure(driver, "driver.mid_complete")
+    hazard.run(driver)
+    hazard.judge(worker, driver)
+
+
+def test_transactional_ids_expire(hazard_at: MakeHazard, hazard_kind: str) -> None:
+    """Between two micro-batches of a living query, and before the re-run of a decided and completed one."""
+    settings = SETTINGS | {"transactional.id.expiration.ms": str(EXPIRATION_MS),
+                           "transaction.remove.expired.transaction.cleanup.interval.ms": "200"}
+    with running_broker(hazard_kind, settings) as address:
+        hazard = hazard_at(address)
+        case = hazard.case(micro_batches=3)
+
+        def forgotten() -> bool:
+            with KafkaClient(ClientOptions((address,))) as client:
+                return not any(each.transactional_id.startswith(case.prefix) for each in list_transactions(client))
+
+        holds = [hazard.hold("task.begin", 1) for _ in range(TASKS)]
+        hazard.arm(*[hold.rule for hold in holds], case.rule("driver.after_complete", "raise", 2))
+        query = hazard.start(case)
+        for hold in holds:
+            hold.wait()
+        wait_until(forgotten, "the ids expire")
+        for hold in holds:
+            hold.release()
+        with pytest.raises(Exception, match="driver.after_complete"):
+            end(query)
+        wait_until(forgotten, "the ids expire again")
+        hazard.run(case)
+        hazard.judge(case)

@@ -1,0 +1,187 @@
+"""Bring many queries to their points, break them all at once, start them again, and count what readers see.
+
+All cases of a wave share one driver and are held at the same moment, so that one killed JVM or broker, or one pause,
+serves for all of them.
+"""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.crash.case import Case
+from tests.crash.drivers import Driver, DriverPool
+from tests.crash.matrix import Fault, Pair
+from tests.crash.wire import Loss
+from tests.crash.world import AT_A_TIME, END_DEADLINE_S, MOST_STARTS, World
+from tests.spark_eos.sink_topic import open_transactions
+from tests.support.waiting import wait_until
+
+# What is not paused must not time out, however slow the machine is.
+LONG_TIMEOUT = "300s"
+SHORT_TIMEOUT = "15s"
+_LONGEST_JITTER_S = 0.3
+
+
+@dataclass
+class Watched:
+    """Hold a cell of the matrix and the query that is broken in it."""
+
+    pair: Pair
+    case: Case
+    micro_batch: int = 0
+    loss: Loss | None = None
+    starts: int = 0
+
+
+class Wave:
+    """Run cells of the matrix together; `chance` draws the timing, None holds everything still.
+
+    `errors` has what the query of each cell ended with on its way to a good end.
+    """
+
+    def __init__(self, world: World, pool: DriverPool, driver: Driver, chance: random.Random | None = None) -> None:
+        self._world = world
+        self._pool = pool
+        self._chance = chance
+        self.driver = driver
+        self.errors: dict[str, list[str]] = {}
+
+    def run(self, pairs: Sequence[Pair]) -> list[str]:
+        """Run the cells and say what is wrong, cell by cell; `driver` is another one if this one was killed."""
+        watched = self._make(pairs)
+        for is_brief in (False, True):
+            self._lead_to_points([each for each in watched if each.pair.step.is_brief is is_brief])
+        inject = {Fault.KILL_WORKER: self._kill_workers, Fault.LOSE_ANSWER: self._lose_answers,
+                  Fault.KILL_BROKER: self._kill_broker, Fault.PAUSE: self._pause, Fault.KILL_DRIVER: self._kill_driver}
+        for fault in Fault:
+            those = [each for each in watched if each.pair.fault is fault]
+            if those:
+                inject[fault](those)
+                cases = [each.case for each in those]
+                running = cases if fault is not Fault.KILL_DRIVER else ()
+                errors = self._world.run_to_end(self.driver, cases, running)
+                self.errors |= {str(each.pair): errors[each.case.prefix] for each in those}
+        names = {each.case.topic: str(each.pair) for each in watched}
+        wrong = self._world.judge([each.case for each in watched])
+        unlost = [f"{each.case.topic}: no answer was lost" for each in watched if each.loss and not each.loss.lost]
+        return [f"{names[text.partition(':')[0]]}: {text}" for text in [*wrong, *unlost]]
+
+    def _make(self, pairs: Sequence[Pair]) -> list[Watched]:
+        short = [pair for pair in pairs if pair.fault is Fault.PAUSE and not pair.step.is_of_dead_driver]
+        long = [pair for pair in pairs if pair not in short]
+        watched = []
+        for group, timeout in ((long, LONG_TIMEOUT), (short, SHORT_TIMEOUT)):
+            cases = self._world.new_cases(len(group), transactionTimeout=timeout)
+            watched += [Watched(pair, case) for pair, case in zip(group, cases, strict=True)]
+        for each in watched:
+            # Not the second one where an identity is made: it is made for the first only.
+            if self._chance is not None and each.pair.fault is not Fault.LOSE_ANSWER:
+                each.micro_batch = self._chance.randrange(2)
+        return watched
+
+    def _lead_to_points(self, watched: Sequence[Watched]) -> None:
+        """Run each query, and before it what has to be there, until it is held at its point."""
+        waiting, running = list(watched), list[Watched]()
+
+        def all_held() -> bool:
+            for each in [each for each in running if each.case.held.exists() or (each.loss and each.loss.lost)]:
+                running.remove(each)
+            for each in [each for each in running if self.driver.has_ended(each.case)]:
+                error = self.driver.error(each.case)
+                assert error is not None, f"{each.pair} was not reached, {each.case.prefix} ended well"
+                assert each.starts < MOST_STARTS, f"{each.pair} was not reached: {error}"
+                running.remove(each)
+                waiting.append(each)
+            while waiting and len(running) < AT_A_TIME:
+                running.append(waiting.pop(0))
+                self._start(running[-1])
+            return not running
+
+        wait_until(all_held, f"{len(watched)} queries are held", deadline_s=END_DEADLINE_S)
+
+    def _start(self, each: Watched) -> None:
+        step, case = each.pair.step, each.case
+        each.starts += 1
+        if step.earlier is not None and each.starts == 1:
+            self.driver.arm(case, case.rule(step.earlier, "kill", each.micro_batch))
+        else:
+            rules = []
+            if step.is_brief and each.pair.fault is Fault.LOSE_ANSWER:
+                # To be held first would cost the decision its time, and it is the first request of its kind.
+                self._lose(each)
+            else:
+                rules.append(case.rule(step.point, "hold", each.micro_batch if step.in_micro_batch else None))
+            if step.beside is not None:
+                point, _, action = step.beside.partition("=")
+                rules.append(case.rule(point, action, each.micro_batch))
+            self.driver.arm(case, *rules)
+        self.driver.start(case)
+
+    def _jitter(self) -> None:
+        """Let a random moment pass."""
+        if self._chance is not None:
+            time.sleep(self._chance.random() * _LONGEST_JITTER_S)
+
+    def _release(self, those: Sequence[Watched]) -> None:
+        for each in those:
+            each.case.release()
+
+    def _release_early(self, those: Sequence[Watched]) -> None:
+        """In every other round, have the processes on their way when the fault comes."""
+        if self._chance is not None and self._chance.random() < 0.5:
+            self._release(those)
+            self._jitter()
+
+    def _kill_workers(self, those: Sequence[Watched]) -> None:
+        for each in those:
+            pid = each.case.wait_until_held()
+            os.kill(pid, signal.SIGKILL)
+        self._release(those)
+
+    def _lose_answers(self, those: Sequence[Watched]) -> None:
+        for each in those:
+            self._lose(each)
+        self._release(those)
+
+    def _lose(self, each: Watched) -> None:
+        if each.loss is None:
+            assert each.pair.answer is not None
+            each.loss = each.pair.answer.loss(each.case.prefix)
+            self._world.wire.losses.append(each.loss)
+
+    def _kill_broker(self, those: Sequence[Watched]) -> None:
+        self._release_early(those)
+        self._world.broker.kill()
+        self._jitter()
+        self._world.broker.start()
+        self._release(those)
+
+    def _pause(self, those: Sequence[Watched]) -> None:
+        self.driver.pause()
+        self._release(those)
+        prefixes = tuple(f"{each.case.prefix}." for each in those if not each.pair.step.is_of_dead_driver)
+        dead_drivers = tuple(f"{each.case.prefix}." for each in those if each.pair.step.is_of_dead_driver)
+
+        def none_open() -> bool:
+            found = open_transactions(self._world.broker.address, "")
+            return not any(
+                each.startswith(prefixes) or (each.startswith(dead_drivers) and each.endswith(".driver"))
+                for each in found
+            )
+
+        try:
+            wait_until(none_open, "the transactions time out", deadline_s=END_DEADLINE_S, pause_s=0.5)
+        finally:
+            self.driver.resume()
+        for each in those:
+            # Whoever starts again need not hurry.
+            each.case.more_options["transactionTimeout"] = LONG_TIMEOUT
+
+    def _kill_driver(self, those: Sequence[Watched]) -> None:
+        self._release_early(those)
+        self.driver.kill()
+        self._release(those)
+        self.driver = self._pool.take()

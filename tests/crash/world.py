@@ -1,0 +1,94 @@
+"""Put a broker, its wire and the cases on it together, run queries to their end, and judge."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.crash.brokers import Broker, make_broker
+from tests.crash.case import Case
+from tests.crash.drivers import Driver
+from tests.crash.judge import judge
+from tests.crash.wire import Wire
+from tests.support.waiting import wait_until
+
+PARTITIONS = 2
+END_DEADLINE_S = 900
+MOST_STARTS = 4
+# More at a time only wait for one another.
+AT_A_TIME = 8
+
+
+class World:
+    """Hold one broker behind its wire; queries go over the wire, the judge does not."""
+
+    def __init__(self, broker: Broker, wire: Wire, folder: Path) -> None:
+        self.broker = broker
+        self.wire = wire
+        self._folder = folder
+
+    def new_case(self, micro_batches: int = 2, **options: str) -> Case:
+        """Make a case with a topic of its own; an option's name is written with `_` for `.`."""
+        return self.new_cases(1, micro_batches, **options)[0]
+
+    def new_cases(self, count: int, micro_batches: int = 2, **options: str) -> list[Case]:
+        """Make cases with topics of their own."""
+        if not count:
+            return []
+        more = {name.replace("_", "."): value for name, value in options.items()}
+        cases = [Case(self._folder, self.wire.address, micro_batches, dict(more)) for _ in range(count)]
+        admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 3})
+        topics = [NewTopic(case.topic, PARTITIONS, 1) for case in cases]
+        for made in admin.create_topics(topics, operation_timeout=30).values():
+            made.result(60)
+        return cases
+
+    def run_to_end(
+        self, driver: Driver, cases: Sequence[Case], running: Sequence[Case] = ()
+    ) -> dict[str, list[str]]:
+        """Start queries until each has ended well; gives the errors that each had on the way, by prefix.
+
+        Those of `running` are started already. A query that says it has lost transactions is started again as it says
+        itself: with onLostTransaction=rewrite.
+        """
+        errors: dict[str, list[str]] = {case.prefix: [] for case in cases}
+        current = list(running)
+        waiting = [case for case in cases if case not in current]
+
+        def all_ended() -> bool:
+            for case in [case for case in current if driver.has_ended(case)]:
+                current.remove(case)
+                error = driver.error(case)
+                if error is not None:
+                    errors[case.prefix].append(error)
+                    assert len(errors[case.prefix]) < MOST_STARTS, f"{case.prefix} does not end well: {error}"
+                    if "set onLostTransaction=rewrite" in error:
+                        case.more_options["onLostTransaction"] = "rewrite"
+                    waiting.append(case)
+            while waiting and len(current) < AT_A_TIME:
+                current.append(waiting.pop(0))
+                driver.start(current[-1])
+            return not current
+
+        wait_until(all_ended, f"{len(cases)} queries end", deadline_s=END_DEADLINE_S)
+        return errors
+
+    def judge(self, cases: Sequence[Case]) -> list[str]:
+        """Say what is wrong in the cases' topics."""
+        return judge(self.broker.address, {case.topic: case.expected for case in cases}, PARTITIONS)
+
+
+@contextmanager
+def world(kind: str, folder: Path) -> Iterator[World]:
+    """Run a broker of a kind ("broker_core", "apache") behind a wire until the block ends."""
+    broker = make_broker(kind, folder / "broker")
+    try:
+        broker.start()
+        wire = Wire(broker.address)
+        try:
+            yield World(broker, wire, folder)
+        finally:
+            wire.close()
+    finally:
+        broker.close()
