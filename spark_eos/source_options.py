@@ -51,7 +51,7 @@ _KNOWN: Final = (
     "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", "failOnDataLoss", "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
     "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "groupIdPrefix", "includeHeaders",
-    "isolation.level", "lagWarningAfter", "filterPushdown", "commitOffsetsToGroup",
+    "isolation.level", "lagWarningAfter", "logLag", "filterPushdown", "commitOffsetsToGroup",
 )  # fmt: skip
 _ENDINGS: Final[Mapping[str, str]] = {
     "endingOffsets": "ending offset not valid in streaming queries",
@@ -104,6 +104,7 @@ class SourceOptions:
     include_headers: bool
     commit_group_id: str | None
     lag_warning_after_ms: int
+    log_lag: bool
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
@@ -171,6 +172,7 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
         include_headers=_boolean(options, "includeHeaders", False),
         commit_group_id=_commit_group_id(options, settings, subscription),
         lag_warning_after_ms=_duration_ms(options, "lagWarningAfter", "1m"),
+        log_lag=_boolean(options, "logLag", False),
     )
 
 

@@ -93,12 +93,20 @@ class LeaderEpochs:
         self._starts[:count] = [EpochStart(kept.leader_epoch, start_offset)]
         self._changed = True
 
-    def end_offset_for(self, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest epoch up to the asked one, and where it ended; (-1, -1) for an epoch never seen here."""
-        if leader_epoch < 0 or leader_epoch > self.latest:
+    def end_offset_for(
+        self, leader_epoch: int, log_end_offset: int, current_epoch: int = NO_LEADER_EPOCH
+    ) -> tuple[int, int]:
+        """Return the largest epoch up to the asked one, and where it ended; (-1, -1) for an epoch never seen here.
+
+        `current_epoch` is that of today's leader: it is known here, and so are those before it, though they may have
+        written nothing and so have no entry.
+        """
+        latest = self.latest
+        if leader_epoch < 0 or leader_epoch > max(latest, current_epoch):
             return NO_LEADER_EPOCH, UNKNOWN_EPOCH_OFFSET
-        if leader_epoch == self.latest:
-            return leader_epoch, log_end_offset
+        if leader_epoch >= latest:
+            is_known = leader_epoch in (latest, current_epoch) or latest < 0
+            return (leader_epoch if is_known else latest), log_end_offset
         at = bisect_right([start.leader_epoch for start in self._starts], leader_epoch)
         floor = self._starts[at - 1].leader_epoch if at else leader_epoch
         return floor, self._starts[at].start_offset

@@ -24,7 +24,7 @@ from broker_core.ports import Storage
 from broker_core.records.batch import Record
 from broker_core.records.control import build_end_txn_marker
 from broker_core.records.header import BatchHeader, assign_offsets
-from broker_core.types import NO_TIMESTAMP, IsolationLevel, TopicPartition
+from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, TopicPartition
 
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
 # An index counts offsets from its segment's base in 31 bits.
@@ -232,9 +232,9 @@ class PartitionLog:
         """Yield all records from `from_offset`, or the log start, to the log end; control records too."""
         return reading.read_journal(self._state, from_offset)
 
-    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+    def end_offset_for_epoch(self, leader_epoch: int, current_epoch: int = NO_LEADER_EPOCH) -> tuple[int, int]:
         """Return the newest epoch up to the given one and where it ended, (-1, -1) when unknown (KIP-101)."""
-        return self._state.leader_epochs.end_offset_for(leader_epoch, self._state.log_end_offset)
+        return self._state.leader_epochs.end_offset_for(leader_epoch, self._state.log_end_offset, current_epoch)
 
     # Transactions and producers.
 

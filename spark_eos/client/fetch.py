@@ -3,23 +3,37 @@
 Done is a *position*, not a record: the last offsets of a range can belong to markers, aborted transactions or
 records that compaction removed, so the reader goes by the batches' headers until the next offset reaches the end.
 What comes back is raw log; which batches may be seen is decided above, with the list of aborted transactions that
-comes along. One request runs ahead while the caller works on the answer before; memory holds two answers.
+comes along.
+
+One request runs ahead while the caller works on the answer before, and memory holds two answers. No more can: where
+a request begins follows from the headers of the answer before it, and a broker works on one request of a connection
+at a time. Nor would more help: half of a task's time is spent taking bytes off the socket, which no request ahead
+saves, and what is left of waiting is the round trip, which larger answers (`max.partition.fetch.bytes`) make rarer.
+What runs at the same time is ranges: `minPartitions` and `maxRecordsPerPartition` make more of them.
 """
 
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from kafka.protocol.consumer import FetchRequest
 
 from broker_core.errors import ErrorCode
 from broker_core.records.header import BatchHeader, InvalidBatch, iter_headers
-from broker_core.types import NO_LEADER_EPOCH, AbortedTransaction, IsolationLevel, TopicPartition
+from broker_core.types import AbortedTransaction, IsolationLevel, TopicPartition
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client.lookup import STALE_LEADER, OffsetLookup, PartitionPlace, partition_error
+from spark_eos.client.history import History, LogPoint
+from spark_eos.client.lookup import (
+    FIRST_FENCED_VERSION,
+    STALE_LEADER,
+    OffsetLookup,
+    PartitionPlace,
+    epoch_end_request,
+    partition_error,
+)
 from spark_eos.client.network import Pending
 from spark_eos.errors import BrokerError, UnansweredError
 from spark_eos.source_options import FetchLimits
@@ -47,23 +61,35 @@ class FetchedChunk:
 
 
 class Gone(Enum):
-    """Say why offsets cannot be read any more."""
+    """Say why offsets cannot be read, or do not hold what was planned, any more."""
 
     BELOW_LOG_START = "the log starts later"
     ABOVE_LOG_END = "the log ends earlier"
+    LOG_TRUNCATED = "a new leader has cut the log and may have put other records at the same offsets"
     TOPIC_DELETED = "the topic does not exist any more"
     TOPIC_RECREATED = "the topic was deleted and created again"
 
 
 class OffsetsGoneError(Exception):
-    """Tell the reader that `position` cannot be read, and where the log begins now (None: there is no log)."""
+    """Tell the reader that `position` cannot be read, and what the log holds now (None: there is no log).
 
-    def __init__(self, reason: Gone, position: int, log_start_offset: int | None, high_watermark: int | None) -> None:
-        super().__init__(reason, position, log_start_offset, high_watermark)
+    `cut_at` is set for a log that was cut: what lies from there on is not what was planned.
+    """
+
+    def __init__(
+        self,
+        reason: Gone,
+        position: int,
+        log_start_offset: int | None = None,
+        end_offset: int | None = None,
+        cut_at: int | None = None,
+    ) -> None:
+        super().__init__(reason, position, log_start_offset, end_offset, cut_at)
         self.reason = reason
         self.position = position
         self.log_start_offset = log_start_offset
-        self.high_watermark = high_watermark
+        self.end_offset = end_offset
+        self.cut_at = cut_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +111,15 @@ class RangeFetch:
         place: PartitionPlace,
         isolation: IsolationLevel,
         limits: FetchLimits,
+        planned: LogPoint = LogPoint(),  # noqa: B008 (a tuple)
     ) -> None:
         self._client = client
         self._lookup = OffsetLookup(client)
         self._topic_partition = topic_partition
         self._topic_id: UUID | None = place.topic_id
         self._leader_id = place.leader_id
+        self._leader_epoch = place.leader_epoch
+        self._history = History(planned)
         self._isolation = isolation
         self._limits = limits
         self._deadline = 0.0
@@ -121,6 +150,7 @@ class RangeFetch:
                 attempt += 1
                 continue
             position, attempt = chunk.next_position, 0
+            self._history.extend(chunk.batches[-1][1].partition_leader_epoch, position, self._leader_epoch)
             self._progress()
             if position < end:
                 request = self._start(position)
@@ -160,7 +190,7 @@ class RangeFetch:
         """Send a request; None when there is nobody to send it to for now."""
         if self._leader_id < 0:
             self._find_leader(position)
-        if self._leader_id < 0:
+        if self._leader_id < 0 or not self._leader_agrees(position):
             return None
         # The broker may hold an answer back for max_wait_ms even when the poll timeout is nearly over.
         deadline = max(self._deadline, self._client.deadline(self._limits.max_wait_ms + _ANSWER_GRACE_MS))
@@ -180,7 +210,8 @@ class RangeFetch:
             partitions=[
                 FetchRequest.FetchTopic.FetchPartition(
                     partition=self._topic_partition.partition,
-                    current_leader_epoch=NO_LEADER_EPOCH,
+                    # A broker that leads no longer, or does not know yet that it leads, refuses (KIP-320).
+                    current_leader_epoch=self._leader_epoch,
                     fetch_offset=position,
                     partition_max_bytes=self._limits.partition_max_bytes,
                 )
@@ -223,7 +254,7 @@ class RangeFetch:
         earliest = self._lookup.offsets({tp: EARLIEST}, self._isolation).get(tp)
         latest = self._lookup.offsets({tp: LATEST}, IsolationLevel.READ_UNCOMMITTED).get(tp)
         if earliest is None or latest is None:
-            raise OffsetsGoneError(Gone.TOPIC_DELETED, position, None, None)
+            raise OffsetsGoneError(Gone.TOPIC_DELETED, position)
         if position < earliest:
             raise OffsetsGoneError(Gone.BELOW_LOG_START, position, earliest, latest)
         if position > latest:
@@ -233,10 +264,49 @@ class RangeFetch:
         places = self._lookup.places([self._topic_partition.topic])
         place = places.get(self._topic_partition)
         if place is None:
-            raise OffsetsGoneError(Gone.TOPIC_DELETED, position, None, None)
+            raise OffsetsGoneError(Gone.TOPIC_DELETED, position)
         if self._topic_id is not None and place.topic_id is not None and place.topic_id != self._topic_id:
-            raise OffsetsGoneError(Gone.TOPIC_RECREATED, position, None, None)
-        self._leader_id = place.leader_id
+            raise OffsetsGoneError(Gone.TOPIC_RECREATED, position)
+        if place.leader_epoch >= self._leader_epoch:
+            # Metadata of an older epoch comes from a broker that has yet to hear of the leader we know.
+            self._leader_id, self._leader_epoch = place.leader_id, place.leader_epoch
+
+    def _leader_agrees(self, position: int) -> bool:
+        """Ask a newer leader whether its log holds what is known of the one before; False when it has to wait.
+
+        The fetch that follows names the same leader epoch, so that no other log can slip in between.
+        """
+        known = self._history.doubted_by(self._leader_epoch)
+        if known is None:
+            return True
+        tp = self._topic_partition
+        message = epoch_end_request({tp: (self._leader_epoch, known.leader_epoch)})
+        timeout_ms = self._limits.max_wait_ms + _ANSWER_GRACE_MS
+        try:
+            response = self._client.send(
+                self._leader_id, message, min_version=FIRST_FENCED_VERSION, timeout_ms=timeout_ms)
+        except UnansweredError:
+            self._leader_id = -1
+            return False
+        answer = response.topics[0].partitions[0]
+        if answer.error_code in _RETRIED:
+            self._leader_id = -1
+            return False
+        if answer.error_code != ErrorCode.NONE:
+            raise partition_error(tp, answer.error_code, f"asking where leader epoch {known.leader_epoch} ended")
+        end_offset = answer.end_offset if answer.end_offset >= 0 else None
+        if not known.survives(end_offset):
+            self._history.forget()
+            self._tell_of_the_cut(position, end_offset)
+        self._history.agree(self._leader_epoch)
+        return True
+
+    def _tell_of_the_cut(self, position: int, cut_at: int | None) -> NoReturn:
+        tp = self._topic_partition
+        earliest = self._lookup.offsets({tp: EARLIEST}, self._isolation).get(tp)
+        end_offset = self._lookup.offsets({tp: LATEST}, self._isolation).get(tp)
+        cut_at = earliest if cut_at is None else cut_at
+        raise OffsetsGoneError(Gone.LOG_TRUNCATED, position, earliest, end_offset, cut_at)
 
     def _chunk(self, partition: Any, position: int) -> FetchedChunk:
         data = bytes(partition.records or b"")

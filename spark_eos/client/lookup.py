@@ -1,10 +1,10 @@
 """Ask brokers which partitions there are and which offsets belong to a time or an end of the log."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
@@ -21,6 +21,10 @@ STALE_LEADER: Final = frozenset({
 })  # fmt: skip
 _ABSENT: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
 _FIRST_VERSION_WITH_ISOLATION: Final = 2
+# The first in which a leader refuses to answer for an epoch that is not its own.
+FIRST_FENCED_VERSION: Final = 2
+
+_Answers = dict[TopicPartition, int | None]
 
 
 class PartitionPlace(NamedTuple):
@@ -37,6 +41,7 @@ class OffsetLookup:
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
         self._places: dict[TopicPartition, PartitionPlace] = {}
+        self._answered_epochs: dict[TopicPartition, int] = {}
 
     def topic_names(self) -> list[str]:
         """List all topics that are not internal to Kafka."""
@@ -62,16 +67,48 @@ class OffsetLookup:
 
         None stands where no record is that young; a partition that does not exist any more is left out.
         """
-        answers: dict[TopicPartition, int | None] = {}
-        wanted = dict(timestamps_ms)
+        return self._look_up(
+            timestamps_ms,
+            lambda partitions: _request(partitions, timestamps_ms, isolation),
+            self._collect,
+            _FIRST_VERSION_WITH_ISOLATION,
+        )
+
+    def answered_epoch(self, topic_partition: TopicPartition) -> int:
+        """Give the epoch of the leader that named the last offset of a partition, which metadata may lag behind."""
+        return self._answered_epochs.get(topic_partition, NO_LEADER_EPOCH)
+
+    def epoch_ends(self, leader_epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Find where leader epochs ended in the logs of now; None where the leader has no trace of one (KIP-320)."""
+
+        def current(topic_partition: TopicPartition) -> int:
+            # A broker that has not heard of the newest leader must not answer for it.
+            return max(self._places[topic_partition].leader_epoch, self.answered_epoch(topic_partition))
+
+        return self._look_up(
+            leader_epochs,
+            lambda partitions: epoch_end_request({tp: (current(tp), leader_epochs[tp]) for tp in partitions}),
+            _collect_epoch_ends,
+            FIRST_FENCED_VERSION,
+        )
+
+    def _look_up(
+        self,
+        asked: Collection[TopicPartition],
+        request: Callable[[list[TopicPartition]], Any],
+        collect: Callable[[Any, _Answers], str],
+        min_version: int,
+    ) -> _Answers:
+        """Ask the leaders until each has answered; a partition that does not exist any more is left out."""
+        answers: _Answers = {}
+        wanted = set(asked)
         deadline = self._client.deadline()
         attempt = 0
         while wanted:
-            if attempt > 0 or not wanted.keys() <= self._places.keys():
-                places = self.places({tp.topic for tp in wanted})
-                wanted = {tp: timestamp for tp, timestamp in wanted.items() if tp in places}
-            trouble = self._ask(wanted, isolation, answers)
-            wanted = {tp: timestamp for tp, timestamp in wanted.items() if tp not in answers}
+            if attempt > 0 or not wanted <= self._places.keys():
+                wanted &= self.places({tp.topic for tp in wanted}).keys()
+            trouble = self._ask(wanted, request, collect, min_version, answers)
+            wanted -= answers.keys()
             if wanted and not self._client.back_off(attempt, deadline):
                 raise UnansweredError(
                     f"The offsets of {len(wanted)} partitions could not be looked up, of {min(wanted)} among others",
@@ -82,21 +119,38 @@ class OffsetLookup:
         return answers
 
     def _ask(
-        self, wanted: Mapping[TopicPartition, int], isolation: IsolationLevel, answers: dict[TopicPartition, int | None]
+        self,
+        wanted: Iterable[TopicPartition],
+        request: Callable[[list[TopicPartition]], Any],
+        collect: Callable[[Any, _Answers], str],
+        min_version: int,
+        answers: _Answers,
     ) -> str:
         """Ask every leader once, put what is answered into `answers` and tell what went wrong last."""
         by_leader: dict[int, list[TopicPartition]] = {}
-        for tp in wanted:
+        for tp in sorted(wanted):
             by_leader.setdefault(self._places[tp].leader_id, []).append(tp)
         trouble = "no leader" if by_leader.pop(-1, None) else ""
-        requests = [(leader, _request(partitions, wanted, isolation)) for leader, partitions in by_leader.items()]
-        for response in self._client.send_all(requests, min_version=_FIRST_VERSION_WITH_ISOLATION):
+        requests = [(leader, request(partitions)) for leader, partitions in by_leader.items()]
+        for response in self._client.send_all(requests, min_version=min_version):
             if isinstance(response, UnansweredError):
                 trouble = response.happened
             elif isinstance(response, EosKafkaError):
                 raise response
             else:
-                trouble = _collect(response, answers) or trouble
+                trouble = collect(response, answers) or trouble
+        return trouble
+
+    def _collect(self, response: Any, answers: _Answers) -> str:
+        trouble = ""
+        for topic in response.topics:
+            for partition in topic.partitions:
+                tp = TopicPartition(topic.name, partition.partition_index)
+                if partition.error_code == ErrorCode.NONE:
+                    answers[tp] = partition.offset if partition.offset >= 0 else None
+                    self._answered_epochs[tp] = partition.leader_epoch
+                else:
+                    trouble = _passing_trouble(tp, partition.error_code, "looking up offsets")
         return trouble
 
 
@@ -117,18 +171,36 @@ def _request(
     )
 
 
-def _collect(response: Any, answers: dict[TopicPartition, int | None]) -> str:
+def epoch_end_request(epochs: Mapping[TopicPartition, tuple[int, int]]) -> Any:
+    """Ask where leader epochs ended; each partition comes with the leader's own epoch and the one asked about."""
+    form = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    topics: dict[str, list[Any]] = {}
+    for tp, (current, asked) in epochs.items():
+        topics.setdefault(tp.topic, []).append(
+            form.OffsetForLeaderPartition(partition=tp.partition, current_leader_epoch=current, leader_epoch=asked)
+        )
+    return OffsetForLeaderEpochRequest(
+        replica_id=-1, topics=[form(topic=name, partitions=each) for name, each in topics.items()]
+    )
+
+
+def _collect_epoch_ends(response: Any, answers: _Answers) -> str:
     trouble = ""
     for topic in response.topics:
         for partition in topic.partitions:
-            tp = TopicPartition(topic.name, partition.partition_index)
+            tp = TopicPartition(topic.topic, partition.partition)
             if partition.error_code == ErrorCode.NONE:
-                answers[tp] = partition.offset if partition.offset >= 0 else None
-            elif partition.error_code in STALE_LEADER:
-                trouble = f"{tp}: {ErrorCode(partition.error_code).name}"
+                answers[tp] = partition.end_offset if partition.end_offset >= 0 else None
             else:
-                raise partition_error(tp, partition.error_code, "looking up offsets")
+                trouble = _passing_trouble(tp, partition.error_code, "asking where a leader's epoch ended")
     return trouble
+
+
+def _passing_trouble(topic_partition: TopicPartition, error_code: int, doing: str) -> str:
+    """Name trouble that asking again cures; raise any other."""
+    if error_code in STALE_LEADER:
+        return f"{topic_partition}: {ErrorCode(error_code).name}"
+    raise partition_error(topic_partition, error_code, doing)
 
 
 def _refuse_unreadable(topic: TopicMetadata) -> None:

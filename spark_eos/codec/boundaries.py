@@ -24,6 +24,9 @@ def find_record_ends_one_by_one(
             byte = data[position]
             if byte < 0x80:
                 position += 1 + (byte >> 1)
+            elif (second := data[position + 1]) < 0x80:
+                # Records of 64 to 8191 bytes, most of all: two bytes hold 6 and 7 bits of their length.
+                position += 2 + (byte >> 1 & 0x3F) + (second << 6)
             else:
                 unsigned = byte & 0x7F
                 shift = 7

@@ -23,6 +23,18 @@ class _Stand:
     warned: bool = False
 
 
+def show_lag() -> None:
+    """Let lag be seen in the driver's log, where its level (INFO) would keep it out.
+
+    Spark gives the Python process of a streaming source no logging, only a stderr, which is the driver's.
+    """
+    logger.setLevel(logging.INFO)
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+
+
 class LagWatch:
     """Log lag with each micro-batch, and warn once when a last stable offset stands still for too long."""
 

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
-from broker_core.types import IsolationLevel, TopicPartition
+from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
+from spark_eos.client.history import LogPoint
 from spark_eos.client.lookup import PartitionPlace
 from spark_eos.errors import EosKafkaError, OptionError
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
@@ -48,6 +49,9 @@ class Lookup(Protocol):
     ) -> dict[TopicPartition, int | None]:
         """Find the first offset at or after a time, `LATEST` or `EARLIEST`; None where no record is that young."""
 
+    def answered_epoch(self, topic_partition: TopicPartition) -> int:
+        """Give the epoch of the leader that named the last offset of a partition."""
+
 
 class Planner:
     """Turn positions into offsets and offsets into ranges."""
@@ -57,6 +61,8 @@ class Planner:
         self._options = options
         self._pause = pause
         self._losses = DataLossPolicy(options.fail_on_data_loss)
+        self.places: dict[TopicPartition, PartitionPlace] = {}
+        self.ends: dict[TopicPartition, LogPoint] = {}
 
     def partitions(self) -> dict[TopicPartition, PartitionPlace]:
         """Find the partitions the query subscribes to, as of now."""
@@ -95,6 +101,16 @@ class Planner:
         offsets = self._at_offsets(position, partitions, "starting")
         return self._checked_start(offsets) if isinstance(position, Offsets) else offsets
 
+    @property
+    def start_moves(self) -> bool:
+        """Say whether asking for the start again, a while later, can give another one."""
+        starting = self._options.starting
+        if isinstance(starting, Edge):
+            return starting.offset == LATEST
+        if isinstance(starting, Offsets):
+            return LATEST in starting.offsets.values()
+        return self._options.starting_no_match is NoMatch.LATEST
+
     def ending_offsets(self) -> OffsetMap:
         """Resolve where a batch query ends; never past the last stable offset."""
         partitions = self.known_partitions()
@@ -113,7 +129,8 @@ class Planner:
 
         A broker can answer from before the offsets it gave last time (KAFKA-7703), so a step back is asked again.
         """
-        latest = self._edges(self.partitions(), LATEST)
+        self.places = self.partitions()
+        latest = self._edges(self.places, LATEST)
         for _ in range(self._options.offset_retries):
             behind = _behind(latest, known)
             if not behind:
@@ -147,7 +164,9 @@ class Planner:
                     DataLoss.PARTITION_OFFSET_CHANGED, f"Partition {tp}'s offset was changed from {begin} to {end[tp]}"
                 )
             place = places.get(tp, PartitionPlace())
-            ranges.append(OffsetRange(tp.topic, tp.partition, begin, end[tp], *place))
+            named = self.ends.get(tp, LogPoint())
+            end_epoch = named.leader_epoch if end[tp] <= named.offset else NO_LEADER_EPOCH
+            ranges.append(OffsetRange(tp.topic, tp.partition, begin, end[tp], *place, end_epoch))
         return split_ranges(
             ranges,
             min_partitions=self._options.min_partitions,
@@ -183,7 +202,10 @@ class Planner:
 
     def _edges(self, partitions: Collection[TopicPartition], edge: int) -> OffsetMap:
         answers = self._lookup.offsets(dict.fromkeys(partitions, edge), self._options.isolation)
-        return {tp: offset for tp, offset in answers.items() if offset is not None}
+        found = {tp: offset for tp, offset in answers.items() if offset is not None}
+        if edge == LATEST:
+            self.ends |= {tp: LogPoint(self._lookup.answered_epoch(tp), offset) for tp, offset in found.items()}
+        return found
 
     def _at_offsets(self, position: Edge | Offsets, partitions: Collection[TopicPartition], side: str) -> OffsetMap:
         if isinstance(position, Edge):

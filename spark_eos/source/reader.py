@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 from broker_core.records.header import BatchHeader, InvalidBatch
 from broker_core.types import TopicPartition
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
+from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
+from spark_eos.client.history import LogPoint
 from spark_eos.client.lookup import PartitionPlace
 from spark_eos.client.visibility import visible_in
 from spark_eos.codec.decode import decode_batches
@@ -34,29 +35,35 @@ def read_range(piece: OffsetRange, options: SourceOptions) -> Iterator[pa.Record
     losses = DataLossPolicy(options.fail_on_data_loss)
     with KafkaClient(options.client) as client:
         place = PartitionPlace(piece.topic_id, piece.leader_id, piece.leader_epoch)
-        fetch = RangeFetch(client, piece.topic_partition, place, options.isolation, options.fetch)
-        position = piece.start
-        while position < piece.end:
+        planned = LogPoint(piece.end_epoch, piece.end)
+        fetch = RangeFetch(client, piece.topic_partition, place, options.isolation, options.fetch, planned)
+        position, end = piece.start, piece.end
+        while position < end:
             try:
-                for chunk in fetch.chunks(position, piece.end):
+                for chunk in fetch.chunks(position, end):
                     yield from _rows(chunk, piece, options)
                 return
             except OffsetsGoneError as gone:
-                position = _after_loss(gone, piece, losses)
+                position, end = _after_loss(gone, piece, losses)
 
 
-def _after_loss(gone: OffsetsGoneError, piece: OffsetRange, losses: DataLossPolicy) -> int:
-    """Report a loss and, where the user wants to go on, say from where."""
+def _after_loss(gone: OffsetsGoneError, piece: OffsetRange, losses: DataLossPolicy) -> tuple[int, int]:
+    """Report a loss and, where the user wants to go on, say from where to where."""
     log = "there is no log"
     if gone.log_start_offset is not None:
-        log = f"the log holds [{gone.log_start_offset}, {gone.high_watermark})"
+        log = f"the log holds [{gone.log_start_offset}, {gone.end_offset})"
+    what = f"offset {gone.position} cannot be read"
+    if gone.reason is Gone.LOG_TRUNCATED:
+        what = f"what was planned from offset {gone.cut_at} on is gone"
     losses.report(
-        DataLoss.COULD_NOT_READ_OFFSET_RANGE,
-        f"wanted {piece}, offset {gone.position} cannot be read because {gone.reason.value}; {log}",
+        DataLoss.COULD_NOT_READ_OFFSET_RANGE, f"wanted {piece}, {what} because {gone.reason.value}; {log}"
     )
-    if gone.log_start_offset is None or gone.log_start_offset <= gone.position:
-        return piece.end
-    return gone.log_start_offset
+    if gone.log_start_offset is None or gone.end_offset is None:
+        return piece.end, piece.end
+    if gone.reason is Gone.LOG_TRUNCATED:
+        # What was read is not read again, and the new log may be shorter than the old one.
+        return max(gone.position, gone.log_start_offset), min(piece.end, gone.end_offset)
+    return (piece.end if gone.log_start_offset <= gone.position else gone.log_start_offset), piece.end
 
 
 def _rows(chunk: FetchedChunk, piece: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:

@@ -17,14 +17,17 @@ from pyspark.sql.types import StructType
 
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.lookup import OffsetLookup
+from spark_eos.source.available_now import check_micro_batch
 from spark_eos.source.blocker import name_blocker
+from spark_eos.source.data_loss import DataLossPolicy
 from spark_eos.source.group_commits import GroupCommits
-from spark_eos.source.lag import LagWatch
+from spark_eos.source.lag import LagWatch, show_lag
 from spark_eos.source.limits import Admission
 from spark_eos.source.offsets import JsonOffsets, OffsetMap, from_json_offsets, to_json_offsets
 from spark_eos.source.planner import Planner
 from spark_eos.source.pushdown import Narrowing, narrowing
 from spark_eos.source.reader import read_range
+from spark_eos.source.rewritten_logs import RewrittenLogs
 from spark_eos.source.schema import refuse_other_schema
 from spark_eos.source.splits import OffsetRange
 from spark_eos.source_options import SourceOptions, batch_options, filter_pushdown, stream_options
@@ -118,7 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name, as those below)
         """Say where a query without a checkpoint starts."""
-        return dict(to_json_offsets(self._driver.planner.starting_offsets()))
+        return dict(to_json_offsets(self._driver.first_start()))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Say which limit the options set."""
@@ -139,7 +142,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan the ranges of one micro-batch."""
-        pieces = self._driver.planner.plan(from_json_offsets(start), from_json_offsets(end))
+        pieces = self._driver.plan(from_json_offsets(start), from_json_offsets(end))
         return [RangePartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -161,29 +164,63 @@ class _DriverSide:
 
     def __init__(self, options: SourceOptions) -> None:
         self.client = KafkaClient(options.client)
-        self.planner = Planner(OffsetLookup(self.client), options)
+        lookup = OffsetLookup(self.client)
+        self.planner = Planner(lookup, options)
         self.latest: OffsetMap = {}
+        self._there: OffsetMap = {}
         self._admission = Admission(options)
+        if options.log_lag:
+            show_lag()
         self._lag = LagWatch(options.lag_warning_after_ms, partial(name_blocker, self.client))
+        self._rewritten = RewrittenLogs(lookup, DataLossPolicy(options.fail_on_data_loss))
         self._target: OffsetMap | None = None
+        self._admitted: OffsetMap | None = None
+        self._first_start: OffsetMap | None = None
         group_id = options.commit_group_id
         self._group_commits = None if group_id is None else GroupCommits(self.client, group_id)
+
+    def first_start(self) -> OffsetMap:
+        self._first_start = self.planner.starting_offsets()
+        return dict(self._first_start)
+
+    def plan(self, start: OffsetMap, end: OffsetMap) -> list[OffsetRange]:
+        """Plan a micro-batch; Spark keeps its end, but asks anew for the start of one that has none before it.
+
+        When such a one is run again after a restart, which is before any other end is asked for, partitions added
+        since are in its start and not in its end. They are not deleted: the next micro-batch reads them from their
+        first record.
+        """
+        if start == self._first_start:
+            start = {tp: offset for tp, offset in start.items() if tp in end}
+            if self.planner.start_moves:
+                # What was pinned holds nothing before its end; see `next_end`.
+                start = {tp: min(offset, end[tp]) for tp, offset in start.items()}
+        # A micro-batch that stood in the checkpoint when the query began was planned against other ends.
+        if self._target is not None and end == self._admitted:
+            check_micro_batch(end, self.planner.not_behind(self._target, start), self._there)
+        return self.planner.plan(start, end)
 
     def remember_target(self) -> None:
         self._target = self.latest = self.planner.latest({})
 
     def next_end(self, start: Mapping[str, Any], limit: ReadLimit) -> JsonOffsets:
         known = from_json_offsets(start)
+        first_start, self._first_start = self._first_start, None
+        if known == first_start and self.planner.start_moves:
+            # The first micro-batch stays empty, so that the checkpoint holds where the query starts. Were it to hold
+            # rows and be run again after a restart, its start would be asked for anew, and "latest" is later by then.
+            return to_json_offsets(known)
         if self._group_commits is not None:
             # Spark asks for the next end when everything up to `start` is in its commit log.
             self._group_commits.commit(known)
-        if self._target is None:
-            self.latest = available = self.planner.latest(known)
-        else:
-            available = self.planner.not_behind(self._target, known)
-        if self._lag.is_due():
-            self._lag.observe(known, self.latest, self.planner.high_watermarks(list(self.latest)))
+        target = None if self._target is None else self.planner.not_behind(self._target, known)
+        self._there = self.planner.latest(known if target is None else known | target)
+        self._rewritten.check(known, self.planner.places, self.planner.ends)
+        self.latest = available = self._there if target is None else target
         added = available.keys() - known.keys()
         begins = known | self.planner.earliest(added) if added else known
         end = self._admission.admit(begins, available, limit, may_wait=self._target is None)
-        return to_json_offsets(known if end == begins else end)
+        if self._lag.is_due() or end != begins:
+            self._lag.observe(known, self._there, self.planner.high_watermarks(self._there))
+        self._admitted = known if end == begins else end
+        return to_json_offsets(self._admitted)

@@ -13,7 +13,9 @@ class OffsetRange:
     """Name the offsets `[start, end)` of one partition, and what the driver knew about where they are.
 
     The topic id makes a task notice that the topic was deleted and created anew since the plan; the leader is a
-    hint, the task looks for another when it has moved.
+    hint, the task looks for another when it has moved. `end_epoch` is the epoch of the leader that named the end: a
+    task that reads from a newer one asks it whether the log still reaches there (-1: the end is the user's, or stood
+    in a checkpoint, which holds no epochs).
     """
 
     topic: str
@@ -23,6 +25,7 @@ class OffsetRange:
     topic_id: UUID | None = None
     leader_id: int = -1
     leader_epoch: int = NO_LEADER_EPOCH
+    end_epoch: int = NO_LEADER_EPOCH
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -86,7 +86,9 @@ def test_rejoin(state: GroupState, leads: bool, changed: bool):
     assert tables.REJOIN[state, leads, changed] is expected[state]
 
 
-@pytest.mark.parametrize(("state", "other_protocol"), list(product(set(GroupState) - {EMPTY}, BOOLS)))
+@pytest.mark.parametrize(
+    ("state", "other_protocol"), list(product([each for each in GroupState if each is not EMPTY], BOOLS))
+)
 def test_return_of_a_static_member(state: GroupState, other_protocol: bool):
     expected = {
         PREPARING: JoinAction.AWAIT,

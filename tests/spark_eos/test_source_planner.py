@@ -31,6 +31,7 @@ class Table:
     def __init__(self, marks: Mapping[TopicPartition, Marks]) -> None:
         self.marks = dict(marks)
         self.stale: list[dict[TopicPartition, int]] = []
+        self.epoch = 4
 
     def topic_names(self) -> list[str]:
         return sorted({tp.topic for tp in self.marks})
@@ -45,6 +46,9 @@ class Table:
         if self.stale and LATEST in timestamps_ms.values():
             answers |= {tp: offset for tp, offset in self.stale.pop(0).items() if tp in timestamps_ms}
         return answers
+
+    def answered_epoch(self, _tp: TopicPartition) -> int:
+        return self.epoch
 
     def _offset(self, tp: TopicPartition, timestamp_ms: int, isolation: IsolationLevel) -> int | None:
         marks = self.marks[tp]
@@ -163,6 +167,18 @@ def test_plan_carries_what_the_driver_knows() -> None:
     piece = planner(table()).plan({T0: 2, T1: 5}, {T0: 8, T1: 5})[0]
     assert (piece.topic_partition, piece.start, piece.end) == (T0, 2, 8)
     assert (piece.topic_id, piece.leader_id, piece.leader_epoch) == (TOPIC_ID, 1, 4)
+
+
+def test_a_plan_names_the_leader_epoch_of_its_end_where_a_leader_named_the_end() -> None:
+    lookup = table()
+    planned = planner(lookup)
+    assert planned.plan({T0: 2}, {T0: 8})[0].end_epoch == -1, "as a plan from a checkpoint"
+    lookup.epoch = 5
+    end = planned.latest({})
+    planned.high_watermarks([T0])
+    lookup.epoch = 6
+    assert [piece.end_epoch for piece in planned.plan({T0: 2, T1: 0}, end)] == [5, 5]
+    assert planned.plan({T0: 2}, {T0: 9})[0].end_epoch == -1, "beyond what it named"
 
 
 def test_plan_is_cut_as_the_options_say() -> None:

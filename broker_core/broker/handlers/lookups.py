@@ -69,8 +69,8 @@ def _find_offset(call: Call, topic: str, entry: Any) -> _Found:
 def offset_for_leader_epoch(call: Call) -> None:
     """Tell where a leader's term ended, so that a reader can find out whether the log was cut (KIP-320)."""
     def end_of(topic_partition: TopicPartition, entry: Any, result: dict[str, Any]) -> None:
-        log, _ = call.broker.led_log(topic_partition, call.now_ms, entry.current_leader_epoch)
-        epoch, end_offset = log.end_offset_for_epoch(entry.leader_epoch)
+        log, current_epoch = call.broker.led_log(topic_partition, call.now_ms, entry.current_leader_epoch)
+        epoch, end_offset = log.end_offset_for_epoch(entry.leader_epoch, current_epoch)
         result.update(leader_epoch=epoch, end_offset=end_offset)
 
     form = m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult

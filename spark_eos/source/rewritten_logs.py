@@ -1,0 +1,83 @@
+"""Notice between micro-batches that a log is not the one that was read any more, though its offsets look right.
+
+Two things put other records at offsets that were read: a leader that lagged behind was elected and cut the log
+(KIP-320), or the topic was deleted and created again. Offsets show neither once the new log is as long as the old one
+was. What is compared here is known for as long as the query runs only: a checkpoint holds offsets and neither leader
+epochs nor topic ids, as Spark's own, so that what happened while no query ran shows as an end before the start or
+not at all.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from broker_core.types import NO_LEADER_EPOCH, TopicPartition
+from spark_eos.client.history import LogPoint
+from spark_eos.client.lookup import PartitionPlace
+from spark_eos.source.data_loss import DataLoss, DataLossPolicy
+
+
+class EpochLookup(Protocol):
+    """Be asked where leader epochs ended; `client.lookup.OffsetLookup` asks brokers, tests keep a table."""
+
+    def epoch_ends(self, leader_epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Find where leader epochs ended in the logs of now; None where there is no trace of one."""
+
+
+class _Seen(NamedTuple):
+    topic_id: UUID | None
+    leader_epoch: int
+
+
+class RewrittenLogs:
+    """Compare what each partition's leader says with what was seen before the last micro-batch."""
+
+    def __init__(self, lookup: EpochLookup, losses: DataLossPolicy) -> None:
+        self._lookup = lookup
+        self._losses = losses
+        self._seen: dict[TopicPartition, _Seen] = {}
+
+    def check(
+        self,
+        read: Mapping[TopicPartition, int],
+        places: Mapping[TopicPartition, PartitionPlace],
+        ends: Mapping[TopicPartition, LogPoint],
+    ) -> None:
+        """Report partitions of which something below the offsets in `read` is not what it was."""
+        before = self._seen
+        self._seen = {tp: _Seen(place.topic_id, ends.get(tp, LogPoint()).leader_epoch) for tp, place in places.items()}
+        recreated = [tp for tp in sorted(read) if self._is_recreated(tp, before) and read[tp] > 0]
+        # A log that is shorter than what was read is told of by the plan, in Spark's words.
+        recreated = [tp for tp in recreated if ends.get(tp, LogPoint()).offset >= read[tp]]
+        if recreated:
+            self._losses.report(
+                DataLoss.TOPIC_RECREATED,
+                "; ".join(f"offsets 0 to {read[tp] - 1} of {tp} now hold records that are not read"
+                          for tp in recreated),
+            )
+        doubted = {
+            tp: before[tp].leader_epoch
+            for tp in read
+            if tp in before and before[tp].topic_id == self._topic_id(tp)
+            and NO_LEADER_EPOCH < before[tp].leader_epoch < self._seen[tp].leader_epoch
+        }
+        ended = self._lookup.epoch_ends(doubted) if doubted else {}
+        cut = [tp for tp in sorted(ended) if not LogPoint(doubted[tp], read[tp]).survives(ended[tp])]
+        if cut:
+            self._losses.report(
+                DataLoss.LOG_TRUNCATED,
+                "; ".join(
+                    f"{tp} was read up to {read[tp]}, but leader epoch {doubted[tp]} "
+                    + ("has left no trace in it" if ended[tp] is None else f"ends at {ended[tp]} in it")
+                    for tp in cut
+                ),
+            )
+
+    def _topic_id(self, topic_partition: TopicPartition) -> UUID | None:
+        seen = self._seen.get(topic_partition)
+        return None if seen is None else seen.topic_id
+
+    def _is_recreated(self, topic_partition: TopicPartition, before: Mapping[TopicPartition, _Seen]) -> bool:
+        old = before[topic_partition].topic_id if topic_partition in before else None
+        new = self._topic_id(topic_partition)
+        return old is not None and new is not None and old != new
