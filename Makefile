@@ -6,6 +6,8 @@ ROUNDS ?= 1
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+# Most tests wait for others; those of one file share brokers and Spark sessions.
+IN_PARALLEL := -n 3 --dist loadfile
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
 
 .DEFAULT_GOAL := help
@@ -34,10 +36,11 @@ demo: java $(INSTALLED) ## Run the main job: Spark counts lines from the embedde
 
 test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are skipped where Java is missing)
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
-	@$(RUN) -m pytest tests
+	@$(RUN) -m pytest tests $(IN_PARALLEL)
 
-conformance: java $(INSTALLED) ## Run the behaviour tests against the embedded broker and against Apache Kafka
-	@$(RUN) -m pytest tests/conformance --apache
+conformance: java $(INSTALLED) ## Run the behaviour tests against both brokers, and source and sink in Spark against Apache Kafka
+	@$(RUN) -m pytest tests/conformance tests/spark_eos/test_source_beside_sparks.py --apache $(IN_PARALLEL)
+	@$(RUN) -m pytest tests/spark_eos --ignore tests/spark_eos/test_source_beside_sparks.py --apache -k apache $(IN_PARALLEL)
 
 crash: java $(INSTALLED) ## Break the sink at every step in every way, ROUNDS=n times on both brokers, and count what readers see
 	@$(RUN) -m tests.crash --rounds $(ROUNDS)
@@ -45,10 +48,11 @@ crash: java $(INSTALLED) ## Break the sink at every step in every way, ROUNDS=n 
 simulate: ## Not there yet: run SEEDS=n seeded simulations of the broker
 	@echo "make simulate (SEEDS=$(SEEDS)): the seeded simulation is not built yet, so nothing was checked." >&2; exit 1
 
-bench: $(INSTALLED) ## Measure the codec beside confluent-kafka and the broker beside Apache Kafka
+bench: $(INSTALLED) ## Measure codec, broker, recovery, and source and sink in Spark, each beside its peer
 	@$(RUN) -m tests.benchmarks.bench_codec
 	@$(RUN) -m tests.benchmarks.bench_broker
 	@$(RUN) -m tests.benchmarks.bench_recovery
+	@$(RUN) -m tests.benchmarks.bench_spark
 
 lint: $(INSTALLED) ## Check style and import order
 	@$(RUN) -m flake8 $(wildcard $(CODE))
