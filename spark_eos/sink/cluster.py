@@ -125,7 +125,9 @@ class KafkaCluster:
             raise UnstableOffsetsError(
                 f"Group {group_id!r} has an offset in a transaction that has not ended",
                 checked=f"OffsetFetch for {wait_ms} ms",
-                remedy="It ends when its transaction times out; start the query again then",
+                remedy="It ends when its transaction times out; start the query again then. If it is still there, the "
+                "transaction hangs: find it with `kafka-transactions.sh find-hanging --broker-id N`, which covers "
+                "__consumer_offsets too, and end it with `abort`",
                 error_code=error.error_code,
             ) from error
         return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
