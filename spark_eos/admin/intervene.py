@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from broker_core.types import ProducerIdentity
 from spark_eos.errors import EosKafkaError
-from spark_eos.sink.closing import completed
+from spark_eos.sink.closing import Closing, close
 from spark_eos.sink.decision import Decision, sealed_json
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.intervention import AUDIT_VERSION, Action, Intervention, Restart, intervention_document
@@ -77,7 +77,8 @@ class Operator:
 
     def plan(self, decision: Decision, action: Action, restart: Restart | None = None) -> Plan:
         """Look what an intervention would meet; raises `RefusedError` where it makes no sense."""
-        if decision.is_abandoned:
+        closes_the_rest = action is Action.ABORT and restart is Restart.SKIP
+        if decision.is_abandoned and (decision.is_skipped or not closes_the_rest):
             raise RefusedError(
                 f"The decision was abandoned already, by {decision.intervention and decision.intervention.by}",
                 remedy="Start the query again; it knows what to do",
@@ -121,8 +122,7 @@ class Operator:
         driver = log.amend(amended, driver, word.at_ms, self._audit(plan, word))
         settled = settle(self.cluster, amended)
         if settled.took_effect:
-            driver = log.renew(driver) if driver.spent else driver
-            log.amend(completed(amended, _now_ms()), driver, _now_ms())
+            close(log, driver, amended, Closing.MARK, _now_ms())
         self._sweep(amended, fenced_at_ms)
         return settled
 

@@ -29,7 +29,11 @@ def close(
     log: DecisionLog, driver: DriverIdentity, decision: Decision, closing: Closing, now_ms: int
 ) -> DriverIdentity:
     """Mark or delete a decision whose transactions are all committed; returns the driver's next identity."""
-    driver = log.renew(driver) if driver.spent else driver
+    if driver.spent:
+        driver = log.renew(driver)
+        if log.newest() != decision:
+            # Somebody decided while the identity was renewed; an old note must not cover a new decision.
+            return driver
     if closing is Closing.FORGET:
         return log.forget(decision, driver, now_ms)
     return log.amend(completed(decision, now_ms), driver, now_ms)

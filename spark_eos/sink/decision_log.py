@@ -143,7 +143,8 @@ class DecisionLog:
     ) -> DriverIdentity:
         """Replace the newest decision by a later revision of it, with an audit record in the same transaction."""
         answer = self._write(decision, driver, now_ms, more=() if audit is None else (audit,))
-        if answer.code is not ErrorCode.NONE and not self._is_newest(decision):
+        # Whole decisions are compared: two who amend at once write the same rank.
+        if answer.code is not ErrorCode.NONE and self._newest_now(decision) != decision:
             raise TransactionError(
                 f"The decision for micro-batch {decision.micro_batch} of query {decision.query} was not changed: "
                 f"{answer.code}",
@@ -196,8 +197,13 @@ class DecisionLog:
         ))
 
     def _is_newest(self, decision: Decision) -> bool:
+        newest = self._newest_now(decision)
+        return newest is not None and (newest.run, newest.rank) == (decision.run, decision.rank)
+
+    def _newest_now(self, decision: Decision) -> Decision | None:
+        """Read what stands in the place of a decision whose writing got no clear answer."""
         try:
-            newest = self.newest(decision.micro_batch)
+            return self.newest(decision.micro_batch)
         except EosKafkaError as error:
             raise TransactionError(
                 f"It is not known whether micro-batch {decision.micro_batch} of query {decision.query} is decided: the "
@@ -208,7 +214,6 @@ class DecisionLog:
                     f"with the same jobId (for this job, jobId={decision.query}): that finds out and completes it"
                 ),
             ) from error
-        return newest is not None and (newest.run, newest.rank) == (decision.run, decision.rank)
 
     def _choose_place(self) -> TopicPartition:
         key = f"{self._prefix}/{self._query}"

@@ -122,6 +122,6 @@ def _since_ms(wanted: Filter) -> int | None:
     times = wanted.value if isinstance(wanted, In) else [wanted.value]
     if not times or not all(isinstance(time, datetime) and time.tzinfo is not None for time in times):
         return None
-    earliest: datetime = min(times)
-    # Times before 1970 bound nothing, and as arguments of a look-up they would mean something else.
-    return max(0, (earliest - _EPOCH) // timedelta(milliseconds=1))
+    since_ms = (min(times) - _EPOCH) // timedelta(milliseconds=1)
+    # Records without a time bear the time -1, and look-ups take negative times for something else.
+    return int(since_ms) if since_ms >= 0 else None

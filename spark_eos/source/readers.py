@@ -176,6 +176,7 @@ class _DriverSide:
         self._target: OffsetMap | None = None
         self._admitted: OffsetMap | None = None
         self._first_start: OffsetMap | None = None
+        self._is_pinned = False
         group_id = options.commit_group_id
         self._group_commits = None if group_id is None else GroupCommits(self.client, group_id)
 
@@ -190,11 +191,13 @@ class _DriverSide:
         since are in its start and not in its end. They are not deleted: the next micro-batch reads them from their
         first record.
         """
-        if start == self._first_start:
+        if start == self._first_start and self.planner.start_moves:
+            # What was pinned holds nothing before its end; see `next_end`.
+            start = {tp: min(start.get(tp, offset), offset) for tp, offset in end.items()}
+        elif start == self._first_start:
             start = {tp: offset for tp, offset in start.items() if tp in end}
-            if self.planner.start_moves:
-                # What was pinned holds nothing before its end; see `next_end`.
-                start = {tp: min(offset, end[tp]) for tp, offset in start.items()}
+        # The first micro-batch is in the checkpoint by now, by this run of the query or a former one.
+        self._is_pinned = True
         # A micro-batch that stood in the checkpoint when the query began was planned against other ends.
         if self._target is not None and end == self._admitted:
             check_micro_batch(end, self.planner.not_behind(self._target, start), self._there)
@@ -206,9 +209,10 @@ class _DriverSide:
     def next_end(self, start: Mapping[str, Any], limit: ReadLimit) -> JsonOffsets:
         known = from_json_offsets(start)
         first_start, self._first_start = self._first_start, None
-        if known == first_start and self.planner.start_moves:
+        if known == first_start and self.planner.start_moves and not self._is_pinned:
             # The first micro-batch stays empty, so that the checkpoint holds where the query starts. Were it to hold
             # rows and be run again after a restart, its start would be asked for anew, and "latest" is later by then.
+            self._is_pinned = True
             return to_json_offsets(known)
         if self._group_commits is not None:
             # Spark asks for the next end when everything up to `start` is in its commit log.

@@ -45,7 +45,10 @@ class RewrittenLogs:
     ) -> None:
         """Report partitions of which something below the offsets in `read` is not what it was."""
         before = self._seen
-        self._seen = {tp: _Seen(place.topic_id, ends.get(tp, LogPoint()).leader_epoch) for tp, place in places.items()}
+        # What is out of sight for a moment is remembered: it may come back as another log.
+        self._seen = before | {
+            tp: _Seen(place.topic_id, ends.get(tp, LogPoint()).leader_epoch) for tp, place in places.items()
+        }
         recreated = [tp for tp in sorted(read) if self._is_recreated(tp, before) and read[tp] > 0]
         # A log that is shorter than what was read is told of by the plan, in Spark's words.
         recreated = [tp for tp in recreated if ends.get(tp, LogPoint()).offset >= read[tp]]

@@ -36,7 +36,7 @@ DEADLINE_S = 300
 def rows(spark: SparkSession) -> DataFrame:
     """Make rows of about 100 bytes, whose making costs little beside their writing."""
     return spark.range(0, ROWS, 1, PARTITIONS).selectExpr(
-        "cast(id as binary) as key", "cast(concat(cast(id as string), repeat('x', 80)) as binary) as value"
+        "cast(cast(id as string) as binary) as key", "cast(concat(cast(id as string), repeat('x', 80)) as binary) as value"
     )
 
 

@@ -59,6 +59,38 @@ def test_a_start_that_moves_is_pinned_by_an_empty_micro_batch(
     again.stop()
 
 
+def mixed_start(topic: str) -> str:
+    return f'{{"{topic}":{{"0":0,"1":-1}}}}'
+
+
+def test_a_start_is_pinned_once(kafka_address: str) -> None:
+    """Spark asks for the start again when it plans the first micro-batch, and then for the end of the second."""
+    topic = create_topic(kafka_address, partitions=2)
+    send_plain(kafka_address, topic, ["a", "b"])
+    reader = new_reader(kafka_address, topic, startingOffsets=mixed_start(topic))
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    assert reader.initialOffset() == start
+    assert planned(reader, start, start) == []
+    assert reader.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 2, "1": 0}}
+    reader.stop()
+
+
+@pytest.mark.spark
+def test_available_now_reads_the_backlog_behind_a_pinned_start(
+    spark: SparkSession, kafka_address: str, tmp_path: Path
+) -> None:
+    topic = create_topic(kafka_address, partitions=2)
+    send_plain(kafka_address, topic, ["a", "b"])
+    seen: list[int] = []
+    source = spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", kafka_address)
+    frame = source.option("subscribe", topic).option("startingOffsets", mixed_start(topic)).load()
+    writer = frame.writeStream.foreachBatch(lambda rows, batch_id: seen.append(rows.count()))
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert seen == [0, 2]
+
+
 @pytest.mark.spark
 def test_a_query_that_dies_in_its_first_micro_batch_misses_nothing(
     spark: SparkSession, kafka_address: str, tmp_path: Path

@@ -101,7 +101,8 @@ def test_offsets_that_filters_leave(wanted: Filter, left: tuple[int, int]) -> No
     (GreaterThan(TIMESTAMP, moment(NOON_MS + 0.5)), NOON_MS),
     (GreaterThanOrEqual(TIMESTAMP, moment(NOON_MS)), NOON_MS),
     (In(TIMESTAMP, (moment(NOON_MS + 1), moment(NOON_MS))), NOON_MS),
-    (GreaterThan(TIMESTAMP, moment(-5)), 0),
+    (GreaterThan(TIMESTAMP, moment(0)), 0),
+    (GreaterThan(TIMESTAMP, moment(-5)), None),
     # A later record can be older, so nothing bounds from above; a time without a zone could mean any of many.
     (LessThan(TIMESTAMP, moment(NOON_MS)), None),
     (LessThanOrEqual(TIMESTAMP, moment(NOON_MS)), None),
