@@ -289,6 +289,8 @@ def _offset_column(index: int, count: int, number: int, is_last: bool) -> bytes:
     # Byte `number` holds 7 bits of the index from here on, so it stays the same for 2**shift neighbours.
     shift = 7 * number - 1
     first = index >> shift
-    column = b"".join(bytes(((value & 0x7F) | more,)) * (1 << shift)
-                      for value in range(first, (index + count - 1 >> shift) + 1))
-    return column[index - (first << shift) :][:count]
+    end = index + count
+    return b"".join(
+        bytes(((value & 0x7F) | more,)) * (min(value + 1 << shift, end) - max(value << shift, index))
+        for value in range(first, (end - 1 >> shift) + 1)
+    )

@@ -11,7 +11,7 @@ from broker_core.records.compression import Bytes, Compression
 from broker_core.records.header import HEADER_SIZE, BatchHeader
 from broker_core.records.invalid import InvalidBatch, UnreadableRecords
 from broker_core.records.section import read_section
-from broker_core.records.survey import Survey, survey_records
+from broker_core.records.survey import survey_records
 from broker_core.records.varint import read_varint, read_varint32
 from broker_core.types import NO_TIMESTAMP, TimestampType
 
@@ -40,7 +40,13 @@ def summarize_records(buffer: Bytes, position: int, header: BatchHeader) -> Reco
     survey = survey_records(section, start, header.record_count)
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return RecordSummary(header.max_timestamp, header.max_timestamp, survey.all_have_keys)
-    return RecordSummary(*_timestamps(header, survey), survey.all_have_keys)
+    smallest, largest = header.base_timestamp + survey.smallest_delta, header.base_timestamp + survey.largest_delta
+    if smallest != _wrapped(smallest) or largest != _wrapped(largest):
+        # Where deltas lead out of 64 bits, the extremes are not those of the timestamps.
+        timestamps_ms = [each.timestamp_ms for each in iter_record_facts(buffer, position, header)]
+        smallest, largest = min(timestamps_ms), max(timestamps_ms)
+    # Kafka begins to look for the largest at -1, so that a batch of nothing but older ones says -1.
+    return RecordSummary(smallest, max(NO_TIMESTAMP, largest), survey.all_have_keys)
 
 
 def iter_record_facts(buffer: Bytes, position: int, header: BatchHeader) -> Iterator[RecordFacts]:
@@ -54,12 +60,6 @@ def iter_record_facts(buffer: Bytes, position: int, header: BatchHeader) -> Iter
         stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
         yield RecordFacts(header.max_timestamp if stamped else _wrapped(header.base_timestamp + delta), key_size >= 0)
         at += size
-
-
-def _timestamps(header: BatchHeader, survey: Survey) -> tuple[int, int]:
-    # Kafka begins to look for the largest at -1, so that a batch of nothing but older ones says -1.
-    return _wrapped(header.base_timestamp + survey.smallest_delta), max(
-        NO_TIMESTAMP, _wrapped(header.base_timestamp + survey.largest_delta))
 
 
 def _wrapped(timestamp_ms: int) -> int:

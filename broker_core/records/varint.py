@@ -4,6 +4,8 @@ from broker_core.records.invalid import InvalidBatch
 
 _LONGEST_BYTES = 10
 _LONGEST_BYTES_OF_32_BITS = 5
+_LONGEST = (1 << 64) - 1
+_LONGEST_OF_32_BITS = (1 << 32) - 1
 
 
 def append_varint(target: bytearray, value: int) -> None:
@@ -27,6 +29,8 @@ def read_varint(
         byte = data[position + index]
         unsigned |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
+            # The last byte can carry more than there is room for; Java drops it, and so must whoever judges sizes.
+            unsigned &= _LONGEST if longest_bytes == _LONGEST_BYTES else _LONGEST_OF_32_BITS
             return (unsigned >> 1) ^ -(unsigned & 1), position + index + 1
     raise InvalidBatch(f"varint at byte {position} is longer than {longest_bytes} bytes")
 

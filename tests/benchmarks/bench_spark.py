@@ -36,7 +36,8 @@ DEADLINE_S = 300
 def rows(spark: SparkSession) -> DataFrame:
     """Make rows of about 100 bytes, whose making costs little beside their writing."""
     return spark.range(0, ROWS, 1, PARTITIONS).selectExpr(
-        "cast(cast(id as string) as binary) as key", "cast(concat(cast(id as string), repeat('x', 80)) as binary) as value"
+        "cast(cast(id as string) as binary) as key",
+        "cast(concat(cast(id as string), repeat('x', 80)) as binary) as value",
     )
 
 
@@ -133,6 +134,8 @@ def main() -> None:
         print(f"Spark's own is missing: {problem}")
         sparks_own = {}
     spark = build_session("bench", sparks_own | {"spark.ui.showConsoleProgress": "false"})
+    # A stream that is stopped in mid-work says so in many lines.
+    spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(NullSource)
     known = [SPARKS] if sparks_own else []
     with broker() as (name, address):

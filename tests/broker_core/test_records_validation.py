@@ -7,10 +7,11 @@ import pytest
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
 from broker_core.records.framing import framed_size
-from broker_core.records.header import BatchHeader, crc_matches, write_timestamps
+from broker_core.records.header import HEADER_SIZE, BatchHeader, crc_matches, write_timestamps
 from broker_core.records.invalid import InvalidBatch, UnreadableRecords
 from broker_core.records.survey import InvalidRecord
 from broker_core.records.validation import RecordFacts, RecordSummary, iter_record_facts, summarize_records
+from broker_core.records.varint import append_varint
 from broker_core.types import TimestampType
 
 ALL_CODECS = pytest.mark.parametrize("codec", list(Compression))
@@ -61,7 +62,7 @@ def test_timestamps_below_none_at_all() -> None:
 def test_timestamps_beyond_64_bits_come_around() -> None:
     data = build_batch([NewRecord(b"k", b"v", (), 0), NewRecord(b"k", b"v", (), 7)])
     data = data[:27] + struct.pack(">q", 2**63 - 5) + data[35:]
-    assert summary_of(data) == RecordSummary(2**63 - 5, max(-1, -(2**63) + 2), True)
+    assert summary_of(data) == RecordSummary(-(2**63) + 2, 2**63 - 5, True)
 
 
 def test_a_broken_record_is_named() -> None:
@@ -120,3 +121,25 @@ def test_where_a_batch_ends(data: bytes, size: int | None) -> None:
 def test_what_can_be_no_batch(data: bytes) -> None:
     with pytest.raises(InvalidBatch):
         framed_size(data)
+
+
+def test_deltas_beyond_64_bits_hide_no_timestamp() -> None:
+    """Java drops what does not fit, so the largest delta need not lead to the largest timestamp."""
+    now_ms = 1_700_000_000_000
+    far_ms = 10**13
+    bodies = [b"\0" + delta + offset + b"\1\1\0" for delta, offset in (
+        (b"\0", b"\0"), (varint_bytes(far_ms), b"\2"), (b"\x80" * 9 + b"\x04", b"\4"),
+    )]
+    section = b"".join(bytes([2 * len(body)]) + body for body in bodies)
+    sound = build_batch([NewRecord(None, None, (), now_ms)] * 3)
+    data = bytearray(sound[:HEADER_SIZE] + section)
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    header = BatchHeader.parse(bytes(data), 0)
+    summary = summarize_records(bytes(data), 0, header)
+    assert (summary.min_timestamp_ms, summary.max_timestamp_ms) == (now_ms, now_ms + far_ms)
+
+
+def varint_bytes(value: int) -> bytes:
+    target = bytearray()
+    append_varint(target, value)
+    return bytes(target)
