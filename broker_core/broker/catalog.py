@@ -72,8 +72,8 @@ class Catalog:
         self.cluster_id = ""
         self.features = dict.fromkeys(FEATURES, 0)
         self.features_epoch = 0
-        # Grows with every change, so that what was worked out from the catalog can be kept until then.
-        self.version = 0
+        # Grows whenever a topic changes, so that what was worked out from the topics can be kept until then.
+        self.topics_version = 0
         self._next_producer_id = 0
         self._next_leader = 0
 
@@ -211,7 +211,6 @@ class Catalog:
     def replay(self, offset: int, record: Mapping[str, Any]) -> None:
         """Apply one record; nothing else changes the catalog."""
         self._REPLAY[record["type"]](self, record)
-        self.version += 1
         if record["type"] == "feature":
             self.features_epoch = offset
 
@@ -230,10 +229,12 @@ class Catalog:
         topic = Topic(record["name"], UUID(record["id"]), partitions, record["config"])
         self.topics[topic.name] = topic
         self.names[topic.topic_id] = topic.name
+        self.topics_version += 1
 
     def _replay_topic_deleted(self, record: Mapping[str, Any]) -> None:
         topic = self.topics.pop(record["name"])
         del self.names[topic.topic_id]
+        self.topics_version += 1
 
     def _replay_producer_ids(self, record: Mapping[str, Any]) -> None:
         self._next_producer_id = record["next"]

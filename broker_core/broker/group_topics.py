@@ -15,8 +15,8 @@ class CatalogTopics:
 
     @property
     def version(self) -> int:
-        """Return the version of the whole catalog: it may grow more often than topics change."""
-        return self._catalog.version
+        """Return a number that grows with every change of a topic; a move of its leader counts as one, too."""
+        return self._catalog.topics_version
 
     def names(self) -> Iterable[str]:
         """Return the names of all topics, internal ones included, as Kafka's coordinator sees them."""

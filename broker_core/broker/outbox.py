@@ -19,6 +19,6 @@ class Outbox:
         self._effects.append(effect)
 
     def take(self) -> list[Effect]:
-        """Take all effects; the caller has made durable what they promise."""
+        """Take all effects; the caller makes durable what they promise before it lets them happen."""
         effects, self._effects = self._effects, []
         return effects

@@ -163,7 +163,8 @@ def _tags(value: bytes | None) -> bytes:
     return bytes(data)
 
 
-def _by_topic(partitions: Collection[TopicIdPartition]) -> dict[UUID, list[int]]:
+def partitions_by_topic(partitions: Collection[TopicIdPartition]) -> dict[UUID, list[int]]:
+    """Group partitions by topic, both in order."""
     topics: dict[UUID, list[int]] = {}
     for topic_id, partition in sorted(partitions):
         topics.setdefault(topic_id, []).append(partition)
@@ -210,7 +211,7 @@ def _read_target_epoch(fields: FieldReader) -> TargetEpoch:
 
 
 def _write_target(value: Partitions) -> bytes:
-    topics = _by_topic(value)
+    topics = partitions_by_topic(value)
     return _count(len(topics)) + b"".join(
         topic_id.bytes + _numbers(partitions) + _tags(None) for topic_id, partitions in topics.items()) + _tags(None)
 
@@ -220,7 +221,7 @@ def _read_target(fields: FieldReader) -> Partitions:
 
 
 def _write_held(held: Held) -> bytes:
-    topics = _by_topic(held)
+    topics = partitions_by_topic(held)
     return _count(len(topics)) + b"".join(
         topic_id.bytes + _numbers(partitions)
         + _tags(_numbers([held[TopicIdPartition(topic_id, partition)] for partition in partitions]))

@@ -37,24 +37,6 @@ class Topics(Protocol):
         ...
 
 
-class NoTopics:
-    """Be a cluster without topics, for a coordinator that is asked about the classic protocol only."""
-
-    version = 0
-
-    def names(self) -> Iterable[str]:
-        """Return nothing."""
-        return ()
-
-    def find(self, name: str) -> TopicFacts | None:
-        """Find nothing."""
-        return None
-
-    def name_of(self, topic_id: UUID) -> str | None:
-        """Know nothing."""
-        return None
-
-
 def check_regex(expression: str) -> None:
     """Raise INVALID_REGULAR_EXPRESSION for what is none."""
     try:

@@ -103,12 +103,12 @@ class ConsumerGroups:
 
     def session_passed(self, shard: GroupShard, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
         """Take out a member that has been silent for a whole session."""
-        self._take_out(shard, group, [member_id], now_ms)
+        self._take_out(shard, group, member_id, now_ms)
 
     def revocation_passed(self, shard: GroupShard, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
         """Take out a member that did not give its partitions back in time: others wait for them."""
         if group.members[member_id].current.state is MemberState.UNREVOKED:
-            self._take_out(shard, group, [member_id], now_ms)
+            self._take_out(shard, group, member_id, now_ms)
 
     def remove_by_classic_leave(
         self, shard: GroupShard, group: ConsumerGroup, leaver: LeavingMember, now_ms: int,
@@ -124,7 +124,7 @@ class ConsumerGroups:
             member_id = holder
         if member_id not in group.members:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return self._take_out(shard, group, [member_id], now_ms)
+        return self._take_out(shard, group, member_id, now_ms)
 
     def _stay(self, shard: GroupShard, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
         """Let the caller join or go on: settle its subscription, the group's target, and its own next step."""
@@ -305,7 +305,7 @@ class ConsumerGroups:
         elif request.member_id not in group.members:
             raise _unknown_member(request)
         if request.member_epoch == LEAVE_EPOCH:
-            error = self._take_out(shard, group, [request.member_id], now_ms)
+            error = self._take_out(shard, group, request.member_id, now_ms)
             if error is not ErrorCode.NONE:
                 raise KafkaError(error, "The departure could not be recorded.")
         else:
@@ -316,13 +316,10 @@ class ConsumerGroups:
             self._timers.cancel(revocation_timer(request.group_id, request.member_id))
         return ConsumerHeartbeatResult(ErrorCode.NONE, None, request.member_id, request.member_epoch)
 
-    def _take_out(
-        self, shard: GroupShard, group: ConsumerGroup, member_ids: Collection[str], now_ms: int,
-    ) -> ErrorCode:
-        """Remove members and raise the group's epoch, so that the others get what these had."""
+    def _take_out(self, shard: GroupShard, group: ConsumerGroup, member_id: str, now_ms: int) -> ErrorCode:
+        """Remove a member and raise the group's epoch, so that the others get what it had."""
         draft = Draft(group)
-        for member_id in member_ids:
-            draft.remove_member(member_id)
+        draft.remove_member(member_id)
         for regex in sorted(draft.group.regexes.keys() - draft.group.regexes_in_use()):
             draft.put(RecordType.REGULAR_EXPRESSION, None, regex)
         epoch = group.epoch.epoch + 1
@@ -331,12 +328,11 @@ class ConsumerGroups:
         if not draft.group.members:
             draft.put(RecordType.TARGET_EPOCH, TargetEpoch(epoch, now_ms))
         error = shard.record(draft.records, now_ms)
-        for member_id in member_ids:
-            if error is ErrorCode.NONE:
-                self._cancel(group.group_id, member_id)
-            else:
-                # Try again when another session has passed: a member that is gone must not keep its partitions.
-                self._start_session(group.group_id, member_id, now_ms)
+        if error is ErrorCode.NONE:
+            self._cancel(group.group_id, member_id)
+        else:
+            # Try again when another session has passed: a member that is gone must not keep its partitions.
+            self._start_session(group.group_id, member_id, now_ms)
         return error
 
     def _record(self, shard: GroupShard, draft: Draft, now_ms: int) -> None:

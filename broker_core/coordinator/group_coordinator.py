@@ -16,7 +16,7 @@ from broker_core.coordinator.consumer_group_requests import (
     ConsumerHeartbeatResult,
 )
 from broker_core.coordinator.consumer_group_states import CLASSIC_JOIN
-from broker_core.coordinator.consumer_group_subscriptions import NoTopics, Topics
+from broker_core.coordinator.consumer_group_subscriptions import Topics
 from broker_core.coordinator.consumer_groups import ConsumerGroups
 from broker_core.coordinator.group_members import Group, JoinReply, SyncReply
 from broker_core.coordinator.group_membership import Membership
@@ -67,9 +67,8 @@ class GroupCoordinator:
 
     def __init__(
         self, *, config: BrokerConfig, journal: Journal, partition_count: int,
-        new_member_id: Callable[[str], str], topics: Topics | None = None,
+        new_member_id: Callable[[str], str], topics: Topics,
     ) -> None:
-        topics = topics or NoTopics()
         self._config = config
         self._journal = journal
         self._partition_count = partition_count

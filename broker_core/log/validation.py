@@ -1,7 +1,7 @@
 """Check one batch before it may enter a log, and give it the form the topic wants (facts C.1, rows 13 to 20).
 
-The header answers nearly all of it. Records are looked at where a rule is about records; they are taken apart only to
-name the guilty ones, for old timestamps, and when the topic prescribes another compression.
+Header and a fast walk over all records answer nearly all of it. Records are taken one by one only to name the guilty
+ones, and apart only when the topic prescribes another compression.
 """
 
 from typing import Final, NamedTuple, Self
@@ -11,12 +11,12 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_state import AppendOrigin
 from broker_core.records.batch import NewRecord, Record, build_batch, read_records
 from broker_core.records.compression import Compression
+from broker_core.records.framing import MAGIC_POSITION
 from broker_core.records.header import HEADER_SIZE, MAGIC, BatchHeader, crc_matches, write_timestamps
 from broker_core.records.invalid import InvalidBatch, UnreadableRecords
 from broker_core.records.validation import RecordFacts, iter_record_facts, summarize_records
 from broker_core.types import NO_TIMESTAMP, TimestampType
 
-_MAGIC_POSITION: Final = 16
 _ANY_AGE: Final = 2**63 - 1
 _NO_KEY: Final = "a compacted topic takes no record without a key"
 _CODECS: Final = {
@@ -65,8 +65,8 @@ def validate_batch(
 
 def _header(data: bytes | bytearray | memoryview, config: TopicConfig, origin: AppendOrigin) -> BatchHeader:
     """Parse the header and check that exactly one whole, undamaged batch of allowed size is there."""
-    if len(data) > _MAGIC_POSITION and data[_MAGIC_POSITION] != MAGIC:
-        raise _invalid(f"magic {data[_MAGIC_POSITION]}; only record batches of magic {MAGIC} are taken")
+    if len(data) > MAGIC_POSITION and data[MAGIC_POSITION] != MAGIC:
+        raise _invalid(f"magic {data[MAGIC_POSITION]}; only record batches of magic {MAGIC} are taken")
     try:
         header = BatchHeader.parse(data)
     except InvalidBatch as error:

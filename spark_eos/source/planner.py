@@ -180,10 +180,10 @@ class Planner:
         if narrowing.since_ms is not None and kept:
             young = self._lookup.offsets(dict.fromkeys(kept, narrowing.since_ms), self._options.isolation)
             # A partition that is gone by now keeps its range, so that its task tells of the loss.
-            firsts = {tp: young.get(tp, begin) for tp, (begin, _) in kept.items()}
-            kept = {tp: (max(begin, first), until) for tp, (begin, until) in kept.items()
-                    if (first := firsts[tp]) is not None}
-            kept = {tp: (begin, until) for tp, (begin, until) in kept.items() if begin < until}
+            kept = {
+                tp: (first, until) for tp, (begin, until) in kept.items()
+                if (found := young.get(tp, begin)) is not None and (first := max(begin, found)) < until
+            }
         logger.info("The query's filters leave %d of %d partitions to read", len(kept), len(start))
         return {tp: begin for tp, (begin, _) in kept.items()}, {tp: until for tp, (_, until) in kept.items()}
 

@@ -1,16 +1,12 @@
 """Drive consumer groups (KIP-848) over one journal in memory, with topics and a clock that change when told."""
 
-from collections.abc import Iterable
 from typing import Any
-from uuid import UUID
 
 from broker_core.coordinator.consumer_group_members import ConsumerGroup
 from broker_core.coordinator.consumer_group_records import TopicIdPartition
 from broker_core.coordinator.consumer_group_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
-from broker_core.coordinator.consumer_group_subscriptions import TopicFacts
-from broker_core.coordinator.group_coordinator import GroupCoordinator
 from broker_core.errors import ErrorCode
-from tests.broker_core.group_world import GROUP, GroupWorld
+from tests.broker_core.group_world import GROUP, FakeTopics, GroupWorld
 
 LEAVE, LEAVE_FOR_A_WHILE = -1, -2
 SESSION_MS = 45_000
@@ -18,57 +14,11 @@ REVOCATION_MS = 60_000
 Owned = set[tuple[str, int]]
 
 
-class FakeTopics:
-    """Be the `Topics` of a cluster; ids are counted, so a topic made anew is another one."""
-
-    def __init__(self, **partition_counts: int) -> None:
-        self.version = 0
-        self._facts: dict[str, TopicFacts] = {}
-        self._made = 0
-        for name, count in partition_counts.items():
-            self.make(name, count)
-
-    def make(self, name: str, partition_count: int) -> None:
-        """Make a topic."""
-        self._made += 1
-        self._facts[name] = TopicFacts(UUID(int=self._made), partition_count)
-        self.version += 1
-
-    def grow(self, name: str, partition_count: int) -> None:
-        """Give a topic more partitions."""
-        self._facts[name] = self._facts[name]._replace(partition_count=partition_count)
-        self.version += 1
-
-    def delete(self, name: str) -> None:
-        """Delete a topic."""
-        del self._facts[name]
-        self.version += 1
-
-    def names(self) -> Iterable[str]:
-        """Return all names."""
-        return self._facts
-
-    def find(self, name: str) -> TopicFacts | None:
-        """Return what is known of a topic."""
-        return self._facts.get(name)
-
-    def name_of(self, topic_id: UUID) -> str | None:
-        """Return the name that belongs to an id."""
-        return next((name for name, facts in self._facts.items() if facts.topic_id == topic_id), None)
-
-
 class ConsumerWorld(GroupWorld):
     """Hold one leading coordinator and topics `t` of four and `u` of three partitions."""
 
     def __init__(self, **settings: Any) -> None:
-        self.topics = FakeTopics(t=4, u=3)
-        super().__init__(**settings)
-
-    def instance(self) -> GroupCoordinator:
-        """Make one more coordinator over the same journal; it leads nothing yet."""
-        return GroupCoordinator(
-            config=self.config, journal=self.journal, partition_count=self.partition_count,
-            new_member_id=self._new_member_id, topics=self.topics)
+        super().__init__(topics=FakeTopics(t=4, u=3), **settings)
 
     @property
     def consumers(self) -> ConsumerGroup:

@@ -1,8 +1,11 @@
 """Drive a group coordinator over one journal in memory, with a clock that only moves when told."""
 
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
+from uuid import UUID
 
 from broker_core.config import BrokerConfig
+from broker_core.coordinator.consumer_group_subscriptions import TopicFacts
 from broker_core.coordinator.group_coordinator import GroupCoordinator
 from broker_core.coordinator.group_members import Group
 from broker_core.coordinator.group_requests import (
@@ -65,12 +68,52 @@ class Answer(Generic[Result]):
         return self.result
 
 
+class FakeTopics:
+    """Be the `Topics` of a cluster; ids are counted, so a topic made anew is another one."""
+
+    def __init__(self, **partition_counts: int) -> None:
+        self.version = 0
+        self._facts: dict[str, TopicFacts] = {}
+        self._made = 0
+        for name, count in partition_counts.items():
+            self.make(name, count)
+
+    def make(self, name: str, partition_count: int) -> None:
+        """Make a topic."""
+        self._made += 1
+        self._facts[name] = TopicFacts(UUID(int=self._made), partition_count)
+        self.version += 1
+
+    def grow(self, name: str, partition_count: int) -> None:
+        """Give a topic more partitions."""
+        self._facts[name] = self._facts[name]._replace(partition_count=partition_count)
+        self.version += 1
+
+    def delete(self, name: str) -> None:
+        """Delete a topic."""
+        del self._facts[name]
+        self.version += 1
+
+    def names(self) -> Iterable[str]:
+        """Return all names."""
+        return self._facts
+
+    def find(self, name: str) -> TopicFacts | None:
+        """Return what is known of a topic."""
+        return self._facts.get(name)
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Return the name that belongs to an id."""
+        return next((name for name, facts in self._facts.items() if facts.topic_id == topic_id), None)
+
+
 class GroupWorld:
     """Hold one leading coordinator, its journal and a clock."""
 
-    def __init__(self, partition_count: int = 1, **settings: Any) -> None:
+    def __init__(self, partition_count: int = 1, topics: FakeTopics | None = None, **settings: Any) -> None:
         self.journal = MemoryJournal()
         self.partition_count = partition_count
+        self.topics = FakeTopics() if topics is None else topics
         self.config = BrokerConfig(**settings)
         self.now_ms = START_MS
         self.ids = 0
@@ -81,7 +124,7 @@ class GroupWorld:
         """Make one more coordinator over the same journal; it leads nothing yet."""
         return GroupCoordinator(
             config=self.config, journal=self.journal, partition_count=self.partition_count,
-            new_member_id=self._new_member_id)
+            new_member_id=self._new_member_id, topics=self.topics)
 
     def _new_member_id(self, prefix: str) -> str:
         self.ids += 1

@@ -154,6 +154,30 @@ def wait_for_end_offset(kafka: Kafka, topic: str, offset: int, *, isolation: str
     wait_until(lambda: end_offset(kafka, topic, isolation=isolation) == offset, what)
 
 
+def make_member(kafka: Kafka, group: str, *, protocol: str = "classic", **settings: Any) -> Consumer:
+    """Return a consumer that has yet to join a group under one of the two protocols, quick to notice what happens."""
+    quick = {
+        "classic": {"session_timeout_ms": 6000, "heartbeat_interval_ms": 500},
+        "consumer": {"group_protocol": "consumer", "topic_metadata_refresh_interval_ms": 200},
+    }
+    return make_consumer(kafka, group=group, enable_partition_eof=False, **quick[protocol] | settings)
+
+
+def read_values(consumer: Consumer, count: int) -> list[bytes]:
+    """Poll until so many records have come, and return their values."""
+    values: list[bytes] = []
+
+    def has_all() -> bool:
+        message = consumer.poll(0.2)
+        if message is not None:
+            assert message.error() is None, message.error()
+            values.append(message.value())
+        return len(values) >= count
+
+    wait_until(has_all, f"{count} records", pause_s=0)
+    return values
+
+
 def committed_offset(kafka: Kafka, group: str, topic: str, partition: int = 0) -> int:
     """Return the group's committed offset, or a negative number when there is none; waits for open transactions."""
     consumer = make_consumer(kafka, group=group)

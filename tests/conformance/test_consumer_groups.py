@@ -16,33 +16,16 @@ from tests.conformance.clients import (
     admin,
     committed_offset,
     make_consumer,
+    make_member,
     make_producer,
     make_topic,
+    read_values,
     send,
     unique,
 )
 from tests.support.waiting import wait_until
 
 NO_OFFSET = -1001
-
-
-def make_member(kafka: Kafka, group: str, **settings: object) -> Consumer:
-    return make_consumer(kafka, group=group, enable_partition_eof=False, session_timeout_ms=6000,
-                         heartbeat_interval_ms=500, **settings)
-
-
-def read_values(consumer: Consumer, count: int) -> list[bytes]:
-    values: list[bytes] = []
-
-    def has_all() -> bool:
-        message = consumer.poll(0.2)
-        if message is not None:
-            assert message.error() is None, message.error()
-            values.append(message.value())
-        return len(values) >= count
-
-    wait_until(has_all, f"{count} records", pause_s=0)
-    return values
 
 
 def partitions_of(members: list[Consumer]) -> list[set[int]]:
@@ -84,16 +67,17 @@ def test_a_member_that_falls_silent_loses_its_partitions(kafka: Kafka):
         silent.close()
 
 
-def test_a_group_resumes_where_it_committed(kafka: Kafka):
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_resumes_where_it_committed(kafka: Kafka, protocol: str):
     topic, group = make_topic(kafka), unique("group")
     send(make_producer(kafka), topic, [b"%d" % number for number in range(10)])
-    first = make_member(kafka, group)
+    first = make_member(kafka, group, protocol=protocol)
     first.subscribe([topic])
     assert read_values(first, 10) == [b"%d" % number for number in range(10)]
     first.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
     first.close()
     assert committed_offset(kafka, group, topic) == 4
-    second = make_member(kafka, group)
+    second = make_member(kafka, group, protocol=protocol)
     second.subscribe([topic])
     assert read_values(second, 6) == [b"%d" % number for number in range(4, 10)]
     second.close()

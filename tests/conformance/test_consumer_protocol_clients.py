@@ -1,7 +1,9 @@
 """Real clients under `group.protocol=consumer`: librdkafka and Apache's own, sharing, resuming, exactly once."""
 
+from functools import partial
+
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupType, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupType, KafkaError, KafkaException
 from confluent_kafka.admin import NewPartitions, NewTopic
 
 from tests.conformance.clients import (
@@ -9,10 +11,13 @@ from tests.conformance.clients import (
     Kafka,
     admin,
     committed_offset,
-    make_consumer,
+)
+from tests.conformance.clients import make_member as make_member_of
+from tests.conformance.clients import (
     make_producer,
     make_topic,
     make_transactional_producer,
+    read_values,
     send,
     unique,
     values_to_end,
@@ -21,10 +26,7 @@ from tests.support.apache_kafka import Unavailable
 from tests.support.java_tools import java_tool
 from tests.support.waiting import wait_until
 
-
-def make_member(kafka: Kafka, group: str, **settings: object) -> Consumer:
-    return make_consumer(kafka, group=group, group_protocol="consumer", enable_partition_eof=False,
-                         topic_metadata_refresh_interval_ms=200, **settings)
+make_member = partial(make_member_of, protocol="consumer")
 
 
 def partitions_of(*members: Consumer) -> list[set[int]]:
@@ -32,20 +34,6 @@ def partitions_of(*members: Consumer) -> list[set[int]]:
         message = member.poll(0.05)
         assert message is None or message.error() is None, message.error()
     return [{where.partition for where in member.assignment()} for member in members]
-
-
-def read_values(consumer: Consumer, count: int) -> list[bytes]:
-    values: list[bytes] = []
-
-    def has_all() -> bool:
-        message = consumer.poll(0.2)
-        if message is not None:
-            assert message.error() is None, message.error()
-            values.append(message.value())
-        return len(values) >= count
-
-    wait_until(has_all, f"{count} records", pause_s=0)
-    return values
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
@@ -69,21 +57,6 @@ def test_members_share_the_partitions_as_they_come_and_go(kafka: Kafka, assignor
         wait_until(lambda: partitions_of(members[0]) == [set(range(6))], "new partitions are assigned")
     finally:
         members[0].close()
-
-
-def test_a_group_resumes_where_it_committed(kafka: Kafka):
-    topic, group = make_topic(kafka), unique("group")
-    send(make_producer(kafka), topic, [b"%d" % number for number in range(10)])
-    first = make_member(kafka, group)
-    first.subscribe([topic])
-    assert read_values(first, 10) == [b"%d" % number for number in range(10)]
-    first.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
-    first.close()
-    assert committed_offset(kafka, group, topic) == 4
-    second = make_member(kafka, group)
-    second.subscribe([topic])
-    assert read_values(second, 6) == [b"%d" % number for number in range(4, 10)]
-    second.close()
 
 
 def test_an_expression_finds_topics_that_are_made_later(kafka: Kafka):

@@ -1,17 +1,14 @@
 """Give the hazards a broker of each kind that this run knows of, and one Spark session for all."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_core.embedded import EmbeddedBroker
 from tests.crash.hazards_query import Hazard
-from tests.spark_eos.conftest import BROKERS, SETTINGS
+from tests.spark_eos.conftest import BROKERS, running_broker
 from tests.spark_eos.spark_session import failpoints_file, spark
-from tests.support.apache_kafka import Unavailable, apache_kafka
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -27,24 +24,10 @@ def hazard_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@contextmanager
-def running_broker(kind: str, settings: Mapping[str, str]) -> Iterator[str]:
-    """Run a broker of a kind until the block ends, and give its address."""
-    if kind == "apache":
-        try:
-            with apache_kafka(settings) as apache:
-                yield apache.bootstrap_servers
-        except Unavailable as problem:
-            pytest.skip(str(problem))
-    else:
-        with EmbeddedBroker(config=settings) as broker:
-            yield broker.bootstrap_servers
-
-
 @pytest.fixture(scope="module")
 def hazard_address(hazard_kind: str) -> Iterator[str]:
     """Give the address of a broker that speaks transactions V2."""
-    with running_broker(hazard_kind, SETTINGS) as address:
+    with running_broker(hazard_kind) as address:
         yield address
 
 
@@ -71,6 +54,5 @@ def hazard(hazard_at: Callable[..., Hazard], hazard_address: str) -> Hazard:
 
 
 __all__ = [
-    "failpoints_file", "hazard", "hazard_address", "hazard_at", "hazard_kind", "pytest_generate_tests",
-    "running_broker", "spark",
+    "failpoints_file", "hazard", "hazard_address", "hazard_at", "hazard_kind", "pytest_generate_tests", "spark",
 ]

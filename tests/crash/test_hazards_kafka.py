@@ -25,12 +25,11 @@ from tests.crash.hazards_brokers import (
     hazard_at,
     hazard_kind,
     pytest_generate_tests,
-    running_broker,
     spark,
 )
 from tests.crash.hazards_query import TASKS, Hazard, end
 from tests.crash.wire import Loss, Wire
-from tests.spark_eos.conftest import SETTINGS, finalize
+from tests.spark_eos.conftest import SETTINGS, finalize, running_broker
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 

@@ -1,6 +1,6 @@
 """Run each test that needs a broker on `broker_core` and, with --apache, on Apache Kafka."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
@@ -39,29 +39,32 @@ def broker_kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def kafka_address(broker_kind: str) -> Iterator[str]:
     """Give the address of a broker that speaks transactions V2; it is shared, so tests make names of their own."""
-    with _running(broker_kind, transaction_version=2) as address:
+    with running_broker(broker_kind) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def tv1_address(broker_kind: str) -> Iterator[str]:
     """Give the address of a broker whose finalized `transaction.version` is 1."""
-    with _running(broker_kind, transaction_version=1) as address:
+    with running_broker(broker_kind, transaction_version=1) as address:
         yield address
 
 
 @contextmanager
-def _running(kind: str, *, transaction_version: int) -> Iterator[str]:
+def running_broker(
+    kind: str, settings: Mapping[str, str] = SETTINGS, *, transaction_version: int = 2
+) -> Iterator[str]:
+    """Run a broker of a kind until the block ends, and give its address."""
     if kind == "apache":
         try:
-            with apache_kafka(SETTINGS) as apache:
+            with apache_kafka(settings) as apache:
                 if transaction_version != 2:
                     finalize(apache.bootstrap_servers, transaction_version)
                 yield apache.bootstrap_servers
         except Unavailable as problem:
             pytest.skip(str(problem))
     else:
-        with EmbeddedBroker(transaction_version=transaction_version, config=SETTINGS) as broker:
+        with EmbeddedBroker(transaction_version=transaction_version, config=settings) as broker:
             yield broker.bootstrap_servers
 
 

@@ -1,12 +1,11 @@
 """Bring the consumer group protocol (KIP-848) to the group coordinator: heartbeats and the admin side."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
-from uuid import UUID
 
 from broker_core.broker.call import Call
 from broker_core.broker.catalog import GROUP_VERSION
-from broker_core.coordinator.consumer_group_records import TopicIdPartition
+from broker_core.coordinator.consumer_group_records import TopicIdPartition, partitions_by_topic
 from broker_core.coordinator.consumer_group_requests import (
     ConsumerGroupDescription,
     ConsumerHeartbeat,
@@ -48,7 +47,7 @@ def heartbeat(call: Call) -> None:
     form = response.Assignment
     assignment = None if result.assigned is None else form(topic_partitions=[
         form.TopicPartitions(topic_id=topic_id, partitions=partitions)
-        for topic_id, partitions in _by_topic(result.assigned).items()])
+        for topic_id, partitions in partitions_by_topic(result.assigned).items()])
     call.answer(response(
         error_code=result.error, error_message=result.message, member_id=result.member_id,
         member_epoch=result.member_epoch, heartbeat_interval_ms=result.heartbeat_interval_ms, assignment=assignment))
@@ -82,13 +81,6 @@ def _owned(topic_partitions: Any) -> frozenset[TopicIdPartition] | None:
         TopicIdPartition(topic.topic_id, partition) for topic in topic_partitions for partition in topic.partitions)
 
 
-def _by_topic(partitions: Collection[TopicIdPartition]) -> Mapping[UUID, list[int]]:
-    topics: dict[UUID, list[int]] = {}
-    for topic_id, partition in sorted(partitions):
-        topics.setdefault(topic_id, []).append(partition)
-    return topics
-
-
 def _member(call: Call, member: DescribedConsumer) -> Any:
     form = m.ConsumerGroupDescribeResponse.DescribedGroup.Member
     subscription = member.subscription
@@ -105,4 +97,4 @@ def _assignment(call: Call, form: Any, partitions: Collection[TopicIdPartition])
     names = call.broker.catalog.names
     return form(topic_partitions=[
         form.TopicPartitions(topic_id=topic_id, topic_name=names[topic_id], partitions=numbers)
-        for topic_id, numbers in _by_topic(partitions).items() if topic_id in names])
+        for topic_id, numbers in partitions_by_topic(partitions).items() if topic_id in names])
