@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from broker_core.coordinator.consumer_group_balance import Balance, Shares
 from broker_core.coordinator.consumer_group_records import Partitions, TopicIdPartition
 
 
@@ -18,7 +19,6 @@ class Reader(NamedTuple):
 
 Readers = Mapping[str, Reader]
 PartitionCounts = Mapping[UUID, int]
-Shares = dict[str, set[TopicIdPartition]]
 Assignor = Callable[[Readers, PartitionCounts], Shares]
 
 
@@ -27,15 +27,14 @@ def assign_uniformly(readers: Readers, counts: PartitionCounts) -> Shares:
     shares = _kept(readers, counts)
     subscribers = _subscribers(readers, counts)
     given = set().union(*shares.values())
-    free = [
-        TopicIdPartition(topic_id, number)
+    balance = Balance(shares, subscribers)
+    balance.give(
+        partition
         # Topics that few read come first: whoever reads others too can be given those afterwards.
         for topic_id in sorted(subscribers, key=lambda topic: (len(subscribers[topic]), topic))
-        for number in range(counts[topic_id])]
-    for partition in free:
-        if partition not in given and subscribers[partition.topic_id]:
-            shares[_least_loaded(shares, subscribers[partition.topic_id])].add(partition)
-    _balance(shares, subscribers)
+        for number in range(counts[topic_id])
+        if (partition := TopicIdPartition(topic_id, number)) not in given)
+    balance.even_out()
     return shares
 
 
@@ -60,9 +59,10 @@ def _range_order(reader: Reader) -> tuple[bool, str]:
     return reader.instance_id is None, reader.instance_id or reader.member_id
 
 
-def _subscribers(readers: Readers, counts: PartitionCounts) -> dict[UUID, list[str]]:
+def _subscribers(readers: Readers, counts: PartitionCounts) -> dict[UUID, tuple[str, ...]]:
+    ordered = sorted(readers)
     return {
-        topic_id: [member_id for member_id in sorted(readers) if topic_id in readers[member_id].topics]
+        topic_id: tuple(member_id for member_id in ordered if topic_id in readers[member_id].topics)
         for topic_id in sorted(counts)}
 
 
@@ -76,26 +76,3 @@ def _kept(readers: Readers, counts: PartitionCounts) -> Shares:
             if partition.topic_id in reader.topics and partition.partition < counts.get(partition.topic_id, 0)}
         given |= shares[member_id]
     return shares
-
-
-def _least_loaded(shares: Shares, members: list[str]) -> str:
-    return min(members, key=lambda member_id: len(shares[member_id]))
-
-
-def _balance(shares: Shares, subscribers: Mapping[UUID, list[str]]) -> None:
-    """Move single partitions from the fullest to members with at least two fewer, until there is no such move."""
-    while (move := _next_move(shares, subscribers)) is not None:
-        donor, partition, receiver = move
-        shares[donor].remove(partition)
-        shares[receiver].add(partition)
-
-
-def _next_move(
-    shares: Shares, subscribers: Mapping[UUID, list[str]],
-) -> tuple[str, TopicIdPartition, str] | None:
-    for donor in sorted(shares, key=lambda member_id: (-len(shares[member_id]), member_id)):
-        for partition in sorted(shares[donor], key=lambda each: (each.partition, each.topic_id), reverse=True):
-            receiver = _least_loaded(shares, subscribers[partition.topic_id])
-            if len(shares[donor]) - len(shares[receiver]) >= 2:
-                return donor, partition, receiver
-    return None

@@ -5,6 +5,7 @@ Asks: `errors`, `consumer_group_records`, `consumer_group_states`, the assignors
 Never: looks at a group.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from broker_core.coordinator.consumer_group_assignors import ASSIGNORS
@@ -22,7 +23,8 @@ class ConsumerHeartbeat:
     """Join (member epoch 0), go on, or leave (-1, and -2 for a static member that will be back).
 
     What has not changed since the last heartbeat is None, or -1 for the timeout. `member_id` may be empty only
-    where `may_lack_member_id` says so: from version 1 on the client makes it (KIP-1082).
+    where `may_lack_member_id` says so: from version 1 on the client makes it (KIP-1082). `may_see` says which
+    topics the client's expression may match, None for all.
     """
 
     group_id: str
@@ -38,6 +40,7 @@ class ConsumerHeartbeat:
     server_assignor: str | None = None
     owned: frozenset[TopicIdPartition] | None = None
     may_lack_member_id: bool = False
+    may_see: Callable[[str], bool] | None = None
 
     @property
     def is_full(self) -> bool:

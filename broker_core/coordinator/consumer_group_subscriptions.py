@@ -1,6 +1,6 @@
 """See the cluster's topics as consumer groups need them: which there are, how large, which an expression matches."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -47,13 +47,19 @@ def check_regex(expression: str) -> None:
         ) from error
 
 
-def matching_topics(expression: str, topics: Topics) -> tuple[str, ...]:
-    """Return the topics whose whole name matches; an expression that is not valid (any more) matches none."""
+def matching_topics(
+    expression: str, topics: Topics, may_see: Callable[[str], bool] | None = None
+) -> tuple[str, ...]:
+    """Return the topics whose whole name matches, only such as the caller `may_see`.
+
+    An expression that is not valid (any more) matches none.
+    """
     try:
         pattern = Pattern(expression)
-        return tuple(sorted(name for name in topics.names() if pattern.matches(name)))
     except KafkaError:
         return ()
+    matching = (name for name in topics.names() if pattern.matches(name))
+    return tuple(sorted(matching if may_see is None else filter(may_see, matching)))
 
 
 def metadata_hash(names: Iterable[str], topics: Topics) -> int:

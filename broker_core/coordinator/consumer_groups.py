@@ -137,7 +137,7 @@ class ConsumerGroups:
         check_expression(request, before.subscription)
         if member_id not in draft.group.members or subscription != before.subscription:
             draft.put(RecordType.MEMBER, subscription, member_id)
-        self._follow_topics(group, draft, now_ms)
+        self._follow_topics(group, draft, request.may_see, now_ms)
         self._assign(draft, now_ms)
         self._reconcile(draft, member_id, request, group.topics_of(member_id))
         after, former = draft.current_of(member_id), group.static_members.get(request.instance_id or "", member_id)
@@ -230,11 +230,13 @@ class ConsumerGroups:
         draft.put(RecordType.CURRENT, former.current._replace(member_epoch=0, previous_epoch=0), member_id)
         return draft.group.members[member_id]
 
-    def _follow_topics(self, group: ConsumerGroup, draft: Draft, now_ms: int) -> None:
+    def _follow_topics(
+        self, group: ConsumerGroup, draft: Draft, may_see: Callable[[str], bool] | None, now_ms: int
+    ) -> None:
         """Count the group's epoch up if what its members read has changed, by their own doing or not."""
         if not draft.records and group.seen_topics_version == self._topics.version:
             return
-        self._resolve_regexes(draft, now_ms)
+        self._resolve_regexes(draft, may_see, now_ms)
         now, before = draft.group, group.reading()
         sum_of_topics = metadata_hash(now.subscribed_topics(), self._topics)
         has_changed = (
@@ -244,12 +246,12 @@ class ConsumerGroups:
         if epoch != group.epoch:
             draft.put(RecordType.GROUP_EPOCH, epoch)
 
-    def _resolve_regexes(self, draft: Draft, now_ms: int) -> None:
-        """Match the expressions in use against the topics there are, and forget the others."""
+    def _resolve_regexes(self, draft: Draft, may_see: Callable[[str], bool] | None, now_ms: int) -> None:
+        """Match the expressions in use against the topics the caller may see, as Kafka does; forget the others."""
         in_use = draft.group.regexes_in_use()
         for regex in sorted(in_use):
             known = draft.group.regexes.get(regex)
-            topics = matching_topics(regex, self._topics)
+            topics = matching_topics(regex, self._topics, may_see)
             if known is None or known.topics != topics:
                 draft.put(RecordType.REGULAR_EXPRESSION, ResolvedRegex(topics, self._topics.version, now_ms), regex)
         for regex in sorted(draft.group.regexes.keys() - in_use):

@@ -6,6 +6,7 @@ replayed, by `group_shard`; who waits for whom in a rebalance is in memory only,
 the members find a stable group and go on, or join again.
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterable
 
 from broker_core.config import BrokerConfig
@@ -49,8 +50,10 @@ from broker_core.coordinator.group_timers import TimerKey, TimerKind, Timers
 from broker_core.coordinator.journal import Journal
 from broker_core.coordinator.offset_commits import OffsetCommits, group_tombstone, keeps_session
 from broker_core.coordinator.offset_expiry import expired_in_consumer_group, expired_partitions
-from broker_core.errors import ErrorCode
+from broker_core.errors import DamageError, ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition, coordinator_partition
+
+LOG = logging.getLogger(__name__)
 
 _EXPIRY = TimerKey(TimerKind.EXPIRY)
 # The transaction coordinator knows partitions and leaders only; these words are not in its table (facts A.13).
@@ -89,7 +92,8 @@ class GroupCoordinator:
         """Load a partition and coordinate its groups; members get a whole session to show up.
 
         A call with an epoch that is not newer than the present one changes nothing. When the journal cannot be
-        read the error is raised and requests are answered with COORDINATOR_LOAD_IN_PROGRESS; call again then.
+        read the error is raised and requests are answered with COORDINATOR_LOAD_IN_PROGRESS; call again then. A record
+        that makes no sense is reported, and as in Kafka nobody coordinates the partition: NOT_COORDINATOR.
         """
         current = self._shards.get(partition)
         if current is not None:
@@ -98,7 +102,16 @@ class GroupCoordinator:
             self.resign(partition)
         shard = GroupShard(self._journal, partition, coordinator_epoch)
         self._loading.add(partition)
-        shard.load()
+        try:
+            shard.load()
+        except DamageError as damage:
+            self._loading.discard(partition)
+            LOG.error(
+                "__consumer_offsets-%d is not coordinated: %s. Its groups are answered NOT_COORDINATOR, all others go"
+                " on. Look at the record with a dump tool. To go on without it, stop the broker, move the folder"
+                " __consumer_offsets-%d away, and start again: the groups then begin without committed offsets",
+                partition, damage, partition)
+            return
         self._loading.discard(partition)
         self._shards[partition] = shard
         for group in list(shard.groups.values()):

@@ -4,6 +4,7 @@
 so a coordinator that takes over knows what its predecessor knew, rebalances in flight excepted.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -16,13 +17,15 @@ from broker_core.coordinator.consumer_group_records import (
 )
 from broker_core.coordinator.group_members import Group
 from broker_core.coordinator.group_records import GROUP_KEY_TYPE, GroupMetadata, read_group_key, read_group_metadata
-from broker_core.coordinator.journal import Journal, JournalRecord
+from broker_core.coordinator.journal import Journal, JournalEntry, JournalRecord
 from broker_core.coordinator.offset_records import OFFSET_KEY_TYPES, read_offset_key, read_offset_value
 from broker_core.coordinator.offset_store import OffsetStore, StoredOffset
 from broker_core.coordinator.record_fields import FieldReader
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.records.control import ControlType
 from broker_core.types import ProducerIdentity
+
+LOG = logging.getLogger(__name__)
 
 # What the log or the verification said, and what a group's client is told instead (facts E.4).
 APPEND_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
@@ -54,20 +57,31 @@ class GroupShard:
         self.offsets = OffsetStore()
         self.recorded: dict[str, GroupMetadata] = {}
         self._journal = journal
+        self._foreign_types: set[int] = set()
 
     def load(self) -> None:
-        """Replay the journal and make a group of everything it knows."""
+        """Replay the journal and make a group of everything it knows.
+
+        Raises `DamageError` at a record that makes no sense: of half a partition nobody can say which half it is.
+        """
         for entry in self._journal.read(self.partition):
-            if entry.control is not None:
-                self.offsets.end_transaction(entry.producer_id, commit=entry.control is ControlType.COMMIT)
-            elif entry.key is not None:
-                producer_id = entry.producer_id if entry.transactional else None
-                self._replay(entry.key, entry.value, entry.offset, producer_id)
+            try:
+                self._load_entry(entry)
+            except Exception as error:
+                # Whoever may write here can write anything, and replay expects what a coordinator has written.
+                raise DamageError(f"record at offset {entry.offset} cannot be replayed: {error!r}") from error
         for group_id, metadata in self.recorded.items():
             self.groups[group_id] = Group.restored(group_id, metadata)
         for group_id in self.offsets.group_ids():
             if group_id not in self.consumer_groups:
                 self.ensure_group(group_id)
+
+    def _load_entry(self, entry: JournalEntry) -> None:
+        if entry.control is not None:
+            self.offsets.end_transaction(entry.producer_id, commit=entry.control is ControlType.COMMIT)
+        elif entry.key is not None:
+            producer_id = entry.producer_id if entry.transactional else None
+            self._replay(entry.key, entry.value, entry.offset, producer_id)
 
     def record(
         self, records: Sequence[JournalRecord], now_ms: int, producer: ProducerIdentity | None = None,
@@ -123,6 +137,10 @@ class GroupShard:
                 self.recorded[group_id] = read_group_metadata(value)
         elif key_type in CONSUMER_KEY_TYPES:
             self._replay_consumer(key, value)
+        elif key_type not in self._foreign_types:
+            self._foreign_types.add(key_type)
+            LOG.warning("records of key type %d in __consumer_offsets-%d are left alone: no group of ours writes them",
+                        key_type, self.partition)
 
     def _replay_consumer(self, data: bytes, value: bytes | None) -> None:
         """Let one record of a consumer group take effect; the tombstone of its epoch ends the group."""

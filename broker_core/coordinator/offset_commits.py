@@ -27,9 +27,9 @@ from broker_core.coordinator.group_requests import (
 from broker_core.coordinator.group_shard import GroupShard
 from broker_core.coordinator.group_states import GroupState
 from broker_core.coordinator.journal import JournalRecord
-from broker_core.coordinator.offset_records import LONGEST_STRING_BYTES, OffsetKey, OffsetValue, offset_record
+from broker_core.coordinator.offset_records import OffsetKey, OffsetValue, offset_record
 from broker_core.errors import ErrorCode
-from broker_core.types import NO_TIMESTAMP, TopicPartition
+from broker_core.types import LONGEST_STRING_BYTES, NO_TIMESTAMP, TopicPartition
 
 _UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 

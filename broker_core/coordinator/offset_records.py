@@ -8,7 +8,6 @@ from broker_core.errors import DamageError
 from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, TopicPartition
 
 OFFSET_KEY_TYPES: Final = frozenset({0, 1})
-LONGEST_STRING_BYTES: Final = 32_767
 
 _KEY_TYPE: Final = 1
 _PLAIN_VERSION: Final = 3

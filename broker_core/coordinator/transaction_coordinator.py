@@ -25,6 +25,7 @@ from broker_core.coordinator.transaction_facts import (
 from broker_core.coordinator.transaction_images import fresh_image
 from broker_core.coordinator.transaction_jobs import TransactionJobs, has_timed_out, tombstone_batches
 from broker_core.coordinator.transaction_listing import list_filter, select
+from broker_core.coordinator.transaction_markers import MarkerBacklog
 from broker_core.coordinator.transaction_messages import (
     InitProducerId,
     MarkerOrder,
@@ -301,6 +302,10 @@ class TransactionCoordinator:
         may be tried again comes back from `take_markers` once `advance` has passed the backoff.
         """
         self._ending.answered(order, errors, now_ms)
+
+    def marker_backlog(self) -> MarkerBacklog:
+        """Say which markers and completions wait to be tried again."""
+        return self._ending.backlog()
 
     # Jobs
 

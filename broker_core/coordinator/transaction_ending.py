@@ -6,7 +6,7 @@ from typing import Final
 
 from broker_core.coordinator.transaction_errors import MarkerAction, completion_action
 from broker_core.coordinator.transaction_facts import is_exhausted
-from broker_core.coordinator.transaction_markers import RETRY_BACKOFF_MS, MarkerProgress, MarkerQueue
+from broker_core.coordinator.transaction_markers import RETRY_BACKOFF_MS, MarkerBacklog, MarkerProgress, MarkerQueue
 from broker_core.coordinator.transaction_messages import MarkerOrder
 from broker_core.coordinator.transaction_states import PREPARED, TransactionState, is_legal
 from broker_core.coordinator.transaction_store import TransactionEntry, TransactionStore
@@ -93,6 +93,10 @@ class TransactionEnding:
     def next_due_ms(self) -> int | None:
         """Return when `retry_due` next has something to do."""
         return self._markers.next_due_ms()
+
+    def backlog(self) -> MarkerBacklog:
+        """Say which markers and completions wait to be tried again."""
+        return self._markers.backlog()
 
     def _complete_if_done(self, progress: MarkerProgress | None, now_ms: int) -> None:
         if progress is not None and progress.complete:

@@ -242,6 +242,24 @@ STEP_RULES: Final[tuple[_Rule, ...]] = (
 )
 
 
+# What holds of every image that a coordinator has written, so that steps from it can be legal.
+STORED_RULES: Final[tuple[tuple[str, frozenset[TransactionState], Callable[[TransactionImage], bool]], ...]] = (
+    ("has an epoch", _ANY, lambda image: image.producer_epoch >= 0 <= image.producer_id),
+    ("has a known client version", _ANY, lambda image: image.client_transaction_version >= 0),
+    ("no partitions", _EMPTY | _COMPLETE, lambda image: not image.partitions),
+    ("no start", _EMPTY, lambda image: image.start_ms == NO_TIMESTAMP),
+    ("has a start", _ANY - _EMPTY, lambda image: image.start_ms != NO_TIMESTAMP),
+    ("nothing to rotate", _ANY - PREPARED, lambda image: image.next_producer_id == NO_PRODUCER_ID),
+    ("rotates to another id, if at all", PREPARED, lambda image: image.next_producer_id == NO_PRODUCER_ID or (
+        image.rotates and 0 <= image.next_producer_id != image.producer_id)),
+)
+
+
+def nonsense_in(image: TransactionImage) -> list[str]:
+    """Name the rules that an image found in the log breaks: no coordinator has written it."""
+    return [name for name, states, holds in STORED_RULES if image.state in states and not holds(image)]
+
+
 def broken_rules(old: TransactionImage, new: TransactionImage) -> list[str]:
     """Name the rules that the step from `old` to `new` breaks."""
     return [name for name, states, holds in STEP_RULES if new.state in states and not holds(old, new)]

@@ -6,7 +6,7 @@ to come again. It leaves when its completion is recorded, or when its coordinato
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker_core.coordinator.transaction_errors import MarkerAction, marker_action
 from broker_core.coordinator.transaction_messages import MarkerOrder
@@ -17,6 +17,13 @@ from broker_core.types import TopicPartition
 
 LOG = logging.getLogger(__name__)
 RETRY_BACKOFF_MS: Final = 50
+
+
+class MarkerBacklog(NamedTuple):
+    """Hold what waits to be tried again: the partitions of markers, and how many completions."""
+
+    markers: tuple[TopicPartition, ...]
+    completions: int
 
 
 class MarkerProgress:
@@ -152,6 +159,13 @@ class MarkerQueue:
     def next_due_ms(self) -> int | None:
         """Return when something is next to be tried again."""
         return min((due for one in self._progress.values() if (due := _due_ms(one)) >= 0), default=None)
+
+    def backlog(self) -> MarkerBacklog:
+        """Say what waits to be tried again, for the metrics."""
+        alive = [progress for progress in self._progress.values() if not progress.cancelled]
+        return MarkerBacklog(
+            tuple(one for progress in alive for one in progress.due_ms),
+            sum(progress.completion_due_ms is not None for progress in alive))
 
     def finish(self, transactional_id: str) -> None:
         """Forget the id's transaction."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from broker_core.coordinator.journal import Journal, JournalEntry, JournalRecord
 from broker_core.coordinator.transaction_errors import append_error
-from broker_core.coordinator.transaction_images import Draft
+from broker_core.coordinator.transaction_images import Draft, nonsense_in
 from broker_core.coordinator.transaction_records import (
     TransactionImage,
     decode_key,
@@ -118,8 +118,8 @@ class TransactionStore:
     def replay(self, partition: int, entry: JournalEntry) -> None:
         """Apply one record to the state: the only place where that changes.
 
-        Records and values of unknown types are skipped; `DamageError` on one without a key or that makes
-        no sense.
+        Records and values of unknown types are skipped, and images that cannot be; `DamageError` on one without a
+        key or that cannot be read.
         """
         if entry.control is not None:
             return
@@ -135,6 +135,13 @@ class TransactionStore:
         image = decode_value(entry.value)
         if image is None:
             return
+        nonsense = nonsense_in(image)
+        if nonsense:
+            # The next step from it would be an illegal one, and the id alone is concerned.
+            LOG.error("skipped the record of transactional id %r at offset %d of __transaction_state-%d, which no"
+                      " coordinator has written: it breaks %s; the id stands where it stood before",
+                      transactional_id, entry.offset, partition, nonsense)
+            return
         found = entries.setdefault(transactional_id, TransactionEntry(transactional_id, image))
         found.image = image
         found.last_producer_epoch = NO_PRODUCER_EPOCH
@@ -143,16 +150,20 @@ class TransactionStore:
         """Take over the partition under `coordinator_epoch` and read all of it.
 
         A record that makes no sense ends the reading, and what was read so far is used, as by Kafka. When
-        the journal itself cannot be read the partition stays loading: half a state is never served.
+        the journal itself cannot be read the partition stays loading.
         """
         self._led[partition] = StatePartition(coordinator_epoch)
         for entry in self._journal.read(partition):
             try:
                 self.replay(partition, entry)
-            except DamageError as damage:
+            except Exception as damage:
+                # Whoever may write here can write anything, and replay expects what a coordinator has written.
                 LOG.error(
-                    "stopped loading state partition %d at offset %d: %s; what was read before it is used,"
-                    " look at the partition's log with a dump tool", partition, entry.offset, damage
+                    "stopped loading __transaction_state-%d at offset %d: %r; what was read before it is used, so that"
+                    " ids may be missing or stand where they stood before. Look at the record with a dump tool; to go"
+                    " on without it, stop the broker, move the folder __transaction_state-%d away, and start again: its"
+                    " ids are then unknown, and open transactions have to be aborted by hand (kafka-transactions.sh)",
+                    partition, entry.offset, damage, partition
                 )
                 break
         self._led[partition].loading = False

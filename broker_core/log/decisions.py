@@ -33,7 +33,7 @@ class Found(Enum):
     MARKER_UNREADABLE = "a control batch with a right checksum and a wrong content"
     EPOCHS_MISSING = "no leader epoch checkpoint beside a snapshot"
     EPOCHS_DAMAGED = "a leader epoch checkpoint that makes no sense"
-    EPOCHS_AHEAD = "leader epochs that begin at or behind the log end"
+    EPOCHS_AHEAD = "leader epochs that begin behind the log end"
     CLEANER_DAMAGED = "a checkpoint of compaction that makes no sense"
     CLEANER_AHEAD = "a checkpoint of compaction beyond the log end"
 

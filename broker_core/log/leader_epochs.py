@@ -13,7 +13,7 @@ UNKNOWN_EPOCH_OFFSET: Final = -1
 
 
 class EpochStart(NamedTuple):
-    """Hold a leader epoch and the first offset written in it."""
+    """Hold a leader epoch and the offset its leader took office at: that of the first batch it wrote, if it did."""
 
     leader_epoch: int
     start_offset: int
@@ -35,8 +35,13 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """Return the newest epoch, -1 when nothing was written yet."""
+        """Return the newest epoch, -1 when nobody has led yet."""
         return self._starts[-1].leader_epoch if self._starts else NO_LEADER_EPOCH
+
+    def epoch_of(self, offset: int) -> int:
+        """Return the epoch in which the offset is written, or will be; -1 when it lies before all that is known."""
+        at = bisect_right([start.start_offset for start in self._starts], offset)
+        return self._starts[at - 1].leader_epoch if at else NO_LEADER_EPOCH
 
     def load(self) -> bool:
         """Read the file and say whether there is one; `DamageError` when it makes no sense."""
@@ -54,7 +59,7 @@ class LeaderEpochs:
         return True
 
     def assign(self, leader_epoch: int, start_offset: int) -> None:
-        """Take in that `leader_epoch` wrote at `start_offset`."""
+        """Take in that `leader_epoch` took office, or wrote, at `start_offset`; whoever led and wrote nothing goes."""
         if leader_epoch <= self.latest or leader_epoch < 0:
             return
         while self._starts and self._starts[-1].start_offset >= start_offset:
@@ -65,7 +70,8 @@ class LeaderEpochs:
     def save(self) -> None:
         """Write the file durably if it does not say so already.
 
-        Batches carry their epoch, so until a snapshot vouches for them the file may lag behind.
+        Batches carry their epoch, so until a snapshot vouches for them the file may lag behind; and who led without
+        writing gives way to the next leader anyhow.
         """
         if not self._changed:
             return
@@ -93,20 +99,13 @@ class LeaderEpochs:
         self._starts[:count] = [EpochStart(kept.leader_epoch, start_offset)]
         self._changed = True
 
-    def end_offset_for(
-        self, leader_epoch: int, log_end_offset: int, current_epoch: int = NO_LEADER_EPOCH
-    ) -> tuple[int, int]:
-        """Return the largest epoch up to the asked one, and where it ended; (-1, -1) for an epoch never seen here.
-
-        `current_epoch` is that of today's leader: it is known here, and so are those before it, though they may have
-        written nothing and so have no entry.
-        """
+    def end_offset_for(self, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """Return the largest epoch up to the asked one, and where it ended; (-1, -1) for an epoch never seen here."""
         latest = self.latest
-        if leader_epoch < 0 or leader_epoch > max(latest, current_epoch):
+        if leader_epoch < 0 or leader_epoch > latest:
             return NO_LEADER_EPOCH, UNKNOWN_EPOCH_OFFSET
-        if leader_epoch >= latest:
-            is_known = leader_epoch in (latest, current_epoch) or latest < 0
-            return (leader_epoch if is_known else latest), log_end_offset
+        if leader_epoch == latest:
+            return leader_epoch, log_end_offset
         at = bisect_right([start.leader_epoch for start in self._starts], leader_epoch)
         floor = self._starts[at - 1].leader_epoch if at else leader_epoch
         return floor, self._starts[at].start_offset

@@ -5,10 +5,11 @@ refusal or a failed write therefore leaves nothing behind.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Self
 
 from broker_core.config import TopicConfig
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.log import reading, trimming
 from broker_core.log.cleaner import Cleaner, CompactionResult
 from broker_core.log.cleaning_plan import is_compacted, plan_cleaning
@@ -23,8 +24,8 @@ from broker_core.log.validation import validate_batch
 from broker_core.ports import Storage
 from broker_core.records.batch import Record
 from broker_core.records.control import build_end_txn_marker
-from broker_core.records.header import BatchHeader, assign_offsets
-from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, TopicPartition
+from broker_core.records.header import BatchHeader, InvalidBatch, assign_offsets
+from broker_core.types import NO_TIMESTAMP, IsolationLevel, TopicPartition
 
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
 # An index counts offsets from its segment's base in 31 bits.
@@ -95,7 +96,7 @@ class PartitionLog:
 
     @property
     def latest_leader_epoch(self) -> int:
-        """Return the newest leader epoch that wrote here, -1 when none did."""
+        """Return the newest leader epoch that led here, -1 when none did."""
         return self._state.leader_epochs.latest
 
     @property
@@ -212,29 +213,50 @@ class PartitionLog:
     ) -> ReadResult:
         """Return whole batches from `offset` on, at most `max_bytes` unless the first one alone is larger.
 
-        Raises 1 when the offset is before the log start or behind the log end.
+        Raises 1 when the offset is before the log start or behind the log end, 2 when what lies there is no batch.
         """
-        return reading.read(self._state, offset, max_bytes, isolation, min_one_batch)
+        with self._tells_of_rot():
+            return reading.read(self._state, offset, max_bytes, isolation, min_one_batch)
 
     def stable_bytes_from(self, offset: int, isolation: IsolationLevel, limit: int) -> int:
         """Count the bytes a fetch could return now, no further than `limit`."""
-        return reading.bytes_from(self._state, offset, isolation, limit)
+        with self._tells_of_rot():
+            return reading.bytes_from(self._state, offset, isolation, limit)
 
     def offset_for_timestamp(self, timestamp_ms: int, isolation: IsolationLevel) -> TimestampedOffset | None:
         """Return the first visible record at or after `timestamp_ms`."""
-        return reading.offset_for_timestamp(self._state, timestamp_ms, isolation)
+        with self._tells_of_rot():
+            return reading.offset_for_timestamp(self._state, timestamp_ms, isolation)
 
     def max_timestamp(self, isolation: IsolationLevel) -> TimestampedOffset | None:
         """Return the record with the largest timestamp, None if there is none or it is not visible."""
-        return reading.max_timestamp(self._state, isolation)
+        with self._tells_of_rot():
+            return reading.max_timestamp(self._state, isolation)
+
+    @contextmanager
+    def _tells_of_rot(self) -> Iterator[None]:
+        """Answer CORRUPT_MESSAGE where bits have rotted in what recovery has no cause to look at."""
+        try:
+            yield
+        except (DamageError, InvalidBatch) as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}") from error
 
     def read_journal(self, from_offset: int | None = None) -> Iterator[tuple[int, BatchHeader, Record]]:
         """Yield all records from `from_offset`, or the log start, to the log end; control records too."""
         return reading.read_journal(self._state, from_offset)
 
-    def end_offset_for_epoch(self, leader_epoch: int, current_epoch: int = NO_LEADER_EPOCH) -> tuple[int, int]:
+    @property
+    def first_leader_epoch(self) -> int:
+        """Return the leader epoch that wrote at the log start, or will; -1 when that is not known."""
+        return self._state.leader_epochs.epoch_of(self._state.log_start_offset)
+
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """Note that a leader takes office, whether it will write or not: readers ask where its epoch ends (KIP-320)."""
+        self._state.leader_epochs.assign(leader_epoch, self._state.log_end_offset)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return the newest epoch up to the given one and where it ended, (-1, -1) when unknown (KIP-101)."""
-        return self._state.leader_epochs.end_offset_for(leader_epoch, self._state.log_end_offset, current_epoch)
+        return self._state.leader_epochs.end_offset_for(leader_epoch, self._state.log_end_offset)
 
     # Transactions and producers.
 

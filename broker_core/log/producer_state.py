@@ -110,7 +110,8 @@ class ProducerState:
         oldest = next(iter(self._ongoing.values()), None)
         if oldest is None:
             return False
-        return self._entries[oldest].last_timestamp_ms < now_ms - transaction_max_timeout_ms - _LATE_AFTER_MS
+        # Without a timestamp nothing is known of its age.
+        return 0 < self._entries[oldest].last_timestamp_ms < now_ms - transaction_max_timeout_ms - _LATE_AFTER_MS
 
     def start_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, supports_epoch_bump: bool

@@ -116,8 +116,10 @@ class Recovery:
         state.high_watermark = 0
         state.advance_high_watermark(state.log_end_offset if high_watermark is None else high_watermark)
         epochs = state.leader_epochs.starts
-        if epochs and epochs[-1].start_offset >= state.log_end_offset:
+        if epochs and epochs[-1].start_offset > state.log_end_offset:
             self._repairs.meet(Found.EPOCHS_AHEAD, Subject(str(epochs[-1])))
+        # One that begins at the end has led without writing, which is no damage; the next leader takes its place.
+        state.leader_epochs.truncate_end(state.log_end_offset)
         if state.log_end_offset > start.offset:
             self._repairs.note(Found.SNAPSHOT_BEHIND if start.has_snapshot else Found.NO_SNAPSHOT, state.folder)
             state.vouch()

@@ -25,6 +25,8 @@ _MAX_TIMESTAMP: Final = struct.Struct(">q")
 _MAX_TIMESTAMP_POSITION: Final = 35
 _WALK_BYTES: Final = 8192
 _SCAN_BYTES: Final = 1 << 20
+# An index counts offsets from its base in 31 bits.
+_MOST_OFFSETS: Final = 2**31 - 1
 _MAX_BOOKMARKS: Final = 256
 _REBUILD_INTERVAL_BYTES: Final = 4096
 
@@ -114,7 +116,7 @@ class Segment:
     def read_batch(self, position: int) -> bytes:
         """Return the whole batch at `position`."""
         _, length = _STEP.unpack(self._log.read(position, _STEP.size))
-        return self._log.read(position, length + LENGTH_OVERHEAD)
+        return self._log.read(position, self._checked(length, position) + LENGTH_OVERHEAD)
 
     def position_of(self, offset: int) -> int:
         """Return the position of the first batch that ends at or after `offset`, the size when there is none."""
@@ -152,13 +154,17 @@ class Segment:
                 base_offset, length = _STEP.unpack_from(window, at)
                 if base_offset + _DELTA.unpack_from(window, at + _DELTA_POSITION)[0] >= offset:
                     return position + at
-                if length <= 0:
-                    raise DamageError(f"{self._path}{LOG_SUFFIX}: batch length {length} at byte {position + at}")
-                at += length + LENGTH_OVERHEAD
+                at += self._checked(length, position + at) + LENGTH_OVERHEAD
             if at == 0:
                 break
             position += at
         return self.size_bytes
+
+    def _checked(self, length: int, position: int) -> int:
+        """Return a batch's length; one that cannot be would lead a walk astray."""
+        if length < HEADER_SIZE - LENGTH_OVERHEAD:
+            raise InvalidBatch(f"{self._path}{LOG_SUFFIX}: batch length {length} at byte {position}")
+        return length
 
     def whole_batches(self, start: int, data: bytes) -> tuple[int, int]:
         """Return how many bytes of `data`, read at `start`, are whole batches, and the offset after the last one.
@@ -169,7 +175,7 @@ class Segment:
             at = max(known - start, 0)
             last = -1
             while at + LENGTH_OVERHEAD <= len(data):
-                end = at + _STEP.unpack_from(data, at)[1] + LENGTH_OVERHEAD
+                end = at + self._checked(_STEP.unpack_from(data, at)[1], start + at) + LENGTH_OVERHEAD
                 if end > len(data):
                     break
                 last, at = at, end
@@ -183,14 +189,19 @@ class Segment:
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader, bytes, int]]:
         """Yield (position, header, buffer, place in the buffer) of each whole batch from `position` to `end`.
 
-        Stops in silence at a batch that is cut short; raises `InvalidBatch` at what is no batch.
+        Stops in silence at a batch that is cut short; raises `InvalidBatch` at what is no batch, or none of this
+        segment: the checksum leaves the offset out, so that bits may rot there unnoticed.
         """
         wanted = _SCAN_BYTES
+        least, most = self.base_offset, self.base_offset + _MOST_OFFSETS
         end = self.size_bytes if end is None else end
         while position < end:
             window = self._log.read(position, min(wanted, end - position))
             at = 0
             for at, header in iter_headers(window):
+                if not least <= header.base_offset <= header.last_offset <= most:
+                    raise InvalidBatch(f"{self!r}: offset {header.base_offset} at byte {position + at}")
+                least = header.next_offset
                 yield position + at, header, window, at
                 at += header.size_bytes
             if at == 0:

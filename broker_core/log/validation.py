@@ -2,8 +2,13 @@
 
 Header and a fast walk over all records answer nearly all of it. Records are taken one by one only to name the guilty
 ones, and apart only when the topic prescribes another compression.
+
+A compressed batch says little about the work it makes, and one thread serves all clients. So it may hold no more
+records than a plain one could, and unfold to no more than a hundred times the size of that. Kafka has no such limit;
+its verdict on what is too large makes Java's producer split the batch and send it again.
 """
 
+from itertools import islice
 from typing import Final, NamedTuple, Self
 
 from broker_core.config import TopicConfig
@@ -13,10 +18,17 @@ from broker_core.records.batch import NewRecord, Record, build_batch, read_recor
 from broker_core.records.compression import Compression
 from broker_core.records.framing import MAGIC_POSITION
 from broker_core.records.header import HEADER_SIZE, MAGIC, BatchHeader, crc_matches, write_timestamps
-from broker_core.records.invalid import InvalidBatch, UnreadableRecords
+from broker_core.records.invalid import InvalidBatch, UnfoldedTooLarge, UnreadableRecords
+from broker_core.records.section import DECOMPRESSED_LIMIT_BYTES
 from broker_core.records.validation import RecordFacts, iter_record_facts, summarize_records
 from broker_core.types import NO_TIMESTAMP, TimestampType
 
+_SMALLEST_RECORD_BYTES: Final = 7
+_MOST_UNFOLDING: Final = 100
+# A topic may take very small batches only; what is harmless elsewhere is harmless there.
+_LEAST_LIMIT_BYTES: Final = TopicConfig().max_message_bytes
+# Nobody reads a longer list, and it would make an answer larger than the request.
+_MOST_NAMED: Final = 100
 _ANY_AGE: Final = 2**63 - 1
 _NO_KEY: Final = "a compacted topic takes no record without a key"
 _CODECS: Final = {
@@ -44,7 +56,7 @@ def validate_batch(
     stamped = config.message_timestamp_type == "LogAppendTime"
     max_timestamp = header.max_timestamp
     if origin is AppendOrigin.CLIENT:
-        _check_client_header(header)
+        _check_client_header(header, config)
         max_timestamp = _check_records(data, header, config, None if stamped else now_ms)
         codec = _CODECS.get(config.compression_type)
         if codec is not None and codec is not header.compression:
@@ -88,7 +100,11 @@ def _check_size(header: BatchHeader, config: TopicConfig) -> None:
                          f"max.message.bytes={config.max_message_bytes}")
 
 
-def _check_client_header(header: BatchHeader) -> None:
+def _largest_plain_bytes(config: TopicConfig) -> int:
+    return max(config.max_message_bytes, _LEAST_LIMIT_BYTES)
+
+
+def _check_client_header(header: BatchHeader, config: TopicConfig) -> None:
     try:
         _ = header.compression
     except InvalidBatch as error:
@@ -100,6 +116,10 @@ def _check_client_header(header: BatchHeader) -> None:
         raise _invalid("clients may not write control batches")
     if header.has_producer and header.base_sequence < 0:
         raise _invalid(f"producer {header.producer_id} sent base sequence {header.base_sequence}")
+    most = _largest_plain_bytes(config) // _SMALLEST_RECORD_BYTES
+    if header.compression is not Compression.NONE and count > most:
+        raise _too_large(f"a compressed batch of {count} records; at most {most} are taken at once, as many as a plain "
+                         "batch could hold")
 
 
 def _check_records(
@@ -107,7 +127,10 @@ def _check_records(
 ) -> int:
     """Return the largest timestamp of the records; `now_ms` is None when the broker stamps them."""
     try:
-        summary = summarize_records(data, 0, header)
+        limit_bytes = min(_MOST_UNFOLDING * _largest_plain_bytes(config), DECOMPRESSED_LIMIT_BYTES)
+        summary = summarize_records(data, 0, header, limit_bytes)
+    except UnfoldedTooLarge as error:
+        raise _too_large(str(error)) from None
     except UnreadableRecords as error:
         raise _unreadable(error) from None
     except InvalidBatch as error:
@@ -116,13 +139,15 @@ def _check_records(
     if ((summary.all_have_keys or not limits.need_keys)
             and limits.allow(summary.min_timestamp_ms) and limits.allow(summary.max_timestamp_ms)):
         return summary.max_timestamp_ms
-    errors = [(index, problem) for index, record in enumerate(iter_record_facts(data, 0, header))
-              if (problem := limits.judge(record)) is not None]
+    guilty = ((index, problem) for index, record in enumerate(iter_record_facts(data, 0, header))
+              if (problem := limits.judge(record)) is not None)
+    errors = list(islice(guilty, _MOST_NAMED))
     if not errors:
         # The smallest timestamp was that of a record that has none.
         return summary.max_timestamp_ms
     code = ErrorCode.INVALID_RECORD if all(problem == _NO_KEY for _, problem in errors) else ErrorCode.INVALID_TIMESTAMP
-    raise KafkaError(code, f"{len(errors)} of the batch's {header.record_count} records are refused, the first of "
+    counted = f"{len(errors)}" if len(errors) < _MOST_NAMED else f"{len(errors)} or more"
+    raise KafkaError(code, f"{counted} of the batch's {header.record_count} records are refused, the first of "
                      f"them, number {errors[0][0]}: {errors[0][1]}", errors)
 
 
@@ -181,6 +206,10 @@ def _records(data: bytes | bytearray | memoryview, header: BatchHeader) -> list[
 
 def _invalid(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, message)
+
+
+def _too_large(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{message}; send smaller batches")
 
 
 def _unreadable(error: InvalidBatch) -> KafkaError:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import cramjam
 
-from broker_core.records.invalid import InvalidBatch
+from broker_core.records.invalid import InvalidBatch, UnfoldedTooLarge
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -58,7 +58,8 @@ def compress(codec: Compression, data: Bytes, level: int | None = None) -> bytes
 def decompress(codec: Compression, data: Bytes, limit_bytes: int | None = None) -> bytes:
     """Decompress a records section.
 
-    Raises `InvalidBatch` when the bytes are not of that codec, are cut short, or unfold to more than `limit_bytes`.
+    Raises `InvalidBatch` when the bytes are not of that codec or are cut short, `UnfoldedTooLarge` when they unfold to
+    more than `limit_bytes`.
     """
     if codec is Compression.NONE:
         plain = bytes(data)
@@ -73,8 +74,8 @@ def decompress(codec: Compression, data: Bytes, limit_bytes: int | None = None) 
     return plain
 
 
-def _over_limit(codec: Compression, limit_bytes: int) -> InvalidBatch:
-    return InvalidBatch(f"{codec.name.lower()} records unfold to more than the limit of {limit_bytes} bytes")
+def _over_limit(codec: Compression, limit_bytes: int) -> UnfoldedTooLarge:
+    return UnfoldedTooLarge(f"{codec.name.lower()} records unfold to more than the limit of {limit_bytes} bytes")
 
 
 def _unlimited(codec: Compression, data: Bytes) -> bytes:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from broker_core.records.compression import Bytes, Compression
 from broker_core.records.header import HEADER_SIZE, BatchHeader
-from broker_core.records.invalid import InvalidBatch, UnreadableRecords
-from broker_core.records.section import read_section
+from broker_core.records.invalid import InvalidBatch, UnfoldedTooLarge, UnreadableRecords
+from broker_core.records.section import DECOMPRESSED_LIMIT_BYTES, read_section
 from broker_core.records.survey import survey_records
 from broker_core.records.varint import read_varint, read_varint32
 from broker_core.types import NO_TIMESTAMP, TimestampType
@@ -31,12 +31,15 @@ class RecordFacts(NamedTuple):
     has_key: bool
 
 
-def summarize_records(buffer: Bytes, position: int, header: BatchHeader) -> RecordSummary:
+def summarize_records(
+    buffer: Bytes, position: int, header: BatchHeader, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
+) -> RecordSummary:
     """Walk all records of the batch at `position`.
 
-    Raises `UnreadableRecords` when they cannot be unfolded, `InvalidRecord` at the first that is broken.
+    Raises `UnreadableRecords` when they cannot be unfolded, `UnfoldedTooLarge` when that takes more than `limit_bytes`,
+    `InvalidRecord` at the first that is broken.
     """
-    section, start = _section(buffer, position, header)
+    section, start = _section(buffer, position, header, limit_bytes)
     survey = survey_records(section, start, header.record_count)
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return RecordSummary(header.max_timestamp, header.max_timestamp, survey.all_have_keys)
@@ -51,7 +54,7 @@ def summarize_records(buffer: Bytes, position: int, header: BatchHeader) -> Reco
 
 def iter_record_facts(buffer: Bytes, position: int, header: BatchHeader) -> Iterator[RecordFacts]:
     """Yield the facts of each record of a batch that `summarize_records` found sound."""
-    section, at = _section(buffer, position, header)
+    section, at = _section(buffer, position, header, DECOMPRESSED_LIMIT_BYTES)
     for _ in range(header.record_count):
         size, at = read_varint32(section, at)
         delta, place = read_varint(section, at + 1)
@@ -67,12 +70,14 @@ def _wrapped(timestamp_ms: int) -> int:
     return (timestamp_ms + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def _section(buffer: Bytes, position: int, header: BatchHeader) -> tuple[bytes, int]:
+def _section(buffer: Bytes, position: int, header: BatchHeader, limit_bytes: int) -> tuple[bytes, int]:
     """Return bytes that end with the batch's records, and where in them the records begin."""
     end = position + header.size_bytes
     try:
         if header.compression is Compression.NONE and isinstance(buffer, bytes) and end == len(buffer):
             return buffer, position + HEADER_SIZE
-        return bytes(read_section(buffer, position, header)), 0
+        return bytes(read_section(buffer, position, header, limit_bytes)), 0
+    except UnfoldedTooLarge:
+        raise
     except InvalidBatch as error:
         raise UnreadableRecords(str(error)) from None

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core.coordinator.consumer_group_assignors import ASSIGNORS, Reader, assign_ranges, assign_uniformly
+from broker_core.coordinator.consumer_group_balance import Balance
 from broker_core.coordinator.consumer_group_records import TopicIdPartition
 
 T, U, V = (UUID(int=number) for number in range(1, 4))
@@ -104,3 +105,76 @@ def test_range_orders_static_members_first_and_by_instance():
 def test_more_members_than_partitions_leave_some_without(name):
     shares = ASSIGNORS[name](readers(dict.fromkeys("abc", frozenset({T}))), {T: 2})
     assert sorted(len(share) for share in shares.values()) == [0, 1, 1]
+
+
+def move_by_definition(shares, subscribers):
+    """Make the first move there is: from the fullest, its last partition, to who has least of its readers."""
+    for donor in sorted(shares, key=lambda name: (-len(shares[name]), name)):
+        for partition in sorted(shares[donor], key=lambda each: (each.partition, each.topic_id), reverse=True):
+            receiver = min(subscribers[partition.topic_id], key=lambda name: len(shares[name]))
+            if len(shares[donor]) - len(shares[receiver]) >= 2:
+                shares[donor].remove(partition)
+                shares[receiver].add(partition)
+                return True
+    return False
+
+
+@settings(max_examples=200)
+@given(subscriptions=groups, counts=st.dictionaries(st.sampled_from([T, U, V]), st.integers(1, 12)), data=st.data())
+def test_the_balance_is_reached_by_the_moves_of_the_definition(subscriptions, counts, data):
+    subscribers = {
+        topic: tuple(name for name in sorted(subscriptions) if topic in subscriptions[name]) for topic in counts}
+    shares = {name: set() for name in subscriptions}
+    for topic, members in subscribers.items():
+        for number in range(counts[topic]):
+            if members:
+                shares[data.draw(st.sampled_from(members))].add(TopicIdPartition(topic, number))
+    wanted = {name: set(share) for name, share in shares.items()}
+    while move_by_definition(wanted, subscribers):
+        pass
+    Balance(shares, subscribers).even_out()
+    assert shares == wanted
+
+
+def test_a_member_that_could_give_to_nobody_gives_when_a_reader_of_its_topic_has_given():
+    shares = {"a": {TopicIdPartition(T, number) for number in range(3)},
+              "b": {TopicIdPartition(U, 0), TopicIdPartition(U, 1)}, "c": set()}
+    Balance(shares, {T: ("a", "b"), U: ("b", "c")}).even_out()
+    assert {name: len(share) for name, share in shares.items()} == {"a": 2, "b": 2, "c": 1}
+
+
+class CountedNumber(int):
+    """Count how often partitions are compared: that is the work."""
+
+    comparisons = 0
+
+    def __neg__(self):
+        return CountedNumber(-int(self))
+
+    def __lt__(self, other):
+        CountedNumber.comparisons += 1
+        return int(self) < int(other)
+
+    def __gt__(self, other):
+        CountedNumber.comparisons += 1
+        return int(self) > int(other)
+
+    def __eq__(self, other):
+        CountedNumber.comparisons += 1
+        return int(self) == int(other)
+
+    __hash__ = int.__hash__
+
+
+def comparisons_to_share(count):
+    """Let two newcomers take their part of what one member has."""
+    had = {"a": {TopicIdPartition(T, CountedNumber(number)) for number in range(count)}}
+    members = readers(dict.fromkeys("abc", frozenset({T})), had)
+    CountedNumber.comparisons = 0
+    shares = assign_uniformly(members, {T: count})
+    assert max(map(len, shares.values())) - min(map(len, shares.values())) <= 1
+    return CountedNumber.comparisons
+
+
+def test_uniform_takes_little_more_than_twice_the_work_for_twice_the_partitions():
+    assert comparisons_to_share(800) < 3 * comparisons_to_share(400) < 3 * 400 * 100

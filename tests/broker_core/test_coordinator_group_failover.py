@@ -1,11 +1,14 @@
 """What a coordinator knows comes from its journal: after a failover the next one knows as much."""
 
+import logging
+
 import pytest
 
 from broker_core.coordinator.group_requests import Heartbeat, LeaveGroup, LeaveResult, ListGroups
 from broker_core.coordinator.group_states import GroupState
 from broker_core.coordinator.journal import JournalRecord
-from broker_core.errors import DamageError, ErrorCode, KafkaError
+from broker_core.coordinator.offset_store import OffsetStore
+from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import coordinator_partition
 from tests.broker_core.group_world import GROUP, NONE, PRODUCER, SESSION_MS, T0, GroupWorld
 
@@ -155,13 +158,42 @@ def test_records_of_other_protocols_are_left_alone():
     assert world.fetch() == 42
 
 
-def test_a_damaged_record_is_reported():
+@pytest.mark.parametrize(("field", "damage"), [
+    ("value", b"\0\3\0"), ("value", b""), ("key", b"\1"), ("key", b"\0\1\0"), ("key", b"\0\5\0\1g"), ("value", b"\0\7"),
+])
+def test_a_partition_with_a_damaged_record_is_reported_and_coordinated_by_nobody(caplog, field, damage):
     world = GroupWorld()
     world.commit()
-    entry = world.journal.partitions[0][0]
-    world.journal.partitions[0][0] = entry._replace(value=b"\0\3\0")
-    with pytest.raises(DamageError):
+    sound = world.journal.partitions[0][0]
+    world.journal.partitions[0][0] = sound._replace(**{field: damage})
+    world.fail_over()
+    assert answers_everywhere(world) == {NOT_COORDINATOR}
+    [line] = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert "__consumer_offsets-0" in line
+    assert "offset 0" in line
+    assert "move the folder" in line
+    world.journal.partitions[0][0] = sound
+    world.fail_over()
+    assert world.fetch() == 42
+
+
+def test_a_record_that_replay_did_not_expect_is_damage_too(monkeypatch):
+    world = GroupWorld()
+    world.commit()
+    with monkeypatch.context() as patch:
+        patch.setattr(OffsetStore, "commit", lambda *_: {}["bug"])
         world.fail_over()
+    assert answers_everywhere(world) == {NOT_COORDINATOR}
+
+
+def test_key_types_of_nobody_are_named_once_and_left_alone(caplog):
+    world = GroupWorld()
+    strange = [JournalRecord(b"\x7f\1" + bytes([number]), b"x") for number in range(3)]
+    world.journal.append(0, world.journal.epochs[0], strange, 0)
+    world.commit()
+    world.fail_over()
+    assert world.fetch() == 42
+    assert len([record for record in caplog.records if "key type 32513" in record.getMessage()]) == 1
 
 
 def test_a_marker_found_at_load_takes_effect():

@@ -6,12 +6,14 @@ from typing import Any
 import crc32c
 import pytest
 
+from broker_core.config import TopicConfig
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log import validation
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.producer_state import SENTINEL, AppendOrigin
 from broker_core.records.batch import NewRecord, build_batch
-from broker_core.records.compression import Compression
-from broker_core.records.header import BatchHeader, crc_matches, iter_headers
+from broker_core.records.compression import Compression, compress
+from broker_core.records.header import HEADER_SIZE, BatchHeader, crc_matches, iter_headers
 from broker_core.simulation.disk import MemoryFile, MemoryStorage
 from broker_core.types import TimestampType
 from tests.support.partition_logs import COMMITTED, NOW_MS, UNCOMMITTED, append, batch, end, open_log, produce
@@ -126,6 +128,54 @@ def test_guilty_records_are_named() -> None:
                         NewRecord(None, b"", (), NOW_MS + 1), NewRecord(b"k", b"", (), NOW_MS)])
     error = refused(ErrorCode.INVALID_TIMESTAMP, lambda: append_raw(log, data))
     assert [index for index, _ in error.record_errors] == [0, 1, 2]
+
+
+def test_no_more_guilty_records_are_looked_for_than_anybody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = []
+    judge = validation._Limits.judge
+    monkeypatch.setattr(
+        validation._Limits, "judge", lambda limits, record: judged.append(record) or judge(limits, record))
+    log = open_log(settings={"cleanup.policy": "compact"})
+    data = build_batch([NewRecord(b"k", b"v")] + [NewRecord(None, b"v")] * 500)
+    error = refused(ErrorCode.INVALID_RECORD, lambda: append_raw(log, data))
+    assert [index for index, _ in error.record_errors] == list(range(1, 101))
+    assert len(judged) == 101
+    assert "100 or more of the batch's 501 records" in error.message
+
+
+def folded(codec: Compression, count: int, section: bytes) -> bytes:
+    """Make a batch of that many records, whatever they unfold to."""
+    header = bytearray(build_batch([NewRecord(b"k", b"v", (), NOW_MS)], compression=codec)[:HEADER_SIZE])
+    data = header + compress(codec, section)
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[23:27] = (count - 1).to_bytes(4, "big")
+    data[57:61] = count.to_bytes(4, "big")
+    return sealed(data)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
+def test_more_records_than_a_plain_batch_holds_are_refused_folded(
+    codec: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(settings={"max.message.bytes": "100"})
+    most = TopicConfig().max_message_bytes // 7
+    with monkeypatch.context() as patch:
+        patch.setattr(validation, "summarize_records", lambda *_: pytest.fail("the batch was unfolded"))
+        error = refused(ErrorCode.MESSAGE_TOO_LARGE, lambda: append_raw(log, folded(codec, most + 1, b"")))
+    assert f"at most {most} are taken" in error.message
+    refused(ErrorCode.INVALID_RECORD, lambda: append_raw(log, folded(codec, most, b"\1")))
+
+
+def test_more_than_a_hundred_times_the_size_is_not_unfolded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "_LEAST_LIMIT_BYTES", 1000)
+    log = open_log(settings={"max.message.bytes": "2000"})
+
+    def bomb(value_bytes: int) -> bytes:
+        return batch(1, value=bytes(value_bytes), compression=Compression.ZSTD)
+
+    assert append_raw(log, bomb(199_000)).base_offset == 0
+    error = refused(ErrorCode.MESSAGE_TOO_LARGE, lambda: append_raw(log, bomb(200_000)))
+    assert "unfold to more than the limit of 200000 bytes; send smaller batches" in error.message
 
 
 def test_a_broken_record_is_not_among_the_guilty_ones() -> None:

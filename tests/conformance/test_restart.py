@@ -1,0 +1,171 @@
+"""What a restart leaves as it was, and what garbage in an internal topic costs: played in one restart for all."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, coordinator_partition
+from broker_core.wire import messages as m
+from tests.conformance.clients import make_topic, unique
+from tests.conformance.conftest import SETTINGS
+from tests.conformance.protocols import REPAIRER, UNCOMMITTED
+from tests.conformance.raw_session import NOBODY, RawSession, record_batch
+from tests.conformance.restartable import Restartable, restartable
+from tests.support.apache_kafka import Unavailable
+from tests.support.raw_client import RawClient
+from tests.support.waiting import wait_until
+
+E = ErrorCode
+PARTITIONS = int(SETTINGS["offsets.topic.num.partitions"])
+SPOILT, SOUND = 1, 3
+SAFE_DOWNGRADE = 2
+# Each partition of __consumer_offsets gets one record that makes no sense; keys of unknown types are nobody's business.
+GARBAGE = {
+    0: (b"\0\1\0\1g", b""),
+    1: (b"x", b"x"),
+    2: (b"\0\2\0\1g", b"\0\3\0"),
+    4: (b"\x7f\1garbage", b"x"),
+}
+
+
+@dataclass
+class Restarted:
+    """Hold the broker after its restart, and what was prepared before it."""
+
+    kafka: Restartable
+    topic: str
+    leader_epochs: list[int] = field(default_factory=list)
+
+
+def name_in(partition: int) -> str:
+    """Make a group or transactional id that lives in this partition."""
+    return next(name for _ in range(10_000) if coordinator_partition(name := unique("id"), PARTITIONS) == partition)
+
+
+def leader_epoch(client: RawClient, topic: str) -> int:
+    """Ask for the partition's leader epoch."""
+    request = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)])
+    found = client.send(request, 9).topics[0].partitions[0]
+    return int(found.leader_epoch) if found.error_code == E.NONE else -1
+
+
+def finalized(client: RawClient) -> dict[str, int]:
+    """Ask for the levels of the features that are on."""
+    answer = client.send(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
+    return {feature.name: feature.max_version_level for feature in answer.finalized_features}
+
+
+def committed(client: RawClient, group: str, topic: str) -> int:
+    """Commit an offset outside any generation, as soon as the coordinator is there."""
+    form = m.OffsetCommitRequest.OffsetCommitRequestTopic
+
+    def commit() -> Any:
+        return client.send(m.OffsetCommitRequest(
+            group_id=group, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
+            topics=[form(name=topic, partitions=[form.OffsetCommitRequestPartition(
+                partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata="")])]), 8)
+
+    return int(commit().topics[0].partitions[0].error_code)
+
+
+def write_garbage(kafka: Restartable, topic: str, partition: int, key: bytes, value: bytes) -> None:
+    """Write a record to an internal topic, as an operator's tool may."""
+    with RawClient(kafka.bootstrap_servers, client_id=REPAIRER) as client:
+        assert RawSession(client, None).produce(
+            topic, build_batch([NewRecord(key, value)]), version=9, partition=partition)[0] == E.NONE
+
+
+@pytest.fixture(scope="module")
+def restarted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
+    """Prepare all that a restart has to find or to bear, and restart."""
+    try:
+        with restartable(request.param, tmp_path_factory.mktemp("restarted"), SETTINGS) as kafka:
+            topic = make_topic(kafka)
+            with RawClient(kafka.bootstrap_servers) as client:
+                batch = record_batch([b"x"] * 3, NOBODY, -1, transactional=False)
+                assert RawSession(client, None).produce(topic, batch, version=9) == (E.NONE, 0)
+                state = Restarted(kafka, topic, [leader_epoch(client, topic)])
+                for key_type in (0, 1):
+                    client.send(m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=["any"]), 4)
+                for partition in range(PARTITIONS):
+                    wait_until(lambda p=partition: committed(client, name_in(p), topic) == E.NONE, "a coordinator")
+                    RawSession(client, name_in(partition)).init()
+                form = m.UpdateFeaturesRequest.FeatureUpdateKey
+                assert client.send(m.UpdateFeaturesRequest(validate_only=False, feature_updates=[
+                    form(feature=feature, max_version_level=level, upgrade_type=SAFE_DOWNGRADE)
+                    for feature, level in (("transaction.version", 1), ("group.version", 0))]), 2).error_code == E.NONE
+                wait_until(lambda: finalized(client).get("transaction.version") == 1, "the downgrade")
+            for partition, (key, value) in GARBAGE.items():
+                write_garbage(kafka, CONSUMER_OFFSETS_TOPIC, partition, key, value)
+            write_garbage(kafka, TRANSACTION_STATE_TOPIC, SPOILT, b"x", b"x")
+            kafka.restart()
+            with RawClient(kafka.bootstrap_servers) as client:
+                wait_until(lambda: leader_epoch(client, topic) > state.leader_epochs[0], "the new leader")
+                state.leader_epochs.append(leader_epoch(client, topic))
+            yield state
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+
+
+def epoch_end(client: RawClient, topic: str, epoch: int) -> tuple[int, int, int]:
+    """Ask where a leader's term ended."""
+    form = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    answer = client.send(m.OffsetForLeaderEpochRequest(replica_id=-1, topics=[form(topic=topic, partitions=[
+        form.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)])]), 4)
+    found = answer.topics[0].partitions[0]
+    return found.error_code, found.leader_epoch, found.end_offset
+
+
+def test_a_leader_that_has_written_nothing_is_a_part_of_the_history(restarted: Restarted):
+    first, now = restarted.leader_epochs
+    with RawClient(restarted.kafka.bootstrap_servers) as client:
+        assert epoch_end(client, restarted.topic, first) == (E.NONE, first, 3)
+        assert epoch_end(client, restarted.topic, now) == (E.NONE, now, 3)
+        assert epoch_end(client, restarted.topic, now + 1) == (E.NONE, -1, -1)
+        session = RawSession(client, None)
+
+        def fetched(epoch: int) -> tuple[int, Any]:
+            found = session.fetch(restarted.topic, 3, isolation=UNCOMMITTED, last_epoch=epoch)
+            parts = found.diverging_epoch
+            return found.error_code, parts and (parts.epoch, parts.end_offset)
+
+        assert fetched(first) == (E.NONE, None)
+        assert fetched(now) == (E.NONE, None)
+        assert fetched(now + 1) == (E.OFFSET_OUT_OF_RANGE, None)
+
+
+def test_the_ends_of_the_log_have_the_epochs_they_were_written_in(restarted: Restarted):
+    first, now = restarted.leader_epochs
+    form = m.ListOffsetsRequest.ListOffsetsTopic
+    with RawClient(restarted.kafka.bootstrap_servers) as client:
+        for timestamp, wanted in ((-2, (0, first)), (-4, (0, first)), (-1, (3, now)), (0, (0, first))):
+            answer = client.send(m.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[
+                form(name=restarted.topic, partitions=[form.ListOffsetsPartition(
+                    partition_index=0, current_leader_epoch=-1, timestamp=timestamp)])]), 8)
+            found = answer.topics[0].partitions[0]
+            assert (found.error_code, found.offset, found.leader_epoch) == (E.NONE, *wanted), timestamp
+
+
+def test_feature_levels_changed_at_run_time_are_kept(restarted: Restarted):
+    with RawClient(restarted.kafka.bootstrap_servers) as client:
+        levels = finalized(client)
+        assert levels.get("transaction.version") == 1
+        assert levels.get("group.version", 0) == 0
+
+
+@pytest.mark.parametrize("partition", range(PARTITIONS))
+def test_groups_of_a_partition_that_cannot_be_loaded_have_no_coordinator(restarted: Restarted, partition: int):
+    wanted = E.NOT_COORDINATOR if partition in (0, 1, 2) else E.NONE
+    with RawClient(restarted.kafka.bootstrap_servers) as client:
+        wait_until(lambda: committed(client, name_in(partition), restarted.topic) == wanted, f"the answer {wanted}")
+
+
+@pytest.mark.parametrize("partition", [SPOILT, SOUND])
+def test_transactional_ids_behind_garbage_are_forgotten_and_can_begin_anew(restarted: Restarted, partition: int):
+    with RawClient(restarted.kafka.bootstrap_servers) as client:
+        session = RawSession(client, name_in(partition))
+        assert session.init()[0] == E.NONE
