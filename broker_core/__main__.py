@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from broker_core.config import BrokerConfig, parse_properties
@@ -13,17 +14,23 @@ from broker_core.errors import ConfigError
 from broker_core.ports import Storage
 from broker_core.server.clock import SystemClock, SystemEntropy
 from broker_core.server.disk import DiskStorage
+from broker_core.server.listeners import plan_listeners
+from broker_core.server.metrics_endpoint import MetricsEndpoint
 from broker_core.server.network import Server
 from broker_core.simulation.disk import MemoryStorage
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m broker_core", description="Run a Kafka-compatible broker.")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on and to advertise (%(default)s)")
-    parser.add_argument("--port", type=int, default=9092, help="first broker's port, 0 for a free one (%(default)s)")
+    parser.add_argument("--host", default="127.0.0.1", help="address of listeners that name none (%(default)s)")
+    parser.add_argument("--port", type=int, default=9092,
+                        help="first broker's port, 0 for a free one; the setting listeners goes before (%(default)s)")
     parser.add_argument("--brokers", type=int, default=1, help="number of broker ids, on ports in a row (%(default)s)")
     parser.add_argument("--data-dir", type=Path, help="folder for the logs; without it they are kept in memory")
     parser.add_argument("--config", type=Path, help="a properties file with Kafka's broker settings")
+    parser.add_argument("--metrics-port", type=int,
+                        help="serve Prometheus metrics at this port of --host, 0 for a free one; without it they are not "
+                        "served (needs the extra: metrics)")
     parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (%(default)s)")
     return parser.parse_args(argv)
 
@@ -34,24 +41,39 @@ def _config(path: Path | None) -> BrokerConfig:
 
 async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
     storage: Storage = MemoryStorage() if arguments.data_dir is None else DiskStorage(arguments.data_dir)
-    ports = [arguments.port + index if arguments.port else 0 for index in range(arguments.brokers)]
+    plans = plan_listeners(config, brokers=arguments.brokers, host=arguments.host, port=arguments.port)
     server = Server(storage=storage, entropy=SystemEntropy(), clock=SystemClock(), config=config,
-                    host=arguments.host, ports=ports)
+                    listeners=plans, brokers=arguments.brokers)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    await server.start()
-    assert server.failure is not None
-    where = ",".join(f"{host}:{port}" for host, port in server.addresses)
-    kept = f"logs in {arguments.data_dir}" if arguments.data_dir else "logs in memory"
-    print(f"broker_core is listening on {where} (transaction.version {config.transaction_version}, {kept})", flush=True)
-    stopped = loop.create_task(stopping.wait())
-    server.failure.add_done_callback(lambda _: stopping.set())
-    await stopped
-    await server.stop()
+    async with AsyncExitStack() as after:
+        await server.start()
+        after.push_async_callback(server.stop)
+        assert server.failure is not None
+        where = _where(server)
+        if arguments.metrics_port is not None:
+            endpoint = MetricsEndpoint(server, loop, arguments.host, arguments.metrics_port)
+            after.push_async_callback(asyncio.to_thread, endpoint.close)
+            where += f", metrics at {endpoint.url}"
+        kept = f"logs in {arguments.data_dir}" if arguments.data_dir else "logs in memory"
+        print(f"broker_core is listening on {where} (transaction.version {config.transaction_version}, {kept})",
+              flush=True)
+        stopped = loop.create_task(stopping.wait())
+        server.failure.add_done_callback(lambda _: stopping.set())
+        await stopped
     if server.failure.done():
         server.failure.result()
+
+
+def _where(server: Server) -> str:
+    """Write the addresses as clients want them; the names of listeners only where there are several."""
+    by_listener = {name: ",".join(f"{host}:{port}" for host, port in addresses.values())
+                   for name, addresses in server.addresses.items()}
+    if len(by_listener) == 1:
+        return "".join(by_listener.values())
+    return " and ".join(f"{name} {addresses}" for name, addresses in by_listener.items())
 
 
 def main(argv: Sequence[str]) -> int:

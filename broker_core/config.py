@@ -1,10 +1,11 @@
 """Read the broker's settings under Kafka's own names.
 
-Owns: each setting's name, type, default and bounds, for brokers and topics.
+Owns: each setting's name, type, default and bounds, for brokers, their listeners and topics.
 Asks: `errors`.
-Never: reads a file; the caller hands over text or a mapping.
+Never: reads a file; the caller hands over text or a mapping. Never shows a secret, in text or in an error.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
@@ -12,12 +13,17 @@ from typing import Any, Self
 from broker_core.errors import ConfigError
 
 _LONG_MAX = 2**63 - 1
+_INT_MAX = 2**31 - 1
+HIDDEN = "[hidden]"
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def _key(
-    name: str, default: Any, *, low: float | None = None, high: float | None = None, choices: tuple[str, ...] = ()
+    name: str, default: Any, *, low: float | None = None, high: float | None = None, choices: tuple[str, ...] = (),
+    secret: bool = False,
 ) -> Any:
-    return field(default=default, metadata={"key": name, "low": low, "high": high, "choices": choices})
+    return field(default=default, repr=not secret, metadata={
+        "key": name, "low": low, "high": high, "choices": choices, "secret": secret})
 
 
 def _parse(spec: Any, text: str) -> Any:
@@ -46,23 +52,47 @@ def _parse(spec: Any, text: str) -> Any:
     return text
 
 
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+
+
 def parse_properties(text: str) -> dict[str, str]:
-    """Parse the text of a `.properties` file: `key=value` lines, `#` and `!` start comments."""
+    """Parse the text of a `.properties` file: `key=value` lines, `#` and `!` start comments, escapes are Java's.
+
+    An error gives the number of the line and not what is in it, which may be part of a key or a password.
+    """
     settings: dict[str, str] = {}
-    for number, raw in enumerate(text.splitlines(), 1):
+    lines = enumerate(text.splitlines(), 1)
+    for number, raw in lines:
         line = raw.strip()
         if not line or line[0] in "#!":
             continue
+        while _is_continued(line):
+            _, more = next(lines, (0, ""))
+            line = line[:-1] + more.strip()
         name, separator, value = line.partition("=")
         if not separator:
-            raise ConfigError(f"line {number}: {raw!r} is not of the form key=value")
-        settings[name.strip()] = value.strip()
+            raise ConfigError(f"line {number} is not of the form key=value")
+        settings[_unescape(name.strip())] = _unescape(value.strip())
     return settings
+
+
+def _is_continued(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(
+        lambda found: chr(int(found[1][1:], 16)) if len(found[1]) == 5 else _ESCAPED.get(found[1], found[1]), text)
 
 
 _CLEANUP = ("delete", "compact")
 _COMPRESSION = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 _TIMESTAMP = ("CreateTime", "LogAppendTime")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+LISTENER_PREFIX = "listener.name."
+_JAAS = "sasl.jaas.config"
+_REAUTH = "connections.max.reauth.ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +102,7 @@ class _Settings:
     @classmethod
     def keys(cls) -> dict[str, Any]:
         """Return each Kafka key with its dataclass field."""
-        return {spec.metadata["key"]: spec for spec in fields(cls)}
+        return {spec.metadata["key"]: spec for spec in fields(cls) if "key" in spec.metadata}
 
     def override(self, settings: Mapping[str, str]) -> Self:
         """Return these settings with the given ones changed; `ConfigError` names a bad one."""
@@ -83,10 +113,12 @@ class _Settings:
         return replace(self, **{known[key].name: _parse(known[key], text) for key, text in settings.items()})
 
     def as_text(self) -> dict[str, str]:
-        """Return every key with its value as Kafka's admin tools print it."""
+        """Return every key with its value as Kafka's admin tools print it; a secret that is set is `[hidden]`."""
         texts = {}
         for key, spec in self.keys().items():
             value = getattr(self, spec.name)
+            if spec.metadata["secret"] and value:
+                value = HIDDEN
             texts[key] = str(value).lower() if isinstance(value, bool) else str(value)
         return texts
 
@@ -116,8 +148,47 @@ class TopicConfig(_Settings):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig(_Settings):
+class ListenerConfig(_Settings):
+    """Hold the settings that a listener may have of its own, as `listener.name.<listener>.<key>`.
+
+    Two defaults differ from Kafka's: key stores are PEM, and the mechanisms are those that passwords are enough for.
+    """
+
+    sasl_enabled_mechanisms: str = _key(
+        "sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512", choices=_MECHANISMS)
+    sasl_server_max_receive_size: int = _key("sasl.server.max.receive.size", 524_288, low=1)
+    connections_max_reauth_ms: int = _key(_REAUTH, 0, low=0)
+    max_connections: int = _key("max.connections", _INT_MAX, low=0)
+    max_connection_creation_rate: int = _key("max.connection.creation.rate", _INT_MAX, low=1)
+    ssl_client_auth: str = _key("ssl.client.auth", "none", choices=("none", "requested", "required"))
+    ssl_enabled_protocols: str = _key("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", choices=("TLSv1.2", "TLSv1.3"))
+    ssl_principal_mapping_rules: str = _key("ssl.principal.mapping.rules", "DEFAULT")
+    ssl_keystore_type: str = _key("ssl.keystore.type", "PEM")
+    ssl_keystore_location: str = _key("ssl.keystore.location", "")
+    ssl_keystore_certificate_chain: str = _key("ssl.keystore.certificate.chain", "", secret=True)
+    ssl_keystore_key: str = _key("ssl.keystore.key", "", secret=True)
+    ssl_key_password: str = _key("ssl.key.password", "", secret=True)
+    ssl_truststore_type: str = _key("ssl.truststore.type", "PEM")
+    ssl_truststore_location: str = _key("ssl.truststore.location", "")
+    ssl_truststore_certificates: str = _key("ssl.truststore.certificates", "", secret=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig(ListenerConfig):
     """Hold one broker's settings; names and defaults are Kafka's broker-level ones."""
+
+    # What single listeners have of their own, by full key.
+    listener_overrides: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    listeners: str = _key("listeners", "")
+    advertised_listeners: str = _key("advertised.listeners", "")
+    listener_security_protocol_map: str = _key(
+        "listener.security.protocol.map",
+        "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL")
+    inter_broker_listener_name: str = _key("inter.broker.listener.name", "")
+    max_connections_per_ip: int = _key("max.connections.per.ip", _INT_MAX, low=0)
+    max_connections_per_ip_overrides: str = _key("max.connections.per.ip.overrides", "")
+    failed_authentication_delay_ms: int = _key("connection.failed.authentication.delay.ms", 100, low=0)
 
     broker_id: int = _key("node.id", 1, low=0)
     cluster_id: str = _key("cluster.id", "")
@@ -127,6 +198,10 @@ class BrokerConfig(_Settings):
     transaction_version: int = _key("transaction.version", 2, low=0, high=2)
     # Ours: whether an acknowledged write is also forced to the disk. No replica stands behind us, so yes.
     flush_before_ack: bool = _key("log.flush.before.ack", True)
+
+    authorizer_class_name: str = _key("authorizer.class.name", "", choices=("", STANDARD_AUTHORIZER))
+    super_users: str = _key("super.users", "")
+    allow_everyone_if_no_acl_is_found: bool = _key("allow.everyone.if.no.acl.found", False)
 
     message_max_bytes: int = _key("message.max.bytes", 1_048_588, low=0)
     socket_request_max_bytes: int = _key("socket.request.max.bytes", 104_857_600, low=1)
@@ -176,6 +251,38 @@ class BrokerConfig(_Settings):
     group_consumer_max_size: int = _key("group.consumer.max.size", 2**31 - 1, low=1)
     group_consumer_assignment_interval_ms: int = _key("group.consumer.assignment.interval.ms", 0, low=0)
 
+    def override(self, settings: Mapping[str, str]) -> Self:
+        """Return these settings with the given ones changed, those of single listeners among them."""
+        own = {key: text for key, text in settings.items() if not key.startswith(LISTENER_PREFIX)}
+        of_listeners = dict(self.listener_overrides)
+        of_listeners.update((key, text.strip()) for key, text in settings.items() if key not in own)
+        for key in of_listeners:
+            if base_key(key) is None:
+                raise ConfigError(f"unknown setting {key!r}; listener l may have {LISTENER_PREFIX}l.<key> "
+                                  f"with one of these keys: {', '.join(sorted(ListenerConfig.keys()))}, "
+                                  f"<mechanism>.{_JAAS}, <mechanism>.{_REAUTH}")
+        return replace(_Settings.override(self, own), listener_overrides=tuple(sorted(of_listeners.items())))
+
+    def of_listener(self, name: str) -> Self:
+        """Return the settings in force at one listener."""
+        prefix = f"{LISTENER_PREFIX}{name.lower()}."
+        own = {key.removeprefix(prefix): text for key, text in self.listener_overrides if key.startswith(prefix)}
+        known = ListenerConfig.keys()
+        return _Settings.override(self, {key: text for key, text in own.items() if key in known})
+
+    def jaas_config(self, listener: str, mechanism: str) -> tuple[str, str]:
+        """Return key and text of the line that holds a mechanism's users and options; the text may be empty."""
+        key = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{_JAAS}"
+        return key, dict(self.listener_overrides).get(key, "")
+
+    def max_reauth_ms(self, listener: str, mechanism: str) -> int:
+        """Return how long a client that came by this listener and mechanism stays known, 0 for ever."""
+        key = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{_REAUTH}"
+        text = dict(self.listener_overrides).get(key)
+        if text is None:
+            return self.of_listener(listener).connections_max_reauth_ms
+        return int(_parse(self.keys()[_REAUTH], text))
+
     def topic_defaults(self) -> TopicConfig:
         """Return the settings of a topic that overrides nothing."""
         return TopicConfig(
@@ -188,3 +295,20 @@ class BrokerConfig(_Settings):
             segment_bytes=self.log_segment_bytes,
             segment_ms=self.log_roll_ms,
         )
+
+
+def base_key(key: str) -> str | None:
+    """Return which setting `listener.name.<listener>.<key>` is about, or None for one that no listener has."""
+    _, _, rest = key.removeprefix(LISTENER_PREFIX).partition(".")
+    known = ListenerConfig.keys()
+    if rest in known:
+        return rest
+    mechanism, _, rest = rest.partition(".")
+    return rest if mechanism.upper() in _MECHANISMS and rest in (_JAAS, _REAUTH) else None
+
+
+def is_secret(key: str) -> bool:
+    """Say whether the setting's value is nobody's business."""
+    base = base_key(key) if key.startswith(LISTENER_PREFIX) else key
+    spec = BrokerConfig.keys().get(base or "")
+    return base == _JAAS or (spec is not None and bool(spec.metadata["secret"]))

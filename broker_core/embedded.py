@@ -5,19 +5,24 @@ its logs in memory unless it is given a folder, and is gone without a trace when
 """
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
 from broker_core.broker.cluster import Cluster
+from broker_core.broker.metrics import Metrics
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
 from broker_core.ports import Storage
+from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.clock import SystemClock, SystemEntropy
 from broker_core.server.disk import DiskStorage
+from broker_core.server.listeners import plan_listeners
 from broker_core.server.network import Server
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
@@ -34,8 +39,16 @@ class EmbeddedBroker:
     Kafka's broker settings by their own names. Raises `ConfigError` for a setting that cannot be used and
     `OSError` when a port is taken.
 
+    `listeners` maps names to protocols (PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL); every broker has each of them.
+    `users` maps names to the passwords with which they come in by PLAIN and SCRAM. `tls` serves SSL and SASL_SSL: any
+    server-side `ssl.SSLContext`, which decides about client certificates too. `token_validator(token, now_ms)` returns
+    a `ValidToken` or raises `InvalidToken`, and switches OAUTHBEARER on. `port` is the first of as many in a row as
+    there are listeners times brokers; 0 means free ones.
+
     >>> with EmbeddedBroker(topics={"lines": 4}) as kafka:
     ...     print(kafka.bootstrap_servers)  # doctest: +SKIP
+    >>> with EmbeddedBroker(listeners={"SECURE": "SASL_PLAINTEXT"}, users={"alice": "secret"}) as kafka:
+    ...     print(kafka.bootstrap("SECURE"))  # doctest: +SKIP
     """
 
     def __init__(
@@ -48,15 +61,29 @@ class EmbeddedBroker:
         data_dir: str | Path | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        listeners: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+        token_validator: TokenValidator | None = None,
     ) -> None:
         if brokers < 1:
             raise ConfigError(f"brokers={brokers}: a cluster has at least one")
-        settings = {"transaction.version": str(transaction_version), **(config or {})}
-        self._config = BrokerConfig().override(settings)
+        settings = {"transaction.version": str(transaction_version)}
+        if listeners is not None:
+            settings |= _listener_settings(listeners, host, port, brokers)
+        if token_validator is not None:
+            settings["sasl.enabled.mechanisms"] = f"{BrokerConfig().sasl_enabled_mechanisms},OAUTHBEARER"
+        self._config = BrokerConfig().override(settings | dict(config or {}))
         self._topics = dict(topics or {})
         self._data_dir = data_dir
-        self._host = host
-        self._ports = [port + index if port else 0 for index in range(brokers)]
+        self._brokers = brokers
+        self._plans = plan_listeners(self._config, brokers=brokers, host=host, port=port)
+        self._users, self._tls, self._token_validator = dict(users or {}), tls, token_validator
+        for name, value, is_used in (("users", users, any(plan.has_sasl for plan in self._plans)),
+                                     ("tls", tls, any(plan.has_tls for plan in self._plans))):
+            if value and not is_used:
+                raise ConfigError(f"{name}: no listener asks for that; give listeners={{'SECURE': 'SASL_SSL'}}, or one "
+                                  "with SASL_PLAINTEXT or SSL")
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Server | None = None
@@ -65,8 +92,15 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return the addresses clients connect to, separated by commas."""
-        return ",".join(f"{host}:{port}" for host, port in self._running().addresses)
+        """Return the addresses clients connect to, separated by commas; of several listeners the first's."""
+        return self.bootstrap(self._plans[0].name)
+
+    def bootstrap(self, listener: str) -> str:
+        """Return the addresses of one listener, separated by commas."""
+        addresses = self._running().addresses
+        if listener.upper() not in addresses:
+            raise ValueError(f"there is no listener {listener!r}; there are {', '.join(addresses)}")
+        return ",".join(f"{host}:{port}" for host, port in addresses[listener.upper()].values())
 
     def start(self) -> Self:
         """Start and return when clients can connect."""
@@ -122,6 +156,12 @@ class EmbeddedBroker:
         topic, key = _coordinated(transactional_id, group)
         self.call(lambda cluster: cluster.move_leader(cluster.coordinator_partition_of(topic, key), broker))
 
+    @property
+    def metrics(self) -> Metrics:
+        """Return how the cluster stands at this moment; ask again for another moment."""
+        server = self._running()
+        return self.call(lambda _: server.metrics())
+
     def call(self, action: Callable[[Cluster], T]) -> T:
         """Run `action(cluster)` in the broker's thread and return its result: the way to look inside."""
         self._running()
@@ -132,9 +172,11 @@ class EmbeddedBroker:
 
     async def _act(self, action: Callable[[Cluster], T]) -> T:
         server = self._running()
-        result = action(server.cluster)
-        server.settle()
-        return result
+        try:
+            return action(server.cluster)
+        finally:
+            # What it has appended before it failed has to be made durable and told, too.
+            server.settle()
 
     def _running(self) -> Server:
         if self._failure is not None:
@@ -143,20 +185,26 @@ class EmbeddedBroker:
             raise RuntimeError("the broker is not running: use `with EmbeddedBroker() as kafka:` or call start()")
         return self._server
 
-    def _storage(self) -> Storage:
-        return MemoryStorage() if self._data_dir is None else DiskStorage(Path(self._data_dir))
+    def _storage(self, after: ExitStack) -> Storage:
+        if self._data_dir is None:
+            return MemoryStorage()
+        storage = DiskStorage(Path(self._data_dir))
+        after.callback(storage.close)
+        return storage
 
     def _run(self, started: "Future[None]") -> None:
-        asyncio.run(self._serve(started))
+        with ExitStack() as after:
+            asyncio.run(self._serve(started, after))
 
-    async def _serve(self, started: "Future[None]") -> None:
+    async def _serve(self, started: "Future[None]", after: ExitStack) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         server = None
         try:
             server = Server(
-                storage=self._storage(), entropy=SystemEntropy(), clock=SystemClock(), config=self._config,
-                host=self._host, ports=self._ports)
+                storage=self._storage(after), entropy=SystemEntropy(), clock=SystemClock(), config=self._config,
+                listeners=self._plans, brokers=self._brokers, tls=self._tls, users=self._users,
+                token_validator=self._token_validator)
             await server.start()
             for name, partitions in self._topics.items():
                 if name not in server.cluster.catalog.topics:
@@ -186,6 +234,18 @@ class EmbeddedBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _listener_settings(listeners: Mapping[str, str], host: str, port: int, brokers: int) -> dict[str, str]:
+    """Say in Kafka's settings which listeners are wanted."""
+    if not listeners:
+        raise ConfigError("listeners={}: a broker has at least one; leave it out for one in plaintext")
+    place = f"[{host}]" if ":" in host else host
+    ports = {name: port + number * brokers if port else 0 for number, name in enumerate(listeners)}
+    return {
+        "listeners": ",".join(f"{name}://{place}:{ports[name]}" for name in listeners),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in listeners.items()),
+    }
 
 
 def _coordinated(transactional_id: str | None, group: str | None) -> tuple[str, str]:

@@ -11,6 +11,7 @@ not say what it should; recovery handles it. A *bug* is a broken assumption of o
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Final
 
 
 class ErrorCode(IntEnum):
@@ -102,6 +103,7 @@ class ErrorCode(IntEnum):
     PRODUCER_FENCED = 90
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
+    UNACCEPTABLE_CREDENTIAL = 93
     INVALID_UPDATE_VERSION = 95
     FEATURE_UPDATE_FAILED = 96
     UNKNOWN_TOPIC_ID = 100
@@ -117,6 +119,10 @@ class ErrorCode(IntEnum):
     REBOOTSTRAP_REQUIRED = 129
 
 
+# A message may repeat what a client sent; it goes out as a string, whose length is an int16.
+_LONGEST_MESSAGE: Final = 2000
+
+
 class KafkaError(Exception):
     """Carry a verdict up to the one place that answers clients.
 
@@ -125,6 +131,8 @@ class KafkaError(Exception):
     """
 
     def __init__(self, code: ErrorCode, message: str = "", record_errors: Sequence[tuple[int, str]] = ()) -> None:
+        if len(message) > _LONGEST_MESSAGE:
+            message = f"{message[:_LONGEST_MESSAGE]} ... ({len(message)} characters)"
         super().__init__(f"{code.name}: {message}" if message else code.name)
         self.code = code
         self.message = message

@@ -18,6 +18,8 @@ MAX_SEQUENCE: Final = 2**31 - 1
 LAST_CLIENT_EPOCH: Final = 32766
 FENCING_EPOCH: Final = 32767
 NEVER_TIMES_OUT_MS: Final = 2**31 - 1
+# What the length of a string counts to, on the wire and in records; Kafka refuses longer ones in every form.
+LONGEST_STRING_BYTES: Final = 32_767
 
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"

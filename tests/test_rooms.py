@@ -31,7 +31,7 @@ _BELOW_WORLDS = _CORE_WORDS | _CORE_BYTES | _CORE_RULES | {"broker_core.broker"}
 _RECORDS = frozenset({"broker_core.records"})
 
 _EOS_WORDS = _rooms("spark_eos", "errors", "failpoints", "client_settings", "client_options", "sink_options",
-                    "source_positions", "source_options")
+                    "source_positions", "source_options", "operator_commands")
 _EOS_TOOLS = _rooms("spark_eos", "codec", "client")
 # All that spark_eos may know of the broker core: its words, and the one home of the batch format.
 _SHARED_WORDS = _rooms("broker_core", "errors", "types")
@@ -66,6 +66,7 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.broker": _CORE_WORDS | _CORE_BYTES | _CORE_RULES,
         "spark_eos.sink_options": _rooms("spark_eos", "errors", "client_options") | _SHARED,
+        "spark_eos.operator_commands": _rooms("spark_eos", "client_options") | _SHARED_WORDS,
         "spark_eos.source_options": _rooms("spark_eos", "errors", "client_options", "source_positions") | _SHARED_WORDS,
     },
     {
@@ -112,6 +113,11 @@ WINDOWS: dict[str, frozenset[str]] = {
     "cramjam": _rooms("broker_core", "records.compression"),
     "crc32c": _rooms("broker_core", "records", "log") | _rooms("spark_eos", "codec", "sink"),
     "scramp": _rooms("broker_core", "security"),
+    # What it is served with, to whoever asks for it; nothing else may need it.
+    "prometheus_client": _rooms("broker_core", "server.metrics_endpoint", "server.metrics_families")
+    | _rooms("spark_eos", "metrics"),
+    # The names in certificates.
+    "asn1crypto": _rooms("broker_core", "security"),
     # The regular expressions of Kafka's requests are RE2's.
     "re2": _rooms("broker_core", "coordinator.patterns"),
     # Spark and columns.
@@ -148,6 +154,8 @@ WINDOWS: dict[str, frozenset[str]] = {
     # Ways around this very table.
     **dict.fromkeys(("importlib", "runpy", "builtins.__import__", "builtins.eval", "builtins.exec"), _NOBODY),
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
+    # The page that a timeline fills in.
+    "importlib.resources": _rooms("spark_eos", "admin.timeline_page"),
 }
 
 

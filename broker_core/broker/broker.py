@@ -8,6 +8,7 @@ from broker_core.broker.fetch_sessions import FetchSessions
 from broker_core.broker.group_topics import CatalogTopics
 from broker_core.broker.journals import TopicJournal
 from broker_core.broker.logs import Logs
+from broker_core.broker.meters import Meters
 from broker_core.broker.outbox import Outbox
 from broker_core.broker.purgatory import Purgatory
 from broker_core.config import BrokerConfig
@@ -15,6 +16,7 @@ from broker_core.coordinator.group_coordinator import GroupCoordinator
 from broker_core.coordinator.transaction_coordinator import TransactionCoordinator
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
+from broker_core.security.authorizer import Authorizer
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
     NO_LEADER_EPOCH,
@@ -34,9 +36,11 @@ class Broker:
         self.cluster = cluster
         self.config: BrokerConfig = cluster.config
         self.catalog: Catalog = cluster.catalog
+        self.authorizer: Authorizer | None = cluster.authorizer
         self.logs: Logs = cluster.logs
         self.purgatory: Purgatory = cluster.purgatory
         self.outbox: Outbox = cluster.outbox
+        self.meters: Meters = cluster.meters
         self.sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
         self.transactions = TransactionCoordinator(
             config=self.config,

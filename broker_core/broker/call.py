@@ -1,14 +1,25 @@
 """Hold one request on its way through a handler, until it is answered exactly once."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.security.principal import Principal
+from broker_core.security.sasl import SaslSession
 from broker_core.types import IsolationLevel
 from broker_core.wire.framing import Request, encode_response
 
 if TYPE_CHECKING:
     from broker_core.broker.broker import Broker
+    from broker_core.broker.cluster import Address
+    from broker_core.broker.listener import Listener
+
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def _nothing() -> None:
@@ -23,8 +34,27 @@ class Way(Protocol):
         """Return the address the client connects from."""
         ...
 
+    @property
+    def principal(self) -> Principal:
+        """Return who the client is."""
+        ...
+
+    @property
+    def listener(self) -> "Listener":
+        """Return the listener the client came in by."""
+        ...
+
+    @property
+    def sasl(self) -> SaslSession | None:
+        """Return how far the client's authentication has come; None where none is asked for."""
+        ...
+
     def finish(self, data: bytes | None) -> None:
         """Send the answer, if there is one, when it may leave; then take up the next request."""
+        ...
+
+    def refuse(self, data: bytes | None, reason: str) -> None:
+        """Send the answer to a client that is not let in, if there is one, and close; not before some time has gone."""
         ...
 
     def hang_up(self, reason: str) -> None:
@@ -66,6 +96,26 @@ class Call:
         """Return the address the client connects from."""
         return self._way.client_host
 
+    @property
+    def principal(self) -> Principal:
+        """Return who the client is, as its connection was authenticated."""
+        return self._way.principal
+
+    @property
+    def addresses(self) -> "Mapping[int, Address]":
+        """Return where the client reaches each broker: by the listener it came in by."""
+        return self._way.listener.addresses
+
+    @property
+    def listener_name(self) -> str:
+        """Return the name of the listener the client came in by."""
+        return self._way.listener.name
+
+    @property
+    def sasl(self) -> SaslSession | None:
+        """Return how far the client's authentication has come; None where none is asked for."""
+        return self._way.sasl
+
     def isolation(self) -> IsolationLevel:
         """Return which records the client may see; raise INVALID_REQUEST for a level there is not."""
         level = self.body.isolation_level
@@ -75,16 +125,42 @@ class Call:
 
     def answer(self, response: Any) -> None:
         """Send the response."""
+        self.broker.meters.answering(self.request, response)
         self._finish_once(encode_response(self.request, response))
 
     def answer_nothing(self) -> None:
         """Finish without a response: Produce with acks=0 expects none."""
         self._finish_once(None)
 
+    def refuse(self, response: Any | None, reason: str) -> None:
+        """Answer a client that is not let in, if there is an answer, and close; the reason is for the log."""
+        assert not self.answered, f"{self.request.api.name} was answered twice"
+        self.answered = True
+        if response is not None:
+            self.broker.meters.answering(self.request, response)
+        self._way.refuse(None if response is None else encode_response(self.request, response), reason)
+
     def hang_up(self, reason: str) -> None:
         """Close the connection instead of answering."""
         self.answered = True
         self._way.hang_up(reason)
+
+    def guarded(self, step: Callable[P, T], when_failed: T) -> Callable[P, T]:
+        """Return a step of this call that is taken later, such that an error of ours in it hits this client alone.
+
+        Later it is somebody else's turn, or nobody's: what waits beside this call must not wait in vain, and the broker
+        must live on.
+        """
+        def take(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return step(*args, **kwargs)
+            except Exception:
+                log.exception("broker %d: %s v%d from %s failed after it had waited", self.broker.broker_id,
+                              self.request.api.name, self.version, self.client_host)
+                self.hang_up("the request could not be handled")
+                return when_failed
+
+        return take
 
     def _finish_once(self, data: bytes | None) -> None:
         assert not self.answered, f"{self.request.api.name} was answered twice"

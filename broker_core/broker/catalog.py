@@ -14,6 +14,9 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.security.acls import Acl, stored_acl
+from broker_core.security.authorizer import Acls
+from broker_core.security.sasl_scram import ScramCredential
 from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition
 
 PRODUCER_ID_BLOCK = 1000
@@ -72,6 +75,10 @@ class Catalog:
         self.cluster_id = ""
         self.features = dict.fromkeys(FEATURES, 0)
         self.features_epoch = 0
+        self._settings: Mapping[str, int] = {}
+        self.acls = Acls()
+        # By mechanism and user.
+        self.scram: dict[tuple[str, str], ScramCredential] = {}
         # Grows whenever a topic changes, so that what was worked out from the topics can be kept until then.
         self.topics_version = 0
         self._next_producer_id = 0
@@ -113,11 +120,20 @@ class Catalog:
     # Deciding and recording
 
     def open_cluster(self, cluster_id: str, transaction_version: int, group_version: int = 0) -> None:
-        """Record that the cluster starts: a new term for every partition, and the feature levels to run at."""
-        self._record({"type": "opened", "cluster_id": self.cluster_id or cluster_id, "brokers": self.broker_ids})
-        for name, level in ((TRANSACTION_VERSION, transaction_version), (GROUP_VERSION, group_version)):
-            if level != self.features[name]:
+        """Record that the cluster starts: a new term for every partition, and the feature levels to run at.
+
+        A level from the settings rules a new cluster, as formatting one does with Kafka, and again whenever somebody
+        has changed the setting. As long as it stays the same, what was changed at run time outlives the restart.
+        """
+        is_new = not self.cluster_id
+        before, settings = self._settings, {TRANSACTION_VERSION: transaction_version, GROUP_VERSION: group_version}
+        for name, level in settings.items():
+            # A cluster of before the settings were recorded keeps what it has.
+            if (is_new or level != before.get(name, level)) and level != self.features[name]:
                 self.set_feature(name, level)
+        # Last: a crash in between must not leave a cluster that counts as opened without its levels.
+        self._record({"type": "opened", "cluster_id": self.cluster_id or cluster_id, "brokers": self.broker_ids,
+                      "settings": settings})
 
     def set_feature(self, name: str, level: int) -> None:
         """Record the finalized level of a feature (KIP-584)."""
@@ -187,6 +203,27 @@ class Catalog:
         self._record({"type": "producer_ids", "next": first + PRODUCER_ID_BLOCK})
         return first, PRODUCER_ID_BLOCK
 
+    def create_acl(self, acl: Acl) -> None:
+        """Record an ACL; one that is there already needs no record."""
+        if acl not in self.acls:
+            self._record_acl(acl, exists=True)
+
+    def delete_acl(self, acl: Acl) -> None:
+        """Record that an ACL is gone."""
+        self._record_acl(acl, exists=False)
+
+    def _record_acl(self, acl: Acl, *, exists: bool) -> None:
+        # All of an ACL is its name, so that of the records about one ACL the last says whether it is there.
+        self._record({"type": "acl", "name": json.dumps([*acl.pattern, *acl[1:]]), "exists": exists})
+
+    def set_scram(self, mechanism: str, user_name: str, credential: ScramCredential | None) -> None:
+        """Record what the cluster knows of a user's password; None: nothing any more."""
+        # Who may read the log learns no password: keys made of it with a salt, as RFC 5802 has them.
+        kept = credential and [
+            credential.iterations, *(part.hex() for part in (
+                credential.salt, credential.stored_key, credential.server_key))]
+        self._record({"type": "scram", "name": json.dumps([mechanism, user_name]), "credential": kept})
+
     def _take_leader(self) -> int:
         self._next_leader += 1
         return self.broker_ids[(self._next_leader - 1) % len(self.broker_ids)]
@@ -216,6 +253,7 @@ class Catalog:
 
     def _replay_opened(self, record: Mapping[str, Any]) -> None:
         self.cluster_id = record["cluster_id"]
+        self._settings = record.get("settings", {})
         brokers = record["brokers"]
         for topic in list(self.topics.values()):
             partitions = tuple(
@@ -243,10 +281,27 @@ class Catalog:
         assert record["name"] in FEATURES, record
         self.features[record["name"]] = record["level"]
 
+    def _replay_acl(self, record: Mapping[str, Any]) -> None:
+        acl = stored_acl(*json.loads(record["name"]))
+        if record["exists"]:
+            self.acls.add(acl)
+        else:
+            self.acls.remove(acl)
+
+    def _replay_scram(self, record: Mapping[str, Any]) -> None:
+        mechanism, user_name = json.loads(record["name"])
+        if record["credential"] is None:
+            self.scram.pop((mechanism, user_name), None)
+        else:
+            iterations, *keys = record["credential"]
+            self.scram[mechanism, user_name] = ScramCredential(iterations, *map(bytes.fromhex, keys))
+
     _REPLAY: ClassVar[Mapping[str, Callable[["Catalog", Mapping[str, Any]], None]]] = {
         "opened": _replay_opened,
         "topic": _replay_topic,
         "topic_deleted": _replay_topic_deleted,
         "producer_ids": _replay_producer_ids,
         "feature": _replay_feature,
+        "acl": _replay_acl,
+        "scram": _replay_scram,
     }

@@ -5,32 +5,40 @@ transaction it decided. `settle` makes durable what those effects promise, lets 
 nothing is left. So no client learns of a write, and no partition of a verdict, that a crash could take back.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 from broker_core.broker.broker import Broker
-from broker_core.broker.catalog import Catalog, Topic
+from broker_core.broker.catalog import Catalog, Leadership, Topic
 from broker_core.broker.housekeeping import Housekeeping
 from broker_core.broker.logs import Logs, internal_topic_config
 from broker_core.broker.markers import deliver
+from broker_core.broker.meters import Meters, Stopwatch, stopped
 from broker_core.broker.outbox import Outbox
 from broker_core.broker.purgatory import Purgatory
 from broker_core.config import BrokerConfig, TopicConfig
 from broker_core.coordinator.group_coordinator import GroupCoordinator
 from broker_core.coordinator.producer_ids import ProducerIds
 from broker_core.coordinator.transaction_coordinator import TransactionCoordinator
+from broker_core.errors import DamageError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.ports import Entropy, Storage
 from broker_core.records.batch import NewRecord, build_batch
+from broker_core.records.invalid import InvalidBatch
+from broker_core.security.authorizer import authorizer_for
 from broker_core.types import (
     CLUSTER_METADATA_TOPIC,
     CONSUMER_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
+    LONGEST_STRING_BYTES,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
     coordinator_partition,
 )
+
+log = logging.getLogger(__name__)
 
 _METADATA = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 _PARTITION_COUNTS = {
@@ -57,11 +65,13 @@ class Cluster:
         config: BrokerConfig,
         addresses: Mapping[int, Address],
         now_ms: int,
+        stopwatch: Stopwatch = stopped,
     ) -> None:
         self.config = config
         self.addresses = dict(addresses)
         self.now_ms = now_ms
         self.outbox = Outbox()
+        self.meters = Meters(stopwatch)
         self.purgatory = Purgatory()
         self._entropy = entropy
         self._metadata_log = PartitionLog.open(
@@ -72,8 +82,9 @@ class Cluster:
         self.catalog.open_cluster(
             config.cluster_id or self._new_cluster_id(), config.transaction_version, config.group_version)
         self.config = config = self._with_actual_counts(config)
+        self.authorizer = authorizer_for(config, self.catalog.acls)
         self.logs = Logs(storage, config, self.catalog)
-        self.producer_ids = ProducerIds(self.catalog.allocate_producer_ids)
+        self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.brokers = {broker_id: Broker(broker_id, self, self._new_member_id) for broker_id in self.addresses}
         for name in sorted(INTERNAL_TOPICS & set(self.catalog.topics)):
             self._elect_coordinators(self.catalog.topics[name])
@@ -178,10 +189,13 @@ class Cluster:
         """Make another broker the leader; a coordinator moves with its state partition."""
         old = self.catalog.leadership(topic_partition).leader
         new = self.catalog.move_leader(topic_partition, broker_id)
+        # Before anything is written in the new term: terms that a crash took back would be given out again, and their
+        # markers be refused as a zombie's.
+        self._sync_metadata()
+        self.logs.begin_leader_epoch(topic_partition, new.leader_epoch)
         if topic_partition.topic in INTERNAL_TOPICS:
             coordinator_of(self.brokers[old], topic_partition.topic).resign(topic_partition.partition)
-            coordinator_of(self.brokers[broker_id], topic_partition.topic).become_leader(
-                topic_partition.partition, new.leader_epoch, self.now_ms)
+            self._elect_coordinator(topic_partition, new)
         self.logs.moved(topic_partition)
 
     def coordinator_partition_of(self, topic_name: str, key: str) -> TopicPartition:
@@ -189,9 +203,21 @@ class Cluster:
         return TopicPartition(topic_name, coordinator_partition(key, len(self.ensure_topic(topic_name).partitions)))
 
     def _elect_coordinators(self, topic: Topic) -> None:
-        for partition, leadership in enumerate(topic.partitions):
-            coordinator_of(self.brokers[leadership.leader], topic.name).become_leader(
-                partition, leadership.leader_epoch, self.now_ms)
+        for topic_partition, leadership in zip(topic.topic_partitions(), topic.partitions, strict=True):
+            self._elect_coordinator(topic_partition, leadership)
+
+    def _elect_coordinator(self, topic_partition: TopicPartition, leadership: Leadership) -> None:
+        """Let the leader coordinate; a partition that cannot be read costs its own ids their coordinator, no others."""
+        began_ms = self.meters.stopwatch()
+        try:
+            coordinator_of(self.brokers[leadership.leader], topic_partition.topic).become_leader(
+                topic_partition.partition, leadership.leader_epoch, self.now_ms)
+        except (DamageError, InvalidBatch) as damage:
+            log.error("%s cannot be read and is not coordinated: %s. Its ids are answered COORDINATOR_LOAD_IN_PROGRESS."
+                      " Look at its folder with a dump tool; what cannot be mended must be moved away before a restart",
+                      topic_partition, damage)
+        else:
+            self.meters.loaded(topic_partition.topic, began_ms)
 
     def _with_actual_counts(self, config: BrokerConfig) -> BrokerConfig:
         """Return the settings with the partition counts that existing internal topics have: ids hash by those."""
@@ -215,6 +241,12 @@ class Cluster:
         batch = build_batch([NewRecord(key, value, (), self.now_ms)])
         return self._metadata_log.append_as_leader(batch, now_ms=self.now_ms, leader_epoch=0).base_offset
 
+    def _allocate_producer_ids(self) -> tuple[int, int]:
+        """Give out a block of producer ids, durably: an id that a crash took back would be given to another producer."""
+        found = self.catalog.allocate_producer_ids()
+        self._sync_metadata()
+        return found
+
     def _new_uuid(self) -> UUID:
         return UUID(bytes=self._entropy.random_bytes(16), version=4)
 
@@ -223,7 +255,9 @@ class Cluster:
         return self._entropy.random_bytes(11).hex()
 
     def _new_member_id(self, client_id: str) -> str:
-        return f"{client_id}-{self._new_uuid()}"
+        ending = f"-{self._new_uuid()}"
+        # A name as long as a string may be leaves room for what makes it unique.
+        return client_id.encode()[:LONGEST_STRING_BYTES - len(ending)].decode(errors="ignore") + ending
 
 
 def coordinator_of(broker: Broker, topic: str) -> TransactionCoordinator | GroupCoordinator:

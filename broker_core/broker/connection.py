@@ -2,6 +2,9 @@
 
 As in Kafka, a connection has one request in work at a time: the next frame is looked at when the answer to
 the one before has left. Clients may send ahead and rely on answers in the order of their requests.
+
+Where a listener asks for SASL, nothing but the steps of authentication is looked at before it is done: what else
+comes is not even decoded, and a frame may be no longer than a token is.
 """
 
 import logging
@@ -10,15 +13,21 @@ from typing import TYPE_CHECKING, Protocol
 
 from broker_core.broker.call import Call
 from broker_core.broker.dispatch import dispatch
+from broker_core.broker.handlers import sasl
+from broker_core.broker.listener import PLAINTEXT, Listener
 from broker_core.errors import ErrorCode
+from broker_core.security.principal import ANONYMOUS, Principal
+from broker_core.security.sasl import AuthenticationFailed, SaslSession, Step
 from broker_core.wire.framing import (
     FrameReader,
     MalformedFrame,
     UnsupportedVersion,
+    api_key_of,
+    bare_frame,
     decode_request,
     refuse_api_versions,
 )
-from broker_core.wire.versions import API_VERSIONS_KEY
+from broker_core.wire.versions import API_VERSIONS_KEY, SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY
 
 if TYPE_CHECKING:
     from broker_core.broker.broker import Broker
@@ -27,6 +36,7 @@ log = logging.getLogger(__name__)
 
 # About what a frame costs besides its bytes, so that many tiny requests count too.
 _FRAME_OVERHEAD_BYTES = 100
+_STEPS = {API_VERSIONS_KEY: Step.VERSIONS, SASL_HANDSHAKE_KEY: Step.HANDSHAKE, SASL_AUTHENTICATE_KEY: Step.TOKEN}
 
 
 class Transport(Protocol):
@@ -44,23 +54,57 @@ class Transport(Protocol):
 class Connection:
     """Hold the state of one connection to one broker."""
 
-    def __init__(self, broker: "Broker", transport: Transport, client_host: str) -> None:
+    def __init__(
+        self, broker: "Broker", transport: Transport, client_host: str, listener: Listener | None = None,
+        principal: Principal = ANONYMOUS,
+    ) -> None:
         self._broker = broker
         self._transport = transport
         self.client_host = client_host
-        self._reader = FrameReader(broker.config.socket_request_max_bytes)
+        self.listener = listener or Listener(PLAINTEXT, broker.cluster.addresses)
+        self.sasl = SaslSession(self.listener.sasl) if self.listener.sasl is not None else None
+        self._principal = principal
+        if self.sasl is None:
+            self._reader = FrameReader(broker.config.socket_request_max_bytes)
+        else:
+            # A bare token may be empty.
+            self._reader = FrameReader(self.sasl.settings.max_receive_bytes, 0)
+        # Whether the client's requests are read ahead; they are, too, while it authenticates again.
+        self._is_let_in = self.sasl is None
         self._frames: deque[bytes] = deque()
         self._current: Call | None = None
+        self._began_ms = 0.0
         self._busy = False
         self._paused = False
+        self._refused = False
         self._damage: str | None = None
+        self._now_ms = 0
         self.waiting_bytes = 0
         self.closed = False
 
+    @property
+    def principal(self) -> Principal:
+        """Return who the client is."""
+        return self._principal if self.sasl is None else self.sasl.principal
+
+    def is_far_ahead(self, max_waiting_bytes: int) -> bool:
+        """Say whether so much waits to be handled that no more should be read; of strangers less is borne."""
+        if self._is_let_in or self.sasl is None:
+            return self.waiting_bytes > max_waiting_bytes
+        return self._reader.buffered_bytes > min(self.sasl.settings.max_receive_bytes + 4, max_waiting_bytes)
+
     def receive(self, data: bytes, now_ms: int) -> None:
         """Take bytes from the client."""
-        if self.closed:
+        if self.closed or self._refused:
             return
+        if self._is_let_in:
+            self._cut(data)
+        else:
+            # How long a frame may be is known when the one before has been handled.
+            self._reader.keep(data)
+        self._work(now_ms)
+
+    def _cut(self, data: bytes) -> None:
         try:
             for frame in self._reader.feed(data):
                 self._frames.append(frame)
@@ -68,7 +112,6 @@ class Connection:
         except MalformedFrame as error:
             # What came whole before the damage is still a request.
             self._damage = str(error)
-        self._work(now_ms)
 
     def lost(self) -> None:
         """Note that the client is gone; answers under way have nobody to go to."""
@@ -92,6 +135,7 @@ class Connection:
         def leave(now_ms: int) -> None:
             if self.closed:
                 return
+            self._count()
             if data is not None:
                 self._transport.send(data)
             self._busy = False
@@ -100,6 +144,32 @@ class Connection:
 
         self._broker.outbox.put(leave)
 
+    def refuse(self, data: bytes | None, reason: str) -> None:
+        """Send the answer after a while and hang up: who guesses passwords shall not guess fast."""
+        assert self.listener.sasl is not None
+        self._refused = True
+        self._frames.clear()
+        self.waiting_bytes = 0
+
+        def leave(now_ms: int) -> None:
+            if self.closed:
+                return
+            self._count()
+            if data is not None:
+                self._transport.send(data)
+            self.hang_up(reason)
+
+        delay_ms = self.listener.sasl.failure_delay_ms
+        if delay_ms:
+            self._broker.purgatory.at(self._now_ms + delay_ms, leave)
+        else:
+            self._broker.outbox.put(leave)
+
+    def _count(self) -> None:
+        """Count the request whose answer leaves; before it does, so that who has the answer finds it counted."""
+        if self._current is not None:
+            self._broker.meters.answered(self._current.request, self._began_ms)
+
     def hang_up(self, reason: str) -> None:
         """Close the connection, with one line in the log that says why."""
         log.warning("broker %d: closing connection from %s: %s", self._broker.broker_id, self.client_host, reason)
@@ -107,15 +177,64 @@ class Connection:
         self._transport.close()
 
     def _work(self, now_ms: int) -> None:
-        while self._frames and not (self._busy or self._paused or self.closed):
+        self._now_ms = now_ms
+        while not (self._busy or self._paused or self.closed or self._refused):
+            frame = self._next_frame()
+            if frame is None:
+                break
             self._busy = True
-            frame = self._frames.popleft()
-            self.waiting_bytes -= len(frame) + _FRAME_OVERHEAD_BYTES
             self._handle(frame, now_ms)
-        if self._damage is not None and not (self._frames or self._busy or self.closed):
+        if self._damage is not None and not (self._frames or self._busy or self.closed or self._refused):
             self.hang_up(self._damage)
 
+    def _next_frame(self) -> bytes | None:
+        if self._frames:
+            frame = self._frames.popleft()
+            self.waiting_bytes -= len(frame) + _FRAME_OVERHEAD_BYTES
+            return frame
+        if self._is_let_in:
+            return None
+        try:
+            return self._reader.cut()
+        except MalformedFrame as error:
+            self._damage = str(error)
+            return None
+
     def _handle(self, frame: bytes, now_ms: int) -> None:
+        session = self.sasl
+        if session is None:
+            self._serve(frame, now_ms)
+        elif session.is_open:
+            begins_again = api_key_of(frame) == SASL_HANDSHAKE_KEY and session.may_begin_again(now_ms)
+            if session.has_expired(now_ms) and not begins_again:
+                self.hang_up("its session has expired and it did not authenticate again")
+            else:
+                self._serve(frame, now_ms)
+        else:
+            self._authenticate(frame, session, now_ms)
+        if session is not None and session.is_open and not self._is_let_in:
+            self._is_let_in = True
+            self._reader.allow(self._broker.config.socket_request_max_bytes)
+            self._cut(b"")
+
+    def _authenticate(self, frame: bytes, session: SaslSession, now_ms: int) -> None:
+        """Let the client take its next step, and no other."""
+        if session.wants_bare_token:
+            try:
+                reply, _ = session.evaluate(frame, now_ms)
+            except AuthenticationFailed as failure:
+                self.refuse(None, failure.message)
+                return
+            self.finish(bare_frame(reply))
+            return
+        if len(frame) > session.settings.max_receive_bytes:
+            self.refuse(None, f"a step of its authentication has {len(frame)} bytes")
+        elif session.admits(_STEPS.get(api_key_of(frame))):
+            self._serve(frame, now_ms)
+        else:
+            self.refuse(sasl.answer_out_of_turn(frame, session), "it sent a request before it was authenticated")
+
+    def _serve(self, frame: bytes, now_ms: int) -> None:
         try:
             request = decode_request(frame)
         except UnsupportedVersion as error:
@@ -128,6 +247,7 @@ class Connection:
             self.hang_up(str(error))
             return
         call = self._current = Call(request, self._broker, self, now_ms)
+        self._began_ms = self._broker.meters.stopwatch()
         try:
             dispatch(call)
         except Exception:

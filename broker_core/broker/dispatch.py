@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from broker_core.broker.call import Call
 from broker_core.broker.handlers import (
+    acls,
     configs,
     consumer_groups,
     features,
@@ -18,6 +19,8 @@ from broker_core.broker.handlers import (
     metadata,
     offsets,
     produce,
+    sasl,
+    scram_users,
     topics,
     transactions,
 )
@@ -26,6 +29,8 @@ Handler = Callable[[Call], None]
 
 HANDLERS: Mapping[str, Handler] = {
     "ApiVersions": metadata.api_versions,
+    "SaslHandshake": sasl.handshake,
+    "SaslAuthenticate": sasl.authenticate,
     "Metadata": metadata.metadata,
     "DescribeCluster": metadata.describe_cluster,
     "FindCoordinator": metadata.find_coordinator,
@@ -33,6 +38,11 @@ HANDLERS: Mapping[str, Handler] = {
     "DeleteTopics": topics.delete_topics,
     "CreatePartitions": topics.create_partitions,
     "UpdateFeatures": features.update_features,
+    "DescribeAcls": acls.describe,
+    "CreateAcls": acls.create,
+    "DeleteAcls": acls.delete,
+    "AlterUserScramCredentials": scram_users.alter,
+    "DescribeUserScramCredentials": scram_users.describe,
     "DescribeConfigs": configs.describe_configs,
     "IncrementalAlterConfigs": configs.alter_configs,
     "Produce": produce.produce,

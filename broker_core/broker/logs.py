@@ -28,7 +28,7 @@ class Logs:
         """Return the log of an existing partition; raise UNKNOWN_TOPIC_OR_PARTITION if there is none."""
         log = self._open.get(topic_partition)
         if log is None:
-            self._catalog.leadership(topic_partition)
+            leadership = self._catalog.leadership(topic_partition)
             log = self._open[topic_partition] = PartitionLog.open(
                 self._storage,
                 folder_of(topic_partition),
@@ -38,6 +38,7 @@ class Logs:
                 producer_expiration_ms=self._config.producer_id_expiration_ms,
                 verification_enabled=self._config.transaction_partition_verification_enable,
             )
+            log.begin_leader_epoch(leadership.leader_epoch)
         return log
 
     def is_untouched(self, topic_partition: TopicPartition) -> bool:
@@ -57,6 +58,12 @@ class Logs:
         self._changed.add(topic_partition)
         self._promised.add(topic_partition)
 
+    def begin_leader_epoch(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
+        """Note in its history that a partition has a new leader; a log that is not open learns it when it is opened."""
+        log = self._open.get(topic_partition)
+        if log is not None:
+            log.begin_leader_epoch(leader_epoch)
+
     def moved(self, topic_partition: TopicPartition) -> None:
         """Note that what waits for the partition must look again, though its log has not grown."""
         self._changed.add(topic_partition)
@@ -64,7 +71,7 @@ class Logs:
     def sync(self) -> None:
         """Make durable all that was promised; answers may leave afterwards (persist before send)."""
         if self._config.flush_before_ack:
-            promised = [self._open[each] for each in self._promised if each in self._open]
+            promised = [self._open[each] for each in sorted(self._promised) if each in self._open]
             self._storage.sync_all([log.sync for log in promised if log.unsynced])
         # Only now: a promise whose sync has failed must still be there when somebody asks.
         self._promised.clear()

@@ -20,7 +20,7 @@ def deliver(cluster: "Cluster", sender: "Broker", order: "MarkerOrder", now_ms: 
     """
     producer = ProducerIdentity(order.producer_id, order.producer_epoch)
     answers = {}
-    for topic_partition in order.partitions:
+    for topic_partition in sorted(order.partitions):
         leader = _leader(cluster, topic_partition)
         answers[topic_partition] = (
             append_marker(leader, topic_partition, producer, commit=order.commit,

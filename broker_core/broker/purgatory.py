@@ -15,7 +15,8 @@ from broker_core.types import TopicPartition
 class Waiting:
     """Hold one waiting request.
 
-    `attempt(now_ms)` answers and returns True, or returns False to go on waiting; `expire(now_ms)` must answer.
+    `attempt(now_ms)` answers and returns True, or returns False to go on waiting; `expire(now_ms)` must answer. Both
+    are guarded by their call: what they raise would stop the broker.
     """
 
     keys: Collection[TopicPartition]
@@ -41,7 +42,8 @@ class Purgatory:
     """Keep what waits, findable by partition and by deadline."""
 
     def __init__(self) -> None:
-        self._by_key: dict[TopicPartition, set[Waiting]] = {}
+        # In the order of their coming, so that equal worlds wake them in equal order.
+        self._by_key: dict[TopicPartition, dict[Waiting, None]] = {}
         self._deadlines: list[tuple[int, int, Waiting]] = []
         self._count = 0
         self._done_count = 0
@@ -49,7 +51,7 @@ class Purgatory:
     def wait(self, waiting: Waiting) -> None:
         """Let a request wait; the caller has tried it once already."""
         for key in waiting.keys:
-            self._by_key.setdefault(key, set()).add(waiting)
+            self._by_key.setdefault(key, {})[waiting] = None
         self._count += 1
         heapq.heappush(self._deadlines, (waiting.deadline_ms, self._count, waiting))
 
@@ -59,9 +61,10 @@ class Purgatory:
 
     def wake(self, keys: Collection[TopicPartition], now_ms: int) -> None:
         """Try again what waits for one of these partitions."""
-        woken = {waiting for key in keys for waiting in self._by_key.get(key, ())}
+        woken = dict.fromkeys(waiting for key in sorted(keys) for waiting in self._by_key.get(key, ()))
         for waiting in sorted(woken, key=lambda w: w.deadline_ms):
-            if not waiting.done and waiting.attempt(now_ms):
+            # An attempt that failed has hung up, and with that cancelled itself.
+            if not waiting.done and waiting.attempt(now_ms) and not waiting.done:
                 self._remove(waiting)
 
     def cancel(self, waiting: Waiting) -> None:
@@ -96,6 +99,6 @@ class Purgatory:
         for key in waiting.keys:
             waiters = self._by_key.get(key)
             if waiters is not None:
-                waiters.discard(waiting)
+                waiters.pop(waiting, None)
                 if not waiters:
                     del self._by_key[key]

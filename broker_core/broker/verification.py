@@ -47,6 +47,7 @@ def coordinator_answers(
     else:
         answers = coordinator.verify_partitions(
             transactional_id, producer.producer_id, producer.producer_epoch, partitions)
+    cluster.meters.verification_failures += sum(code != ErrorCode.NONE for code in answers.values())
     return {topic_partition: _for_leader(code, mode) for topic_partition, code in answers.items()}
 
 

@@ -1,6 +1,6 @@
 """Decide who may do what.
 
-Owns: ACL rules and SASL server mechanisms, when they come; until then every client may do everything, in plaintext.
-Asks: floor 0.
-Never: sees a request's bytes.
+Owns: who a client is (principals, SASL server mechanisms, names in certificates), and ACL rules.
+Asks: floor 0; `scramp` for SCRAM, `asn1crypto` for the names in certificates.
+Never: sees a request's bytes, reads a clock, or keeps a password longer than its check takes.
 """

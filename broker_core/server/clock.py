@@ -18,6 +18,10 @@ class SystemClock:
         """Return the time in milliseconds."""
         return (self._started_ns + time.monotonic_ns()) // 1_000_000
 
+    def stopwatch_ms(self) -> float:
+        """Return milliseconds, in fractions, of which only differences mean anything."""
+        return time.perf_counter_ns() / 1_000_000
+
 
 class SystemEntropy:
     """Draw random bytes from the operating system."""

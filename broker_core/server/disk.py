@@ -88,7 +88,7 @@ class DiskStorage:
         self.pool: OrderedDict[DiskFile, None] = OrderedDict()
         # Held while a syncing thread takes a descriptor of its own, which the pool cannot take away.
         self.borrowing = threading.Lock()
-        self._syncing = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="sync")
+        self._syncing: ThreadPoolExecutor | None = None
         os.makedirs(self._root, exist_ok=True)
 
     def open(self, path: str) -> DiskFile:
@@ -153,12 +153,17 @@ class DiskStorage:
             # Alone it has nobody to wait beside, and no thread to be handed to.
             syncs[0]()
             return
+        if self._syncing is None:
+            self._syncing = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="sync")
         ended, _ = wait([self._syncing.submit(sync) for sync in syncs])
         for each in ended:
             each.result()
 
     def close(self) -> None:
-        """Give back every descriptor."""
+        """Give back every descriptor and end the syncing threads; whoever goes on gets new ones."""
+        if self._syncing is not None:
+            self._syncing.shutdown()
+            self._syncing = None
         while self.pool:
             self.pool.popitem()[0].give_up()
 

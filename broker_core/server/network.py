@@ -7,23 +7,40 @@ commit, one sync for all the requests that came in together.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+import ssl
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from broker_core.broker.cluster import Address, Cluster
 from broker_core.broker.connection import Connection
+from broker_core.broker.listener import Listener
+from broker_core.broker.metrics import Metrics, take_metrics
 from broker_core.config import BrokerConfig
 from broker_core.ports import Entropy, Storage
+from broker_core.security.distinguished_names import PrincipalRules
+from broker_core.security.sasl_oauthbearer import TokenValidator
+from broker_core.security.sasl_scram import MECHANISM_NAMES, credential_of_password
+from broker_core.security.sasl_settings import SaslWorld, sasl_settings
+from broker_core.server.client import Client
 from broker_core.server.clock import SystemClock
+from broker_core.server.door import Door
+from broker_core.server.limits import ConnectionLimits
+from broker_core.server.listeners import ListenerPlan
+from broker_core.server.tls import tls_context
 
 log = logging.getLogger(__name__)
 
-_MAX_WAITING_BYTES = 64 * 1024 * 1024
 _MAX_SLEEP_MS = 60_000
+# So long clients have to take leave of an encrypted connection when the server stops.
+_GOODBYE_S = 1
 
 
 class Server:
-    """Listen on one address a broker and drive the cluster behind them."""
+    """Listen at every listener's address of every broker, and drive the cluster behind them.
+
+    `tls` takes the place of the certificates in the settings; `users` (name and password) may come in with PLAIN and
+    SCRAM; `token_validator` vouches for the tokens of OAUTHBEARER, without one unsigned tokens are taken at their word.
+    """
 
     def __init__(
         self,
@@ -32,21 +49,29 @@ class Server:
         entropy: Entropy,
         clock: SystemClock,
         config: BrokerConfig,
-        host: str,
-        ports: Sequence[int],
-        advertised_host: str | None = None,
+        listeners: Sequence[ListenerPlan],
+        brokers: int = 1,
+        tls: ssl.SSLContext | None = None,
+        users: Mapping[str, str] | None = None,
+        token_validator: TokenValidator | None = None,
     ) -> None:
         self._storage = storage
         self._entropy = entropy
         self._clock = clock
         self._config = config
-        self._host = host
-        self._ports = ports
-        self._advertised_host = advertised_host or host
-        self._servers: list[asyncio.Server] = []
-        self._clients: set[_Client] = set()
+        self._plans = listeners
+        self._broker_ids = [config.broker_id + index for index in range(brokers)]
+        self._contexts = {plan.name: tls or tls_context(plan) for plan in listeners if plan.has_tls}
+        self._rules = {plan.name: PrincipalRules(plan.config.ssl_principal_mapping_rules)
+                       for plan in listeners if plan.has_tls and not plan.has_sasl}
+        self._users = users or {}
+        self._token_validator = token_validator
+        self._addresses: dict[str, dict[int, Address]] = {}
+        self._doors: list[Door] = []
+        self._clients: set[Client] = set()
+        self._nobody_left = asyncio.Event()
         # Few of many clients: only they are looked at when work is done.
-        self._paused: set[_Client] = set()
+        self._paused: set[Client] = set()
         self._settling = False
         self._timer: asyncio.TimerHandle | None = None
         self._cluster: Cluster | None = None
@@ -58,38 +83,99 @@ class Server:
         assert self._cluster is not None, "the server is not started"
         return self._cluster
 
+    def metrics(self) -> Metrics:
+        """Say how the cluster stands now; only in the thread of the event loop."""
+        return take_metrics(self.cluster, self._clock.now_ms())
+
     @property
-    def addresses(self) -> list[Address]:
-        """Return where the brokers listen."""
-        return list(self.cluster.addresses.values())
+    def addresses(self) -> Mapping[str, Mapping[int, Address]]:
+        """Return by listener where clients reach each broker."""
+        return self._addresses
 
     async def start(self) -> None:
         """Bind the ports, open the cluster, accept clients; raises OSError when a port is taken."""
-        loop = asyncio.get_running_loop()
-        self.failure = loop.create_future()
-        sockets = [_bind(self._host, port) for port in self._ports]
-        first_id = self._config.broker_id
-        addresses = {
-            first_id + index: Address(self._advertised_host, sock.getsockname()[1])
-            for index, sock in enumerate(sockets)
-        }
-        self._cluster = Cluster(
-            storage=self._storage, entropy=self._entropy, config=self._config, addresses=addresses,
-            now_ms=self._clock.now_ms())
-        for broker_id, sock in zip(addresses, sockets, strict=True):
-            self._servers.append(await loop.create_server(partial(_Client, self, broker_id), sock=sock))
+        self.failure = asyncio.get_running_loop().create_future()
+        sockets = self._bind_all()
+        try:
+            self._cluster = Cluster(
+                storage=self._storage, entropy=self._entropy, config=self._config,
+                addresses=self._addresses[self._plans[0].name], now_ms=self._clock.now_ms(),
+                stopwatch=self._clock.stopwatch_ms)
+            listeners = {plan.name: self._listener(plan) for plan in self._plans}
+            limits = {broker_id: ConnectionLimits(self._config, self._plans, self._room_made)
+                      for broker_id in self._broker_ids}
+        except BaseException:
+            for sock in sockets.values():
+                sock.close()
+            raise
+        for (name, broker_id), sock in sockets.items():
+            door = Door(
+                sock, name, limits=limits[broker_id], now_ms=self._clock.now_ms, context=self._contexts.get(name),
+                new_client=partial(Client, self, self._cluster.brokers[broker_id], listeners[name],
+                                   self._rules.get(name)),
+                made_room_for=partial(self._make_room, broker_id, limits[broker_id]))
+            self._doors.append(door)
+            door.open()
         self._arm()
+
+    def _bind_all(self) -> dict[tuple[str, int], socket.socket]:
+        sockets: dict[tuple[str, int], socket.socket] = {}
+        try:
+            for plan in self._plans:
+                self._addresses[plan.name] = {}
+                for index, broker_id in enumerate(self._broker_ids):
+                    sock = sockets[plan.name, broker_id] = _bind(plan.bind.host, plan.bind_port(index))
+                    self._addresses[plan.name][broker_id] = plan.advertised_address(index, sock.getsockname()[1])
+        except BaseException:
+            for sock in sockets.values():
+                sock.close()
+            raise
+        return sockets
+
+    def _listener(self, plan: ListenerPlan) -> Listener:
+        """Return what the core knows of a listener, once there is a cluster that knows users."""
+        if not plan.has_sasl:
+            return Listener(plan.name, self._addresses[plan.name])
+        catalog = self.cluster.catalog
+        world = SaslWorld(lambda mechanism, user: catalog.scram.get((mechanism, user)), self._entropy, self._users,
+                          self._token_validator)
+        sasl = sasl_settings(self._config, plan.name, world)
+        for mechanism in sorted(MECHANISM_NAMES & sasl.mechanisms.keys()):
+            for user, password in self._users.items():
+                catalog.set_scram(mechanism, user, credential_of_password(mechanism, password, self._entropy))
+        return Listener(plan.name, self._addresses[plan.name], sasl)
 
     async def stop(self) -> None:
         """Stop accepting, hang up, and close the logs cleanly."""
         if self._timer is not None:
             self._timer.cancel()
-        for server in self._servers:
-            server.close()
+        for door in self._doors:
+            door.close()
         for client in list(self._clients):
             client.close()
         if self._cluster is not None and not self.has_failed:
             self._cluster.close(self._clock.now_ms())
+        await self._see_off()
+
+    async def _see_off(self) -> None:
+        """Wait a moment for encrypted connections to end in good order, then cut what is left."""
+        if self._clients:
+            try:
+                await asyncio.wait_for(self._nobody_left.wait(), _GOODBYE_S)
+            except TimeoutError:
+                for client in list(self._clients):
+                    client.abort()
+
+    def _room_made(self) -> None:
+        for door in self._doors:
+            door.room_made()
+
+    def _make_room(self, broker_id: int, limits: ConnectionLimits) -> None:
+        """Close the connection that has been quiet for longest, for one that the brokers themselves need."""
+        others = [client for client in self._clients
+                  if client.broker_id == broker_id and not limits.is_protected(client.listener_name)]
+        if others:
+            min(others, key=lambda client: client.active_ms).close()
 
     def received(self, connection: Connection, data: bytes) -> None:
         """Hand bytes to the core, and settle when this turn's bytes are all in."""
@@ -133,8 +219,8 @@ class Server:
             log.exception("the broker stops: it cannot keep its promises any more")
             if self.failure is not None and not self.failure.done():
                 self.failure.set_exception(error)
-            for server in self._servers:
-                server.close()
+            for door in self._doors:
+                door.close()
             for client in list(self._clients):
                 client.abort()
             return
@@ -151,87 +237,25 @@ class Server:
         """Return the server's time."""
         return self._clock.now_ms()
 
-    def joined(self, client: "_Client") -> None:
+    def joined(self, client: Client) -> None:
         """Note a new client."""
         self._clients.add(client)
+        self._nobody_left.clear()
 
-    def left(self, client: "_Client") -> None:
+    def left(self, client: Client) -> None:
         """Note that a client is gone."""
         self._clients.discard(client)
         self._paused.discard(client)
+        if not self._clients:
+            self._nobody_left.set()
 
-    def paused(self, client: "_Client") -> None:
+    def paused(self, client: Client) -> None:
         """Note that a client is not read from until its requests have been worked off."""
         self._paused.add(client)
 
 
-class _Client(asyncio.Protocol):
-    """Carry bytes between one socket and one connection of the core."""
-
-    def __init__(self, server: Server, broker_id: int) -> None:
-        self._server = server
-        self._broker = server.cluster.brokers[broker_id]
-        self._transport: asyncio.Transport | None = None
-        self._connection: Connection | None = None
-        self.active_ms = server.now_ms()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        peer = transport.get_extra_info("peername") or ("?",)
-        self._connection = Connection(self._broker, self, peer[0])
-        self._server.joined(self)
-
-    def data_received(self, data: bytes) -> None:
-        assert self._connection is not None
-        assert self._transport is not None
-        self.active_ms = self._server.now_ms()
-        self._server.received(self._connection, data)
-        if self._connection.waiting_bytes > _MAX_WAITING_BYTES:
-            self._transport.pause_reading()
-            self._server.paused(self)
-
-    def resume_if_drained(self) -> bool:
-        """Read on when the client's earlier requests have been worked off; say whether they have."""
-        assert self._connection is not None
-        assert self._transport is not None
-        is_drained = self._connection.waiting_bytes <= _MAX_WAITING_BYTES
-        if is_drained and not self._transport.is_closing():
-            self._transport.resume_reading()
-        return is_drained
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._connection is not None:
-            self._connection.lost()
-        self._server.left(self)
-
-    def send(self, data: bytes) -> None:
-        """Send bytes to the client."""
-        if self._transport is not None:
-            self._transport.write(data)
-
-    def close(self) -> None:
-        """Close the connection after what was sent."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Close the connection at once; nothing more is sent."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def pause_writing(self) -> None:
-        if self._connection is not None:
-            self._connection.pause()
-
-    def resume_writing(self) -> None:
-        if self._connection is not None and not self._server.has_failed:
-            self._connection.resume(self._server.now_ms())
-            self._server.settle_soon()
-
-
 def _bind(host: str, port: int) -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))

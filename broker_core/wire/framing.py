@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_core.wire import messages as m
-from broker_core.wire.nulls import check_nulls
-from broker_core.wire.versions import API_VERSIONS_KEY, SERVED, Api
+from broker_core.wire.fields import check_fields
+from broker_core.wire.versions import API_VERSIONS_KEY, SASL_AUTHENTICATE_KEY, SERVED, Api
 
 _LENGTH = struct.Struct(">i")
 _FIXED_HEADER = struct.Struct(">hhi")
 _RESPONSE_HEADER = struct.Struct(">ii")
 _NO_TAGS = b"\0"
+_WITH_SECRETS = frozenset({SASL_AUTHENTICATE_KEY, int(m.AlterUserScramCredentialsRequest.API_KEY)})
 
 
 class MalformedFrame(ValueError):
@@ -50,30 +51,63 @@ class Request:
 class FrameReader:
     """Collect bytes as they come and hand out whole frames."""
 
-    def __init__(self, max_frame_bytes: int) -> None:
-        self._max_frame_bytes = max_frame_bytes
+    def __init__(self, max_frame_bytes: int, min_frame_bytes: int = _FIXED_HEADER.size) -> None:
         self._buffer = bytearray()
+        self.allow(max_frame_bytes, min_frame_bytes)
 
     @property
     def buffered_bytes(self) -> int:
         """Return how many bytes wait for the rest of their frame."""
         return len(self._buffer)
 
+    def allow(self, max_frame_bytes: int, min_frame_bytes: int = _FIXED_HEADER.size) -> None:
+        """Set how long a frame may be, for those that are cut from now on."""
+        self._max_frame_bytes = max_frame_bytes
+        self._min_frame_bytes = min_frame_bytes
+
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Take bytes from the stream; yield the frames they complete, without their length."""
         buffer = self._buffer
         buffer += data
         position = 0
-        while len(buffer) - position >= 4:
-            (length,) = _LENGTH.unpack_from(buffer, position)
-            if not 8 <= length <= self._max_frame_bytes:
-                raise MalformedFrame(f"frame length {length} is outside 8..{self._max_frame_bytes}")
-            if len(buffer) - position - 4 < length:
-                break
-            yield bytes(memoryview(buffer)[position + 4 : position + 4 + length])
-            position += 4 + length
+        while (end := self._frame_end(position)) is not None:
+            yield bytes(memoryview(buffer)[position + 4 : end])
+            position = end
         if position:
             del buffer[:position]
+
+    def keep(self, data: bytes) -> None:
+        """Take bytes from the stream without looking at them yet."""
+        self._buffer += data
+
+    def cut(self) -> bytes | None:
+        """Return the next frame of what was kept, or None if it is not whole."""
+        end = self._frame_end(0)
+        if end is None:
+            return None
+        frame = bytes(memoryview(self._buffer)[4:end])
+        del self._buffer[:end]
+        return frame
+
+    def _frame_end(self, position: int) -> int | None:
+        """Return where the frame at `position` ends, or None while it is not whole; refuse a length at first sight."""
+        if len(self._buffer) - position < 4:
+            return None
+        (length,) = _LENGTH.unpack_from(self._buffer, position)
+        if not self._min_frame_bytes <= length <= self._max_frame_bytes:
+            raise MalformedFrame(f"frame length {length} is outside {self._min_frame_bytes}..{self._max_frame_bytes}")
+        end: int = position + 4 + length
+        return end if end <= len(self._buffer) else None
+
+
+def api_key_of(frame: bytes) -> int:
+    """Return which API a frame is for, looking at nothing else in it; -1 if it is too short to say."""
+    return _FIXED_HEADER.unpack_from(frame)[0] if len(frame) >= _FIXED_HEADER.size else -1
+
+
+def bare_frame(data: bytes) -> bytes:
+    """Put a length in front of bytes that are no Kafka message."""
+    return _LENGTH.pack(len(data)) + data
 
 
 def decode_request(frame: bytes) -> Request:
@@ -86,9 +120,11 @@ def decode_request(frame: bytes) -> Request:
         stream = io.BytesIO(frame)
         header = m.RequestHeader.decode(stream, flexible=api.request.flexible_version_q(version))
         body = api.request.decode(memoryview(frame)[stream.tell() :], version=version)
-        check_nulls(body, version)
+        check_fields(body, version)
     except Exception as error:  # noqa: BLE001 - the decoder raises many kinds on hostile bytes
-        raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {error!r}") from error
+        # Some kinds quote the bytes they choke on, and those may be a password.
+        what = type(error).__name__ if api.key in _WITH_SECRETS else repr(error)
+        raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {what}") from None
     return Request(api, version, correlation_id, header.client_id, body, len(frame))
 
 

@@ -45,6 +45,7 @@ _ROWS = (
     _api(m.SyncGroupRequest, m.SyncGroupResponse, 0, 5),
     _api(m.DescribeGroupsRequest, m.DescribeGroupsResponse, 0, 6),
     _api(m.ListGroupsRequest, m.ListGroupsResponse, 0, 5),
+    _api(m.SaslHandshakeRequest, m.SaslHandshakeResponse, 0, 1),
     _api(m.ApiVersionsRequest, m.ApiVersionsResponse, 0, 4),
     _api(m.CreateTopicsRequest, m.CreateTopicsResponse, 2, 7),
     _api(m.DeleteTopicsRequest, m.DeleteTopicsResponse, 1, 6),
@@ -57,11 +58,17 @@ _ROWS = (
     _api(m.EndTxnRequest, m.EndTxnResponse, 0, 5),
     _api(m.WriteTxnMarkersRequest, m.WriteTxnMarkersResponse, 1, 2),
     _api(m.TxnOffsetCommitRequest, m.TxnOffsetCommitResponse, 0, 5),
+    _api(m.DescribeAclsRequest, m.DescribeAclsResponse, 1, 3),
+    _api(m.CreateAclsRequest, m.CreateAclsResponse, 1, 3),
+    _api(m.DeleteAclsRequest, m.DeleteAclsResponse, 1, 3),
     _api(m.DescribeConfigsRequest, m.DescribeConfigsResponse, 1, 4),
+    _api(m.SaslAuthenticateRequest, m.SaslAuthenticateResponse, 0, 2),
     _api(m.CreatePartitionsRequest, m.CreatePartitionsResponse, 0, 3),
     _api(m.DeleteGroupsRequest, m.DeleteGroupsResponse, 0, 2),
     _api(m.IncrementalAlterConfigsRequest, m.IncrementalAlterConfigsResponse, 0, 1),
     _api(m.OffsetDeleteRequest, m.OffsetDeleteResponse, 0, 0),
+    _api(m.DescribeUserScramCredentialsRequest, m.DescribeUserScramCredentialsResponse, 0, 0),
+    _api(m.AlterUserScramCredentialsRequest, m.AlterUserScramCredentialsResponse, 0, 0),
     _api(m.UpdateFeaturesRequest, m.UpdateFeaturesResponse, 0, 2),
     _api(m.DescribeClusterRequest, m.DescribeClusterResponse, 0, 2),
     _api(m.DescribeProducersRequest, m.DescribeProducersResponse, 0, 0),
@@ -73,3 +80,5 @@ _ROWS = (
 
 SERVED: dict[int, Api] = {api.key: api for api in _ROWS}
 API_VERSIONS_KEY = int(m.ApiVersionsRequest.API_KEY)
+SASL_HANDSHAKE_KEY = int(m.SaslHandshakeRequest.API_KEY)
+SASL_AUTHENTICATE_KEY = int(m.SaslAuthenticateRequest.API_KEY)

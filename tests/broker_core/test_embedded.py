@@ -1,7 +1,9 @@
 """The embedded broker: up at once, gone without a trace, and clear about what it cannot do."""
 
+import os
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -9,6 +11,8 @@ from confluent_kafka.admin import AdminClient
 
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ConfigError
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.types import TopicPartition
 
 
 def produce(bootstrap_servers, topic, values):
@@ -60,6 +64,36 @@ def test_a_data_folder_keeps_everything_until_next_time(tmp_path):
     with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1}) as kafka:
         produce(kafka.bootstrap_servers, "t", [b"new"])
         assert consume(kafka.bootstrap_servers, "t", 1) == [b"new"], "the group's offset must be kept too"
+
+
+def test_a_closed_broker_keeps_no_thread_and_no_file(tmp_path):
+    def held():
+        files = {os.readlink(link) for link in Path("/proc/self/fd").iterdir() if os.path.lexists(link)}
+        return ({thread.name for thread in threading.enumerate()},
+                {file for file in files if file.startswith(str(tmp_path))})
+
+    threads, _ = held()
+    with EmbeddedBroker(data_dir=tmp_path, topics={"t": 4}) as kafka:
+        produce(kafka.bootstrap_servers, "t", [b"1", b"2"])
+        kafka.call(lambda cluster: [
+            cluster.logs.appended(TopicPartition("t", partition)) for partition in range(4)
+            if cluster.logs.get(TopicPartition("t", partition), cluster.now_ms) is not None])
+        assert held()[1]
+    assert held() == (threads, set())
+
+
+def test_what_a_failing_action_has_written_is_made_durable_and_told(tmp_path):
+    with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1}) as kafka:
+        def write_and_fail(cluster):
+            log = cluster.logs.get(TopicPartition("t", 0), cluster.now_ms)
+            log.append_as_leader(build_batch([NewRecord(None, b"1")]), now_ms=cluster.now_ms, leader_epoch=0)
+            cluster.logs.appended(TopicPartition("t", 0))
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            kafka.call(write_and_fail)
+        # An action looks before it settles.
+        assert not kafka.call(lambda cluster: any(log.unsynced for log in cluster.logs.opened()))
 
 
 def test_a_setting_that_does_not_exist_is_named():

@@ -9,6 +9,8 @@ from broker_core.wire.versions import SERVED
 from tests.support.direct import DirectClient, direct_cluster
 
 TOPIC, GROUP, ID = "t", "g", "id"
+ANY_ACL = {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1, "principal_filter": None,
+           "host_filter": None, "operation": 1, "permission_type": 1}
 
 
 def both(name, topic_id, by_id):
@@ -87,6 +89,16 @@ def full_requests(version, topic_id):
             transactional_id=ID, group_id=GROUP, producer_id=0, producer_epoch=0, topics=[
                 txn_topic(name=TOPIC, partitions=[txn_topic.TxnOffsetCommitRequestPartition(
                     partition_index=0, committed_offset=1, committed_metadata="")])]),
+        "SaslHandshake": lambda: m.SaslHandshakeRequest(mechanism="PLAIN"),
+        "SaslAuthenticate": lambda: m.SaslAuthenticateRequest(auth_bytes=b""),
+        "DescribeUserScramCredentials": lambda: m.DescribeUserScramCredentialsRequest(users=None),
+        "AlterUserScramCredentials": lambda: m.AlterUserScramCredentialsRequest(deletions=[], upsertions=[
+            m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+                name="a", mechanism=1, iterations=4096, salt=b"s" * 16, salted_password=b"p" * 32)]),
+        "DescribeAcls": lambda: m.DescribeAclsRequest(**ANY_ACL),
+        "CreateAcls": lambda: m.CreateAclsRequest(creations=[m.CreateAclsRequest.AclCreation(
+            resource_type=2, resource_name=TOPIC, principal="User:a", host="*", operation=3, permission_type=3)]),
+        "DeleteAcls": lambda: m.DeleteAclsRequest(filters=[m.DeleteAclsRequest.DeleteAclsFilter(**ANY_ACL)]),
         "DescribeConfigs": lambda: m.DescribeConfigsRequest(resources=[
             resources(resource_type=2, resource_name=TOPIC, configuration_keys=None),
             resources(resource_type=4, resource_name="1", configuration_keys=None)]),
@@ -141,9 +153,13 @@ def error_codes(message):
 
 # What the request of `full_requests` is refused with in every version; all others succeed.
 REFUSED = {
-    "Heartbeat": {25}, "LeaveGroup": {25, 0}, "SyncGroup": {25}, "AddPartitionsToTxn": {49, 0}, "AddOffsetsToTxn": {49},
+    "Heartbeat": {25}, "LeaveGroup": {25, 0}, "SyncGroup": {25, 23}, "AddPartitionsToTxn": {49, 0}, "AddOffsetsToTxn": {49},
     "EndTxn": {49}, "TxnOffsetCommit": {49}, "DeleteGroups": {69}, "OffsetDelete": {69}, "DescribeTransactions": {105},
     "JoinGroup": {0, 79}, "DescribeGroups": {0, 69}, "ConsumerGroupDescribe": {69},
+    # Nobody asks who the client is.
+    "SaslHandshake": {34}, "SaslAuthenticate": {34},
+    # There is no authorizer.
+    "DescribeAcls": {54}, "CreateAcls": {54}, "DeleteAcls": {54},
     # Version 0 cannot ask for a downgrade.
     "UpdateFeatures": {0, 95},
 }

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker_core.broker.catalog import FEATURES, Catalog
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
@@ -99,9 +100,40 @@ def test_validating_changes_nothing(client):
     assert finalized(client)[0] == {"transaction.version": 1}
 
 
-def test_a_level_set_at_run_time_gives_way_to_the_setting_at_the_next_start():
+@pytest.mark.parametrize("feature", ["transaction.version", "group.version"])
+def test_a_level_set_at_run_time_outlives_restarts_until_the_setting_is_changed(feature):
     storage = MemoryStorage()
+    highest = FEATURES[feature]
+
+    def reopened(**settings):
+        cluster = direct_cluster(storage, settings=settings)
+        level = cluster.catalog.features[feature]
+        cluster.close(cluster.now_ms)
+        return level
+
     first = direct_cluster(storage)
-    assert update(DirectClient(first), ("transaction.version", 1, SAFE)).error_code == 0
+    assert update(DirectClient(first), (feature, highest - 1, SAFE)).error_code == 0
     first.close(first.now_ms)
-    assert finalized(DirectClient(direct_cluster(storage)))[0] == {"transaction.version": 2}
+    assert [reopened(), reopened()] == [highest - 1] * 2
+    assert reopened(**{feature: "0"}) == 0
+    assert reopened(**{feature: str(highest)}) == highest
+
+
+def test_a_crash_while_a_new_cluster_opens_costs_it_no_level():
+    records = []
+    Catalog(lambda _key, value: records.append(value) or len(records) - 1, (1,)).open_cluster("c", 2, 1)
+    for kept in range(len(records)):
+        left = records[:kept]
+        catalog = Catalog(lambda _key, value, left=left: left.append(value) or len(left) - 1, (1,))
+        catalog.load(list(enumerate(left)))
+        catalog.open_cluster("c", 2, 1)
+        assert catalog.features == {"transaction.version": 2, "group.version": 1}
+
+
+def test_a_cluster_of_before_the_settings_were_recorded_keeps_its_levels():
+    records = [b'{"type": "opened", "cluster_id": "c", "brokers": [1]}',
+               b'{"type": "feature", "name": "transaction.version", "level": 1}']
+    catalog = Catalog(lambda _key, value: records.append(value) or len(records) - 1, (1,))
+    catalog.load(list(enumerate(records)))
+    catalog.open_cluster("c", 2, 1)
+    assert catalog.features == {"transaction.version": 1, "group.version": 0}

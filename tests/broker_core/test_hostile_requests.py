@@ -251,6 +251,39 @@ def test_a_null_where_the_schema_has_none_costs_the_connection(client, caplog):
     assert any("group_id is null" in r.message for r in caplog.records)
 
 
+@pytest.mark.parametrize("ids", [[None], ["id", None]])
+def test_a_null_among_several_costs_the_connection(client, caplog, ids):
+    request = m.DescribeTransactionsRequest(transactional_ids=["xx" if each is None else each for each in ids])
+    request.API_VERSION = 0
+    request.with_header(1, "x")
+    data = bytearray(request.encode(header=True, framed=True))
+    at = data.index(b"\3xx")
+    data[at:at + 3] = b"\0"
+    data[:4] = struct.pack(">i", len(data) - 4)
+    client._connection.receive(bytes(data), client.cluster.now_ms)
+    assert client.closed
+    assert any("transactional_ids is null" in r.message for r in caplog.records)
+
+
+def test_a_client_with_the_longest_of_names_can_be_a_member(client):
+    client.cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    client.client_id = "é" * (32_767 // 2)
+    form = m.JoinGroupRequest.JoinGroupRequestProtocol
+    answer = client.ask(m.JoinGroupRequest(
+        group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=10_000, member_id="", group_instance_id=None,
+        protocol_type="consumer", protocols=[form(name="range", metadata=b"")]), 9)
+    assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert answer.member_id.startswith("éé")
+    assert len(answer.member_id.encode()) <= 32_767
+
+
+def test_a_name_that_is_as_long_as_may_be_is_repeated_in_part(client):
+    wanted = topic("\0" * 32_767)
+    answer = client.ask(m.CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 4)
+    assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert "characters)" in answer.topics[0].error_message
+
+
 def test_what_came_whole_before_the_damage_is_handled(client):
     request, version = produce(client, records(2))
     request.API_VERSION = version

@@ -19,7 +19,9 @@ DEADLINE_S = 60
 
 
 @contextmanager
-def running(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+def running(
+    *arguments: str, pattern: str = r"listening on ([\d.:,]+)"
+) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     with subprocess.Popen(
         [sys.executable, "-m", "broker_core", *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         text=True,
@@ -27,7 +29,7 @@ def running(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            found = re.search(r"listening on ([\d.:,]+)", line)
+            found = re.search(pattern, line)
             assert found, line
             yield process, found[1]
         finally:

@@ -3,6 +3,7 @@
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from broker_core.embedded import EmbeddedBroker
+from broker_core.server import client as client_room
 from broker_core.server import network
 from tests.support.raw_client import RawClient
 
@@ -17,7 +18,7 @@ def test_a_client_that_sends_far_ahead_is_paused_and_read_again_when_it_is_serve
         paused.append(client)
         note(server, client)
 
-    monkeypatch.setattr(network, "_MAX_WAITING_BYTES", 1000)
+    monkeypatch.setattr(client_room, "MAX_WAITING_BYTES", 1000)
     monkeypatch.setattr(network.Server, "paused", noting)
     request = ApiVersionsRequest(version=0)
     request.with_header(correlation_id=7, client_id="ahead")

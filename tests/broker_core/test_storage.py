@@ -1,5 +1,6 @@
 """Hold both twins of storage, memory and disk, to one behaviour; test what only memory can do: crash."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,21 @@ def test_open_files_are_bounded(tmp_path: Path) -> None:
     assert len(storage.pool) == 3
     storage.close()
     assert not storage.pool
+
+
+def test_closing_ends_the_syncing_threads(tmp_path: Path) -> None:
+    storage = DiskStorage(tmp_path)
+
+    def syncing() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name.startswith("sync")}
+
+    others = syncing()
+    files = [storage.open(name) for name in ("a", "b")]
+    for _ in range(2):
+        storage.sync_all([file.sync for file in files])
+        assert syncing() - others
+        storage.close()
+        assert not syncing() - others
 
 
 def durable_file(storage: MemoryStorage, path: str, content: bytes) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from broker_core.embedded import EmbeddedBroker
+from tests.conformance.acl_world import GuardedKafka, Stage, guarded_kafka
 from tests.conformance.clients import unique
 from tests.conformance.raw_session import RawSession
 from tests.conformance.restartable import Restartable, restartable
@@ -37,7 +38,7 @@ class Kafka:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Ask every broker that this run knows of, one after the other."""
     brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
-    for fixture in ("kafka", "durable_kafka"):
+    for fixture in ("kafka", "durable_kafka", "restarted", "guarded"):
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(fixture, brokers, indirect=True, scope="session")
 
@@ -72,6 +73,24 @@ def durable_kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
             yield broker
     except Unavailable as problem:
         pytest.skip(str(problem))
+
+
+@pytest.fixture(scope="session")
+def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
+    """Give a running broker with an authorizer, shared likewise: every test has a user of its own."""
+    try:
+        with guarded_kafka(request.param, tmp_path_factory.mktemp(f"guarded-{request.param}")) as broker:
+            yield broker
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture
+def stage(guarded: GuardedKafka) -> Iterator[Stage]:
+    """Give a user without rights, and an administrator."""
+    stage = Stage(guarded)
+    yield stage
+    stage.close()
 
 
 @pytest.fixture

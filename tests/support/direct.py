@@ -6,6 +6,7 @@ from typing import Any
 from broker_core.broker.cluster import Address, Cluster
 from broker_core.broker.connection import Connection
 from broker_core.config import BrokerConfig
+from broker_core.security.principal import ANONYMOUS, Principal
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire.versions import SERVED
 
@@ -36,12 +37,14 @@ def direct_cluster(
 class DirectClient:
     """Be one client connection to one broker of a cluster."""
 
-    def __init__(self, cluster: Cluster, broker_id: int = 1) -> None:
+    def __init__(
+        self, cluster: Cluster, broker_id: int = 1, *, principal: Principal = ANONYMOUS, host: str = "test"
+    ) -> None:
         self.cluster = cluster
         self.client_id = "direct"
         self.sent: list[bytes] = []
         self.closed = False
-        self._connection = Connection(cluster.brokers[broker_id], self, "test")
+        self._connection = Connection(cluster.brokers[broker_id], self, host, principal=principal)
         self._correlation = itertools.count(1)
         self._expected: list[tuple[Any, int]] = []
 

@@ -4,14 +4,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker_core.broker.call import Call
+from broker_core.broker.rights import require
+from broker_core.config import BrokerConfig, base_key, is_secret
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
+from broker_core.security.acls import CLUSTER_NAME, Operation, ResourceType
 from broker_core.wire import messages as m
 
-_TOPIC, _BROKER = 2, 4
+_TOPIC, _BROKER, _GROUP = 2, 4, 32
 _SOURCE_TOPIC, _SOURCE_STATIC_BROKER, _SOURCE_DEFAULT = 1, 4, 5
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 # ConfigDef types as the protocol numbers them, by the Python type of the default.
 _TYPES = {bool: 1, str: 2, int: 5, float: 6}
+_LIST, _PASSWORD = 7, 9
 _LISTS = frozenset({"cleanup.policy"})
 
 
@@ -24,6 +28,7 @@ def _describe(call: Call, resource: Any) -> Any:
     result = m.DescribeConfigsResponse.DescribeConfigsResult
     place = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
     try:
+        _require(call, Operation.DESCRIBE_CONFIGS, resource)
         config, overrides, own_source = _settings(call, resource)
     except KafkaError as error:
         return result(error_code=error.code, error_message=error.message, configs=[], **place)
@@ -33,14 +38,24 @@ def _describe(call: Call, resource: Any) -> Any:
         for key, value in config.as_text().items()
         if wanted is None or key in wanted
     ]
-    return result(error_code=0, error_message=None, configs=entries, **place)
+    return result(error_code=0, error_message=None, configs=entries + _listener_entries(config, wanted), **place)
 
 
 def _entry(key: str, value: str, default: Any, source: int) -> Any:
+    kind = _PASSWORD if is_secret(key) else _LIST if key in _LISTS else _TYPES[type(default)]
     return m.DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult(
-        name=key, value=value, read_only=source == _SOURCE_STATIC_BROKER, config_source=source,
-        is_default=source == _SOURCE_DEFAULT, is_sensitive=False, synonyms=[],
-        config_type=7 if key in _LISTS else _TYPES[type(default)], documentation=None)
+        name=key, value=None if is_secret(key) else value, read_only=source == _SOURCE_STATIC_BROKER,
+        config_source=source, is_default=source == _SOURCE_DEFAULT, is_sensitive=is_secret(key), synonyms=[],
+        config_type=kind, documentation=None)
+
+
+def _listener_entries(config: Any, wanted: Any) -> list[Any]:
+    """Tell what single listeners have of their own."""
+    if not isinstance(config, BrokerConfig):
+        return []
+    defaults = {key: spec.default for key, spec in config.keys().items()}
+    return [_entry(key, value, defaults.get(base_key(key) or "", ""), _SOURCE_STATIC_BROKER)
+            for key, value in config.listener_overrides if wanted is None or key in wanted]
 
 
 def _settings(call: Call, resource: Any) -> tuple[Any, Mapping[str, str], int]:
@@ -69,6 +84,7 @@ def alter_configs(call: Call) -> None:
 def _alter(call: Call, resource: Any) -> Any:
     code, message = ErrorCode.NONE, None
     try:
+        _require(call, Operation.ALTER_CONFIGS, resource)
         if resource.resource_type != _TOPIC:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "only topics' settings can be changed while the broker runs; "
                              "set the broker's in broker.properties and restart it")
@@ -86,6 +102,14 @@ def _alter(call: Call, resource: Any) -> Any:
     return m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
         error_code=code, error_message=message, resource_type=resource.resource_type,
         resource_name=resource.resource_name)
+
+
+def _require(call: Call, operation: Operation, resource: Any) -> None:
+    """Raise the verdict on a client that may not do this; a broker's settings are the cluster's."""
+    kinds = {_TOPIC: ResourceType.TOPIC, _GROUP: ResourceType.GROUP, _BROKER: ResourceType.CLUSTER}
+    kind = kinds.get(resource.resource_type)
+    if kind is not None:
+        require(call, operation, kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name)
 
 
 def _apply(config: dict[str, str], effective: Mapping[str, str], change: Any) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from broker_core.broker.call import Call
 from broker_core.broker.catalog import GROUP_VERSION
+from broker_core.broker.rights import allowed_operations, is_allowed, only_allowed, refusal
 from broker_core.coordinator.consumer_group_records import TopicIdPartition, partitions_by_topic
 from broker_core.coordinator.consumer_group_requests import (
     ConsumerGroupDescription,
@@ -12,9 +13,9 @@ from broker_core.coordinator.consumer_group_requests import (
     DescribedConsumer,
 )
 from broker_core.errors import ErrorCode
+from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
 
-GROUP_OPERATIONS = frozenset({3, 6, 8, 10, 11})
 _NOBODY_ASKED = -(2**31)
 _FIRST_WITH_MEMBER_ID = 1
 _CONSUMER_PROTOCOL = 1
@@ -27,6 +28,10 @@ def heartbeat(call: Call) -> None:
         call.answer(response(error_code=ErrorCode.UNSUPPORTED_VERSION))
         return
     topics = body.subscribed_topic_names
+    refused = _refusal(call)
+    if refused:
+        call.answer(response(error_code=refused))
+        return
     result = call.broker.groups.consumer_heartbeat(
         ConsumerHeartbeat(
             group_id=body.group_id,
@@ -42,6 +47,7 @@ def heartbeat(call: Call) -> None:
             server_assignor=body.server_assignor,
             owned=_owned(body.topic_partitions),
             may_lack_member_id=call.version < _FIRST_WITH_MEMBER_ID,
+            may_see=only_allowed(call, Operation.DESCRIBE, ResourceType.TOPIC),
         ),
         call.now_ms)
     form = response.Assignment
@@ -53,21 +59,46 @@ def heartbeat(call: Call) -> None:
         member_epoch=result.member_epoch, heartbeat_interval_ms=result.heartbeat_interval_ms, assignment=assignment))
 
 
+def _refusal(call: Call) -> ErrorCode:
+    refused = refusal(call, Operation.READ, ResourceType.GROUP, call.body.group_id)
+    names = call.body.subscribed_topic_names or ()
+    verdicts = (refusal(call, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names)
+    return refused or next((verdict for verdict in verdicts if verdict), ErrorCode.NONE)
+
+
 def describe(call: Call) -> None:
     """Show consumer groups."""
     response = m.ConsumerGroupDescribeResponse
     form = response.DescribedGroup
     groups = []
     for group_id in call.body.group_ids:
-        found = (call.broker.groups.describe_consumer_group(group_id) if _is_enabled(call)
-                 else ConsumerGroupDescription(group_id, ErrorCode.UNSUPPORTED_VERSION))
+        found = _described(call, group_id)
         asked = call.body.include_authorized_operations and found.error == ErrorCode.NONE
         groups.append(form(
             error_code=found.error, error_message=found.message, group_id=group_id, group_state=found.state,
             group_epoch=found.epoch, assignment_epoch=found.target_epoch, assignor_name=found.assignor,
             members=[_member(call, member) for member in found.members],
-            authorized_operations=sum(1 << number for number in GROUP_OPERATIONS) if asked else _NOBODY_ASKED))
+            authorized_operations=sum(
+                1 << number for number in allowed_operations(call, ResourceType.GROUP, group_id))
+            if asked else _NOBODY_ASKED))
     call.answer(response(groups=groups))
+
+
+def _described(call: Call, group_id: str) -> ConsumerGroupDescription:
+    if not _is_enabled(call):
+        return ConsumerGroupDescription(group_id, ErrorCode.UNSUPPORTED_VERSION)
+    refused = refusal(call, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+    if refused:
+        return ConsumerGroupDescription(group_id, refused)
+    found = call.broker.groups.describe_consumer_group(group_id)
+    names = call.broker.catalog.names
+    held = {entry.topic_id for member in found.members for entry in (*member.assigned, *member.target)}
+    if all(is_allowed(call, Operation.DESCRIBE, ResourceType.TOPIC, names[each]) for each in held if each in names):
+        return found
+    # Half a group would be a wrong one, so one topic that may not be seen hides it all.
+    return ConsumerGroupDescription(
+        group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        "The group has described topic(s) that the client is not authorized to describe.")
 
 
 def _is_enabled(call: Call) -> bool:

@@ -8,7 +8,9 @@ from typing import Any
 
 from broker_core.broker.call import Call
 from broker_core.broker.catalog import FEATURES
+from broker_core.broker.rights import refusal
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
@@ -20,6 +22,11 @@ _NO_ERROR = "NONE"
 
 def update_features(call: Call) -> None:
     """Set feature levels, all of them or none; of a feature named twice the last level counts."""
+    refused = refusal(call, Operation.ALTER, ResourceType.CLUSTER)
+    if refused:
+        call.answer(m.UpdateFeaturesResponse(
+            error_code=refused, error_message=f"{call.principal} has no right to ALTER the cluster", results=[]))
+        return
     updates = {update.feature: update for update in call.body.feature_updates}
     try:
         for update in updates.values():

@@ -11,13 +11,16 @@ from uuid import UUID
 from broker_core.broker.call import Call
 from broker_core.broker.fetch_sessions import NO_SESSION, FetchContext, FetchTarget
 from broker_core.broker.purgatory import Waiting
+from broker_core.broker.rights import is_allowed, require
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
+from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition
 from broker_core.wire import messages as m
 
 _UNKNOWN = -1
 _FIRST_DIVERGING_VERSION = 12
+_FIRST_WITH_REPLICA_STATE = 15
 
 
 @dataclass(slots=True)
@@ -53,8 +56,8 @@ def fetch(call: Call) -> None:
     waiting = Waiting(
         keys=[tp for target in context.targets if (tp := _find(call, target)) is not None],
         deadline_ms=call.now_ms + call.body.max_wait_ms,
-        attempt=lambda now_ms: _try(call, context, now_ms),
-        expire=lambda now_ms: _answer(call, context, now_ms),
+        attempt=call.guarded(lambda now_ms: _try(call, context, now_ms), True),
+        expire=call.guarded(lambda now_ms: _answer(call, context, now_ms), None),
     )
     call.broker.purgatory.wait(waiting)
     call.abandon = lambda: call.broker.purgatory.cancel(waiting)
@@ -99,7 +102,24 @@ def _log(call: Call, target: FetchTarget, now_ms: int) -> PartitionLog:
     topic_partition = _find(call, target)
     if topic_partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {target.key.topic}")
+    if call.broker.authorizer is not None:
+        _require_reading(call, topic_partition.topic)
     return call.broker.led_log(topic_partition, now_ms, target.leader_epoch)[0]
+
+
+def _require_reading(call: Call, topic: str) -> None:
+    """Raise 29 for who may not read; a reader that says it is a broker needs the right of one instead."""
+    if _replica_id(call) < 0:
+        require(call, Operation.READ, ResourceType.TOPIC, topic)
+    elif not is_allowed(call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{call.principal} is not a broker")
+
+
+def _replica_id(call: Call) -> int:
+    body = call.body
+    if call.version < _FIRST_WITH_REPLICA_STATE:
+        return int(body.replica_id)
+    return _UNKNOWN if body.replica_state is None else int(body.replica_state.replica_id)
 
 
 def _diverging(call: Call, target: FetchTarget, log: PartitionLog) -> tuple[int, int] | None:

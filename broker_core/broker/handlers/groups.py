@@ -3,7 +3,7 @@
 from typing import Any
 
 from broker_core.broker.call import Call
-from broker_core.broker.handlers.consumer_groups import GROUP_OPERATIONS
+from broker_core.broker.rights import allowed_operations, is_allowed, refusal
 from broker_core.coordinator.group_requests import (
     Heartbeat,
     JoinGroup,
@@ -15,12 +15,17 @@ from broker_core.coordinator.group_requests import (
     SyncResult,
 )
 from broker_core.errors import ErrorCode
+from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
 
 
 def join(call: Call) -> None:
     """Join a group; the answer comes when the generation is complete."""
     body = call.body
+    refused = _refusal(call)
+    if refused:
+        call.answer(_joined(call, JoinResult(refused, "")))
+        return
     rebalance_timeout_ms = body.rebalance_timeout_ms if call.version >= 1 else body.session_timeout_ms
     call.broker.groups.join_group(
         JoinGroup(
@@ -37,7 +42,7 @@ def join(call: Call) -> None:
             can_skip_assignment=call.version >= 9,
         ),
         call.now_ms,
-        lambda result: call.answer(_joined(call, result)),
+        call.guarded(lambda result: call.answer(_joined(call, result)), None),
     )
 
 
@@ -60,9 +65,20 @@ def _joined(call: Call, result: JoinResult) -> Any:
     )
 
 
+def _refusal(call: Call) -> ErrorCode:
+    """Return the verdict on a client that may not be a member of the group it names."""
+    return refusal(call, Operation.READ, ResourceType.GROUP, call.body.group_id)
+
+
 def sync(call: Call) -> None:
     """Fetch the assignment; the leader brings it."""
     body = call.body
+    # What does not say which protocol it is about is refused for that, whoever sent it.
+    is_whole = call.version < 5 or None not in (body.protocol_type, body.protocol_name)
+    refused = _refusal(call) if is_whole else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if refused:
+        call.answer(m.SyncGroupResponse(error_code=refused, assignment=b""))
+        return
 
     def answer(result: SyncResult) -> None:
         call.answer(m.SyncGroupResponse(
@@ -80,13 +96,17 @@ def sync(call: Call) -> None:
             assignments={entry.member_id: bytes(entry.assignment) for entry in body.assignments},
         ),
         call.now_ms,
-        answer,
+        call.guarded(answer, None),
     )
 
 
 def heartbeat(call: Call) -> None:
     """Keep a member alive."""
     body = call.body
+    refused = _refusal(call)
+    if refused:
+        call.answer(m.HeartbeatResponse(error_code=refused))
+        return
     code = call.broker.groups.heartbeat(
         Heartbeat(body.group_id, body.member_id, body.generation_id,
                   body.group_instance_id if call.version >= 3 else None),
@@ -97,6 +117,10 @@ def heartbeat(call: Call) -> None:
 def leave(call: Call) -> None:
     """Let members go."""
     body, response = call.body, m.LeaveGroupResponse
+    refused = _refusal(call)
+    if refused:
+        call.answer(response(error_code=refused, members=[]))
+        return
     if call.version >= 3:
         members = tuple(LeavingMember(member.member_id, member.group_instance_id) for member in body.members)
     else:
@@ -119,11 +143,13 @@ def list_groups(call: Call) -> None:
         states=tuple(call.body.states_filter or ()) if call.version >= 4 else (),
         types=tuple(call.body.types_filter or ()) if call.version >= 5 else ())
     response = m.ListGroupsResponse
+    may_see_all = is_allowed(call, Operation.DESCRIBE, ResourceType.CLUSTER)
     call.answer(response(error_code=0, groups=[
         response.ListedGroup(
             group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state,
             group_type=group.group_type)
         for group in call.broker.groups.list_groups(wanted)
+        if may_see_all or is_allowed(call, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
     ]))
 
 
@@ -132,11 +158,18 @@ def describe_groups(call: Call) -> None:
     form = m.DescribeGroupsResponse.DescribedGroup
     groups = []
     for group_id in call.body.groups:
+        refused = refusal(call, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        if refused:
+            groups.append(form(error_code=refused, group_id=group_id, group_state="",
+                               protocol_type="", protocol_data="", members=[], authorized_operations=None))
+            continue
         found = call.broker.groups.describe(group_id)
         unknown = found.error == ErrorCode.GROUP_ID_NOT_FOUND
+        # Before version 6 a group that is not there is simply Dead (KIP-1043).
+        code = ErrorCode.NONE if unknown and call.version < 6 else found.error
+        is_asked = call.version >= 3 and call.body.include_authorized_operations and code == ErrorCode.NONE
         groups.append(form(
-            # Before version 6 a group that is not there is simply Dead (KIP-1043).
-            error_code=ErrorCode.NONE if unknown and call.version < 6 else found.error,
+            error_code=code,
             error_message=found.message,
             group_id=group_id,
             group_state=found.state.value,
@@ -149,8 +182,7 @@ def describe_groups(call: Call) -> None:
                     member_assignment=member.assignment)
                 for member in found.members
             ],
-            authorized_operations=GROUP_OPERATIONS if call.version >= 3 and call.body.include_authorized_operations
-            and not (unknown and call.version >= 6) else None,
+            authorized_operations=allowed_operations(call, ResourceType.GROUP, group_id) if is_asked else None,
         ))
     call.answer(m.DescribeGroupsResponse(groups=groups))
 
@@ -158,6 +190,9 @@ def describe_groups(call: Call) -> None:
 def delete_groups(call: Call) -> None:
     """Delete groups without members."""
     form = m.DeleteGroupsResponse.DeletableGroupResult
-    answers = call.broker.groups.delete_groups(list(call.body.groups_names), call.now_ms)
+    answers = {group_id: refusal(call, Operation.DELETE, ResourceType.GROUP, group_id)
+               for group_id in call.body.groups_names}
+    wanted = [group_id for group_id, refused in answers.items() if not refused]
+    answers.update(call.broker.groups.delete_groups(wanted, call.now_ms))
     call.answer(m.DeleteGroupsResponse(results=[
         form(group_id=group_id, error_code=code) for group_id, code in answers.items()]))

@@ -6,8 +6,10 @@ from typing import Any
 
 from broker_core.broker.call import Call
 from broker_core.broker.catalog import check_topic_name
+from broker_core.broker.rights import is_allowed, require
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
+from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
 
@@ -33,6 +35,7 @@ def list_offsets(call: Call) -> None:
         for entry in topic.partitions:
             code, (offset, timestamp, epoch) = ErrorCode.NONE, _NOTHING
             try:
+                require(call, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                 if named[topic.name, entry.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
                 offset, timestamp, epoch = _find_offset(call, topic.name, entry)
@@ -59,7 +62,7 @@ def _find_offset(call: Call, topic: str, entry: Any) -> _Found:
         stable = isolation is IsolationLevel.READ_COMMITTED
         return log.last_stable_offset if stable else log.high_watermark, NO_TIMESTAMP, leader_epoch
     if wanted in (_EARLIEST, _EARLIEST_LOCAL):
-        return log.log_start_offset, NO_TIMESTAMP, leader_epoch
+        return log.log_start_offset, NO_TIMESTAMP, log.first_leader_epoch
     if wanted in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return _NOTHING
     found = log.max_timestamp(isolation) if wanted == _MAX_TIMESTAMP else log.offset_for_timestamp(wanted, isolation)
@@ -68,9 +71,14 @@ def _find_offset(call: Call, topic: str, entry: Any) -> _Found:
 
 def offset_for_leader_epoch(call: Call) -> None:
     """Tell where a leader's term ended, so that a reader can find out whether the log was cut (KIP-320)."""
+    # Brokers need no right to the topic; a reader looks for what was cut.
+    is_broker = is_allowed(call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+
     def end_of(topic_partition: TopicPartition, entry: Any, result: dict[str, Any]) -> None:
-        log, current_epoch = call.broker.led_log(topic_partition, call.now_ms, entry.current_leader_epoch)
-        epoch, end_offset = log.end_offset_for_epoch(entry.leader_epoch, current_epoch)
+        if not is_broker:
+            require(call, Operation.DESCRIBE, ResourceType.TOPIC, topic_partition.topic)
+        log, _ = call.broker.led_log(topic_partition, call.now_ms, entry.current_leader_epoch)
+        epoch, end_offset = log.end_offset_for_epoch(entry.leader_epoch)
         result.update(leader_epoch=epoch, end_offset=end_offset)
 
     form = m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
@@ -88,6 +96,7 @@ def offset_for_leader_epoch(call: Call) -> None:
 def delete_records(call: Call) -> None:
     """Move logs' start offsets up, never beyond the high watermark (KIP-107)."""
     def cut(topic_partition: TopicPartition, entry: Any, result: dict[str, Any]) -> None:
+        require(call, Operation.DELETE, ResourceType.TOPIC, topic_partition.topic)
         log, _ = call.broker.led_log(topic_partition, call.now_ms)
         result["low_watermark"] = log.delete_records_before(entry.offset)
         call.broker.logs.appended(topic_partition)
@@ -131,6 +140,7 @@ def describe_producers(call: Call) -> None:
             code, message, producers = ErrorCode.NONE, None, []
             try:
                 check_topic_name(topic.name)
+                require(call, Operation.READ, ResourceType.TOPIC, topic.name)
                 producers = _producers(call.broker.logs.get(TopicPartition(topic.name, index), call.now_ms))
             except KafkaError as error:
                 code, message = error.code, error.message

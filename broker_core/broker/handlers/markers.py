@@ -5,7 +5,9 @@ from typing import Any
 
 from broker_core.broker.call import Call
 from broker_core.broker.markers import append_marker
+from broker_core.broker.rights import is_allowed, refusal
 from broker_core.errors import ErrorCode
+from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 
@@ -28,11 +30,14 @@ def write_markers(call: Call) -> None:
 
 def _written(call: Call, marker: Any) -> Iterator[tuple[TopicPartition, ErrorCode]]:
     producer = ProducerIdentity(marker.producer_id, marker.producer_epoch)
+    # A coordinator has the one right, an administrator the other (KIP-664).
+    refused = not is_allowed(call, Operation.ALTER, ResourceType.CLUSTER) and refusal(
+        call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     version = marker.transaction_version if call.version >= _FIRST_WITH_TRANSACTION_VERSION else 0
     for topic in marker.topics:
         for index in topic.partition_indexes:
             topic_partition = TopicPartition(topic.name, index)
-            yield topic_partition, append_marker(
+            yield topic_partition, refused or append_marker(
                 call.broker, topic_partition, producer, commit=marker.transaction_result,
                 coordinator_epoch=marker.coordinator_epoch, transaction_version=version, now_ms=call.now_ms)
 

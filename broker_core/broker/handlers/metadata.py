@@ -10,16 +10,22 @@ from uuid import UUID
 
 from broker_core.broker.call import Call
 from broker_core.broker.catalog import FEATURES, Topic
+from broker_core.broker.rights import allowed_operations, is_allowed, require
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.types import (
+    CONSUMER_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+    coordinator_partition,
+)
 from broker_core.wire import messages as m
 from broker_core.wire.versions import SERVED
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _COORDINATOR_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
-# All operations on a resource are allowed while there is no authorizer; None tells that nobody asked.
-_TOPIC_OPERATIONS = frozenset({3, 4, 5, 6, 7, 8, 10, 11})
-_CLUSTER_OPERATIONS = frozenset({5, 7, 8, 9, 10, 11, 12})
+_COORDINATED = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
 
 def api_versions(call: Call) -> None:
@@ -46,6 +52,8 @@ def api_versions(call: Call) -> None:
         for api in SERVED.values()
     ]
     call.answer(response(error_code=0, api_keys=ranges, **tags))
+    if call.sasl is not None:
+        call.sasl.versions_told()
 
 
 def metadata(call: Call) -> None:
@@ -53,36 +61,65 @@ def metadata(call: Call) -> None:
     body, cluster, response = call.body, call.broker.cluster, m.MetadataResponse
     wanted_all = body.topics is None or (call.version == 0 and not body.topics)
     if wanted_all:
-        topics = [_metadata_topic(call, topic) for topic in cluster.catalog.topics.values()]
+        topics = [_metadata_topic(call, topic) for topic in cluster.catalog.topics.values()
+                  if is_allowed(call, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)]
     else:
         topics = [_wanted_topic(call, wanted) for wanted in body.topics]
     call.answer(response(
         brokers=[response.MetadataResponseBroker(node_id=broker_id, host=host, port=port)
-                 for broker_id, (host, port) in cluster.addresses.items()],
+                 for broker_id, (host, port) in call.addresses.items()],
         cluster_id=cluster.catalog.cluster_id,
         controller_id=min(cluster.addresses),
         topics=topics,
-        authorized_operations=_CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else None,
+        authorized_operations=_cluster_operations(call),
     ))
+
+
+def _cluster_operations(call: Call) -> frozenset[int] | None:
+    """Return what the client may do to the cluster: None if it did not ask, nothing if it may not know."""
+    if not call.body.include_cluster_authorized_operations:
+        return None
+    may_know = is_allowed(call, Operation.DESCRIBE, ResourceType.CLUSTER)
+    return allowed_operations(call, ResourceType.CLUSTER) if may_know else frozenset()
 
 
 def _wanted_topic(call: Call, wanted: Any) -> Any:
     cluster = call.broker.cluster
     name: str | None = wanted.name
     topic_id: UUID = wanted.topic_id if call.version >= 10 else m.NULL_UUID
+    may_know = False
     try:
         if name is None:
-            return _metadata_topic(call, cluster.catalog.topic_by_id(topic_id))
+            topic = cluster.catalog.topic_by_id(topic_id)
+            require(call, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+            return _metadata_topic(call, topic)
+        # Before anything else: whether a topic is there is told to nobody who may not see it.
+        require(call, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        may_know = True
         if name not in cluster.catalog.topics:
             cluster.catalog.check_new_topic(name)
             wants_creation = call.version < 4 or call.body.allow_auto_topic_creation
             if wants_creation and call.broker.config.auto_create_topics_enable:
+                _require_creation(call, name)
                 cluster.ensure_topic(name)
         return _metadata_topic(call, cluster.catalog.topic(name))
     except KafkaError as error:
         return m.MetadataResponse.MetadataResponseTopic(
             error_code=error.code, name=name if name is not None or call.version >= 12 else "",
-            topic_id=topic_id, partitions=[])
+            topic_id=topic_id, is_internal=may_know and name in INTERNAL_TOPICS, partitions=[],
+            authorized_operations=_topic_operations(call, name)
+            if name is not None and error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED else None)
+
+
+def _require_creation(call: Call, name: str) -> None:
+    if not is_allowed(call, Operation.CREATE, ResourceType.CLUSTER):
+        require(call, Operation.CREATE, ResourceType.TOPIC, name)
+
+
+def _topic_operations(call: Call, name: str) -> frozenset[int] | None:
+    if not call.body.include_topic_authorized_operations:
+        return None
+    return allowed_operations(call, ResourceType.TOPIC, name)
 
 
 def _metadata_topic(call: Call, topic: Topic) -> Any:
@@ -100,7 +137,7 @@ def _metadata_topic(call: Call, topic: Topic) -> Any:
                 offline_replicas=[])
             for index, p in enumerate(topic.partitions)
         ],
-        authorized_operations=_TOPIC_OPERATIONS if call.body.include_topic_authorized_operations else None,
+        authorized_operations=_topic_operations(call, topic.name),
     )
 
 
@@ -121,8 +158,8 @@ def describe_cluster(call: Call) -> None:
         cluster_id=cluster.catalog.cluster_id,
         controller_id=min(cluster.addresses),
         brokers=[response.DescribeClusterBroker(broker_id=broker_id, host=host, port=port, is_fenced=False)
-                 for broker_id, (host, port) in cluster.addresses.items()],
-        authorized_operations=_CLUSTER_OPERATIONS if call.body.include_cluster_authorized_operations else None,
+                 for broker_id, (host, port) in call.addresses.items()],
+        authorized_operations=_cluster_operations(call),
     ))
 
 
@@ -146,8 +183,12 @@ def _coordinator(call: Call, key_type: int, key: str) -> tuple[ErrorCode, str | 
     name = _COORDINATOR_TOPICS.get(key_type)
     if name is None:
         return ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is not known", -1, "", -1
+    try:
+        require(call, Operation.DESCRIBE, _COORDINATED[key_type], key)
+    except KafkaError as error:
+        return error.code, error.message, -1, "", -1
     topic = cluster.ensure_topic(name)
     partition = coordinator_partition(key, len(topic.partitions))
     leader = cluster.catalog.leadership(TopicPartition(name, partition)).leader
-    host, port = cluster.addresses[leader]
+    host, port = call.addresses[leader]
     return ErrorCode.NONE, None, leader, host, port

@@ -1,12 +1,14 @@
 """Commit, fetch and delete groups' offsets; names or topic ids on the wire, names below."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from broker_core.broker.call import Call
+from broker_core.broker.rights import is_allowed, refusal
 from broker_core.broker.verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
 from broker_core.coordinator.group_requests import (
     FetchedOffset,
+    FetchOffsetsResult,
     OffsetCommit,
     OffsetToCommit,
     TxnOffsetCommit,
@@ -14,11 +16,13 @@ from broker_core.coordinator.group_requests import (
 from broker_core.coordinator.group_shard import translate_append_error
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_state import SENTINEL
+from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition, coordinator_partition
 from broker_core.wire import messages as m
 
 _FIRST_BY_ID = 10
 _FIRST_WITH_MEMBER_EPOCH = 9
+_FIRST_WITH_ERROR = 2
 _FIRST_ADDING = 5
 _LAST_OLD_ERROR = 3
 _FIRST_WITH_GENERATION = 3
@@ -94,29 +98,42 @@ def _verified(call: Call, producer: ProducerIdentity) -> ErrorCode:
         return translate_append_error(error.code)
     if guard == SENTINEL:
         return ErrorCode.NONE
+    began_ms = cluster.meters.stopwatch()
     code = coordinator_answers(
         cluster, call.body.transactional_id, producer, [partition], mode, call.now_ms)[partition]
+    if mode is ADD and code == ErrorCode.NONE:
+        # As for Produce: offsets that outlived the coordinator's record in a crash would stay pending for ever.
+        call.broker.logs.sync()
+    cluster.meters.verified(began_ms)
     return translate_append_error(code)
 
 
 def _commit(
     call: Call, forms: _Forms, to_coordinator: Callable[[Mapping[TopicPartition, OffsetToCommit]], _Answers]
 ) -> None:
-    """Leave out partitions that do not exist, commit the rest, and answer in the order of the request."""
+    """Leave out partitions that do not exist or may not be read, commit the rest, answer in the request's order."""
     by_id = forms is _PLAIN and call.version >= _FIRST_BY_ID
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    refused = _refusal_of_commit(call, forms)
+    unreadable = set() if refused else _unreadable_topics(
+        call, (_name(call, topic, by_id=by_id) for topic in call.body.topics))
     offsets: dict[TopicPartition, OffsetToCommit] = {}
     for topic in call.body.topics:
         name = _name(call, topic, by_id=by_id)
+        if refused or name is None or name in unreadable:
+            continue
         for entry in topic.partitions:
-            if name is not None and call.broker.catalog.has_partition(TopicPartition(name, entry.partition_index)):
+            if call.broker.catalog.has_partition(TopicPartition(name, entry.partition_index)):
                 offsets[TopicPartition(name, entry.partition_index)] = OffsetToCommit(
                     entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata)
     answers = to_coordinator(offsets) if offsets else {}
     topics = []
     for topic in call.body.topics:
         name = _name(call, topic, by_id=by_id)
-        missing = unknown if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        missing = refused or (
+            unknown if name is None
+            else ErrorCode.TOPIC_AUTHORIZATION_FAILED if name in unreadable
+            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partitions = [
             forms.partition(
                 partition_index=entry.partition_index,
@@ -126,6 +143,18 @@ def _commit(
         place = {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
         topics.append(forms.topic(partitions=partitions, **place))
     call.answer(forms.response(topics=topics))
+
+
+def _refusal_of_commit(call: Call, forms: _Forms) -> ErrorCode:
+    """Return what refuses the whole commit: no right to the transactional id, or none to the group."""
+    refused = ErrorCode.NONE if forms is _PLAIN else refusal(
+        call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, call.body.transactional_id)
+    return refused or refusal(call, Operation.READ, ResourceType.GROUP, call.body.group_id)
+
+
+def _unreadable_topics(call: Call, names: Iterable[str | None]) -> set[str]:
+    return {name for name in names
+            if name is not None and refusal(call, Operation.READ, ResourceType.TOPIC, name)}
 
 
 def _name(call: Call, topic: Any, *, by_id: bool) -> str | None:
@@ -142,8 +171,9 @@ def fetch(call: Call) -> None:
         return
     wanted = None if body.topics is None else [
         TopicPartition(topic.name, index) for topic in body.topics for index in topic.partition_indexes]
-    result = call.broker.groups.fetch_offsets(body.group_id, wanted, require_stable=require_stable)
-    topics = _offsets_by_topic(result.offsets, wanted, result.error)
+    result = _allowed_offsets(call, body.group_id, wanted, require_stable=require_stable)
+    says_error_once = result.error and call.version >= _FIRST_WITH_ERROR
+    topics = {} if says_error_once else _offsets_by_topic(result.offsets, wanted, result.error)
     form = response.OffsetFetchResponseTopic
     call.answer(response(
         error_code=result.error,
@@ -172,7 +202,7 @@ def _fetch_group(call: Call, group: Any, *, require_stable: bool) -> Any:
             wanted += [TopicPartition(name, index) for index in topic.partition_indexes]
     caller = {"member_id": group.member_id, "member_epoch": group.member_epoch} if (
         call.version >= _FIRST_WITH_MEMBER_EPOCH) else {}
-    result = call.broker.groups.fetch_offsets(group.group_id, wanted, require_stable=require_stable, **caller)
+    result = _allowed_offsets(call, group.group_id, wanted, require_stable=require_stable, **caller)
     for name, partitions in _offsets_by_topic(result.offsets, wanted, result.error).items():
         if by_id and name not in call.broker.catalog.topics:
             continue
@@ -181,6 +211,34 @@ def _fetch_group(call: Call, group: Any, *, require_stable: bool) -> Any:
             _offset_form(topic_form.OffsetFetchResponsePartitions, index, found) for index, found in partitions],
             **place))
     return form(group_id=group.group_id, topics=[] if result.error else topics, error_code=result.error)
+
+
+def _allowed_offsets(
+    call: Call, group_id: str, wanted: list[TopicPartition] | None, **options: Any
+) -> FetchOffsetsResult:
+    """Fetch what the client may see; what it asks for by name and may not see is refused, the rest left out."""
+    refused = refusal(call, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+    if refused:
+        return FetchOffsetsResult(refused)
+    groups = call.broker.groups
+    if wanted is None:
+        found = groups.fetch_offsets(group_id, None, **options)
+        hidden = _hidden_topics(call, found.offsets)
+        return FetchOffsetsResult(found.error, {
+            topic_partition: offset for topic_partition, offset in found.offsets.items()
+            if topic_partition.topic not in hidden})
+    hidden = _hidden_topics(call, wanted)
+    found = groups.fetch_offsets(group_id, [each for each in wanted if each.topic not in hidden], **options)
+    if found.error:
+        return found
+    hidden_offset = FetchedOffset(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    hidden_offsets = {each: hidden_offset for each in wanted if each.topic in hidden}
+    return FetchOffsetsResult(found.error, {**found.offsets, **hidden_offsets})
+
+
+def _hidden_topics(call: Call, partitions: Iterable[TopicPartition]) -> set[str]:
+    return {name for name in {each.topic for each in partitions}
+            if not is_allowed(call, Operation.DESCRIBE, ResourceType.TOPIC, name)}
 
 
 def _offsets_by_topic(
@@ -201,7 +259,13 @@ def _offset_form(form: Any, index: int, found: FetchedOffset) -> Any:
 def delete(call: Call) -> None:
     """Delete a group's offsets of partitions it does not subscribe to (KIP-496)."""
     body, response = call.body, m.OffsetDeleteResponse
-    wanted = [TopicPartition(topic.name, entry.partition_index) for topic in body.topics for entry in topic.partitions]
+    refused = refusal(call, Operation.DELETE, ResourceType.GROUP, body.group_id)
+    if refused:
+        call.answer(response(error_code=refused, topics=[]))
+        return
+    unreadable = _unreadable_topics(call, (topic.name for topic in body.topics))
+    wanted = [TopicPartition(topic.name, entry.partition_index) for topic in body.topics for entry in topic.partitions
+              if topic.name not in unreadable]
     result = call.broker.groups.delete_offsets(body.group_id, wanted, call.now_ms)
     form = response.OffsetDeleteResponseTopic
     call.answer(response(error_code=result.error, topics=[] if result.error else [
@@ -209,7 +273,9 @@ def delete(call: Call) -> None:
             form.OffsetDeleteResponsePartition(
                 partition_index=entry.partition_index,
                 error_code=result.partitions.get(
-                    TopicPartition(topic.name, entry.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                    TopicPartition(topic.name, entry.partition_index),
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.name in unreadable
+                    else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             for entry in topic.partitions
         ])
         for topic in body.topics

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from broker_core.broker.call import Call
+from broker_core.broker.rights import refusal, require
 from broker_core.broker.verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import AppendResult, PartitionLog
@@ -18,6 +19,7 @@ from broker_core.log.producer_state import SENTINEL, Guard
 from broker_core.records.compression import Compression
 from broker_core.records.framing import MAGIC_POSITION, framed_size
 from broker_core.records.header import HEADER_SIZE, MAGIC, BatchHeader, InvalidBatch
+from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 
@@ -80,6 +82,7 @@ class _Produce:
     call: Call
     parts: list[_Part] = field(default_factory=list)
     give_up_ms: int = 0
+    asked_ms: float = 0.0
 
 
 def produce(call: Call) -> None:
@@ -109,6 +112,7 @@ def _check_part(call: Call, part: _Part) -> None:
         if call.version >= 13:
             name = call.broker.catalog.topic_by_id(part.topic_entry.topic_id).name
         part.topic_partition = TopicPartition(name, part.entry.index)
+        require(call, Operation.WRITE, ResourceType.TOPIC, name)
         call.broker.catalog.leadership(part.topic_partition)
         _check_batch(part, call.version)
         if call.body.acks not in (-1, 0, 1):
@@ -144,8 +148,12 @@ def _check_batch(part: _Part, version: int) -> None:
 def _check_transaction(work: _Produce) -> None:
     """Refuse all partitions when the transactional data does not belong together (rows 1 and 7)."""
     transactional = [part for part in work.parts if part.is_transactional]
-    if transactional and work.call.body.transactional_id is None:
+    transactional_id = work.call.body.transactional_id
+    if transactional and transactional_id is None:
         _fail(work.parts, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without an id")
+    elif transactional and refusal(work.call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        _fail(work.parts, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+              f"{work.call.principal} has no right to WRITE as transactional id {transactional_id!r}")
     producers = {(part.header.producer_id, part.header.producer_epoch)
                  for part in transactional if part.header is not None and part.opens_transaction}
     if len(producers) > 1:
@@ -181,22 +189,42 @@ def _verify(work: _Produce, now_ms: int) -> None:
         header = next(iter(asking.values()))[0].header
         assert header is not None
         mode = ADD if adding else OLD_ERROR if call.version <= _LAST_OLD_ERROR_VERSION else VERIFY
+        work.asked_ms = call.broker.meters.stopwatch()
         answers = coordinator_answers(
             call.broker.cluster, call.body.transactional_id,
             ProducerIdentity(header.producer_id, header.producer_epoch), asking, mode, now_ms)
         if adding and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values() and now_ms < work.give_up_ms:
             # The transaction before is still being completed: a moment's patience here saves the client a round trip.
+            call.broker.meters.verified(work.asked_ms)
             again_ms = now_ms + call.broker.config.add_partitions_retry_backoff_ms
-            call.broker.purgatory.at(min(again_ms, work.give_up_ms), partial(_verify_again, work))
+            call.broker.purgatory.at(
+                min(again_ms, work.give_up_ms), call.guarded(partial(_verify_again, work), None))
             return
         for topic_partition, code in answers.items():
             for part in asking[topic_partition]:
                 _take_answer(part, code, adding=adding)
+        if adding and ErrorCode.NONE in answers.values():
+            # What the coordinator has just recorded must be durable first: data that outlived it in a crash would
+            # belong to a transaction that nobody ends.
+            call.broker.outbox.put(call.guarded(partial(_append_anew, work), None))
+            return
+        call.broker.meters.verified(work.asked_ms)
+    _append_all(work, now_ms)
+
+
+def _append_anew(work: _Produce, now_ms: int) -> None:
+    work.call.broker.meters.verified(work.asked_ms)
+    _find_logs_anew(work, now_ms)
     _append_all(work, now_ms)
 
 
 def _verify_again(work: _Produce, now_ms: int) -> None:
-    """Find the logs anew, then ask again: in between a topic may have been deleted or a leader moved."""
+    _find_logs_anew(work, now_ms)
+    _verify(work, now_ms)
+
+
+def _find_logs_anew(work: _Produce, now_ms: int) -> None:
+    """Look again where the partitions are: in between a topic may have been deleted or a leader moved."""
     for part in work.parts:
         if part.error is None:
             assert part.topic_partition is not None
@@ -204,7 +232,6 @@ def _verify_again(work: _Produce, now_ms: int) -> None:
                 part.log, part.leader_epoch = work.call.broker.led_log(part.topic_partition, now_ms)
             except KafkaError as error:
                 part.error = error
-    _verify(work, now_ms)
 
 
 def _take_answer(part: _Part, code: ErrorCode, *, adding: bool) -> None:
@@ -296,4 +323,4 @@ def _node_endpoints(work: _Produce) -> dict[str, Any]:
     endpoint = m.ProduceResponse.NodeEndpoint
     return {"node_endpoints": [
         endpoint(node_id=broker_id, host=host, port=port)
-        for broker_id, (host, port) in work.call.broker.cluster.addresses.items()]}
+        for broker_id, (host, port) in work.call.addresses.items()]}

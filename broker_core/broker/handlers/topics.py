@@ -1,11 +1,14 @@
 """Create, delete and widen topics."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from broker_core.broker.call import Call
+from broker_core.broker.rights import is_allowed, require
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
-from broker_core.types import INTERNAL_TOPICS
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from broker_core.wire import messages as m
 
 _DEFAULT_SOURCE = 5
@@ -27,6 +30,8 @@ def _create(call: Call, wanted: Any, *, repeated: bool) -> Any:
     try:
         if repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{wanted.name}' is named more than once.")
+        if wanted.name != CLUSTER_METADATA_TOPIC and not is_allowed(call, Operation.CREATE, ResourceType.CLUSTER):
+            require(call, Operation.CREATE, ResourceType.TOPIC, wanted.name)
         config = {entry.name: entry.value for entry in wanted.configs or ()}
         if None in config.values():
             raise KafkaError(ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs")
@@ -39,22 +44,27 @@ def _create(call: Call, wanted: Any, *, repeated: bool) -> Any:
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
         cluster.catalog.check_new_topic(wanted.name)
-        if call.body.validate_only:
-            return result(name=wanted.name, topic_id=m.NULL_UUID, error_code=0, num_partitions=count,
-                          replication_factor=1, configs=[])
-        topic = cluster.create_topic(wanted.name, count, config, leaders)
+        topic_id = m.NULL_UUID
+        if not call.body.validate_only:
+            topic_id = cluster.create_topic(wanted.name, count, config, leaders).topic_id
     except KafkaError as error:
         return result(name=wanted.name, topic_id=m.NULL_UUID, error_code=error.code, error_message=error.message,
                       configs=None)
-    effective = cluster.logs.topic_config(topic).as_text()
-    return result(
-        name=topic.name, topic_id=topic.topic_id, error_code=0, num_partitions=count, replication_factor=1,
-        configs=[
-            m.CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs(
-                name=key, value=value, read_only=False, is_sensitive=False,
-                config_source=_TOPIC_SOURCE if key in config else _DEFAULT_SOURCE)
-            for key, value in effective.items()
-        ])
+    return result(name=wanted.name, topic_id=topic_id, error_code=0, **_settings(call, wanted.name, count, config))
+
+
+def _settings(call: Call, name: str, partition_count: int, config: Mapping[str, str]) -> dict[str, Any]:
+    """Tell the new topic's settings, unless the client may create it and not see them."""
+    if not is_allowed(call, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+        return {"topic_config_error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED, "num_partitions": -1,
+                "replication_factor": -1, "configs": []}
+    form = m.CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs
+    effective = call.broker.config.topic_defaults().override(config).as_text()
+    return {"num_partitions": partition_count, "replication_factor": 1, "configs": [
+        form(name=key, value=value, read_only=False, is_sensitive=False,
+             config_source=_TOPIC_SOURCE if key in config else _DEFAULT_SOURCE)
+        for key, value in effective.items()
+    ]}
 
 
 def _partitions(call: Call, wanted: Any) -> tuple[int, list[int] | None]:
@@ -110,8 +120,16 @@ def _delete(call: Call, name: str | None, topic_id: Any) -> Any:
     result = m.DeleteTopicsResponse.DeletableTopicResult
     cluster = call.broker.cluster
     try:
-        topic = cluster.catalog.topic(name) if name is not None else cluster.catalog.topic_by_id(topic_id)
-        name, topic_id = topic.name, topic.topic_id
+        is_trusted = is_allowed(call, Operation.DELETE, ResourceType.CLUSTER)
+        wanted = cluster.catalog.topic_by_id(topic_id).name if name is None else name
+        # Before anything is said of the topic: its name, or whether there is one of that name.
+        if not is_trusted:
+            require(call, Operation.DESCRIBE, ResourceType.TOPIC, wanted)
+        topic = cluster.catalog.topic(wanted)
+        name = topic.name
+        if not is_trusted:
+            require(call, Operation.DELETE, ResourceType.TOPIC, name)
+        topic_id = topic.topic_id
         if not call.broker.config.delete_topic_enable:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
         if topic.name in INTERNAL_TOPICS:
@@ -128,6 +146,7 @@ def create_partitions(call: Call) -> None:
     result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
     for wanted in call.body.topics:
         try:
+            require(call, Operation.ALTER, ResourceType.TOPIC, wanted.name)
             topic = call.broker.catalog.topic(wanted.name)
             if topic.is_internal:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is internal: its hashing would change")

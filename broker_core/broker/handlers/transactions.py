@@ -4,10 +4,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from broker_core.broker.call import Call
+from broker_core.broker.rights import is_allowed, is_allowed_on_any, refusal
 from broker_core.broker.verification import TRANSACTIONS_V2
 from broker_core.coordinator.transaction_messages import InitProducerId, TransactionDescription
 from broker_core.errors import ErrorCode
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPartition
 from broker_core.wire import messages as m
 
 # The version of each API whose clients know PRODUCER_FENCED; older ones are told INVALID_PRODUCER_EPOCH.
@@ -26,6 +28,10 @@ def _worded(call: Call, code: ErrorCode) -> ErrorCode:
 def init_producer_id(call: Call) -> None:
     """Give a producer its identity (KIP-98, KIP-360)."""
     body = call.body
+    refused = _refusal_of_identity(call)
+    if refused:
+        call.answer(m.InitProducerIdResponse(error_code=refused, producer_id=-1, producer_epoch=-1))
+        return
     result = call.broker.transactions.init_producer_id(
         InitProducerId(body.transactional_id, body.transaction_timeout_ms, body.producer_id, body.producer_epoch),
         call.now_ms)
@@ -34,10 +40,25 @@ def init_producer_id(call: Call) -> None:
         producer_epoch=result.producer_epoch))
 
 
+def _refusal_of_identity(call: Call) -> ErrorCode:
+    transactional_id = call.body.transactional_id
+    if transactional_id is not None:
+        return refusal(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    # Whoever may write to some topic may do so idempotently (KIP-679).
+    if is_allowed(call, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or is_allowed_on_any(
+        call, Operation.WRITE, ResourceType.TOPIC):
+        return ErrorCode.NONE
+    return refusal(call, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+
+
 def add_partitions(call: Call) -> None:
     """Make partitions part of a transaction, or say whether they are."""
     body, response = call.body, m.AddPartitionsToTxnResponse
     if call.version >= _FIRST_BATCHED_ADD:
+        refused = refusal(call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        if refused:
+            call.answer(response(error_code=refused, results_by_transaction=[]))
+            return
         results = [
             response.AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
@@ -47,7 +68,9 @@ def add_partitions(call: Call) -> None:
         call.answer(response(error_code=0, results_by_transaction=results))
         return
     partitions = _partitions(body.v3_and_below_topics)
-    answers = _refused(call, partitions)
+    refused = refusal(
+        call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.v3_and_below_transactional_id)
+    answers = dict.fromkeys(partitions, refused) if refused else _refused(call, partitions)
     if not answers:
         code = call.broker.transactions.add_partitions(
             body.v3_and_below_transactional_id, body.v3_and_below_producer_id, body.v3_and_below_producer_epoch,
@@ -59,8 +82,7 @@ def add_partitions(call: Call) -> None:
 def _batched_answers(call: Call, transaction: Any) -> Mapping[TopicPartition, ErrorCode]:
     partitions = _partitions(transaction.topics)
     coordinator = call.broker.transactions
-    # Only brokers send this form, and a group coordinator's offsets partition is one they may add.
-    refused = _refused(call, partitions, may_be_internal=True)
+    refused = _refused(call, partitions, is_from_broker=True)
     if refused:
         return refused
     if transaction.verify_only:
@@ -77,16 +99,17 @@ def _partitions(topics: Any) -> list[TopicPartition]:
 
 
 def _refused(
-    call: Call, partitions: Collection[TopicPartition], *, may_be_internal: bool = False
+    call: Call, partitions: Collection[TopicPartition], *, is_from_broker: bool = False
 ) -> dict[TopicPartition, ErrorCode]:
     """Return the errors that keep the coordinator from being asked; empty if there is none (facts A.6)."""
-    catalog = call.broker.catalog
     bad = {}
     for topic_partition in partitions:
-        if not catalog.has_partition(topic_partition):
-            bad[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif catalog.topic(topic_partition.topic).is_internal and not may_be_internal:
+        # Only a broker may add a partition of an internal topic, such as a group coordinator's; its client was asked.
+        if not is_from_broker and (topic_partition.topic in INTERNAL_TOPICS or refusal(
+            call, Operation.WRITE, ResourceType.TOPIC, topic_partition.topic)):
             bad[topic_partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif not call.broker.catalog.has_partition(topic_partition):
+            bad[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not bad:
         return {}
     return {tp: bad.get(tp, ErrorCode.OPERATION_NOT_ATTEMPTED) for tp in partitions}
@@ -107,6 +130,11 @@ def _topic_results(topics: Any, answers: Mapping[TopicPartition, ErrorCode]) -> 
 def add_offsets(call: Call) -> None:
     """Make a group's offsets partition part of the transaction (facts A.7)."""
     body = call.body
+    refused = refusal(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id) or refusal(
+        call, Operation.READ, ResourceType.GROUP, body.group_id)
+    if refused:
+        call.answer(m.AddOffsetsToTxnResponse(error_code=refused))
+        return
     partition = call.broker.cluster.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, body.group_id)
     code = call.broker.transactions.add_partitions(
         body.transactional_id, body.producer_id, body.producer_epoch, [partition],
@@ -117,6 +145,10 @@ def add_offsets(call: Call) -> None:
 def end_transaction(call: Call) -> None:
     """Commit or abort; version 5 brings the identity of the next transaction (KIP-890)."""
     body = call.body
+    refused = refusal(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+    if refused:
+        call.answer(m.EndTxnResponse(error_code=refused, producer_id=-1, producer_epoch=-1))
+        return
     result = call.broker.transactions.end_transaction(
         body.transactional_id, body.producer_id, body.producer_epoch, commit=body.committed,
         client_transaction_version=TRANSACTIONS_V2 if call.version > _LAST_V1_END_TXN else 0, now_ms=call.now_ms)
@@ -133,13 +165,15 @@ def describe_transactions(call: Call) -> None:
 
 def _described(call: Call, transactional_id: str) -> Any:
     form = m.DescribeTransactionsResponse.TransactionState
-    found = call.broker.transactions.describe(transactional_id)
+    found = refusal(call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id) or (
+        call.broker.transactions.describe(transactional_id))
     if not isinstance(found, TransactionDescription):
         return form(error_code=found, transactional_id=transactional_id, transaction_state="",
                     transaction_timeout_ms=0, transaction_start_time_ms=0, producer_id=0, producer_epoch=0, topics=[])
     topics: dict[str, list[int]] = {}
     for topic_partition in sorted(found.partitions):
-        topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
+        if is_allowed(call, Operation.DESCRIBE, ResourceType.TOPIC, topic_partition.topic):
+            topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
     return form(
         error_code=0,
         transactional_id=transactional_id,
@@ -166,5 +200,6 @@ def list_transactions(call: Call) -> None:
             response.TransactionState(
                 transactional_id=entry.transactional_id, producer_id=entry.producer_id, transaction_state=entry.state)
             for entry in listed.transactions
+            if is_allowed(call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, entry.transactional_id)
         ],
     ))

@@ -1,0 +1,129 @@
+"""Create, show and delete ACLs; without an authorizer there are none (SECURITY_DISABLED)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from broker_core.broker.call import Call
+from broker_core.broker.rights import require
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.security.acls import (
+    Acl,
+    AclFilter,
+    Operation,
+    Pattern,
+    PatternType,
+    Permission,
+    ResourceType,
+    new_acl,
+)
+from broker_core.wire import messages as m
+
+_UNKNOWN = 0
+
+
+def describe(call: Call) -> None:
+    """Show the ACLs that a filter chooses, those of a pattern together."""
+    response, wanted = m.DescribeAclsResponse, _filter(call.body)
+    if _is_unknown(wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission):
+        _hang_up(call)
+        return
+    try:
+        _require(call, Operation.DESCRIBE)
+    except KafkaError as error:
+        call.answer(response(error_code=error.code, error_message=error.message, resources=[]))
+        return
+    patterns: dict[Pattern, list[Acl]] = {}
+    for acl in sorted(_matching(call, wanted)):
+        patterns.setdefault(acl.pattern, []).append(acl)
+    form = response.DescribeAclsResource
+    call.answer(response(error_code=0, error_message=None, resources=[
+        form(resource_type=pattern.resource_type, resource_name=pattern.name, pattern_type=pattern.pattern_type, acls=[
+            form.AclDescription(principal=acl.principal, host=acl.host, operation=acl.operation,
+                                permission_type=acl.permission)
+            for acl in acls
+        ])
+        for pattern, acls in patterns.items()
+    ]))
+
+
+def create(call: Call) -> None:
+    """Create ACLs; each succeeds or fails for itself, and one that is there already succeeds."""
+    creations, form = call.body.creations, m.CreateAclsResponse.AclCreationResult
+    if any(_is_unknown(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
+           for each in creations):
+        _hang_up(call)
+        return
+    # Kafka does not get to the single ACLs then, and has no better word for it.
+    is_spoilt = any(
+        each.resource_type == ResourceType.ANY or each.resource_pattern_type in (PatternType.ANY, PatternType.MATCH)
+        or each.operation == Operation.ANY or each.permission_type == Permission.ANY for each in creations)
+    results = []
+    for each in creations:
+        try:
+            _require(call, Operation.ALTER)
+            if is_spoilt:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "only a filter may say ANY or MATCH")
+            call.broker.catalog.create_acl(new_acl(
+                each.resource_type, each.resource_pattern_type, each.resource_name, each.principal, each.host,
+                each.operation, each.permission_type))
+            results.append(form(error_code=0, error_message=None))
+        except KafkaError as error:
+            results.append(form(error_code=error.code, error_message=error.message))
+    call.answer(m.CreateAclsResponse(results=results))
+
+
+def delete(call: Call) -> None:
+    """Delete the ACLs that each filter chooses, and name them; an ACL that two choose is named twice."""
+    filters, response = [_filter(each) for each in call.body.filters], m.DeleteAclsResponse
+    if any(_is_unknown(each.resource_type, each.pattern_type, each.operation, each.permission) for each in filters):
+        _hang_up(call)
+        return
+    results, doomed = [], set()
+    for each in filters:
+        try:
+            _require(call, Operation.ALTER)
+            each.check()
+        except KafkaError as error:
+            results.append(response.DeleteAclsFilterResult(
+                error_code=error.code, error_message=error.message, matching_acls=[]))
+            continue
+        chosen = sorted(_matching(call, each))
+        doomed.update(chosen)
+        results.append(response.DeleteAclsFilterResult(
+            error_code=0, error_message=None, matching_acls=[_deleted(acl) for acl in chosen]))
+    for acl in sorted(doomed):
+        call.broker.catalog.delete_acl(acl)
+    call.answer(response(filter_results=results))
+
+
+def _deleted(acl: Acl) -> Any:
+    form = m.DeleteAclsResponse.DeleteAclsFilterResult.DeleteAclsMatchingAcl
+    return form(
+        error_code=0, error_message=None, resource_type=acl.pattern.resource_type, resource_name=acl.pattern.name,
+        pattern_type=acl.pattern.pattern_type, principal=acl.principal, host=acl.host, operation=acl.operation,
+        permission_type=acl.permission)
+
+
+def _matching(call: Call, wanted: AclFilter) -> Iterable[Acl]:
+    return filter(wanted.matches, call.broker.catalog.acls)
+
+
+def _filter(entry: Any) -> AclFilter:
+    return AclFilter(entry.resource_type_filter, entry.resource_name_filter, entry.pattern_type_filter,
+                     entry.principal_filter, entry.host_filter, entry.operation, entry.permission_type)
+
+
+def _require(call: Call, operation: Operation) -> None:
+    require(call, operation, ResourceType.CLUSTER)
+    if call.broker.authorizer is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "there is no authorizer: set authorizer.class.name")
+
+
+def _is_unknown(*numbers: int) -> bool:
+    """Say whether a number is the one by which clients say that they do not know what they say."""
+    return _UNKNOWN in numbers
+
+
+def _hang_up(call: Call) -> None:
+    """Close the connection, as Kafka does on a request it cannot make sense of."""
+    call.hang_up(f"{call.request.api.name} speaks of something UNKNOWN")

@@ -1,0 +1,69 @@
+"""Let clients in: SaslHandshake names a mechanism, SaslAuthenticate carries its tokens (KIP-43, KIP-152, KIP-368)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from broker_core.broker.call import Call
+from broker_core.errors import ErrorCode
+from broker_core.security.sasl import AuthenticationFailed, SaslSession, SaslState
+from broker_core.wire import messages as m
+from broker_core.wire.framing import (
+    MalformedFrame,
+    UnsupportedVersion,
+    api_key_of,
+    decode_request,
+    encode_response,
+)
+from broker_core.wire.versions import API_VERSIONS_KEY, SASL_HANDSHAKE_KEY
+
+
+def handshake(call: Call) -> None:
+    """Agree on a mechanism; who needs none, or may not change it now, is told so and goes on."""
+    response, session = m.SaslHandshakeResponse, call.sasl
+    if session is None or (session.is_open and not session.may_begin_again(call.now_ms)):
+        call.answer(response(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]))
+        return
+    mechanisms = list(session.settings.mechanisms)
+    try:
+        session.handshake(call.body.mechanism, call.version, call.now_ms)
+    except AuthenticationFailed as failure:
+        call.refuse(response(error_code=failure.code, mechanisms=mechanisms), failure.message)
+        return
+    call.answer(response(error_code=0, mechanisms=mechanisms))
+
+
+def authenticate(call: Call) -> None:
+    """Take the client's token and give the server's, until the client is known or refused."""
+    response, session = m.SaslAuthenticateResponse, call.sasl
+    if session is None or session.is_open:
+        call.answer(response(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE, auth_bytes=b"",
+            error_message="SaslAuthenticate request received after successful authentication"))
+        return
+    try:
+        reply, lifetime_ms = session.evaluate(bytes(call.body.auth_bytes), call.now_ms)
+    except AuthenticationFailed as failure:
+        call.refuse(response(error_code=failure.code, error_message=failure.message, auth_bytes=b""), failure.message)
+        return
+    call.answer(response(error_code=0, error_message="", auth_bytes=reply, session_lifetime_ms=lifetime_ms))
+
+
+def answer_out_of_turn(frame: bytes, session: SaslSession) -> bytes | None:
+    """Return the answer to a request that came in the midst of an exchange; most are worth none.
+
+    Kafka answers any request there in its API's own form; before the exchange it answers none. What is not about
+    authentication is not decoded here.
+    """
+    response = _OUT_OF_TURN.get(api_key_of(frame)) if session.state is SaslState.EXCHANGE else None
+    if response is None:
+        return None
+    try:
+        return encode_response(decode_request(frame), response())
+    except (MalformedFrame, UnsupportedVersion):
+        return None
+
+
+_OUT_OF_TURN: Mapping[int, Callable[[], Any]] = {
+    SASL_HANDSHAKE_KEY: lambda: m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]),
+    API_VERSIONS_KEY: lambda: m.ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, api_keys=[]),
+}

@@ -1,0 +1,202 @@
+"""Decide whether a client may do something: deny first, then allow, then the setting for what no ACL speaks of.
+
+The rules are those of Kafka's StandardAuthorizer. ACLs are found by the name of the resource, so that a decision
+costs a few look-ups however many ACLs there are: one by the name, one for `*`, and one for each length that a
+prefix of the type has.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Network, IPv6Network
+from typing import NamedTuple
+
+from broker_core.config import BrokerConfig
+from broker_core.errors import ConfigError
+from broker_core.security.acls import (
+    ANY_USER,
+    SUPPORTED,
+    WILDCARD,
+    Acl,
+    Operation,
+    Pattern,
+    PatternType,
+    Permission,
+    ResourceType,
+    address_of,
+    network_of,
+    printed_host,
+)
+from broker_core.security.principal import Principal
+
+# Any name: a super user may do everything to it, whatever ACLs there are.
+_UNHEARD_OF = "hardcode"
+
+
+class _Client(NamedTuple):
+    """Hold who asks, in the words that ACLs use."""
+
+    principals: tuple[str, str]
+    host: str
+
+
+class _Rule(NamedTuple):
+    """Hold an ACL with what its host means, worked out once."""
+
+    acl: Acl
+    network: IPv4Network | IPv6Network | None
+
+    def is_about(self, host: str) -> bool:
+        if self.acl.host in (WILDCARD, host):
+            return True
+        if self.network is None:
+            return False
+        address = address_of(host)
+        return address is not None and address in self.network
+
+
+class Acls:
+    """Hold the ACLs there are, by the pattern they are about and the principal they speak of."""
+
+    def __init__(self) -> None:
+        self._rules: dict[Pattern, dict[str, dict[Acl, _Rule]]] = {}
+        # How many patterns there are of each length of prefix, so that a look-up tries only lengths in use.
+        self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
+
+    def __iter__(self) -> Iterator[Acl]:
+        return (acl for principals in self._rules.values() for rules in principals.values() for acl in rules)
+
+    def __contains__(self, acl: Acl) -> bool:
+        return acl in self._rules.get(acl.pattern, {}).get(acl.principal, {})
+
+    def add(self, acl: Acl) -> None:
+        """Add an ACL; one that is there already stays as it is."""
+        principals = self._rules.get(acl.pattern)
+        if principals is None:
+            principals = self._rules[acl.pattern] = {}
+            if acl.pattern.pattern_type is PatternType.PREFIXED:
+                self._prefix_lengths.setdefault(acl.pattern.resource_type, Counter())[len(acl.pattern.name)] += 1
+        principals.setdefault(acl.principal, {})[acl] = _Rule(acl, network_of(acl.host))
+
+    def remove(self, acl: Acl) -> None:
+        """Remove an ACL that is there."""
+        principals = self._rules[acl.pattern]
+        del principals[acl.principal][acl]
+        if not principals[acl.principal]:
+            del principals[acl.principal]
+        if principals:
+            return
+        del self._rules[acl.pattern]
+        if acl.pattern.pattern_type is PatternType.PREFIXED:
+            lengths = self._prefix_lengths[acl.pattern.resource_type]
+            lengths[len(acl.pattern.name)] -= 1
+            if not lengths[len(acl.pattern.name)]:
+                del lengths[len(acl.pattern.name)]
+
+    def about(self, resource_type: ResourceType, name: str) -> Iterator[dict[str, dict[Acl, _Rule]]]:
+        """Give the rules of each pattern that a resource meets, by principal."""
+        patterns = [Pattern(resource_type, PatternType.LITERAL, name)]
+        if name != WILDCARD:
+            patterns.append(Pattern(resource_type, PatternType.LITERAL, WILDCARD))
+        patterns += [
+            Pattern(resource_type, PatternType.PREFIXED, name[:length])
+            for length in self._prefix_lengths.get(resource_type, ()) if length <= len(name)]
+        for pattern in patterns:
+            principals = self._rules.get(pattern)
+            if principals is not None:
+                yield principals
+
+
+class Authorizer:
+    """Decide by the ACLs there are at the moment, the super users, and what holds where no ACL is found."""
+
+    def __init__(self, acls: Acls, *, super_users: str, allows_by_default: bool) -> None:
+        self._acls = acls
+        self._super_users = _parse_super_users(super_users)
+        self._allows_by_default = allows_by_default
+
+    def allows(
+        self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
+    ) -> bool:
+        """Say whether the client may do this to the resource of this very name."""
+        who = str(principal)
+        if who in self._super_users:
+            return True
+        client = _Client((who, ANY_USER), printed_host(host))
+        has_acls, is_allowed = False, False
+        for principals in self._acls.about(resource_type, name):
+            has_acls = True
+            for rule in _rules_for(principals, client, operation):
+                if rule.permission == Permission.DENY:
+                    return False
+                is_allowed = True
+        return is_allowed if has_acls else self._allows_by_default
+
+    def allowed_operations(
+        self, principal: Principal, host: str, resource_type: ResourceType, name: str
+    ) -> frozenset[Operation]:
+        """Return all that the client may do to the resource."""
+        return frozenset(
+            operation for operation in SUPPORTED[resource_type]
+            if self.allows(principal, host, operation, resource_type, name))
+
+    def allows_on_any(
+        self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType
+    ) -> bool:
+        """Say whether there is any resource of the type to which the client may do this, existing or not.
+
+        Kafka asks this of somebody who wants a producer id without a transactional id (KIP-679).
+        """
+        if self.allows(principal, host, operation, resource_type, _UNHEARD_OF):
+            return True
+        client = _Client((str(principal), ANY_USER), printed_host(host))
+        allowed: list[Pattern] = []
+        denied: set[Pattern] = set()
+        for acl in self._acls:
+            # No operation that another implies counts here: Kafka looks for the very one.
+            if (acl.pattern.resource_type != resource_type or acl.principal not in client.principals
+                    or acl.operation not in (operation, Operation.ALL)
+                    or not _Rule(acl, network_of(acl.host)).is_about(client.host)):
+                continue
+            if acl.permission == Permission.ALLOW:
+                allowed.append(acl.pattern)
+            elif acl.pattern == Pattern(resource_type, PatternType.LITERAL, WILDCARD):
+                return False
+            else:
+                denied.add(acl.pattern)
+        return any(not _is_dominated(pattern, denied) for pattern in allowed)
+
+
+def authorizer_for(config: BrokerConfig, acls: Acls) -> Authorizer | None:
+    """Return what decides under these settings; None, when nothing is asked of anybody."""
+    if not config.authorizer_class_name:
+        return None
+    return Authorizer(
+        acls, super_users=config.super_users, allows_by_default=config.allow_everyone_if_no_acl_is_found)
+
+
+def _rules_for(
+    principals: dict[str, dict[Acl, _Rule]], client: _Client, operation: Operation
+) -> Iterable[Acl]:
+    for principal in client.principals:
+        for rule in principals.get(principal, {}).values():
+            if rule.acl.covers(operation) and rule.is_about(client.host):
+                yield rule.acl
+
+
+def _is_dominated(allowed: Pattern, denied: set[Pattern]) -> bool:
+    """Say whether a denial covers all that is allowed here; `*` is dominated by nothing but `*`."""
+    kind, pattern_type, name = allowed
+    if pattern_type is PatternType.LITERAL:
+        if name == WILDCARD:
+            return False
+        if allowed in denied:
+            return True
+    return any(Pattern(kind, PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))
+
+
+def _parse_super_users(text: str) -> frozenset[str]:
+    users = frozenset(part.strip() for part in text.split(";")) - {""}
+    for each in sorted(users):
+        if ":" not in each:
+            raise ConfigError(f"super.users={text!r}: {each!r} is no principal; write User:{each}, and ';' between two")
+    return users

@@ -1,0 +1,180 @@
+"""Lead one connection through SASL: which step may come next, who the client is then, and for how long.
+
+Steps and order are Kafka's: ApiVersions at most once, SaslHandshake, then tokens until the mechanism is done. After
+that a new handshake begins re-authentication (KIP-368), if sessions end at all, with the same mechanism and user.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, Protocol
+
+from broker_core.errors import ErrorCode
+from broker_core.security.principal import ANONYMOUS, Principal, user
+
+# A client that could re-authenticate all the time would make others wait for its password checks.
+_MIN_REAUTH_INTERVAL_MS: Final = 1000
+_LONG_MAX: Final = 2**63 - 1
+
+
+class AuthenticationFailed(Exception):
+    """Say why a client is not let in, in words that may be told to anybody.
+
+    Without a message of its own the client learns the mechanism and nothing else: not whether there is such a user.
+    """
+
+    def __init__(self, message: str = "", code: ErrorCode = ErrorCode.SASL_AUTHENTICATION_FAILED) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+class Mechanism(Protocol):
+    """Check one client, token by token."""
+
+    @property
+    def user_name(self) -> str | None:
+        """Return who the client is, or None while that is not shown yet."""
+        ...
+
+    @property
+    def expires_ms(self) -> int | None:
+        """Return when the credentials expire, or None if they do not."""
+        ...
+
+    def evaluate(self, token: bytes, now_ms: int) -> bytes:
+        """Take the client's next token and return the server's; raise `AuthenticationFailed`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SaslSettings:
+    """Hold what a listener asks of its clients: the mechanisms it takes, how long a session lasts (0: for ever)."""
+
+    mechanisms: Mapping[str, Callable[[], Mechanism]]
+    max_reauth_ms: Mapping[str, int]
+    max_receive_bytes: int
+    failure_delay_ms: int
+
+
+class Step(Enum):
+    """Name what a client may do before it is let in."""
+
+    VERSIONS = auto()
+    HANDSHAKE = auto()
+    TOKEN = auto()
+
+
+class SaslState(Enum):
+    """Name how far a client has come."""
+
+    FRESH = auto()
+    VERSIONS_TOLD = auto()
+    EXCHANGE = auto()
+    # The client wants another mechanism than it first came with: its next step ends the connection.
+    WRONG_MECHANISM = auto()
+    OPEN = auto()
+
+
+# What is not here is refused. ApiVersions moves on only when it was answered well.
+ADMITTED: Final[Mapping[SaslState, frozenset[Step]]] = {
+    SaslState.FRESH: frozenset({Step.VERSIONS, Step.HANDSHAKE}),
+    SaslState.VERSIONS_TOLD: frozenset({Step.HANDSHAKE}),
+    SaslState.EXCHANGE: frozenset({Step.TOKEN}),
+    SaslState.WRONG_MECHANISM: frozenset(),
+    SaslState.OPEN: frozenset(),
+}
+
+
+class SaslSession:
+    """Hold how far one connection has come with its authentication."""
+
+    def __init__(self, settings: SaslSettings) -> None:
+        self.settings = settings
+        self.state = SaslState.FRESH
+        self.principal: Principal = ANONYMOUS
+        self.expires_ms: int | None = None
+        # After a handshake of version 0 tokens come bare, without Kafka's headers.
+        self.has_bare_tokens = False
+        self._mechanism: Mechanism | None = None
+        self._mechanism_name = ""
+        self._again_at_ms: int | None = None
+        self._is_again = False
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether the client is known, so that its requests may be handled."""
+        return self.state is SaslState.OPEN
+
+    @property
+    def wants_bare_token(self) -> bool:
+        """Say whether the next frame is a token and nothing else."""
+        return self.state is SaslState.EXCHANGE and self.has_bare_tokens
+
+    def admits(self, step: Step | None) -> bool:
+        """Say whether a client that is not let in yet may take this step."""
+        return step in ADMITTED[self.state]
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Say whether the session's time is over: nothing but a new handshake may come now."""
+        return self.expires_ms is not None and now_ms > self.expires_ms
+
+    def versions_told(self) -> None:
+        """Note that the client knows what is served."""
+        if self.state is SaslState.FRESH:
+            self.state = SaslState.VERSIONS_TOLD
+
+    def may_begin_again(self, now_ms: int) -> bool:
+        """Say whether a handshake would begin re-authentication: where sessions end, and not all the time."""
+        is_early = self._again_at_ms is not None and now_ms - self._again_at_ms < _MIN_REAUTH_INTERVAL_MS
+        return self.is_open and self.expires_ms is not None and not is_early
+
+    def handshake(self, mechanism: str, version: int, now_ms: int) -> None:
+        """Begin an exchange with the mechanism the client named; raise UNSUPPORTED_SASL_MECHANISM."""
+        if self.is_open:
+            self._is_again = True
+            self._again_at_ms = now_ms
+        if mechanism not in self.settings.mechanisms:
+            raise AuthenticationFailed("the client asks for a SASL mechanism that is not enabled",
+                                       ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+        self.has_bare_tokens = version == 0
+        if self._is_again and mechanism != self._mechanism_name:
+            self.state = SaslState.WRONG_MECHANISM
+            return
+        self._mechanism_name = mechanism
+        self._mechanism = self.settings.mechanisms[mechanism]()
+        self.state = SaslState.EXCHANGE
+
+    def evaluate(self, token: bytes, now_ms: int) -> tuple[bytes, int]:
+        """Take the client's token; return the server's, and the session's lifetime in ms once the client is known."""
+        mechanism = self._mechanism
+        assert mechanism is not None, "a token before the handshake"
+        try:
+            reply = mechanism.evaluate(token, now_ms)
+        except AuthenticationFailed as failure:
+            raise AuthenticationFailed(failure.message or self._failure_message(), failure.code) from None
+        if mechanism.user_name is None:
+            return reply, 0
+        principal = user(mechanism.user_name)
+        if self._is_again and principal != self.principal:
+            raise AuthenticationFailed("Cannot change principals during re-authentication")
+        lifetime_ms = self._lifetime_ms(mechanism.expires_ms, now_ms)
+        self.principal = principal
+        self.expires_ms = None if lifetime_ms is None else now_ms + lifetime_ms
+        self.state = SaslState.OPEN
+        # What it knows of the password is of no further use.
+        self._mechanism = None
+        return reply, lifetime_ms or 0
+
+    def _lifetime_ms(self, credentials_expire_ms: int | None, now_ms: int) -> int | None:
+        """Return how long the client stays known: as long as the broker allows and its credentials are valid."""
+        bounds = [] if credentials_expire_ms is None else [credentials_expire_ms - now_ms]
+        allowed_ms = self.settings.max_reauth_ms.get(self._mechanism_name, 0)
+        if allowed_ms > 0:
+            bounds.append(allowed_ms)
+        return max(0, min(*bounds, _LONG_MAX)) if bounds else None
+
+    def _failure_message(self) -> str:
+        what = "re-authentication" if self._is_again else "authentication"
+        return (f"Authentication failed during {what} due to invalid credentials "
+                f"with SASL mechanism {self._mechanism_name}")

@@ -1,0 +1,131 @@
+"""Read which listeners there are, where each broker has them, and how each is protected."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from broker_core.broker.cluster import Address
+from broker_core.broker.listener import PLAINTEXT
+from broker_core.config import LISTENER_PREFIX, BrokerConfig
+from broker_core.errors import ConfigError
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_ENTRY = re.compile(r"(?P<name>\w+)://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>\d+)")
+# An address that says "every interface" tells a client nothing.
+_NOWHERE = ("0.0.0.0", "::")
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerPlan:
+    """Say where a listener is to be; broker n has it n ports further on, or on a free port where the port is 0."""
+
+    name: str
+    protocol: str
+    bind: Address
+    advertised: Address
+    config: BrokerConfig
+
+    @property
+    def has_tls(self) -> bool:
+        """Say whether bytes are encrypted."""
+        return self.protocol.endswith("SSL")
+
+    @property
+    def has_sasl(self) -> bool:
+        """Say whether clients have to authenticate with SASL."""
+        return self.protocol.startswith("SASL")
+
+    @property
+    def client_auth(self) -> str:
+        """Say whether clients show certificates; with SASL only where this very listener is told to ask for them."""
+        own_key = f"{LISTENER_PREFIX}{self.name.lower()}.ssl.client.auth"
+        if self.has_sasl and own_key not in dict(self.config.listener_overrides):
+            return "none"
+        return self.config.ssl_client_auth
+
+    def bind_port(self, index: int) -> int:
+        """Return the port that broker number `index` listens on, 0 for a free one."""
+        return self.bind.port + index if self.bind.port else 0
+
+    def advertised_address(self, index: int, bound_port: int) -> Address:
+        """Return what clients are told of broker number `index`."""
+        port = self.advertised.port
+        return Address(self.advertised.host, port + index if port else bound_port)
+
+
+def plan_listeners(config: BrokerConfig, *, brokers: int, host: str, port: int) -> list[ListenerPlan]:
+    """Return the listeners that the settings ask for, else one in plaintext at `host` and `port`."""
+    bound = _entries("listeners", config.listeners, host) or {PLAINTEXT: Address(host, port)}
+    advertised = _entries("advertised.listeners", config.advertised_listeners, host)
+    _check_names("advertised.listeners", advertised, bound)
+    protocols = _protocols(config.listener_security_protocol_map)
+    plans = [
+        ListenerPlan(name, _protocol_of(name, protocols), bind, advertised.get(name, bind), config.of_listener(name))
+        for name, bind in bound.items()]
+    _check_overrides(config, bound)
+    if config.inter_broker_listener_name:
+        _check_names("inter.broker.listener.name", [config.inter_broker_listener_name], bound)
+    _check_ports(plans, brokers)
+    for plan in plans:
+        if config.listeners and plan.advertised.host in _NOWHERE:
+            raise ConfigError(f"advertised.listeners: clients cannot connect to {plan.advertised.host}; "
+                              f"add {plan.name}://<a name they know>:{plan.advertised.port}")
+    return plans
+
+
+def _entries(key: str, text: str, host: str) -> dict[str, Address]:
+    """Read `NAME://host:port,...`; an empty host is the one the server was started with."""
+    entries: dict[str, Address] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        entry = _ENTRY.fullmatch(part)
+        if entry is None or int(entry["port"]) > 65535:
+            raise ConfigError(f"{key}: {part!r} is not of the form NAME://host:port")
+        name = entry["name"].upper()
+        if name in entries:
+            raise ConfigError(f"{key}: {name} is there twice")
+        entries[name] = Address(entry["v6"] or entry["host"] or host, int(entry["port"]))
+    return entries
+
+
+def _protocols(text: str) -> dict[str, str]:
+    protocols = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, protocol = part.upper().partition(":")
+        if protocol not in _PROTOCOLS:
+            raise ConfigError(
+                f"listener.security.protocol.map: {part!r} is not NAME:PROTOCOL with one of {', '.join(_PROTOCOLS)}")
+        protocols[name] = protocol
+    return protocols
+
+
+def _protocol_of(name: str, protocols: Mapping[str, str]) -> str:
+    if name not in protocols:
+        raise ConfigError(f"listeners: {name} has no protocol; add {name}:SASL_SSL, or another of "
+                          f"{', '.join(_PROTOCOLS)}, to listener.security.protocol.map")
+    return protocols[name]
+
+
+def _check_names(key: str, names: "Mapping[str, Address] | list[str]", bound: Mapping[str, Address]) -> None:
+    for name in names:
+        if name.upper() not in bound:
+            raise ConfigError(f"{key}: there is no listener {name}; listeners has {', '.join(bound)}")
+
+
+def _check_overrides(config: BrokerConfig, bound: Mapping[str, Address]) -> None:
+    for key, _ in config.listener_overrides:
+        name = key.removeprefix(LISTENER_PREFIX).partition(".")[0]
+        if name.upper() not in bound or name != name.lower():
+            raise ConfigError(f"{key}: there is no listener {name}; its name is written in lower case here, and "
+                              f"listeners has {', '.join(bound)}")
+
+
+def _check_ports(plans: list[ListenerPlan], brokers: int) -> None:
+    taken: dict[int, str] = {}
+    for plan in plans:
+        for index in range(brokers):
+            port = plan.bind_port(index)
+            if port and taken.setdefault(port, plan.name) != plan.name:
+                raise ConfigError(f"listeners: {plan.name} and {taken[port]} both need port {port}; each broker takes "
+                                  f"the next port, so leave {brokers} between two listeners")
+            if port > 65535:
+                raise ConfigError(f"listeners: {plan.name} needs port {port} for broker number {index + 1}")

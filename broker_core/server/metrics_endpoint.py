@@ -1,0 +1,71 @@
+"""Serve a broker's metrics over HTTP, in the text form that Prometheus reads.
+
+prometheus-client answers in threads of its own; the numbers are taken in the broker's thread, all at one moment.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from broker_core.broker.metrics import Metrics
+from broker_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+# The first time, logs that nobody has asked for since the start are opened and may have to be recovered.
+_PATIENCE_S: Final = 60
+
+
+class Measured(Protocol):
+    """Be what is measured, in the thread of its event loop."""
+
+    def metrics(self) -> Metrics:
+        """Say how things stand now."""
+        ...
+
+
+class MetricsEndpoint:
+    """Answer at `http://host:port/metrics` until closed.
+
+    Raises `ConfigError` where prometheus-client is not installed, and `OSError` when the port is taken.
+    """
+
+    def __init__(self, measured: Measured, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, start_http_server
+        except ImportError as error:
+            raise ConfigError("metrics are served with prometheus-client, which is not installed here: "
+                              "pip install 'eos-kafka[metrics]', or leave --metrics-port out") from error
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Collector(measured, loop))
+        try:
+            self._server, self._thread = start_http_server(port, host, registry)
+        except OSError as error:
+            raise OSError(error.errno, f"cannot serve metrics on {host}:{port}: {error.strerror}") from error
+        place = f"[{host}]" if ":" in host else host
+        self.url: Final = f"http://{place}:{self._server.server_port}/metrics"
+
+    def close(self) -> None:
+        """Stop answering; not in the thread of the event loop, which an answer may be waiting for."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class _Collector:
+    """Take the numbers when Prometheus asks for them."""
+
+    def __init__(self, measured: Measured, loop: asyncio.AbstractEventLoop) -> None:
+        self._measured = measured
+        self._loop = loop
+
+    def collect(self) -> "Iterable[Metric]":
+        """Return every metric as it is now."""
+        from broker_core.server.metrics_families import families
+
+        metrics = asyncio.run_coroutine_threadsafe(self._take(), self._loop).result(_PATIENCE_S)
+        return list(families(metrics))
+
+    async def _take(self) -> Metrics:
+        return self._measured.metrics()

@@ -1,0 +1,57 @@
+"""A cluster with an authorizer, its administrator, and whoever else a test needs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from broker_core.broker.cluster import Cluster
+from broker_core.config import STANDARD_AUTHORIZER
+from broker_core.security.acls import Operation, PatternType, Permission, ResourceType
+from broker_core.security.principal import user
+from broker_core.wire import messages as m
+from tests.support.direct import DirectClient, direct_cluster
+
+SETTINGS = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:root"}
+EVERY_ACL = {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1,
+             "principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
+
+
+class AclWorld:
+    """Hold the cluster; `root` may do everything, `alice` what she is granted."""
+
+    def __init__(self, storage: Any = None, **settings: str) -> None:
+        self.cluster: Cluster = direct_cluster(storage, settings=SETTINGS | settings)
+        self.root = self.client("root")
+        self.alice = self.client("alice")
+
+    def client(self, name: str, host: str = "10.0.0.1") -> DirectClient:
+        """Connect as a user."""
+        return DirectClient(self.cluster, principal=user(name), host=host)
+
+    def grant(self, operation: Operation, resource_type: ResourceType, name: str, *, who: str = "User:alice",
+              pattern: PatternType = PatternType.LITERAL, permission: Permission = Permission.ALLOW,
+              host: str = "*") -> None:
+        """Create an ACL."""
+        answer = self.root.ask(m.CreateAclsRequest(creations=[m.CreateAclsRequest.AclCreation(
+            resource_type=resource_type, resource_name=name, resource_pattern_type=pattern, principal=who, host=host,
+            operation=operation, permission_type=permission)]), 3)
+        assert [result.error_code for result in answer.results] == [0], answer
+
+    def revoke_all(self) -> None:
+        """Delete every ACL."""
+        form = m.DeleteAclsRequest.DeleteAclsFilter
+        assert self.root.ask(m.DeleteAclsRequest(filters=[form(**EVERY_ACL)]), 3).filter_results[0].error_code == 0
+
+
+def error_codes(message: Any) -> Iterator[int]:
+    """Find every error code in an answer, however deep."""
+    if hasattr(message, "to_dict"):
+        message = message.to_dict()
+    if isinstance(message, dict):
+        for key, value in message.items():
+            if key.endswith("error_code"):
+                yield value
+            else:
+                yield from error_codes(value)
+    elif isinstance(message, list):
+        for value in message:
+            yield from error_codes(value)

@@ -1,0 +1,330 @@
+"""ACLs: deny first, then allow, by name, prefix or `*`; what is implied; who stands above them."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from broker_core.config import STANDARD_AUTHORIZER, BrokerConfig
+from broker_core.errors import ConfigError, ErrorCode, KafkaError
+from broker_core.security.acls import (
+    ANY_USER,
+    CLUSTER_NAME,
+    WILDCARD,
+    Acl,
+    AclFilter,
+    Operation,
+    Pattern,
+    PatternType,
+    Permission,
+    ResourceType,
+    new_acl,
+    printed_host,
+)
+from broker_core.security.authorizer import Acls, Authorizer, authorizer_for
+from broker_core.security.principal import user
+
+ALICE, HOST = user("alice"), "10.1.2.3"
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+ALLOW, DENY = Permission.ALLOW, Permission.DENY
+
+
+def acl(operation=READ, name="orders", *, kind=TOPIC, pattern=LITERAL, who="User:alice", host=WILDCARD,
+        permission=ALLOW):
+    return Acl(Pattern(kind, pattern, name), who, host, operation, permission)
+
+
+def authorizer(*acls, super_users="", allows_by_default=False):
+    known = Acls()
+    for each in acls:
+        known.add(each)
+    return Authorizer(known, super_users=super_users, allows_by_default=allows_by_default)
+
+
+def allowed(rules, operation=READ, name="orders", *, who=ALICE, host=HOST, kind=TOPIC):
+    return rules.allows(who, host, operation, kind, name)
+
+
+def test_nobody_may_do_what_no_acl_allows():
+    assert not allowed(authorizer())
+    assert not allowed(authorizer(acl(WRITE)))
+    assert not allowed(authorizer(acl(kind=GROUP)))
+    assert not allowed(authorizer(acl(name="order")))
+    assert not allowed(authorizer(acl(who="User:bob")))
+
+
+@pytest.mark.parametrize("rule", [
+    acl(), acl(ALL), acl(who=ANY_USER), acl(name=WILDCARD), acl(name="ord", pattern=PREFIXED),
+    acl(name="orders", pattern=PREFIXED), acl(host=HOST), acl(host="10.1.0.0/16"), acl(host="0.0.0.0/0"),
+    acl(host="10.1.99.99/16"),
+])
+def test_each_kind_of_acl_allows(rule):
+    assert allowed(authorizer(rule))
+
+
+@pytest.mark.parametrize("rule", [
+    acl(permission=DENY), acl(ALL, permission=DENY), acl(who=ANY_USER, permission=DENY),
+    acl(name=WILDCARD, permission=DENY), acl(name="o", pattern=PREFIXED, permission=DENY),
+    acl(host=HOST, permission=DENY), acl(host="10.0.0.0/8", permission=DENY),
+])
+def test_each_kind_of_denial_is_stronger_than_all_that_allows(rule):
+    assert not allowed(authorizer(
+        rule, acl(), acl(ALL), acl(name=WILDCARD), acl(name="orders", pattern=PREFIXED), acl(who=ANY_USER)))
+
+
+@pytest.mark.parametrize("rule", [
+    acl(name="ordersX", pattern=PREFIXED), acl(name="rders", pattern=PREFIXED), acl(name=WILDCARD, pattern=PREFIXED),
+    acl(host="10.1.2.4"), acl(host="10.2.0.0/16"), acl(host="::/0"), acl(host="fe80::/10"),
+])
+def test_what_is_beside_the_resource_or_the_host_allows_nothing(rule):
+    assert not allowed(authorizer(rule))
+
+
+@pytest.mark.parametrize("operation", [READ, WRITE, Operation.DELETE, Operation.ALTER])
+def test_reading_writing_deleting_and_altering_imply_describing(operation):
+    assert allowed(authorizer(acl(operation)), DESCRIBE)
+
+
+@pytest.mark.parametrize("operation", [Operation.CREATE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS,
+                                       Operation.CLUSTER_ACTION])
+def test_nothing_else_implies_describing(operation):
+    assert not allowed(authorizer(acl(operation)), DESCRIBE)
+
+
+def test_altering_settings_implies_describing_them_and_not_the_other_way_round():
+    assert allowed(authorizer(acl(Operation.ALTER_CONFIGS)), Operation.DESCRIBE_CONFIGS)
+    assert not allowed(authorizer(acl(Operation.DESCRIBE_CONFIGS)), Operation.ALTER_CONFIGS)
+
+
+def test_a_denial_of_reading_does_not_deny_describing():
+    rules = authorizer(acl(READ, permission=DENY), acl(DESCRIBE))
+    assert (allowed(rules, DESCRIBE), allowed(rules, READ)) == (True, False)
+
+
+def test_describing_allows_no_reading():
+    assert not allowed(authorizer(acl(DESCRIBE)), READ)
+
+
+def test_a_super_user_stands_above_denials():
+    rules = authorizer(acl(ALL, WILDCARD, permission=DENY, who=ANY_USER), super_users=" User:bob ; User:alice;")
+    assert allowed(rules)
+    assert not allowed(rules, who=user("carol"))
+
+
+@pytest.mark.parametrize("text", ["alice", "User:alice,bob;carol"])
+def test_a_super_user_without_a_kind_is_refused_with_the_way_to_write_it(text):
+    with pytest.raises(ConfigError, match="write User:"):
+        authorizer(super_users=text)
+
+
+def test_where_no_acl_is_about_the_resource_the_setting_holds():
+    rules = authorizer(acl(name="known", who="User:bob"), acl(name="pre", pattern=PREFIXED, kind=GROUP, who="User:bob"),
+                       allows_by_default=True)
+    assert allowed(rules, name="unheard-of")
+    assert not allowed(rules, name="known")
+    assert not allowed(rules, name="prefixed", kind=GROUP)
+    assert allowed(rules, name="prefixed")
+
+
+def test_an_acl_for_everything_ends_what_the_setting_allows():
+    assert not allowed(authorizer(acl(name=WILDCARD, who="User:bob"), allows_by_default=True), name="unheard-of")
+
+
+def test_a_removed_acl_allows_nothing_and_its_prefix_is_looked_for_no_more():
+    known, rule, other = Acls(), acl(name="ord", pattern=PREFIXED), acl(WRITE, name="ord", pattern=PREFIXED)
+    rules = Authorizer(known, super_users="", allows_by_default=False)
+    known.add(rule)
+    known.add(rule)
+    known.add(other)
+    known.remove(rule)
+    assert (allowed(rules), allowed(rules, WRITE), list(known)) == (False, True, [other])
+    known.remove(other)
+    assert (allowed(rules, WRITE), list(known), rule in known) == (False, [], False)
+    known.add(rule)
+    assert allowed(rules)
+    known.add(acl(name="gro", pattern=PREFIXED))
+    known.remove(rule)
+    assert allowed(rules, name="groups")
+
+
+@pytest.mark.parametrize("address, printed", [
+    ("::1", "0:0:0:0:0:0:0:1"), ("2001:db8::ff", "2001:db8:0:0:0:0:0:ff"), ("::ffff:10.1.2.3", "10.1.2.3"),
+    ("10.1.2.3", "10.1.2.3"), ("test", "test"),
+])
+def test_an_address_is_printed_as_java_does(address, printed):
+    assert printed_host(address) == printed
+    assert allowed(authorizer(acl(host=printed)), host=address)
+
+
+def test_a_network_holds_addresses_of_its_own_kind_only():
+    assert allowed(authorizer(acl(host="2001:db8::/32")), host="2001:db8::7")
+    assert not allowed(authorizer(acl(host="2001:db8::/32")), host="2001:db9::7")
+    assert not allowed(authorizer(acl(host="0.0.0.0/0")), host="::1")
+    assert not allowed(authorizer(acl(host="0.0.0.0/0")), host="test")
+
+
+def test_nothing_is_asked_without_the_setting_and_by_acls_with_it():
+    assert authorizer_for(BrokerConfig(), Acls()) is None
+    config = BrokerConfig().override({"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:root"})
+    rules = authorizer_for(config, Acls())
+    assert rules is not None
+    assert (allowed(rules, who=user("root")), allowed(rules)) == (True, False)
+    everybody = authorizer_for(config.override({"allow.everyone.if.no.acl.found": "true"}), Acls())
+    assert everybody is not None
+    assert allowed(everybody)
+    with pytest.raises(ConfigError, match=r"authorizer\.class\.name"):
+        BrokerConfig().override({"authorizer.class.name": "my.Authorizer"})
+
+
+# Whether there is any resource
+
+
+def on_any(rules, operation=WRITE, kind=TOPIC, who=ALICE):
+    return rules.allows_on_any(who, HOST, operation, kind)
+
+
+@pytest.mark.parametrize("rules, is_allowed", [
+    (authorizer(), False),
+    (authorizer(acl(WRITE)), True),
+    (authorizer(acl(ALL)), True),
+    (authorizer(acl(READ)), False),
+    (authorizer(acl(WRITE, kind=GROUP)), False),
+    (authorizer(acl(WRITE, host="1.2.3.4")), False),
+    (authorizer(acl(WRITE, host="10.0.0.0/8")), True),
+    (authorizer(acl(WRITE), acl(WRITE, permission=DENY)), False),
+    (authorizer(acl(WRITE), acl(WRITE, "or", pattern=PREFIXED, permission=DENY)), False),
+    (authorizer(acl(WRITE), acl(WRITE, "x", pattern=PREFIXED, permission=DENY)), True),
+    (authorizer(acl(WRITE), acl(WRITE, WILDCARD, permission=DENY)), False),
+    (authorizer(acl(WRITE, "or", pattern=PREFIXED), acl(WRITE, "orders", permission=DENY)), True),
+    (authorizer(acl(WRITE, "or", pattern=PREFIXED), acl(WRITE, "o", pattern=PREFIXED, permission=DENY)), False),
+    (authorizer(acl(WRITE, "or", pattern=PREFIXED), acl(WRITE, "or", pattern=PREFIXED, permission=DENY)), False),
+    (authorizer(acl(WRITE, WILDCARD), acl(WRITE, "o", pattern=PREFIXED, permission=DENY)), True),
+    (authorizer(allows_by_default=True), True),
+    (authorizer(super_users="User:alice"), True),
+])
+def test_whether_there_may_be_a_topic_to_write_to(rules, is_allowed):
+    assert on_any(rules) is is_allowed
+
+
+# Against a model that looks at every ACL
+
+NAMES = ["a", "ab", "abc", "b", WILDCARD]
+RULES = st.builds(
+    acl, st.sampled_from([READ, WRITE, DESCRIBE, ALL]), st.sampled_from(NAMES), kind=st.sampled_from([TOPIC, GROUP]),
+    pattern=st.sampled_from([LITERAL, PREFIXED]), who=st.sampled_from(["User:alice", "User:bob", ANY_USER]),
+    host=st.sampled_from([WILDCARD, HOST, "10.9.9.9"]), permission=st.sampled_from([ALLOW, DENY]))
+
+
+def model(rules, operation, name, allows_by_default):
+    implied_by = {READ, WRITE, DESCRIBE} if operation is DESCRIBE else {operation}
+    about = [
+        rule for rule in rules if rule.pattern.resource_type is TOPIC and (
+            name.startswith(rule.pattern.name) if rule.pattern.pattern_type is PREFIXED
+            else rule.pattern.name in (name, WILDCARD))]
+    mine = [rule for rule in about if rule.principal in ("User:alice", ANY_USER) and rule.host in (WILDCARD, HOST)]
+    if any(rule.permission is DENY and rule.operation in (operation, ALL) for rule in mine):
+        return False
+    if any(rule.permission is ALLOW and rule.operation in {ALL, *implied_by} for rule in mine):
+        return True
+    return allows_by_default and not about
+
+
+@given(st.lists(RULES, max_size=8), st.sets(st.integers(0, 7)), st.sampled_from([READ, WRITE, DESCRIBE]),
+       st.sampled_from(NAMES), st.booleans())
+@example([acl(name="a", pattern=PREFIXED), acl(name="abc", pattern=PREFIXED, permission=DENY)], set(), READ, "abc",
+         False)
+def test_decisions_are_those_of_the_model(rules, removed, operation, name, allows_by_default):
+    known = Acls()
+    for rule in rules:
+        known.add(rule)
+    gone = {rules[index] for index in removed if index < len(rules)}
+    for rule in gone:
+        known.remove(rule)
+    rest = [rule for rule in rules if rule not in gone]
+    assert sorted(known) == sorted(set(rest))
+    decides = Authorizer(known, super_users="", allows_by_default=allows_by_default)
+    assert allowed(decides, operation, name) is model(rest, operation, name, allows_by_default)
+
+
+# What can be created, and what a filter chooses
+
+
+def created(kind=2, pattern=3, name="t", who="User:a", host="*", operation=3, permission=3):
+    return new_acl(kind, pattern, name, who, host, operation, permission)
+
+
+def test_an_acl_is_made_of_numbers():
+    assert created() == acl(READ, "t", who="User:a")
+    assert created(4, name=CLUSTER_NAME).pattern.resource_type is ResourceType.CLUSTER
+    assert created(host="10.0.0.0/8").host == "10.0.0.0/8"
+    # Kafka takes any text for a host; it will never be a client's.
+    assert created(host="localhost").host == "localhost"
+
+
+@pytest.mark.parametrize("wrong, says", [
+    ({"kind": 1}, "resourceType"), ({"kind": 99}, "resourceType"), ({"pattern": 1}, "patternType"),
+    ({"pattern": 2}, "patternType"), ({"pattern": 77}, "patternType"), ({"operation": 1}, "operation"),
+    ({"operation": 55}, "operation"), ({"permission": 1}, "permissionType"), ({"permission": 9}, "permissionType"),
+    ({"name": ""}, "empty resource name"), ({"kind": 4, "name": "mine"}, CLUSTER_NAME),
+    ({"who": "alice"}, "User:alice"),
+    ({"host": ""}, "Host"), ({"host": "10.0.0.0/33"}, "CIDR"), ({"host": "a/b"}, "CIDR"), ({"host": "/8"}, "CIDR"),
+    ({"host": "10.0.0.0/255.0.0.0"}, "CIDR"),
+])
+def test_an_acl_that_cannot_be_is_refused_with_what_is_wrong(wrong, says):
+    with pytest.raises(KafkaError, match=says) as caught:
+        created(**wrong)
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+
+
+EVERYTHING = {"resource_type": 1, "name": None, "pattern_type": 1, "principal": None, "host": None, "operation": 1,
+              "permission": 1}
+STORED = {
+    "literal": acl(name="abc"), "prefix": acl(name="ab", pattern=PREFIXED), "other": acl(name="x", pattern=PREFIXED),
+    "all": acl(name=WILDCARD), "group": acl(name="abc", kind=GROUP, who="User:bob", host="h", permission=DENY),
+}
+
+
+@pytest.mark.parametrize("chosen, names", [
+    ({}, {"literal", "prefix", "other", "all", "group"}),
+    ({"resource_type": 2}, {"literal", "prefix", "other", "all"}),
+    ({"name": "abc"}, {"literal", "group"}),
+    ({"name": "abc", "pattern_type": 3}, {"literal", "group"}),
+    ({"name": "ab", "pattern_type": 4}, {"prefix"}),
+    ({"pattern_type": 4}, {"prefix", "other"}),
+    ({"name": "abc", "pattern_type": 2, "resource_type": 2}, {"literal", "prefix", "all"}),
+    ({"pattern_type": 2}, {"literal", "prefix", "other", "all", "group"}),
+    ({"name": "*", "pattern_type": 3}, {"all"}),
+    ({"name": "*", "pattern_type": 1}, {"all"}),
+    ({"principal": "User:bob"}, {"group"}),
+    ({"principal": "User:*"}, set()),
+    ({"host": "h"}, {"group"}),
+    ({"host": "*"}, {"literal", "prefix", "other", "all"}),
+    ({"permission": 2}, {"group"}),
+    ({"operation": 4}, set()),
+    ({"operation": 2}, set()),
+])
+def test_a_filter_chooses(chosen, names):
+    wanted = AclFilter(**EVERYTHING | chosen)
+    wanted.check()
+    assert {name for name, stored in STORED.items() if wanted.matches(stored)} == names
+
+
+@pytest.mark.parametrize("wrong", [
+    {"resource_type": 42}, {"pattern_type": 42}, {"operation": 42}, {"permission": 42}])
+def test_a_filter_of_unknown_numbers_is_refused(wrong):
+    with pytest.raises(KafkaError) as caught:
+        AclFilter(**EVERYTHING | wrong).check()
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_a_decision_looks_at_the_clients_own_acls_however_many_there_are(monkeypatch):
+    looked_at = []
+    covers = Acl.covers
+    monkeypatch.setattr(Acl, "covers", lambda self, operation: looked_at.append(self) or covers(self, operation))
+    crowd = [acl(name=name, who=f"User:{number}", pattern=pattern)
+             for number in range(300) for name, pattern in (("orders", LITERAL), ("ord", PREFIXED), ("*", LITERAL))]
+    others = [acl(name=f"{number}", pattern=PREFIXED) for number in range(300)]
+    mine = [acl(), acl(name="or", pattern=PREFIXED), acl(name=WILDCARD, who=ANY_USER)]
+    assert allowed(authorizer(*crowd, *others, *mine))
+    assert set(looked_at) == set(mine)

@@ -1,0 +1,195 @@
+"""Bounds on connections and requests: no client takes all there is, and strangers cost next to nothing."""
+
+import contextlib
+import socket
+import ssl
+import struct
+import threading
+
+import pytest
+import trustme
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+
+from broker_core.config import BrokerConfig
+from broker_core.embedded import EmbeddedBroker
+from broker_core.errors import ConfigError
+from broker_core.server.limits import ConnectionLimits
+from broker_core.server.listeners import plan_listeners
+from tests.support.raw_client import RawClient
+from tests.support.waiting import wait_until
+
+
+def limits(room_made=lambda: None, **settings):
+    config = BrokerConfig().override({"listeners": "PLAINTEXT://a:1,SSL://a:2", **{
+        key.replace("_", "."): text for key, text in settings.items()}})
+    return ConnectionLimits(config, plan_listeners(config, brokers=1, host="h", port=0), room_made)
+
+
+def test_a_broker_that_is_full_has_room_when_somebody_leaves():
+    left = []
+    counted = limits(lambda: left.append(1), max_connections="2")
+    seats = [counted.take_seat("PLAINTEXT", "1"), counted.take_seat("SSL", "2")]
+    assert not counted.has_room("PLAINTEXT")
+    assert not counted.has_room("SSL")
+    seats[0].leave()
+    seats[0].leave()
+    assert (counted.has_room("SSL"), left) == (True, [1])
+    counted.take_seat("SSL", "2")
+    assert not counted.has_room("SSL")
+
+
+def test_a_listener_may_have_a_bound_of_its_own():
+    counted = limits(max_connections="5", **{"listener.name.ssl.max.connections": "1"})
+    counted.take_seat("SSL", "1")
+    assert (counted.has_room("SSL"), counted.has_room("PLAINTEXT")) == (False, True)
+
+
+def test_the_brokers_own_listener_has_room_when_there_is_none():
+    counted = limits(max_connections="1", inter_broker_listener_name="SSL")
+    counted.take_seat("PLAINTEXT", "1")
+    assert (counted.has_room("PLAINTEXT"), counted.has_room("SSL"), counted.is_overfull()) == (False, True, False)
+    counted.take_seat("SSL", "1")
+    assert counted.is_overfull()
+    assert (counted.is_protected("SSL"), counted.is_protected("PLAINTEXT")) == (True, False)
+
+
+def test_an_address_has_as_many_as_it_may():
+    counted = limits(max_connections_per_ip="1", max_connections_per_ip_overrides="10.0.0.1:2, [::1]:0")
+    seat = counted.take_seat("SSL", "10.0.0.2")
+    assert counted.take_seat("PLAINTEXT", "10.0.0.2") is None
+    seat.leave()
+    assert counted.take_seat("PLAINTEXT", "10.0.0.2") is not None
+    assert [counted.take_seat("SSL", "10.0.0.1") is not None for _ in range(3)] == [True, True, False]
+    assert counted.take_seat("SSL", "::1") is None
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:x", ":3"])
+def test_an_override_that_is_none_is_refused(text):
+    with pytest.raises(ConfigError, match="max.connections.per.ip.overrides"):
+        limits(max_connections_per_ip_overrides=text)
+
+
+def test_so_many_in_a_second_and_the_others_wait():
+    counted = limits(max_connection_creation_rate="4")
+    assert [counted.wait_ms("SSL", 10_000) for _ in range(6)] == [0, 0, 0, 0, 250, 500]
+    assert counted.wait_ms("SSL", 60_000) == 0
+
+
+def test_a_listener_may_have_a_rate_of_its_own():
+    counted = limits(**{"listener.name.ssl.max.connection.creation.rate": "1"})
+    assert [counted.wait_ms("SSL", 10_000), counted.wait_ms("SSL", 10_000)] == [0, 1000]
+    assert [counted.wait_ms("PLAINTEXT", 10_000), counted.wait_ms("PLAINTEXT", 10_000)] == [0, 0]
+
+
+# On sockets
+
+def serves(client):
+    return client.send(ApiVersionsRequest(), 0).error_code == 0
+
+
+def test_more_connections_wait_until_one_has_left():
+    with EmbeddedBroker(config={"max.connections": "2"}) as kafka:
+        with RawClient(kafka.bootstrap_servers) as first, RawClient(kafka.bootstrap_servers) as second:
+            assert serves(first)
+            assert serves(second)
+            with RawClient(kafka.bootstrap_servers) as third:
+                answered = threading.Event()
+                waiting = threading.Thread(target=lambda: serves(third) and answered.set())
+                waiting.start()
+                assert not answered.wait(0.2)
+                first.close()
+                assert answered.wait(30)
+                waiting.join()
+
+
+def test_the_quietest_connection_gives_way_to_the_brokers_own():
+    settings = {"max.connections": "2", "inter.broker.listener.name": "INSIDE"}
+    with EmbeddedBroker(listeners={"CLEAR": "PLAINTEXT", "INSIDE": "PLAINTEXT"}, config=settings) as kafka:
+        with RawClient(kafka.bootstrap("CLEAR")) as quiet, RawClient(kafka.bootstrap("CLEAR")) as busy:
+            assert serves(quiet)
+            # Who was quiet for longer is told by the clock's milliseconds.
+            started = kafka.call(lambda cluster: kafka._server.now_ms())
+            wait_until(lambda: kafka._server.now_ms() > started, "the clock moves", pause_s=0.001)
+            assert serves(busy)
+            with RawClient(kafka.bootstrap("INSIDE")) as inside:
+                assert serves(inside)
+                assert quiet.is_closed_by_peer()
+                assert serves(busy)
+
+
+def test_an_address_with_too_many_is_turned_away():
+    with EmbeddedBroker(config={"max.connections.per.ip": "2"}) as kafka:
+        with RawClient(kafka.bootstrap_servers) as first, RawClient(kafka.bootstrap_servers) as second:
+            assert serves(first)
+            assert serves(second)
+            with RawClient(kafka.bootstrap_servers) as third:
+                assert third.is_closed_by_peer()
+            first.close()
+            # Nobody tells when the broker has noticed.
+            wait_until(lambda: is_let_in(kafka), "there is room again")
+
+
+def is_let_in(kafka):
+    try:
+        with RawClient(kafka.bootstrap_servers) as client:
+            return serves(client)
+    except ConnectionError:
+        return False
+
+
+def test_each_broker_counts_for_itself():
+    with EmbeddedBroker(brokers=2, config={"max.connections": "1"}) as kafka:
+        one, other = kafka.bootstrap_servers.split(",")
+        with RawClient(one) as first, RawClient(other) as second:
+            assert serves(first)
+            assert serves(second)
+
+
+def test_a_connection_in_the_midst_of_its_tls_handshake_has_a_seat(tls_broker):
+    with socket.create_connection(tls_broker, 30), socket.create_connection(tls_broker, 30) as second:
+        assert second.recv(1) == b""
+
+
+@pytest.fixture
+def tls_broker():
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    with EmbeddedBroker(listeners={"A": "SSL"}, tls=context, config={"max.connections.per.ip": "1"}) as kafka:
+        host, _, port = kafka.bootstrap_servers.rpartition(":")
+        yield host, int(port)
+
+
+def test_a_request_may_be_as_long_as_the_setting_says():
+    with EmbeddedBroker(config={"socket.request.max.bytes": "100"}) as kafka:
+        with RawClient(kafka.bootstrap_servers) as client:
+            assert serves(client)
+            client.send_bytes(struct.pack(">i", 101))
+            assert client.is_closed_by_peer()
+
+
+@pytest.mark.parametrize("data", [
+    struct.pack(">i", 2**31 - 1) + b"x" * 100_000, struct.pack(">i", -1), b"\x16\x03\x01" + b"\0" * 50_000,
+    b"GET / HTTP/1.1\r\n\r\n" * 1000, struct.pack(">ihhih", 10, 0, 9, 1, -1) * 1000, struct.pack(">i", 0) * 1000,
+])
+def test_strangers_at_a_listener_with_sasl_are_closed_and_nobody_else(data):
+    with EmbeddedBroker(listeners={"S": "SASL_PLAINTEXT"}, users={"alice": "secret"}) as kafka:
+        with RawClient(kafka.bootstrap("S")) as other, RawClient(kafka.bootstrap("S")) as vandal:
+            with contextlib.suppress(ConnectionError):
+                # It may be closed before all is sent.
+                vandal.send_bytes(data)
+            assert vandal.is_closed_by_peer()
+            assert serves(other)
+            other.post(MetadataRequest(topics=[]), 9)
+            assert other.is_closed_by_peer()
+
+
+def test_who_dribbles_a_long_frame_holds_no_more_than_a_token_may_take():
+    with EmbeddedBroker(listeners={"S": "SASL_PLAINTEXT"}, config={"sasl.server.max.receive.size": "1000"}) as kafka:
+        with RawClient(kafka.bootstrap("S")) as vandal:
+            vandal.send_bytes(struct.pack(">i", 1000) + b"x" * 999)
+            server = kafka._server
+            wait_until(lambda: [client._connection._reader.buffered_bytes for client in server._clients] == [1003],
+                       "all has arrived")
+            with contextlib.suppress(ConnectionError):
+                vandal.send_bytes(b"x" * 10_000_000)
+            assert vandal.is_closed_by_peer()

@@ -1,0 +1,139 @@
+"""Real clients come in by every mechanism, in clear text and encrypted, and stay when they have to come in again."""
+
+import base64
+import json
+import ssl
+import time
+
+import pytest
+import trustme
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from broker_core.embedded import EmbeddedBroker
+from broker_core.security.sasl_oauthbearer import InvalidToken, ValidToken
+from tests.support.waiting import wait_until
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+PROTOCOLS = {"CLEAR": "SASL_PLAINTEXT", "SECURE": "SASL_SSL"}
+REAUTH_MS = 1200
+
+
+def unsigned_token():
+    def section(content):
+        return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
+
+    return f"{section({'alg': 'none'})}.{section({'sub': 'alice', 'exp': time.time() + 600})}."
+
+
+class Tokens(AbstractTokenProvider):
+    def token(self):
+        return unsigned_token()
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def kafka(authority):
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    config = {"sasl.enabled.mechanisms": ",".join(MECHANISMS)}
+    with EmbeddedBroker(listeners=PROTOCOLS, users={"alice": "secret"}, tls=context, config=config) as broker:
+        yield broker
+
+
+def settings(kafka, listener, mechanism, authority, **more):
+    given = {"bootstrap.servers": kafka.bootstrap(listener), "security.protocol": PROTOCOLS[listener],
+             "sasl.mechanism": mechanism, "ssl.ca.pem": authority.cert_pem.bytes().decode()}
+    if mechanism == "OAUTHBEARER":
+        return given | {"oauth_cb": lambda _: (unsigned_token(), time.time() + 600)} | more
+    return given | {"sasl.username": "alice", "sasl.password": "secret"} | more
+
+
+def principals(kafka):
+    return {str(client._connection.principal) for client in kafka._server._clients}
+
+
+@pytest.mark.parametrize("listener", PROTOCOLS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka_comes_in(kafka, authority, listener, mechanism):
+    producer = Producer(settings(kafka, listener, mechanism, authority))
+    failed = []
+    producer.produce("lines", b"x", on_delivery=lambda error, _: failed.append(error))
+    assert producer.flush(30) == 0
+    assert failed == [None]
+    assert "User:alice" in principals(kafka)
+
+
+@pytest.mark.parametrize("listener", PROTOCOLS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python_comes_in(kafka, authority, listener, mechanism):
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    who = ({"sasl_oauth_token_provider": Tokens()} if mechanism == "OAUTHBEARER"
+           else {"sasl_plain_username": "alice", "sasl_plain_password": "secret"})
+    admin = KafkaAdminClient(
+        bootstrap_servers=kafka.bootstrap(listener), security_protocol=PROTOCOLS[listener], sasl_mechanism=mechanism,
+        ssl_context=context, **who)
+    try:
+        assert [broker["port"] for broker in admin.describe_cluster()["brokers"]] == [
+            int(kafka.bootstrap(listener).rpartition(":")[2])]
+    finally:
+        admin.close()
+
+
+@pytest.mark.parametrize("name, password", [("alice", "wrong"), ("nobody", "secret")])
+@pytest.mark.parametrize("mechanism", MECHANISMS[:3])
+def test_librdkafka_is_told_that_it_is_not_let_in(kafka, authority, mechanism, name, password):
+    errors = []
+    admin = AdminClient(settings(kafka, "CLEAR", mechanism, authority, **{
+        "sasl.username": name, "sasl.password": password, "log_level": 0, "error_cb": errors.append}))
+    wait_until(lambda: admin.poll(0.05) or any(error.code() == KafkaError._AUTHENTICATION for error in errors),
+               "the client hears of it")
+
+
+def test_a_token_validator_of_ones_own_decides():
+    def validator(token, now_ms):
+        if token != "magic":
+            raise InvalidToken("no magic", scope="magic", status="insufficient_scope")
+        return ValidToken("merlin", now_ms + 60_000)
+
+    errors = []
+    with EmbeddedBroker(listeners={"S": "SASL_PLAINTEXT"}, token_validator=validator) as kafka:
+        def client(token):
+            return AdminClient({
+                "bootstrap.servers": kafka.bootstrap("S"), "security.protocol": "SASL_PLAINTEXT", "log_level": 0,
+                "sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: (token, time.time() + 600),
+                "error_cb": errors.append})
+
+        merlin = client("magic")
+        merlin.poll(0)
+        assert merlin.list_topics(timeout=30).brokers
+        assert principals(kafka) == {"User:merlin"}
+        mordred = client("other")
+        wait_until(lambda: mordred.poll(0.05) or any("insufficient_scope" in str(error) for error in errors),
+                   "the client hears why")
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_librdkafka_stays_when_it_has_to_come_in_again(mechanism):
+    config = {"connections.max.reauth.ms": str(REAUTH_MS)}
+    listeners, users = {"S": "SASL_PLAINTEXT"}, {"alice": "secret"}
+    with EmbeddedBroker(listeners=listeners, users=users, config=config) as kafka:
+        admin = AdminClient({
+            "bootstrap.servers": kafka.bootstrap("S"), "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": "secret"})
+        assert admin.list_topics(timeout=30).brokers
+        before = {client: client._connection.sasl.expires_ms for client in kafka._server._clients}
+
+        def has_come_in_again():
+            assert admin.list_topics(timeout=30).brokers
+            return any(client in kafka._server._clients and client._connection.sasl.expires_ms is not None
+                       and client._connection.sasl.expires_ms > expires_ms for client, expires_ms in before.items())
+
+        wait_until(has_come_in_again, "a session begins again on the same connection")

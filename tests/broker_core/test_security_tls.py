@@ -1,0 +1,234 @@
+"""TLS: who may connect, by which certificate, under which name."""
+
+import base64
+import logging
+import socket
+import ssl
+
+import pytest
+import trustme
+from asn1crypto.x509 import Name
+from confluent_kafka.admin import AdminClient
+from cryptography.hazmat.primitives import serialization as s
+from kafka.protocol.metadata import MetadataRequest
+
+from broker_core.config import BrokerConfig, parse_properties
+from broker_core.embedded import EmbeddedBroker
+from broker_core.errors import ConfigError
+from broker_core.security.distinguished_names import PrincipalRules, printed_name
+from broker_core.server.listeners import plan_listeners
+from broker_core.server.tls import tls_context
+from tests.support.raw_client import RawClient
+from tests.support.tls_client import TlsClient, trusting
+
+# Each with what Java's X500Principal.getName() makes of it.
+NAMES = [
+    ("MHAxCzAJBgNVBAYTAkRFMQ8wDQYDVQQIDAZCZXJsaW4xDjAMBgNVBAcMBU1pdHRlMRYwFAYDVQQKDA1FeGFtcGxlLC"
+     "BJbmMuMQwwCgYDVQQLDANSK0QxGjAYBgNVBAMMEVpvw6sgIloiIDx4PiMxOz1c",
+     r'CN=Zoë \"Z\" \<x\>\#1\;\=\\,OU=R\+D,O=Example\, Inc.,L=Mitte,ST=Berlin,C=DE'),
+    ("MBUxEzARBgNVBAMMCiAgc3BhY2VkICA=",
+     r'CN=\ \ spaced\ \ '),
+    ("MH0xFDASBgkqhkiG9w0BCQEWBWFAYi5jMQ4wDAYDVQQDDAVhbGljZTEUMBIGCgmSJomT8ixkAQEMBHVpZDExFzAVBg"
+     "oJkiaJk/IsZAEZFgdleGFtcGxlMQwwCgYDVQQJDANzIDExCzAJBgNVBAUTAjc3MQswCQYDVQQMDAJEcg==",
+     r'2.5.4.12=#0c024472,2.5.4.5=#13023737,STREET=s 1,DC=example,UID=uid1,'
+     r'CN=alice,1.2.840.113549.1.9.1=#16056140622e63'),
+    ("MBAxDjAMBgNVBAMMBSNsZWFk",
+     r'CN=\#lead'),
+    ("MCIxFDAIBgNVBAMMAWIwCAYDVQQLDAFhMQowCAYDVQQKDAFv",
+     r'O=o,CN=b+OU=a'),
+]
+
+
+@pytest.mark.parametrize("encoded, printed", NAMES)
+def test_a_distinguished_name_is_printed_as_java_prints_it(encoded, printed):
+    assert printed_name(Name.load(base64.b64decode(encoded))) == printed
+
+
+@pytest.mark.parametrize("rules, name, expected", [
+    ("DEFAULT", "CN=Alice,O=X", "CN=Alice,O=X"),
+    ("", "CN=Alice", None),
+    ("RULE:^CN=(.*?),O=X$/$1/", "CN=Alice,O=X", "Alice"),
+    ("RULE:^CN=(.*?),O=X$/$1/L", "CN=Alice,O=X", "alice"),
+    ("RULE:^CN=(.*?),O=(.*)$/$1@$2/U, DEFAULT", "CN=Alice,O=x", "ALICE@X"),
+    ("RULE:^CN=(.*?),O=X$/$1/", "CN=Alice,O=Y", None),
+    ("RULE:^CN=(.*?),O=X$/$1/,RULE:^CN=(.*?),O=Y$/y-$1/,DEFAULT", "CN=Alice,O=Y", "y-Alice"),
+    ("RULE:^CN=(.*?),O=X$/$1/,DEFAULT", "O=Z", "O=Z"),
+    ("RULE:^CN=(\\w+)$/$1-$2/", "CN=Alice", "Alice-$2"),
+    ("RULE:^CN=a\\/b$/slash/", "CN=a/b", "slash"),
+])
+def test_rules_make_names_shorter(rules, name, expected):
+    assert PrincipalRules(rules).apply(name) == expected
+
+
+@pytest.mark.parametrize("rules", ["RULE:a", "RULE:a/b", "rule:a/b/", "DEFAULT;DEFAULT", "RULE:(/x/", "RULE:a/b/Q"])
+def test_rules_that_make_no_sense_are_refused(rules):
+    with pytest.raises(ConfigError, match="ssl.principal.mapping.rules"):
+        PrincipalRules(rules)
+
+
+# Settings
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def identity(authority):
+    """Give the settings of a listener that clients of the authority trust, and that trusts them."""
+    certificate = authority.issue_cert("127.0.0.1")
+    return {
+        "ssl.keystore.certificate.chain": "".join(blob.bytes().decode() for blob in certificate.cert_chain_pems),
+        "ssl.keystore.key": certificate.private_key_pem.bytes().decode(),
+        "ssl.truststore.certificates": authority.cert_pem.bytes().decode(),
+    }
+
+
+def context_of(settings, protocol="SSL"):
+    config = BrokerConfig().override({"listeners": f"{protocol}://h:1", **settings})
+    return tls_context(plan_listeners(config, brokers=1, host="h", port=0)[0])
+
+
+def test_the_versions_are_those_of_the_settings(identity):
+    context = context_of({**identity, "ssl.enabled.protocols": "TLSv1.3"})
+    assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_3)
+    context = context_of(identity)
+    assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+
+
+@pytest.mark.parametrize("given, mode", [
+    ({}, ssl.CERT_NONE), ({"ssl.client.auth": "requested"}, ssl.CERT_OPTIONAL),
+    ({"ssl.client.auth": "required"}, ssl.CERT_REQUIRED),
+    ({"ssl.client.auth": "none", "listener.name.ssl.ssl.client.auth": "required"}, ssl.CERT_REQUIRED),
+])
+def test_certificates_are_asked_for_as_the_settings_say(identity, given, mode):
+    assert context_of({**identity, **given}).verify_mode is mode
+
+
+@pytest.mark.parametrize("given, mode", [
+    ({"ssl.client.auth": "required"}, ssl.CERT_NONE),
+    ({"listener.name.sasl_ssl.ssl.client.auth": "required"}, ssl.CERT_REQUIRED),
+])
+def test_with_sasl_a_certificate_is_asked_for_only_where_the_listener_itself_says_so(identity, given, mode):
+    assert context_of({**identity, **given}, "SASL_SSL").verify_mode is mode
+
+
+@pytest.mark.parametrize("given, complaint", [
+    ({}, "listener SSL has no certificate"),
+    ({"ssl.keystore.type": "JKS"}, "ssl.keystore.type=JKS: only PEM is read here: openssl pkcs12"),
+    ({"ssl.truststore.type": "PKCS12"}, "ssl.truststore.type=PKCS12"),
+    ({"ssl.keystore.location": "/nowhere.pem"}, "/nowhere.pem.*No such file"),
+    ({"ssl.keystore.key": "tell-nobody", "ssl.keystore.certificate.chain": "tell-nobody"}, "given as text.*no PEM"),
+    ({"ssl.client.auth": "none,required"}, "ssl.client.auth=none,required"),
+    ({"ssl.client.auth": "required", "ssl.truststore.location": "/nowhere.pem"}, "/nowhere.pem"),
+    ({"ssl.client.auth": "required", "ssl.truststore.certificates": "tell-nobody"}, "trusted certificates"),
+])
+def test_what_cannot_be_used_is_refused_without_showing_it(identity, given, complaint):
+    own = identity if "ssl.client.auth" in given else {}
+    with pytest.raises(ConfigError, match=complaint) as refused:
+        context_of({**own, **given})
+    assert "tell-nobody" not in str(refused.value)
+
+
+def test_an_encrypted_key_needs_its_password(identity):
+    key = s.load_pem_private_key(identity["ssl.keystore.key"].encode(), None)
+    locked = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.BestAvailableEncryption(b"open")).decode()
+    assert context_of({**identity, "ssl.keystore.key": locked, "ssl.key.password": "open"})
+    with pytest.raises(ConfigError, match="cannot be used"):
+        context_of({**identity, "ssl.keystore.key": locked, "ssl.key.password": "tell-nobody"})
+
+
+def test_a_properties_file_holds_pem_in_one_line(identity):
+    lines = "".join(f"{key}={text.replace(chr(10), chr(92) + 'n')}\n" for key, text in identity.items())
+    assert parse_properties(lines) == identity
+
+
+# Connections
+
+def principals(kafka):
+    return [str(client._connection.principal) for client in kafka._server._clients]
+
+
+@pytest.mark.parametrize("rules, name", [
+    ("DEFAULT", "User:CN=alice,OU=tests,O=Example"), ("RULE:^CN=(.*?),.*$/$1/U", "User:ALICE")])
+def test_a_client_is_named_by_its_certificate(authority, identity, rules, name):
+    certificate = authority.issue_cert("c", common_name="alice", organization_name="Example",
+                                       organization_unit_name="tests")
+    settings = {**identity, "ssl.client.auth": "required", "ssl.principal.mapping.rules": rules}
+    with EmbeddedBroker(listeners={"SECURE": "SSL"}, config=settings) as kafka:
+        with TlsClient(kafka.bootstrap_servers, trusting(authority, certificate)) as client:
+            assert client.send(MetadataRequest(topics=[]), 9).brokers
+            assert principals(kafka) == [name]
+
+
+def test_a_name_that_no_rule_knows_is_not_let_in(authority, identity):
+    settings = {**identity, "ssl.client.auth": "required", "ssl.principal.mapping.rules": "RULE:^CN=bob$/bob/"}
+    with EmbeddedBroker(listeners={"SECURE": "SSL"}, config=settings) as kafka:
+        with TlsClient(kafka.bootstrap_servers, trusting(authority, authority.issue_cert("c"))) as client:
+            assert client.is_closed_by_peer()
+
+
+@pytest.mark.parametrize("mode, is_served", [("none", True), ("requested", True), ("required", False)])
+def test_a_client_without_a_certificate(authority, identity, mode, is_served):
+    with EmbeddedBroker(listeners={"SECURE": "SSL"}, config={**identity, "ssl.client.auth": mode}) as kafka:
+        try:
+            with TlsClient(kafka.bootstrap_servers, trusting(authority)) as client:
+                assert client.send(MetadataRequest(topics=[]), 9).brokers
+                assert principals(kafka) == ["User:ANONYMOUS"]
+                assert is_served
+        except (ssl.SSLError, ConnectionError):
+            assert not is_served
+
+
+@pytest.mark.parametrize("mode", ["requested", "required"])
+def test_a_certificate_of_somebody_else_is_not_taken(authority, identity, mode):
+    stranger = trusting(authority, trustme.CA().issue_cert("c"))
+    with EmbeddedBroker(listeners={"SECURE": "SSL"}, config={**identity, "ssl.client.auth": mode}) as kafka:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            with TlsClient(kafka.bootstrap_servers, stranger) as client:
+                client.send(MetadataRequest(topics=[]), 9)
+
+
+def test_any_context_of_pythons_serves(authority):
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with EmbeddedBroker(listeners={"SECURE": "SSL"}, tls=context) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap("SECURE"), "security.protocol": "SSL",
+                             "ssl.ca.pem": authority.cert_pem.bytes().decode()})
+        assert admin.list_topics(timeout=30).brokers
+
+
+def test_an_old_version_is_not_spoken(authority, identity):
+    context = trusting(authority)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    settings = {**identity, "ssl.enabled.protocols": "TLSv1.3"}
+    with EmbeddedBroker(listeners={"SECURE": "SSL"}, config=settings) as kafka:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            TlsClient(kafka.bootstrap_servers, context)
+
+
+def test_who_speaks_no_tls_harms_nobody(authority, identity, caplog):
+    caplog.set_level(logging.INFO)
+    with EmbeddedBroker(listeners={"SECURE": "SSL"}, config=identity) as kafka:
+        with RawClient(kafka.bootstrap_servers) as vandal, RawClient(kafka.bootstrap_servers):
+            vandal.send_bytes(b"\x00\x00\x00\x0a" + b"GET / HTTP" * 1000)
+            with TlsClient(kafka.bootstrap_servers, trusting(authority)) as client:
+                assert client.send(MetadataRequest(topics=[]), 9).brokers
+            try:
+                vandal._socket.settimeout(30)
+                while vandal._socket.recv(1000):
+                    pass
+            except ConnectionError:
+                pass
+    assert "no connection from 127.0.0.1 at SECURE" in caplog.text
+
+
+def test_a_broker_is_gone_although_a_client_keeps_its_encrypted_connection(authority, identity):
+    with EmbeddedBroker(listeners={"SECURE": "SSL"}, config=identity) as kafka:
+        host, _, port = kafka.bootstrap_servers.partition(":")
+        client = TlsClient(kafka.bootstrap_servers, trusting(authority))
+        assert client.send(MetadataRequest(topics=[]), 9).brokers
+    with client:
+        assert client.is_closed_by_peer()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), timeout=5)

@@ -1,0 +1,97 @@
+"""Start either broker with a listener of each protocol, from the same settings."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+from cryptography.hazmat.primitives import serialization
+
+from broker_core.embedded import EmbeddedBroker
+from tests.support.apache_kafka import apache_kafka
+
+AT = "127.0.0.1"
+USERS = {"alice": "alice-secret", "bob": "bob-secret"}
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT", "SECURE": "SASL_SSL", "TLS": "SSL",
+             "SHORT": "SASL_PLAINTEXT"}
+# How long a session at the listener SHORT lasts.
+REAUTH_MS = 1500
+MAX_RECEIVE_BYTES = 10_000
+_MODULES = {"PLAIN": "plain.PlainLoginModule", "SCRAM-SHA-256": "scram.ScramLoginModule",
+            "SCRAM-SHA-512": "scram.ScramLoginModule", "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule"}
+
+
+@dataclass(frozen=True)
+class Secured:
+    """Hold where a secured broker listens and whom its clients trust."""
+
+    name: str
+    addresses: dict[str, str]
+    authority: trustme.CA
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Return the address of the listener in plaintext."""
+        return self.addresses["PLAINTEXT"]
+
+
+def _settings(authority: trustme.CA) -> dict[str, str]:
+    certificate = authority.issue_cert(AT, "localhost")
+    key = serialization.load_pem_private_key(certificate.private_key_pem.bytes(), None)
+    settings = {
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in PROTOCOLS.items()),
+        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "sasl.server.max.receive.size": str(MAX_RECEIVE_BYTES),
+        "listener.name.short.plain.connections.max.reauth.ms": str(REAUTH_MS),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": certificate.cert_chain_pems[0].bytes().decode(),
+        # Java reads keys in this form only.
+        "ssl.keystore.key": key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode(),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": authority.cert_pem.bytes().decode(),
+        "listener.name.tls.ssl.client.auth": "required",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    for listener in ("sasl", "secure", "short"):
+        for mechanism in MECHANISMS:
+            options = {"PLAIN": "".join(f' user_{name}="{password}"' for name, password in USERS.items()),
+                       "OAUTHBEARER": ' unsecuredLoginStringClaim_sub="broker"'}.get(mechanism, "")
+            settings[f"listener.name.{listener}.{mechanism.lower()}.sasl.jaas.config"] = (
+                f"org.apache.kafka.common.security.{_MODULES[mechanism]} required{options};")
+    return settings
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server((AT, 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@contextmanager
+def secured(name: str, folder: Path) -> Iterator[Secured]:
+    """Run the broker of that name; raises `Unavailable` where Apache Kafka is not to be had."""
+    authority = trustme.CA()
+    settings = _settings(authority)
+    if name == "broker_core":
+        settings["listeners"] = ",".join(f"{listener}://{AT}:0" for listener in PROTOCOLS)
+        with EmbeddedBroker(config=settings) as embedded:
+            yield Secured(name, {listener: embedded.bootstrap(listener) for listener in PROTOCOLS}, authority)
+        return
+    controller, *ports = _free_ports(1 + len(PROTOCOLS))
+    addresses = {listener: f"{AT}:{port}" for listener, port in zip(PROTOCOLS, ports, strict=True)}
+    (folder / "ports").write_text(f"{ports[0]} {controller}")
+    advertised = ",".join(f"{listener}://{address}" for listener, address in addresses.items())
+    settings["listeners"] = f"{advertised},CONTROLLER://{AT}:{controller}"
+    settings["advertised.listeners"] = advertised
+    settings["listener.security.protocol.map"] += ",CONTROLLER:PLAINTEXT"
+    in_one_line = {key: text.replace("\n", "\\n") for key, text in settings.items()}
+    with apache_kafka(in_one_line, folder):
+        yield Secured(name, addresses, authority)

@@ -1,0 +1,258 @@
+"""ACLs against each other, and the requests that make, show and delete them, on both brokers."""
+
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+from broker_core.wire import messages as m
+from tests.conformance.acl_world import EVERY_ACL, Stage, create_acls, delete_acls, list_acls
+from tests.conformance.clients import unique
+from tests.conformance.raw_session import NOBODY, record_batch
+from tests.support.raw_client import RawClient
+from tests.support.waiting import wait_until
+
+READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+ALLOW, DENY = Permission.ALLOW, Permission.DENY
+HERE = "127.0.0.1"
+
+
+def may(stage: Stage) -> tuple[bool, bool]:
+    """Say whether the user may describe and read the topic."""
+    form = m.ListOffsetsRequest.ListOffsetsTopic
+    described = stage.client.send(m.ListOffsetsRequest(replica_id=-1, isolation_level=1, topics=[
+        form(name=stage.topic, partitions=[form.ListOffsetsPartition(partition_index=0, timestamp=-1)])]), 7)
+    read = stage.session.producers(stage.topic)
+    return described.topics[0].partitions[0].error_code == 0, read.error_code == 0
+
+
+# What is granted, in the words of `Stage.grant`, where TOPIC stands for the name, and what the user may then do.
+TOPIC, HALF, NEXT = object(), object(), object()
+NOTHING, SEE, BOTH = (False, False), (True, False), (True, True)
+RULES: list[tuple[str, list[dict[str, Any]], tuple[bool, bool]]] = [
+    ("nothing", [], NOTHING),
+    ("reading", [{"operation": READ}], BOTH),
+    ("everything", [{"operation": ALL}], BOTH),
+    ("describing", [{"operation": DESCRIBE}], SEE),
+    ("writing", [{"operation": WRITE}], SEE),
+    ("deleting", [{"operation": Operation.DELETE}], SEE),
+    ("altering", [{"operation": Operation.ALTER}], SEE),
+    ("creating", [{"operation": Operation.CREATE}], NOTHING),
+    ("altering settings", [{"operation": Operation.ALTER_CONFIGS}], NOTHING),
+    ("a prefix", [{"name": HALF, "pattern": PREFIXED}], BOTH),
+    ("the whole name as a prefix", [{"pattern": PREFIXED}], BOTH),
+    ("a longer prefix", [{"name": NEXT, "pattern": PREFIXED}], NOTHING),
+    ("half the name literally", [{"name": HALF}], NOTHING),
+    ("a group of the name", [{"kind": ResourceType.GROUP}], NOTHING),
+    ("this host", [{"host": HERE}], BOTH),
+    ("another host", [{"host": "127.0.0.2"}], NOTHING),
+    ("this network", [{"host": "127.0.0.0/8"}], BOTH),
+    ("another network", [{"host": "10.0.0.0/8"}], NOTHING),
+    ("a network of the other kind", [{"host": "::/1"}], NOTHING),
+    ("everybody", [{"who": "User:*"}], BOTH),
+    ("somebody else", [{"who": "User:somebody"}], NOTHING),
+    ("a group of users", [{"who": "Group:*"}], NOTHING),
+    ("reading, and not by this user", [{}, {"permission": DENY}], SEE),
+    ("reading, and nothing by this user", [{}, {"permission": DENY, "operation": ALL}], NOTHING),
+    ("reading, and no describing", [{}, {"permission": DENY, "operation": DESCRIBE}], (False, True)),
+    ("reading, and not by anybody", [{}, {"permission": DENY, "who": "User:*"}], SEE),
+    ("reading, and nothing below a prefix", [{}, {"permission": DENY, "name": HALF, "pattern": PREFIXED}], SEE),
+    ("a prefix, and not this topic", [{"name": HALF, "pattern": PREFIXED}, {"permission": DENY}], SEE),
+    ("reading, and not from here", [{}, {"permission": DENY, "host": HERE}], SEE),
+    ("reading, and not from elsewhere", [{}, {"permission": DENY, "host": "10.0.0.0/8"}], BOTH),
+    ("reading, and not by somebody else", [{}, {"permission": DENY, "who": "User:somebody"}], BOTH),
+]
+
+
+@pytest.mark.parametrize("rules, allowed", [rule[1:] for rule in RULES], ids=[rule[0] for rule in RULES])
+def test_acls_allow_and_deny(stage: Stage, rules: list[dict[str, Any]], allowed: tuple[bool, bool]) -> None:
+    names = {TOPIC: stage.topic, HALF: stage.topic[:-3], NEXT: f"{stage.topic}x"}
+    for rule in rules:
+        rest = {"operation": READ, "kind": ResourceType.TOPIC, "name": TOPIC} | rule
+        stage.grant(rest.pop("operation"), rest.pop("kind"), names.get(rest["name"], rest["name"]),
+                    **{key: value for key, value in rest.items() if key != "name"})
+    # The broker that lists an ACL decides by it.
+    assert may(stage) == allowed
+
+
+def test_one_acl_is_about_all_topics(stage: Stage) -> None:
+    stage.grant(READ, ResourceType.TOPIC, "*")
+    assert may(stage) == BOTH
+    stage.grant(READ, ResourceType.TOPIC, stage.topic, permission=DENY)
+    assert may(stage) == SEE
+
+
+@pytest.mark.parametrize("field, value, code", [
+    ("resource_type", 99, 42), ("resource_pattern_type", 99, 42), ("operation", 99, 42),
+    ("permission_type", 99, 42), ("principal", "nobody", 42), ("resource_name", "", 42),
+    ("resource_type", 4, 42), ("host", "", 42), ("host", "10.0.0.0/33", 42), ("host", "10.0.0/8", 42),
+    ("host", "10.0.0.0/", 42), ("host", "10.0.0.1/255.0.0.0", 42), ("host", "::1/129", 42), ("host", "::1/64", 0),
+    ("host", "10.1.2.3/8", 0), ("host", "not a host", 0), ("host", "10.0.0.0/0", 0), ("principal", ":", 0),
+    ("principal", "Group:a", 0), ("operation", 13, 0), ("operation", 15, 0), ("resource_type", 6, 0),
+    ("resource_type", 7, 0), ("resource_name", "*", 0), ("host", "10.0.0.0/08", 0),
+])
+def test_what_can_be_an_acl(stage: Stage, field: str, value: Any, code: int) -> None:
+    wanted = {"resource_type": 2, "resource_name": unique("topic"), "resource_pattern_type": 3,
+              "principal": "User:nobody", "host": "*", "operation": 3, "permission_type": 3, field: value}
+    good = wanted | {"resource_type": 2, "resource_name": unique("topic"), "resource_pattern_type": 4,
+                     "principal": "User:nobody", "host": "*", "operation": 3, "permission_type": 3}
+    assert create_acls(stage.root, wanted, good) == [code, 0]
+
+
+@pytest.mark.parametrize("field, value", [
+    ("resource_type", 1), ("resource_pattern_type", 1), ("resource_pattern_type", 2), ("operation", 1),
+    ("permission_type", 1)])
+def test_what_only_a_filter_may_say_spoils_a_whole_request(stage: Stage, field: str, value: int) -> None:
+    good = {"resource_type": 2, "resource_name": unique("topic"), "resource_pattern_type": 3,
+            "principal": "User:nobody", "host": "*", "operation": 3, "permission_type": 3}
+    assert create_acls(stage.root, good | {field: value}, good) == [-1, -1]
+    assert list_acls(stage.root, resource_name_filter=good["resource_name"]) == set()
+
+
+def stored(stage: Stage) -> dict[str, tuple[Any, ...]]:
+    """Create ACLs that filters tell apart, and return them by a name."""
+    base = stage.missing
+    acls = {
+        "literal": (2, 3, f"{base}abc", stage.user, "*", 3, 3), "prefix": (2, 4, f"{base}ab", stage.user, "*", 3, 3),
+        "other": (2, 4, f"{base}x", stage.user, "*", 4, 2), "group": (3, 3, f"{base}abc", stage.user, HERE, 8, 3),
+        "all": (2, 3, "*", stage.user, "*", 14, 3), "cluster": (4, 3, CLUSTER_NAME, stage.user, "*", 7, 3),
+    }
+    named = {name: (*acl[:3], f"User:{acl[3]}", *acl[4:]) for name, acl in acls.items()}
+    fields = ("resource_type", "resource_pattern_type", "resource_name", "principal", "host", "operation",
+              "permission_type")
+    for _ in range(2):
+        # What is there already is made again without a word.
+        assert set(create_acls(stage.root, *(dict(zip(fields, acl, strict=True)) for acl in named.values()))) == {0}
+    mine = {"principal_filter": f"User:{stage.user}"}
+    wait_until(lambda: list_acls(stage.root, **mine) == set(named.values()), "the ACLs are known")
+    return named
+
+
+FILTERS: list[tuple[dict[str, Any], set[str]]] = [
+    ({}, {"literal", "prefix", "other", "group", "all", "cluster"}),
+    ({"resource_type_filter": 2}, {"literal", "prefix", "other", "all"}),
+    ({"pattern_type_filter": 3}, {"literal", "group", "all", "cluster"}),
+    ({"pattern_type_filter": 4}, {"prefix", "other"}),
+    ({"pattern_type_filter": 2}, {"literal", "prefix", "other", "group", "all", "cluster"}),
+    ({"resource_name_filter": "abc"}, {"literal", "group"}),
+    ({"resource_name_filter": "ab"}, {"prefix"}),
+    ({"resource_name_filter": "ab", "pattern_type_filter": 3}, set()),
+    ({"resource_name_filter": "ab", "pattern_type_filter": 4}, {"prefix"}),
+    ({"resource_name_filter": "abc", "pattern_type_filter": 4}, set()),
+    ({"resource_name_filter": "abc", "pattern_type_filter": 2}, {"literal", "prefix", "group", "all"}),
+    ({"resource_name_filter": "abd", "pattern_type_filter": 2, "resource_type_filter": 2}, {"prefix", "all"}),
+    ({"resource_name_filter": "*"}, {"all"}),
+    ({"resource_name_filter": "*", "pattern_type_filter": 2}, {"all"}),
+    ({"host_filter": "*"}, {"literal", "prefix", "other", "all", "cluster"}),
+    ({"host_filter": HERE}, {"group"}),
+    ({"operation": 3}, {"literal", "prefix"}),
+    ({"operation": 2}, set()),
+    ({"permission_type": 2}, {"other"}),
+]
+
+
+def chosen_by(stage: Stage, chosen: dict[str, Any]) -> dict[str, Any]:
+    name = chosen.get("resource_name_filter")
+    named = {} if name in (None, "*") else {"resource_name_filter": f"{stage.missing}{name}"}
+    return chosen | named | {"principal_filter": f"User:{stage.user}"}
+
+
+def test_filters_choose_what_is_shown(stage: Stage) -> None:
+    named = stored(stage)
+    for chosen, names in FILTERS:
+        assert list_acls(stage.root, **chosen_by(stage, chosen)) == {named[name] for name in names}, chosen
+
+
+@pytest.mark.parametrize("chosen, names", FILTERS, ids=[str(chosen) for chosen, _ in FILTERS])
+def test_filters_choose_what_is_deleted(stage: Stage, chosen: dict[str, Any], names: set[str]) -> None:
+    named = stored(stage)
+    assert delete_acls(stage.root, chosen_by(stage, chosen), {"principal_filter": "User:nobody-at-all"}) == [
+        (0, len(names)), (0, 0)]
+    rest = {acl for name, acl in named.items() if name not in names}
+    mine = {"principal_filter": f"User:{stage.user}"}
+    wait_until(lambda: list_acls(stage.root, **mine) == rest, "the ACLs are gone")
+
+
+def test_what_two_filters_choose_both_name(stage: Stage) -> None:
+    stored(stage)
+    everything = {"principal_filter": f"User:{stage.user}"}
+    assert delete_acls(stage.root, everything, everything | {"operation": 3}) == [(0, 6), (0, 2)]
+
+
+@pytest.mark.parametrize("field", ["resource_type_filter", "pattern_type_filter", "operation", "permission_type"])
+def test_a_filter_that_says_what_nobody_knows_chooses_nothing(stage: Stage, field: str) -> None:
+    stored(stage)
+    assert list_acls(stage.root, **{field: 99}) == set()
+    assert delete_acls(stage.root, {field: 99}) == [(42, 0)]
+
+
+@pytest.mark.parametrize("field", ["resource_type_filter", "pattern_type_filter", "operation", "permission_type"])
+def test_a_client_that_says_it_does_not_know_loses_its_connection(stage: Stage, field: str) -> None:
+    stage.root.post(m.DescribeAclsRequest(**EVERY_ACL | {field: 0}), 3)
+    assert stage.root.is_closed_by_peer()
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_every_version_makes_shows_and_deletes(stage: Stage, version: int) -> None:
+    creation = m.CreateAclsRequest.AclCreation(
+        resource_type=2, resource_name=stage.missing, resource_pattern_type=4, principal="User:a", host="*",
+        operation=3, permission_type=3)
+    assert stage.root.send(m.CreateAclsRequest(creations=[creation]), version).results[0].error_code == 0
+    wanted = EVERY_ACL | {"resource_name_filter": stage.missing}
+    wait_until(lambda: stage.root.send(m.DescribeAclsRequest(**wanted), version).resources, "the ACL is known")
+    [found] = stage.root.send(m.DescribeAclsRequest(**wanted), version).resources
+    assert (found.pattern_type, found.resource_name, len(found.acls)) == (4, stage.missing, 1)
+    form = m.DeleteAclsRequest.DeleteAclsFilter
+    [result] = stage.root.send(m.DeleteAclsRequest(filters=[form(**wanted)]), version).filter_results
+    [acl] = result.matching_acls
+    assert (acl.error_code, acl.resource_type, acl.pattern_type, acl.resource_name, acl.principal, acl.host,
+            acl.operation, acl.permission_type) == (0, 2, 4, stage.missing, "User:a", "*", 3, 3)
+
+
+# What no right is good for
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+def test_internal_topics_are_written_by_coordinators_only(stage: Stage, name: str) -> None:
+    batch = record_batch([b"v"], NOBODY, -1, transactional=False)
+    assert stage.root_session.produce(name, batch, version=9)[0] == 17
+    assert stage.session.produce(name, batch, version=9)[0] == 29
+    stage.grant(WRITE, ResourceType.TOPIC, name)
+    assert stage.session.produce(name, batch, version=9)[0] == 17
+
+
+def test_transactional_records_without_an_id_are_nobodys(stage: Stage) -> None:
+    stage.grant(WRITE, ResourceType.TOPIC, stage.topic)
+    stage.grant(WRITE, ResourceType.TRANSACTIONAL_ID, stage.id)
+    _, identity = stage.session.init()
+    batch = record_batch([b"v"], identity, 0)
+    stage.session.transactional_id = None
+    assert stage.session.produce(stage.topic, batch, version=9)[0] == 53
+    stage.session.transactional_id = stage.id
+    assert stage.session.produce(stage.topic, batch, version=12)[0] == 0
+
+
+def test_control_batches_are_written_by_no_client(stage: Stage) -> None:
+    plain = bytearray(record_batch([b"v"], NOBODY, -1, transactional=False))
+    assert stage.root_session.produce(stage.topic, with_control_bit(plain), version=9)[0] == 87
+    identity = stage.root_session.init_until_done()
+    marker = with_control_bit(bytearray(record_batch([b"v"], identity, 0)))
+    assert stage.root_session.produce(stage.topic, marker, version=12)[0] == 87
+    assert stage.root_session.fetch(stage.topic, 0, isolation=0).high_watermark == 0
+
+
+def with_control_bit(batch: bytearray) -> bytes:
+    """Make a batch one of a coordinator's, and its checksum right again."""
+    batch[22] |= 1 << 5
+    batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    return bytes(batch)
+
+
+def test_without_an_authorizer_there_are_no_acls(client: RawClient) -> None:
+    assert client.send(m.DescribeAclsRequest(**EVERY_ACL), 3).error_code == 54
+    assert create_acls(client, {
+        "resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:a", "host": "*",
+        "operation": 3, "permission_type": 3}) == [54]
+    assert delete_acls(client, {}) == [(54, 0)]
