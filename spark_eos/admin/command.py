@@ -6,10 +6,10 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Final
 
-from spark_eos.admin import output
+from spark_eos.admin import output, timeline, transactions_command
+from spark_eos.admin.exit_codes import ExitCode
 from spark_eos.admin.intervene import Operator, RefusedError, fates_now
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.properties import options_of
@@ -23,27 +23,22 @@ from spark_eos.sink.recovery import Settlement, lost_error
 from spark_eos.sink.transactions import write_decision
 from spark_eos.sink_options import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 
-
-class ExitCode(IntEnum):
-    """Say how a command ended."""
-
-    DONE = 0
-    FAILED = 1
-    USAGE = 2
-    NOTHING_DONE = 3
-    DONE_IN_PART = 4
-
+__all__ = ["ExitCode", "main", "run"]
 
 _EXIT_CODES: Final = (
     "Exit codes: 0 done; 1 failed, see the message; 2 wrong usage; 3 nothing was done: refused, or --yes is missing; "
-    "4 done, but not every transaction ended as wanted."
+    "4 done, but not every transaction ended as wanted, or a later step failed."
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code."""
-    chosen = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    chosen = _parser().parse_args(transactions_command.with_subcommand(given))
     try:
+        if "run" in chosen:
+            code: int = chosen.run(chosen)
+            return code
         options = options_of(chosen.bootstrap_server, chosen.command_config)
         with KafkaClient(options) as client:
             return run(chosen, KafkaCluster(client, chosen.decision_topic, write_decision))
@@ -51,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return ExitCode.USAGE
     except RefusedError as error:
-        print(f"Nothing was done: {error}", file=sys.stderr)
+        print(f"{error.was_done}: {error}", file=sys.stderr)
         return ExitCode.NOTHING_DONE
     except EosKafkaError as error:
         print(error, file=sys.stderr)
@@ -76,7 +71,9 @@ def run(chosen: argparse.Namespace, cluster: Cluster) -> int:
 
 
 def _intervene(chosen: argparse.Namespace, cluster: Cluster, decision: Decision) -> int:
-    operator = Operator(cluster, chosen.decision_topic, chosen.by, chosen.reason, chosen.watch_seconds)
+    operator = Operator(
+        cluster, chosen.decision_topic, chosen.by, chosen.reason, chosen.watch_seconds, chosen.query_is_dead
+    )
     restart = Restart(chosen.restart) if chosen.command == "abort" else None
     plan = operator.plan(decision, Action(chosen.command), restart)
     # A program reads the result from the standard output; the plan is for whoever watches.
@@ -85,7 +82,7 @@ def _intervene(chosen: argparse.Namespace, cluster: Cluster, decision: Decision)
     if not chosen.yes:
         print("Nothing was done. Repeat the command with --yes to do this.", file=sys.stderr)
         return ExitCode.NOTHING_DONE
-    settled = operator.carry_out(plan)
+    settled, problems = operator.carry_out(plan)
     in_part = settled.committed if plan.action is Action.ABORT and restart is Restart.REWRITE else ()
     complete = settled.took_effect if plan.action is Action.COMPLETE else not (in_part or settled.pending)
     result = (
@@ -94,12 +91,11 @@ def _intervene(chosen: argparse.Namespace, cluster: Cluster, decision: Decision)
     )
     _print(chosen, result, {
         "action": chosen.command, "restart": restart, "done": complete,
-        "decision": output.decision_document(settled.decision), **_counts(settled),
+        "decision": output.decision_document(settled.decision), "problems": list(problems), **_counts(settled),
     })
-    if complete:
-        return ExitCode.DONE
-    print(lost_error(settled), file=sys.stderr)
-    return ExitCode.DONE_IN_PART
+    for text in problems if complete else (*problems, str(lost_error(settled))):
+        print(text, file=sys.stderr)
+    return ExitCode.DONE if complete and not problems else ExitCode.DONE_IN_PART
 
 
 def _counts(settled: Settlement) -> dict[str, int]:
@@ -135,8 +131,10 @@ def _user() -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="eos-kafka", description="Look at and mend what the eos-kafka sink left.")
+    parser = argparse.ArgumentParser(prog="eos-kafka", description="Look at transactions and mend what was left.")
     areas = parser.add_subparsers(required=True, metavar="AREA")
+    transactions_command.add_parser(areas)
+    timeline.add_parser(areas)
     decisions = areas.add_parser("decisions", help="which micro-batches are decided, and what became of them")
     commands = decisions.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add(commands, "list", "list the newest decision of each query", one_query=False)
@@ -179,6 +177,10 @@ def _add_intervention(
     parser.add_argument("--reason", default="", help="kept in the audit record")
     parser.add_argument(
         "--by", default=_user(), help="who does it, for the audit record (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--query-is-dead", action="store_true",
+        help="the query is known not to run: what it has open besides is no sign of life, and is aborted too",
     )
     parser.add_argument(
         "--watch-seconds", type=float, default=3.0, metavar="SECONDS",

@@ -5,25 +5,29 @@ from then on no older driver can decide anything, and a live one fails at its ne
 The newest decision is read again and must be the one that was shown. What the operator wants is then written into the
 decision, with an audit record, in one transaction; only after that are the micro-batch's transactions ended, each by
 its exact producer id and epoch. Whoever restarts the query at any of these steps finds in the decision what to do.
+
+The decision also names the runs that had something open while the query was watched: none of them decides any more, so
+that what they have open besides can be aborted. No clock is asked, and a run that starts later is not touched.
 """
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker_core.types import ProducerIdentity
 from spark_eos.errors import EosKafkaError
 from spark_eos.sink.closing import Closing, close
 from spark_eos.sink.decision import Decision, sealed_json
-from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.decision_log import DecisionLog, DriverIdentity
 from spark_eos.sink.intervention import AUDIT_VERSION, Action, Intervention, Restart, intervention_document
-from spark_eos.sink.naming import audit_key, driver_id, id_prefix, parse_task_id
+from spark_eos.sink.naming import audit_key, driver_id
 from spark_eos.sink.ports import Cluster, Description, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.recovery import Fate, Settlement, fates_of, settle
-from spark_eos.sink.sweep import Scope, sweep
+from spark_eos.sink.runs import superseding
+from spark_eos.sink.sweep import Scope, names_of, open_of_query, run_of, sweep
 
 _LOOK_SECONDS: Final = 0.5
 _FATES_LIMIT_SECONDS: Final = 20.0
@@ -33,6 +37,21 @@ _VISIBLE_PERHAPS: Final = (Fate.COMMITTED, Fate.UNKNOWN, Fate.HIDDEN)
 
 class RefusedError(EosKafkaError):
     """Report an intervention that was not made: nothing was changed."""
+
+    was_done = "Nothing was done"
+
+
+class FencedRefusalError(RefusedError):
+    """Report an intervention that was not made after the query's driver was fenced for it."""
+
+    was_done = "No transaction and no decision was changed"
+
+
+class Outcome(NamedTuple):
+    """Say what became of the transactions, and which steps after that failed."""
+
+    settlement: Settlement
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +92,7 @@ class Operator:
     by: str
     reason: str = ""
     watch_seconds: float = 3.0
+    is_known_dead: bool = False
     pause: Callable[[float], None] = field(default=time.sleep)
 
     def plan(self, decision: Decision, action: Action, restart: Restart | None = None) -> Plan:
@@ -99,17 +119,19 @@ class Operator:
             )
         return plan
 
-    def carry_out(self, plan: Plan) -> Settlement:
-        """Do what the plan says; returns what became of the transactions."""
+    def carry_out(self, plan: Plan) -> Outcome:
+        """Do what the plan says; returns what became of the transactions, and what failed besides."""
         decision = plan.decision
-        life = self._signs_of_life(decision)
-        if life:
-            raise RefusedError(
-                f"The query {decision.query} is alive: {life}", remedy="Stop it first; a running query needs no help"
-            )
+        runs = self._watch(decision)
         log = DecisionLog(self.cluster, decision.prefix, decision.query, self.topic)
-        fenced_at_ms = _now_ms()
         driver = log.take_over()
+        try:
+            return self._carry_out_fenced(plan, log, driver, runs)
+        except EosKafkaError as error:
+            raise _after_fencing(decision, error) from error
+
+    def _carry_out_fenced(self, plan: Plan, log: DecisionLog, driver: DriverIdentity, runs: Collection[str]) -> Outcome:
+        decision = plan.decision
         if log.newest() != decision:
             raise RefusedError(
                 "The newest decision of the query is not the one that was shown",
@@ -118,50 +140,63 @@ class Operator:
             )
         plan = self.plan(decision, plan.action, plan.restart)
         word = Intervention(plan.action, self.by, _now_ms(), self.reason, plan.restart)
-        amended = replace(decision, revision=decision.revision + 1, intervention=word)
+        amended = replace(
+            decision, revision=decision.revision + 1, intervention=word, superseded=superseding(decision, "", runs)
+        )
         driver = log.amend(amended, driver, word.at_ms, self._audit(plan, word))
-        settled = settle(self.cluster, amended)
+        try:
+            settled = settle(self.cluster, amended)
+        except EosKafkaError as error:
+            raise _with_remedy(error, (
+                "The intervention is written into the decision: starting the query again carries it out, and so does "
+                "`eos-kafka decisions complete` where that was the intervention"
+            )) from error
+        problems = []
         if settled.took_effect:
-            close(log, driver, amended, Closing.MARK, _now_ms())
-        self._sweep(amended, fenced_at_ms)
-        return settled
+            try:
+                close(log, driver, amended, Closing.MARK, _now_ms())
+            except EosKafkaError as error:
+                problems.append(f"The decision is completed; that could not be noted in {self.topic}: {error}")
+        try:
+            sweep(self.cluster, Scope(decision.prefix, decision.query, amended.superseded), log.newest)
+        except EosKafkaError as error:
+            problems.append(f"What else the query has open could not be aborted and waits for its timeout: {error}")
+        return Outcome(settled, tuple(problems))
 
-    def _signs_of_life(self, decision: Decision) -> str:
-        """Say what the query was seen doing; empty when it did nothing while it was watched.
+    def _watch(self, decision: Decision) -> set[str]:
+        """Watch the query for signs of life; gives the runs that have something open, none of which did anything.
 
-        A query that only waits for data cannot be seen. It is fenced, fails at its next micro-batch and can be started
+        A query that only waits for data cannot be seen. It is fenced, stops at its next micro-batch and can be started
         again.
         """
         before = self._look(decision)
+        unnamed = sorted(before.opened - names_of(decision))
+        if unnamed and not self.is_known_dead:
+            raise RefusedError(
+                f"The query {decision.query} has {len(unnamed)} transactions open that are not in the decision, "
+                f"{unnamed[0][0]} among them: perhaps it is running a micro-batch",
+                checked="ListTransactions and DescribeTransactions",
+                remedy="Stop the query first. If it is dead, and has left them open, say so with --query-is-dead",
+            )
         until = time.monotonic() + self.watch_seconds
         while True:
             now = self._look(decision)
-            if now.driver is not None and now.driver.state is TransactionState.ONGOING:
-                ends = now.driver.started_at_ms + now.driver.timeout_ms
-                return f"its driver is writing a decision (or died doing so, then wait {max(0, ends - _now_ms())} ms)"
-            if _identity(now.driver) != _identity(before.driver):
-                return "its driver has written a decision while it was watched"
-            begun = sorted(now.opened - before.opened)
-            if begun:
-                return f"it has begun a transaction while it was watched, {begun[0][0]}"
+            life = _sign_of_life(before, now)
+            if life:
+                raise RefusedError(
+                    f"The query {decision.query} is alive: {life}",
+                    remedy="Stop it first; a running query needs no help",
+                )
             left = until - time.monotonic()
             if left <= 0:
-                return ""
+                return {run_of(name) for name, _ in now.opened}
             self.pause(min(_LOOK_SECONDS, left))
 
     def _look(self, decision: Decision) -> "_Look":
         driver = driver_id(decision.prefix, decision.query)
-        listed = [
-            each for each in self.cluster.open_transactions(id_prefix(decision.prefix, decision.query))
-            if (name := parse_task_id(each)) is not None
-            and (name.prefix, name.query) == (decision.prefix, decision.query)
-        ]
-        described = self.cluster.describe_transactions([driver, *listed])
-        opened = {
-            (name, each.identity) for name, each in described.items()
-            if name != driver and each.state is TransactionState.ONGOING
-        }
-        return _Look(described.get(driver), frozenset(opened))
+        described = self.cluster.describe_transactions([driver]).get(driver)
+        opened = open_of_query(self.cluster, decision.prefix, decision.query)
+        return _Look(described, frozenset((each.transactional_id, each.identity) for each in opened))
 
     def _audit(self, plan: Plan, word: Intervention) -> tuple[bytes, bytes]:
         decision = plan.decision
@@ -184,16 +219,44 @@ class Operator:
         }
         return key, sealed_json(document)
 
-    def _sweep(self, decision: Decision, older_than_ms: int) -> None:
-        kept = {(t.transactional_id, ProducerIdentity(t.producer_id, t.producer_epoch)) for t in decision.transactions}
-        scope = Scope(decision.prefix, decision.query, decision.run, older_than_ms)
-        sweep(self.cluster, scope, lambda: kept, self.cluster.transaction_version())
-
 
 @dataclass(frozen=True, slots=True)
 class _Look:
     driver: Description | None
     opened: frozenset[tuple[str, ProducerIdentity]]
+
+
+def _sign_of_life(before: _Look, now: _Look) -> str:
+    """Say what a query was seen doing between two looks; empty for nothing."""
+    if now.driver is not None and now.driver.state is TransactionState.ONGOING:
+        return (
+            "its driver is writing a decision (or died doing so, then its coordinator ends that within "
+            f"{now.driver.timeout_ms} ms and a few seconds)"
+        )
+    if _identity(now.driver) != _identity(before.driver):
+        return "its driver has written a decision while it was watched"
+    begun = sorted(now.opened - before.opened)
+    return f"it has begun a transaction while it was watched, {begun[0][0]}" if begun else ""
+
+
+def _after_fencing(decision: Decision, error: EosKafkaError) -> EosKafkaError:
+    """Say beside what went wrong that the driver was fenced by then: that cannot be taken back."""
+    fenced = (
+        f"The query's driver, {driver_id(decision.prefix, decision.query)}, was fenced before that: if the query runs, "
+        "it stops at its next commit with nothing of that micro-batch visible; start it again then"
+    )
+    told = _with_remedy(error, fenced)
+    if isinstance(error, RefusedError):
+        return FencedRefusalError(told.happened, checked=told.checked, remedy=told.remedy)
+    return told
+
+
+def _with_remedy(error: EosKafkaError, more: str) -> EosKafkaError:
+    remedy = error.remedy or error.default_remedy
+    return type(error)(
+        error.happened, checked=error.checked, remedy=f"{remedy}. {more}" if remedy else more,
+        error_code=error.error_code,
+    )
 
 
 def fates_now(cluster: Cluster, decision: Decision) -> dict[PreparedTransaction, Fate]:

@@ -48,7 +48,7 @@ class Network:
         self._process_id = os.getpid()
         self._selector = NetworkSelector(client_id=options.client_id, slow_task_threshold_secs=0)
         try:
-            self._manager = KafkaConnectionManager(self._selector, **_manager_config(options, tls_context(options)))
+            self._manager = KafkaConnectionManager(self._selector, **manager_config(options, tls_context(options)))
         except BaseException:
             self._selector.close()
             raise
@@ -200,7 +200,8 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
     return error
 
 
-def _manager_config(options: ClientOptions, context: ssl.SSLContext | None) -> dict[str, Any]:
+def manager_config(options: ClientOptions, context: ssl.SSLContext | None) -> dict[str, Any]:
+    """Say in kafka-python's words how to reach a cluster."""
     socket_options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     if options.send_buffer_bytes:
         socket_options.append((socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes))

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from broker_core.types import TopicPartition
 from spark_eos.client.active_producers import open_transactions
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client.inspection import describe_transactions, list_transactions
+from spark_eos.client.inspection import SEE_EVERY_ID, describe_transactions, list_transactions, sees_every_id
 from spark_eos.client.lookup import OffsetLookup
 from spark_eos.errors import EosKafkaError
+from spark_eos.operator_commands import OperatorCommands
 
 # The query waits while this is asked, so a slow cluster must not hold it up for long.
 _TIMEOUT_MS = 5_000
@@ -30,10 +31,7 @@ def _name(client: KafkaClient, topic_partition: TopicPartition, clock: Callable[
     if not opened:
         return "It ended meanwhile."
     oldest = opened[0]
-    way_out = (
-        f"`kafka-transactions.sh --bootstrap-server {','.join(client.options.bootstrap_servers)} abort "
-        f"--topic {topic_partition.topic} --partition {topic_partition.partition} --start-offset {oldest.first_offset}`"
-    )
+    commands = OperatorCommands.of(client.options)
     listed = list_transactions(client, timeout_ms=_TIMEOUT_MS)
     owners = [each.transactional_id for each in listed if each.producer_id == oldest.producer_id]
     described = describe_transactions(client, owners[:1], timeout_ms=_TIMEOUT_MS)
@@ -43,9 +41,20 @@ def _name(client: KafkaClient, topic_partition: TopicPartition, clock: Callable[
             return (
                 f"It is the transaction of '{each.transactional_id}' (producer id {oldest.producer_id}, epoch "
                 f"{oldest.producer_epoch}), {each.state} for {age_seconds:.0f} s, timeout "
-                f"{each.transaction_timeout_ms / 1_000:.0f} s. If its producer is dead, {way_out} ends it."
+                f"{each.transaction_timeout_ms / 1_000:.0f} s. If its producer is dead, "
+                f"`{commands.force_terminate(each.transactional_id)}` ends it."
             )
+    if oldest not in open_transactions(client, topic_partition, place.leader_id, timeout_ms=_TIMEOUT_MS):
+        # Its marker was written while the coordinators were asked, so they had good reason not to know it.
+        return "It ended meanwhile."
+    if not owners and not sees_every_id(client, timeout_ms=_TIMEOUT_MS):
+        # A live transaction whose id is hidden must not be taken for one that hangs.
+        return (
+            f"It is a transaction of producer id {oldest.producer_id}, epoch {oldest.producer_epoch}, whose "
+            f"transactional id is hidden from the query's principal. {SEE_EVERY_ID} to have it named, or have an "
+            f"operator run `{commands.find_hanging(topic_partition.topic)}`."
+        )
     return (
         f"It is a transaction of producer id {oldest.producer_id}, epoch {oldest.producer_epoch}, that no coordinator "
-        f"knows any more: it hangs. {way_out} ends it."
+        f"knows any more: it hangs. `{commands.abort(topic_partition, oldest.first_offset)}` ends it."
     )

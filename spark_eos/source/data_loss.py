@@ -1,8 +1,10 @@
 """Name the ways in which records can be gone, and fail or go on as `failOnDataLoss` says."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from spark_eos.errors import DataLossError
 
@@ -22,6 +24,26 @@ class DataLoss(Enum):
     TOPIC_RECREATED = "a topic was deleted and created again while it was being read"
 
 
+_CHECKED: Final = "Retention may have removed the records, or the topic was deleted, before they were read"
+_REMEDY: Final = "To go on without them, set the source option 'failOnDataLoss' to 'false'"
+# A checkpoint holds offsets only, so a restart does not find these two again: it must be said what it does instead.
+_AFTER_A_RESTART: Final = (
+    "Started again, the query does not notice this any more, whatever failOnDataLoss is: it goes on at the offsets of "
+    "its checkpoint in the log as it is now, and the records named above are never read. If the log is shorter than "
+    "that, it reports PARTITION_OFFSET_CHANGED. To read them, start with a new checkpoint and startingOffsets; "
+    "what was read before is then read again where it is still there. With 'failOnDataLoss' set to 'false' a running "
+    "query only warns and goes on in the same way"
+)
+_WORDS: Final[Mapping[DataLoss, tuple[str, str]]] = {
+    DataLoss.TOPIC_RECREATED: ("The topic's id, before the last micro-batch and now", _AFTER_A_RESTART),
+    DataLoss.LOG_TRUNCATED: (
+        "The newer leader was asked where the epoch that was read ends in its log. What was read past there is gone "
+        "from the topic, and whatever was written with it stays written",
+        _AFTER_A_RESTART,
+    ),
+}
+
+
 @dataclass(frozen=True)
 class DataLossPolicy:
     """Decide what becomes of a loss that was found."""
@@ -33,8 +55,8 @@ class DataLossPolicy:
         if not self.fail:
             logger.warning("KAFKA_DATA_LOSS.%s: %s: %s", loss.name, loss.value, details)
             return
+        checked, remedy = _WORDS.get(loss, (_CHECKED, _REMEDY))
         raise DataLossError(
             f"[KAFKA_DATA_LOSS.{loss.name}] Some data may have been lost: {loss.value}: {details}",
-            checked="Retention may have removed the records, or the topic was deleted, before they were read",
-            remedy="To go on without them, set the source option 'failOnDataLoss' to 'false'",
+            checked=checked, remedy=remedy,
         )

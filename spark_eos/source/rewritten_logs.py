@@ -72,6 +72,7 @@ class RewrittenLogs:
                 "; ".join(
                     f"{tp} was read up to {read[tp]}, but leader epoch {doubted[tp]} "
                     + ("has left no trace in it" if ended[tp] is None else f"ends at {ended[tp]} in it")
+                    + f"; what now lies from there to offset {read[tp] - 1} is not read"
                     for tp in cut
                 ),
             )

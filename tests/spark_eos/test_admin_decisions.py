@@ -253,7 +253,7 @@ def test_orphans_of_a_dead_query_are_ended_too(cluster: MemoryCluster) -> None:
     prepare(cluster, 3, splits=(7,))
     other = task_id(prefix="p.q")
     cluster.prepare(other)
-    assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE
+    assert run(parsed("complete", "--yes", "--query-is-dead"), cluster) == ExitCode.DONE
     assert cluster.ids[task_id(worker="w7")].state is S.COMPLETE_ABORT
     assert cluster.ids[other].state is S.ONGOING
 
@@ -356,7 +356,7 @@ def test_a_decision_in_several_records_is_listed_whole(
     assert entry.decision == decision
     assert entry.fates["open"] == 2
     operator = Operator(cluster, DECISIONS, "ann", watch_seconds=0)
-    settled = operator.carry_out(operator.plan(decision, Action.COMPLETE))
+    settled = operator.carry_out(operator.plan(decision, Action.COMPLETE)).settlement
     assert settled.took_effect
     assert set(fates_now(cluster, settled.decision).values()) == {Fate.COMMITTED}
     [entry] = read_inventory(cluster, DECISIONS)

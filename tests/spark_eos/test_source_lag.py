@@ -98,7 +98,7 @@ def test_the_warning_names_the_transaction_and_the_way_out(
     (warning,) = [each for each in caplog.messages if "an open transaction" in each]
     for part in (f"{topic}-0: an open transaction holds the last stable offset at 0", "1 offsets wait behind",
                  f"the transaction of '{topic}-stuck' (producer id ", "Ongoing for ", "timeout ",
-                 f"abort --topic {topic} --partition 0 --start-offset 0` ends it"):  # fmt: skip
+                 f" force-terminate --transactional-id={topic}-stuck` ends it"):  # fmt: skip
         assert part in warning
     producer.abort_transaction(30)
 

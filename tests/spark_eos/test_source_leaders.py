@@ -339,12 +339,25 @@ def test_a_running_query_notices_a_log_that_was_cut_below_what_it_read(cluster: 
     assert reader.latestOffset(position, limit) == position, "a move alone is no loss"
     cut(cluster, topic, 4)
     fill(cluster, topic, range(100, 110))
-    with pytest.raises(DataLossError, match=rf"LOG_TRUNCATED.*{topic}-0 was read up to 6, but .* ends at 4"):
+    words = rf"LOG_TRUNCATED.*{topic}-0 was read up to 6, but .* ends at 4 .* from there to offset 5 is not read"
+    with pytest.raises(DataLossError, match=words) as caught:
         reader.latestOffset(position, limit)
     reader.stop()
+    assert_restart_goes_on(cluster, topic, position, {topic: {"0": 14}}, str(caught.value))
+
+
+def assert_restart_goes_on(
+    broker: EmbeddedBroker, topic: str, position: dict[str, Any], end: dict[str, Any], said: str
+) -> None:
+    """Start the query again and see that it does what the error has said: a checkpoint holds offsets only."""
+    assert "goes on at the offsets of its checkpoint in the log as it is now" in said
+    assert "the records named above are never read" in said
+    assert "new checkpoint and startingOffsets" in said
     again = StreamReader(
-        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}, source_schema(False))
-    assert again.latestOffset(position, limit) == {topic: {"0": 14}}, "a checkpoint holds no epochs"
+        {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}, source_schema(False))
+    assert again.latestOffset(position, again.getDefaultReadLimit()) == end
+    [piece] = [each.piece for each in again.partitions(position, end) if each.piece.start < each.piece.end]
+    assert (piece.start, piece.end) == (position[topic]["0"], end[topic]["0"])
     again.stop()
 
 
@@ -359,6 +372,19 @@ def test_a_running_query_notices_a_topic_that_was_created_anew(cluster: Embedded
     delete_topic(cluster.bootstrap_servers, topic)
     create_topic(cluster.bootstrap_servers, 2, name=topic)
     fill(cluster, topic, range(5))
-    with pytest.raises(DataLossError, match=rf"TOPIC_RECREATED.*offsets 0 to 2 of {topic}-0 now hold"):
+    with pytest.raises(DataLossError, match=rf"TOPIC_RECREATED.*offsets 0 to 2 of {topic}-0 now hold") as caught:
         reader.latestOffset(position, limit)
     reader.stop()
+    assert_restart_goes_on(cluster, topic, position, {topic: {"0": 5, "1": 0}}, str(caught.value))
+
+
+def test_a_restart_on_a_topic_that_was_created_anew_and_is_shorter_stops(cluster: EmbeddedBroker) -> None:
+    topic = create_topic(cluster.bootstrap_servers)
+    fill(cluster, topic, range(2))
+    again = StreamReader(
+        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}, source_schema(False))
+    position = {topic: {"0": 3}}
+    end = again.latestOffset(position, again.getDefaultReadLimit())
+    with pytest.raises(DataLossError, match=rf"PARTITION_OFFSET_CHANGED.*{topic}-0's offset was changed from 3 to 2"):
+        again.partitions(position, end)
+    again.stop()

@@ -1,0 +1,266 @@
+"""Judge whether an open transaction hangs, and say why.
+
+A transaction is open in a partition until a marker ends it there, and only its coordinator writes markers by itself. So
+one that no coordinator has on its list any more stays open for ever, and holds the last stable offset and compaction
+back: it hangs. Whether it does is asked of the coordinator after the partition, and then of the partition once more:
+a transaction that ended in between was known to nobody for a good reason.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from broker_core.types import TopicPartition
+from spark_eos.client.coordinators import CoordinatorType
+from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
+from spark_eos.client.transaction_admin import ActiveProducer, TransactionAdmin
+from spark_eos.errors import AuthorizationError
+from spark_eos.sink.recovery import utc
+
+MINUTE_MS: Final = 60_000
+
+
+class Verdict(StrEnum):
+    """Say what an open transaction is."""
+
+    HANGING = "hanging"
+    LIVE = "live"
+    YOUNG = "young"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """Name a transaction by the partition it is open in and the producer that began it."""
+
+    topic_partition: TopicPartition
+    producer: ActiveProducer
+
+    def age_ms(self, now_ms: int) -> int:
+        """Say how long ago its producer wrote its last record."""
+        return now_ms - self.producer.last_timestamp_ms
+
+    def age_minutes(self, now_ms: int) -> int:
+        """Say the same in whole minutes, cut off towards zero as Java does."""
+        return int(self.age_ms(now_ms) / MINUTE_MS)
+
+    def says(self, now_ms: int) -> str:
+        """Say in words what the partition says."""
+        each = self.producer
+        return (
+            f"{self.topic_partition} has a transaction of producer id {each.producer_id}, epoch {each.producer_epoch}, "
+            f"open since offset {each.first_offset}; the producer wrote there last at {_time(each.last_timestamp_ms)}, "
+            f"{self.age_minutes(now_ms)} min ago"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Hold what one coordinator says of a transactional id with the producer id in question."""
+
+    coordinator_id: int
+    description: TransactionDescription
+
+    def says(self) -> str:
+        """Say in words what the coordinator says."""
+        each = self.description
+        if not each.exists:
+            return f"broker {self.coordinator_id} does not know the transactional id '{each.transactional_id}' any more"
+        partitions = ", ".join(map(str, each.topic_partitions)) or "no partitions"
+        return (
+            f"broker {self.coordinator_id} coordinates '{each.transactional_id}': {each.state}, producer id "
+            f"{each.producer_id}, epoch {each.producer_epoch}, with {partitions}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Hold an open transaction, what its coordinator says and what follows; `owners` is None if nobody was asked."""
+
+    transaction: OpenTransaction
+    verdict: Verdict
+    owners: tuple[Owner, ...] | None
+    why: str
+
+    @property
+    def coordinator_says(self) -> str:
+        """Say in words what the coordinators say."""
+        if self.owners is None:
+            return "no coordinator was asked"
+        return coordinators_say(self.transaction.producer.producer_id, self.owners)
+
+    @property
+    def owner(self) -> Owner | None:
+        """Give the coordinator's word that counts: of the transaction itself where there is one."""
+        return live_owner(self.transaction.topic_partition, self.owners or ()) or next(iter(self.owners or ()), None)
+
+
+def find_hanging(
+    admin: TransactionAdmin,
+    topic_partitions: Collection[TopicPartition],
+    *,
+    broker_id: int | None,
+    limit_ms: int,
+    now_ms: int,
+) -> list[Finding]:
+    """Judge every transaction open in the partitions; those with a record younger than the limit are left in peace."""
+    opened = open_transactions(admin, topic_partitions, broker_id)
+    old = [each for each in opened if each.age_ms(now_ms) > limit_ms]
+    findings = [
+        Finding(each, Verdict.YOUNG, None, _YOUNG.format(limit=limit_ms // MINUTE_MS))
+        for each in opened if each.age_ms(now_ms) <= limit_ms
+    ]
+    findings += judge(admin, old, broker_id) if old else []
+    return sorted(findings, key=lambda each: (each.transaction.topic_partition, each.transaction.producer.first_offset))
+
+
+def open_transactions(
+    admin: TransactionAdmin, topic_partitions: Collection[TopicPartition], broker_id: int | None = None
+) -> list[OpenTransaction]:
+    """List what is open in partitions."""
+    described = admin.describe_producers(topic_partitions, broker_id)
+    return [
+        OpenTransaction(topic_partition, producer)
+        for topic_partition, producers in described.items() for producer in producers if producer.is_in_transaction
+    ]
+
+
+def judge(
+    admin: TransactionAdmin, opened: Sequence[OpenTransaction], broker_id: int | None = None
+) -> list[Finding]:
+    """Ask the coordinators about transactions that were seen open, and the partitions of the suspects again."""
+    producer_ids = {each.producer.producer_id for each in opened}
+    owners = owners_of(admin, producer_ids)
+    # A coordinator that moves while the brokers are asked one by one may be on nobody's list, but not twice.
+    owners = {**owners, **owners_of(admin, producer_ids - owners.keys())}
+    live: dict[OpenTransaction, Owner] = {}
+    for each in opened:
+        owner = live_owner(each.topic_partition, owners.get(each.producer.producer_id, ()))
+        if owner is not None:
+            live[each] = owner
+    doubted = {each.topic_partition for each in opened if each not in live}
+    still = _names(open_transactions(admin, doubted, broker_id)) if doubted else set()
+    findings = []
+    for each in opened:
+        known = owners.get(each.producer.producer_id, ())
+        if each in live:
+            findings.append(Finding(each, Verdict.LIVE, known, _live_reason(live[each])))
+        elif _name(each) not in still:
+            findings.append(Finding(each, Verdict.ENDED, known, _ENDED))
+        else:
+            if not known:
+                require_sight(admin, each.producer.producer_id)
+            findings.append(Finding(each, Verdict.HANGING, known, _hanging_reason(each.producer, known)))
+    return findings
+
+
+def require_sight(admin: TransactionAdmin, producer_id: int) -> None:
+    """Refuse to call a producer unknown where the principal does not see every id: its transaction may be live."""
+    if not sees_every_id(admin.client):
+        raise AuthorizationError(
+            f"Whether the transaction of producer id {producer_id} hangs cannot be told: its transactional id may be "
+            "one that the principal does not see",
+            checked="ListTransactions of every broker, and DescribeTransactions for an id that nobody has",
+            remedy=SEE_EVERY_ID,
+        )
+
+
+def owners_of(admin: TransactionAdmin, producer_ids: Collection[int]) -> Mapping[int, tuple[Owner, ...]]:
+    """Find the transactional ids of producer ids, as their coordinators describe them."""
+    if not producer_ids:
+        # No filter would be a wish for all ids.
+        return {}
+    listed = {
+        each.transactional_id: (node, each.producer_id)
+        for node, listings in admin.list_transactions(producer_ids=producer_ids).items() for each in listings
+        if each.producer_id in producer_ids
+    }
+    found: dict[int, tuple[Owner, ...]] = {}
+    for name, description in describe_transactions(admin.client, list(listed)).items():
+        # It may have moved since it was listed; the one that described it is the one that is remembered.
+        node = admin.client.find_coordinator(CoordinatorType.TRANSACTION, name)
+        producer_id = listed[name][1]
+        found[producer_id] = (*found.get(producer_id, ()), Owner(node, description))
+    return found
+
+
+def live_owner(topic_partition: TopicPartition, owners: Iterable[Owner]) -> Owner | None:
+    """Give the coordinator that will still write the marker for what a producer has open in a partition.
+
+    The partition is on its list until the marker is written.
+    """
+    for owner in owners:
+        if owner.description.exists and topic_partition in owner.description.topic_partitions:
+            return owner
+    return None
+
+
+def committed_owner(producer_id: int, producer_epoch: int, owners: Iterable[Owner]) -> Owner | None:
+    """Give the coordinator that has committed this very transaction, as far as epochs can tell.
+
+    Under transactions V2 the end of a transaction raises the epoch by one, so that a partition that is one behind a
+    CompleteCommit lacks its marker: Apache Kafka 4 can lose one when a broker comes back (KAFKA-20734).
+    """
+    for owner in owners:
+        each = owner.description
+        if (each.exists and each.state == "CompleteCommit"
+                and (each.producer_id, each.producer_epoch) == (producer_id, producer_epoch + 1)):
+            return owner
+    return None
+
+
+def coordinators_say(producer_id: int, owners: Sequence[Owner]) -> str:
+    """Say in words what the coordinators say of a producer id."""
+    if not owners:
+        return f"every broker was asked, and none lists a transactional id with producer id {producer_id}"
+    return "; ".join(owner.says() for owner in owners)
+
+
+def _name(each: OpenTransaction) -> tuple[TopicPartition, int, int]:
+    return each.topic_partition, each.producer.producer_id, each.producer.first_offset
+
+
+def _names(opened: Iterable[OpenTransaction]) -> set[tuple[TopicPartition, int, int]]:
+    return {_name(each) for each in opened}
+
+
+def _live_reason(owner: Owner) -> str:
+    description = owner.description
+    if description.state == "Ongoing":
+        return (
+            "its coordinator has the partition in an ongoing transaction: it ends when its producer ends it, or at its "
+            f"timeout of {description.transaction_timeout_ms} ms after {_time(description.start_time_ms)}"
+        )
+    return f"its coordinator is in {description.state} and still has to write the partition's marker"
+
+
+def _hanging_reason(producer: ActiveProducer, owners: Sequence[Owner]) -> str:
+    if committed_owner(producer.producer_id, producer.producer_epoch, owners) is not None:
+        return _HANGING + _COMMITTED
+    return _HANGING if owners else _HANGING_UNKNOWN
+
+
+def _time(at_ms: int) -> str:
+    """Write a time that came from somewhere else, so that it may be none."""
+    try:
+        return utc(at_ms)
+    except (OverflowError, ValueError, OSError):
+        return f"time {at_ms}"
+
+
+_YOUNG: Final = (
+    "its last record is not older than {limit} min, so it may well be at work; lower --max-transaction-timeout to have "
+    "its coordinator asked"
+)
+_ENDED: Final = "it ended while the coordinators were asked"
+_HANGING: Final = (
+    "its coordinator does not have the partition in a transaction, so nobody will write the marker that ends it there"
+)
+_COMMITTED: Final = (
+    ". By its epoch it was committed and lost its marker, so abort refuses it: an abort marker would take back rows "
+    "that its producer knows to be committed; abort --commit writes the marker that is missing"
+)
+_HANGING_UNKNOWN: Final = (
+    "nobody will write the marker that ends it; the principal may see every id, so none is missing for want of rights"
+)

@@ -1,0 +1,182 @@
+"""Lay tables out to the byte as Kafka's own tools do, and give the same rows to programs.
+
+Each cell is padded to the widest of its column, counted in Java's characters, and followed by a tab, the last one too;
+so what reads `kafka-transactions.sh` reads this. A library's table counts the cells of a terminal, and puts a separator
+between the columns or on both sides of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from spark_eos.admin.hanging import Finding, Verdict
+from spark_eos.client.inspection import TransactionDescription, TransactionListing
+from spark_eos.client.transaction_admin import ActiveProducer
+from spark_eos.operator_commands import OperatorCommands
+
+LIST_HEADS: Final = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
+DESCRIBE_HEADS: Final = (
+    "CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState", "TransactionTimeoutMs",
+    "CurrentTransactionStartTimeMs", "TransactionDurationMs", "TopicPartitions",
+)
+PRODUCERS_HEADS: Final = (
+    "ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp",
+    "CurrentTransactionStartOffset",
+)
+HANGING_HEADS: Final = (
+    "Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset", "LastTimestamp",
+    "Duration(min)",
+)
+_NONE: Final = "None"
+
+
+def kafka_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Lay rows out as Kafka's tools do; every line but the last ends with a line feed.
+
+    >>> kafka_table(["Id", "State"], [["long-id", "Empty"]])
+    'Id     \\tState\\t\\nlong-id\\tEmpty\\t'
+    """
+    lines = [[str(cell) for cell in row] for row in (heads, *rows)]
+    widths = [max(_width(line[column]) for line in lines) for column in range(len(heads))]
+    return "\n".join(
+        "".join(cell + " " * (width - _width(cell)) + "\t" for cell, width in zip(line, widths, strict=True))
+        for line in lines
+    )
+
+
+def _width(text: str) -> int:
+    """Count as Java does, in UTF-16: a character beyond the first 65,536 is two."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def list_rows(listed: Mapping[int, Sequence[TransactionListing]]) -> list[tuple[object, ...]]:
+    """Give one row for each transactional id."""
+    return [
+        (each.transactional_id, node, each.producer_id, each.state)
+        for node, listings in listed.items() for each in listings
+    ]
+
+
+def list_document(listed: Mapping[int, Sequence[TransactionListing]]) -> list[dict[str, Any]]:
+    """Give one object for each transactional id."""
+    return [
+        {"transactional_id": name, "coordinator_id": node, "producer_id": producer_id, "state": state}
+        for name, node, producer_id, state in list_rows(listed)
+    ]
+
+
+def describe_row(node: int, each: TransactionDescription, now_ms: int) -> tuple[object, ...]:
+    """Give the row of one transactional id."""
+    is_started = each.start_time_ms >= 0
+    return (
+        node, each.transactional_id, each.producer_id, each.producer_epoch, each.state, each.transaction_timeout_ms,
+        each.start_time_ms if is_started else _NONE, now_ms - each.start_time_ms if is_started else _NONE,
+        ",".join(map(str, each.topic_partitions)),
+    )
+
+
+def describe_document(node: int, each: TransactionDescription, now_ms: int) -> dict[str, Any]:
+    """Give the same as one object."""
+    is_started = each.start_time_ms >= 0
+    return {
+        "coordinator_id": node,
+        "transactional_id": each.transactional_id,
+        "producer_id": each.producer_id,
+        "producer_epoch": each.producer_epoch,
+        "state": each.state,
+        "transaction_timeout_ms": each.transaction_timeout_ms,
+        "start_time_ms": each.start_time_ms if is_started else None,
+        "duration_ms": now_ms - each.start_time_ms if is_started else None,
+        "topic_partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in each.topic_partitions],
+    }
+
+
+def producer_rows(producers: Sequence[ActiveProducer]) -> list[tuple[object, ...]]:
+    """Give one row for each producer of a partition."""
+    return [
+        (each.producer_id, each.producer_epoch, each.coordinator_epoch, each.last_sequence, each.last_timestamp_ms,
+         each.first_offset if each.is_in_transaction else _NONE)
+        for each in producers
+    ]
+
+
+def producers_document(producers: Sequence[ActiveProducer]) -> list[dict[str, Any]]:
+    """Give one object for each producer of a partition."""
+    return [_producer(each) for each in producers]
+
+
+def _producer(each: ActiveProducer) -> dict[str, Any]:
+    return {
+        "producer_id": each.producer_id,
+        "producer_epoch": each.producer_epoch,
+        "coordinator_epoch": each.coordinator_epoch,
+        "last_sequence": each.last_sequence,
+        "last_timestamp_ms": each.last_timestamp_ms,
+        "start_offset": each.first_offset if each.is_in_transaction else None,
+    }
+
+
+def hanging_rows(hanging: Sequence[Finding], now_ms: int) -> list[tuple[object, ...]]:
+    """Give one row for each transaction that hangs."""
+    return [
+        (
+            each.transaction.topic_partition.topic, each.transaction.topic_partition.partition, producer.producer_id,
+            producer.producer_epoch, producer.coordinator_epoch, producer.first_offset, producer.last_timestamp_ms,
+            each.transaction.age_minutes(now_ms),
+        )
+        for each in hanging for producer in [each.transaction.producer]
+    ]
+
+
+def findings_document(
+    findings: Sequence[Finding], commands: OperatorCommands, now_ms: int
+) -> list[dict[str, Any]]:
+    """Give one object for each open transaction, hanging or not, with the reasons."""
+    return [_finding(each, commands, now_ms) for each in findings]
+
+
+def _finding(each: Finding, commands: OperatorCommands, now_ms: int) -> dict[str, Any]:
+    place, owner = each.transaction.topic_partition, each.owner
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        **_producer(each.transaction.producer),
+        "duration_minutes": each.transaction.age_minutes(now_ms),
+        "hanging": each.verdict is Verdict.HANGING,
+        "verdict": each.verdict.value,
+        "partition_says": each.transaction.says(now_ms),
+        "coordinator_says": each.coordinator_says,
+        "why": each.why,
+        "transactional_id": owner and owner.description.transactional_id,
+        "state": owner.description.state if owner and owner.description.exists else None,
+        "command": command_for(each, commands),
+    }
+
+
+def explanation(each: Finding, commands: OperatorCommands, now_ms: int) -> str:
+    """Say in words what was found about an open transaction and what ends it."""
+    lines = [
+        f"{each.transaction.topic_partition} at offset {each.transaction.producer.first_offset}: "
+        f"{_VERDICT_WORDS[each.verdict]}",
+        f"  the partition says: {each.transaction.says(now_ms)}",
+        f"  the coordinator says: {each.coordinator_says}",
+        f"  so: {each.why}",
+    ]
+    command = command_for(each, commands)
+    return "\n".join([*lines, f"  to end it: {command}"] if command else lines)
+
+
+def command_for(each: Finding, commands: OperatorCommands) -> str | None:
+    """Give the command that ends a hanging transaction, or a live one that its owner has left; None for the others."""
+    if each.verdict is Verdict.HANGING:
+        return commands.abort(each.transaction.topic_partition, each.transaction.producer.first_offset)
+    if each.verdict is Verdict.LIVE and each.owner is not None and each.owner.description.state == "Ongoing":
+        return commands.force_terminate(each.owner.description.transactional_id)
+    return None
+
+
+_VERDICT_WORDS: Final[Mapping[Verdict, str]] = {
+    Verdict.HANGING: "it hangs",
+    Verdict.LIVE: "it does not hang",
+    Verdict.YOUNG: "too young to be judged",
+    Verdict.ENDED: "it has ended",
+}

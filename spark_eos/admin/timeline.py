@@ -1,0 +1,158 @@
+"""Take the picture of a partition's log: `eos-kafka timeline TOPIC --partition N --out timeline.html`.
+
+It answers one question: what is my last stable offset waiting for? The marks are asked for first and the log is read up
+to the high watermark after that, so a transaction that ends meanwhile is drawn with its marker.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.admin.properties import options_of
+from spark_eos.admin.timeline_log import LogReading, Timeline
+from spark_eos.admin.timeline_page import page
+from spark_eos.client.active_producers import open_transactions
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.fetch import Gone, OffsetsGoneError, RangeFetch
+from spark_eos.client.inspection import (
+    SEE_EVERY_ID,
+    TransactionDescription,
+    describe_transactions,
+    list_transactions,
+    sees_every_id,
+)
+from spark_eos.client.lookup import OffsetLookup, PartitionPlace
+from spark_eos.errors import AuthorizationError, BrokerError, OptionError, TopicError
+from spark_eos.operator_commands import OperatorCommands
+from spark_eos.source_options import FetchLimits
+from spark_eos.source_positions import EARLIEST, LATEST
+
+DEFAULT_LAST_OFFSETS: Final = 100_000
+_LIMITS: Final = FetchLimits(
+    max_bytes=52_428_800, partition_max_bytes=8_388_608, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000)
+
+
+def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the parser of `eos-kafka`."""
+    parser = areas.add_parser(
+        "timeline", help="draw a partition's transactions as one page: what is the last stable offset waiting for?",
+        description="Draw a partition's log as one self-contained HTML page: its transactions as bars from the first "
+        "record to the marker, the last stable offset and the high watermark.",
+        epilog="Exit codes: 0 done; 1 failed, see the message; 2 wrong usage.",
+    )  # fmt: skip
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("--partition", type=int, default=0, help="(default: %(default)s)")
+    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="where to write the page")
+    parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT", help="several with commas")
+    parser.add_argument(
+        "--command-config", metavar="FILE", help="properties of the Java client, for TLS and SASL among others")
+    reach = parser.add_mutually_exclusive_group()
+    reach.add_argument("--from-offset", type=int, metavar="OFFSET", help="the first offset to draw")
+    reach.add_argument(
+        "--last", type=int, default=DEFAULT_LAST_OFFSETS, metavar="OFFSETS",
+        help="how many offsets to draw up to the high watermark (default: %(default)s)")
+    parser.set_defaults(run=run)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Draw the page and say in one line what it shows."""
+    _check_reach(chosen)
+    with KafkaClient(options_of(chosen.bootstrap_server, chosen.command_config)) as client:
+        timeline = take_timeline(
+            client, TopicPartition(chosen.topic, chosen.partition), from_offset=chosen.from_offset, last=chosen.last)
+    drawn = page(timeline)
+    try:
+        chosen.out.write_text(drawn.html, encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"The page cannot be written: {error}", remedy="Give --out a file that can be written") \
+            from error
+    print(drawn.summary)
+    print(f"{len(timeline.transactions)} transactions drawn: {chosen.out}", file=sys.stderr)
+    return 0
+
+
+def _check_reach(chosen: argparse.Namespace) -> None:
+    for name, value, least in (("--partition", chosen.partition, 0), ("--last", chosen.last, 1),
+                               ("--from-offset", chosen.from_offset, 0)):
+        if value is not None and value < least:
+            raise OptionError(f"{name} is {value}", remedy=f"Give a whole number from {least} on")
+
+
+def take_timeline(
+    client: KafkaClient,
+    topic_partition: TopicPartition,
+    *,
+    from_offset: int | None = None,
+    last: int = DEFAULT_LAST_OFFSETS,
+    clock: Callable[[], float] = time.time,
+) -> Timeline:
+    """Read the stretch that begins at `from_offset`, or the `last` offsets before the high watermark.
+
+    Raises `TopicError` when there is no such partition, and what the client raises when brokers do not answer.
+    """
+    lookup = OffsetLookup(client)
+    place = lookup.places([topic_partition.topic]).get(topic_partition)
+    if place is None:
+        raise TopicError(
+            f"There is no partition {topic_partition}",
+            checked=f"Asked {','.join(client.options.bootstrap_servers)}",
+            remedy="Check the name and the number of the partition",
+        )
+    asked_for = {topic_partition: LATEST}
+    stable = _mark(lookup.offsets(asked_for, IsolationLevel.READ_COMMITTED), topic_partition)
+    high_watermark = _mark(lookup.offsets(asked_for, IsolationLevel.READ_UNCOMMITTED), topic_partition)
+    log_start = _mark(
+        lookup.offsets({topic_partition: EARLIEST}, IsolationLevel.READ_UNCOMMITTED), topic_partition)
+    start = min(max(log_start, high_watermark - last if from_offset is None else from_offset), high_watermark)
+    reading = _read(client, topic_partition, place, start, high_watermark)
+    for each in open_transactions(client, topic_partition, place.leader_id):
+        if each.first_offset < start:
+            reading.began_before(each.producer_id, each.producer_epoch, each.first_offset)
+    owners, descriptions, untold = _ask_coordinators(client, reading)
+    return Timeline(
+        topic_partition, int(clock() * 1_000), OperatorCommands.of(client.options), start, log_start, stable,
+        high_watermark, reading.transactions, reading.plain, owners, descriptions, untold)
+
+
+def _mark(answers: Mapping[TopicPartition, int | None], topic_partition: TopicPartition) -> int:
+    offset = answers.get(topic_partition)
+    if offset is None:
+        raise TopicError(f"{topic_partition} was deleted while it was looked at", remedy="Try again")
+    return offset
+
+
+def _read(
+    client: KafkaClient, topic_partition: TopicPartition, place: PartitionPlace, start: int, end: int
+) -> LogReading:
+    reading = LogReading()
+    fetch = RangeFetch(client, topic_partition, place, IsolationLevel.READ_UNCOMMITTED, _LIMITS)
+    try:
+        reading.take(fetch.chunks(start, end))
+    except OffsetsGoneError as gone:
+        known = gone.log_start_offset if gone.reason is Gone.BELOW_LOG_START else None
+        raise BrokerError(
+            f"{topic_partition} could not be read from offset {gone.position} on: {gone.reason.value}",
+            checked="" if known is None else f"The log starts at {known} now",
+            remedy="Try again, with a smaller --last where records are deleted while they are read",
+        ) from gone
+    return reading
+
+
+def _ask_coordinators(
+    client: KafkaClient, reading: LogReading
+) -> tuple[dict[int, str], dict[int, TransactionDescription], str]:
+    """Name producers; whoever may not ask gets the picture of the log without names."""
+    try:
+        owners = {each.producer_id: each.transactional_id for each in list_transactions(client)}
+        opened = {bar.producer_id for bar in reading.open} & owners.keys()
+        described = describe_transactions(client, [owners[each] for each in opened]) if opened else {}
+    except AuthorizationError as error:
+        return {}, {}, str(error)
+    unnamed = any(bar.producer_id not in owners for bar in reading.open)
+    untold = f"Some transactional ids are hidden from the principal. {SEE_EVERY_ID}"
+    found = {each.producer_id: each for each in described.values() if each.exists}
+    return owners, found, untold if unnamed and not sees_every_id(client) else ""

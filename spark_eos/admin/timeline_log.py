@@ -1,0 +1,157 @@
+"""Find the transactions in a stretch of a partition's log.
+
+A producer has at most one transaction open in a partition, so its batches belong to the marker of the same producer id
+that follows them. The epoch does not tell: under transactions V2 the marker carries the next one (KIP-890).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from broker_core.records.control import ControlType, EndTxnMarker, parse_end_txn_marker
+from broker_core.records.header import BatchHeader
+from broker_core.types import TopicPartition
+from spark_eos.client.fetch import FetchedChunk
+from spark_eos.client.inspection import TransactionDescription
+from spark_eos.operator_commands import OperatorCommands
+
+
+class Outcome(Enum):
+    """Say how a transaction ended in this partition."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    OPEN = "open"
+
+
+@dataclass(slots=True)
+class TransactionBar:
+    """Hold what the log shows of one transaction: the offsets from its first record to its marker.
+
+    `first_offset` is None while only the marker was seen: the records lie before the stretch, or there are none.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int | None = None
+    last_offset: int | None = None
+    record_count: int = 0
+    batch_count: int = 0
+    size_bytes: int = 0
+    first_timestamp_ms: int | None = None
+    last_timestamp_ms: int | None = None
+    outcome: Outcome = Outcome.OPEN
+    marker_offset: int | None = None
+    marker_timestamp_ms: int | None = None
+    coordinator_epoch: int | None = None
+
+    def extend(self, header: BatchHeader) -> None:
+        """Take in one more batch of the transaction."""
+        if self.first_offset is None:
+            self.first_offset, self.first_timestamp_ms = header.base_offset, header.base_timestamp
+        self.last_offset, self.last_timestamp_ms = header.last_offset, header.max_timestamp
+        self.record_count += header.record_count
+        self.batch_count += 1
+        self.size_bytes += header.size_bytes
+
+    def end(self, header: BatchHeader, marker: EndTxnMarker) -> None:
+        """Take in the marker."""
+        self.outcome = Outcome.COMMITTED if marker.control_type is ControlType.COMMIT else Outcome.ABORTED
+        self.marker_offset, self.marker_timestamp_ms = header.last_offset, header.max_timestamp
+        self.coordinator_epoch = marker.coordinator_epoch
+
+
+@dataclass(slots=True)
+class PlainStretch:
+    """Hold neighbouring batches that belong to no transaction."""
+
+    first_offset: int
+    last_offset: int
+    record_count: int
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Hold a stretch `[start, high_watermark)` of one partition's log, and what coordinators say of its producers.
+
+    `owners` maps producer ids to transactional ids, `descriptions` has the open transactions by producer id; both lack
+    what no coordinator told. `untold` says why, if it could not be asked.
+    """
+
+    topic_partition: TopicPartition
+    taken_at_ms: int
+    commands: OperatorCommands
+    start: int
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    transactions: Sequence[TransactionBar]
+    plain: Sequence[PlainStretch]
+    owners: Mapping[int, str]
+    descriptions: Mapping[int, TransactionDescription]
+    untold: str = ""
+
+
+class LogReading:
+    """Take in the log batch by batch, in the order of offsets."""
+
+    def __init__(self) -> None:
+        self.transactions: list[TransactionBar] = []
+        self.plain: list[PlainStretch] = []
+        self._open: dict[int, TransactionBar] = {}
+
+    @property
+    def open(self) -> Iterator[TransactionBar]:
+        """Give the transactions without a marker so far."""
+        return iter(self._open.values())
+
+    def take(self, chunks: Iterable[FetchedChunk]) -> None:
+        """Take in fetched pieces of the log."""
+        for chunk in chunks:
+            for position, header in chunk.batches:
+                if not header.is_control:
+                    self.take_data(header)
+                elif header.record_count > 0:
+                    marker = parse_end_txn_marker(chunk.data, position, header)
+                    if marker is not None:
+                        self.take_marker(header, marker)
+
+    def take_data(self, header: BatchHeader) -> None:
+        """Take in a batch of records."""
+        if header.is_transactional:
+            self._transaction(header).extend(header)
+            return
+        last = self.plain[-1] if self.plain else None
+        if last is not None and last.last_offset + 1 == header.base_offset:
+            last.last_offset = header.last_offset
+            last.record_count += header.record_count
+            last.last_timestamp_ms = max(last.last_timestamp_ms, header.max_timestamp)
+        else:
+            self.plain.append(PlainStretch(
+                header.base_offset, header.last_offset, header.record_count, header.base_timestamp,
+                header.max_timestamp))
+
+    def take_marker(self, header: BatchHeader, marker: EndTxnMarker) -> None:
+        """Take in the batch that ends a transaction."""
+        self._transaction(header).end(header, marker)
+        del self._open[header.producer_id]
+
+    def began_before(self, producer_id: int, producer_epoch: int, first_offset: int) -> TransactionBar:
+        """Note a transaction that is open since before the stretch, and return its bar."""
+        bar = self._open.get(producer_id)
+        if bar is None:
+            bar = TransactionBar(producer_id, producer_epoch)
+            self._open[producer_id] = bar
+            self.transactions.append(bar)
+        bar.first_offset = first_offset
+        return bar
+
+    def _transaction(self, header: BatchHeader) -> TransactionBar:
+        bar = self._open.get(header.producer_id)
+        if bar is None:
+            bar = TransactionBar(header.producer_id, header.producer_epoch)
+            self._open[header.producer_id] = bar
+            self.transactions.append(bar)
+        return bar

@@ -1,0 +1,108 @@
+"""Turn a timeline into one self-contained page."""
+
+import html
+import json
+import re
+from dataclasses import asdict
+from importlib import resources
+from typing import Any, Final, NamedTuple
+
+from spark_eos.admin.timeline_log import Outcome, Timeline, TransactionBar
+
+_TEMPLATE: Final = "timeline.html"
+_PLACEHOLDER: Final = re.compile("@(TITLE|SUMMARY|DATA)@")
+
+
+class Page(NamedTuple):
+    """Hold the page, and as plain text what stands at its top."""
+
+    html: str
+    summary: str
+
+
+def page(timeline: Timeline) -> Page:
+    """Draw the page; nothing in it is fetched from anywhere."""
+    template = resources.files("spark_eos.admin").joinpath(_TEMPLATE).read_text(encoding="utf-8")
+    summary = summary_of(timeline)
+    parts = {
+        "TITLE": html.escape(str(timeline.topic_partition)), "SUMMARY": html.escape(summary),
+        "DATA": _embedded(timeline),
+    }
+    return Page(_PLACEHOLDER.sub(lambda found: parts[found[1]], template), summary)
+
+
+def blocking(timeline: Timeline) -> TransactionBar | None:
+    """Find the open transaction that holds the last stable offset; None when none does."""
+    opened = [each for each in timeline.transactions if each.outcome is Outcome.OPEN and each.first_offset is not None]
+    oldest = min(opened, key=_first_offset, default=None)
+    if oldest is None or timeline.last_stable_offset >= timeline.high_watermark:
+        return None
+    return oldest
+
+
+def summary_of(timeline: Timeline) -> str:
+    """Say in a few sentences what the last stable offset is waiting for."""
+    stable, high_watermark = timeline.last_stable_offset, timeline.high_watermark
+    if stable >= high_watermark:
+        return (
+            f"Nothing is in the way: the last stable offset of {timeline.topic_partition} has reached the high "
+            f"watermark, {high_watermark}."
+        )
+    waiting = (
+        f"The last stable offset of {timeline.topic_partition} is {stable}; {high_watermark - stable} offsets wait "
+        f"behind it, up to the high watermark {high_watermark}."
+    )
+    bar = blocking(timeline)
+    if bar is None:
+        return f"{waiting} The transaction in the way ended while the log was read."
+    return f"{waiting} It waits for {_who(timeline, bar)}. {_verdict(timeline, bar)}"
+
+
+def _who(timeline: Timeline, bar: TransactionBar) -> str:
+    owner = timeline.owners.get(bar.producer_id)
+    name = f"the transaction of '{owner}'" if owner is not None else "a transaction"
+    return f"{name} (producer id {bar.producer_id}, epoch {bar.producer_epoch}), open since offset {bar.first_offset}"
+
+
+def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
+    described = timeline.descriptions.get(bar.producer_id)
+    if timeline.untold:
+        return f"Its coordinator could not be asked: {timeline.untold}"
+    tp = timeline.topic_partition
+    if described is not None and tp in described.topic_partitions:
+        age_seconds = max(0, timeline.taken_at_ms - described.start_time_ms) / 1_000
+        return (
+            f"Its coordinator knows it: {described.state} for {age_seconds:.0f} s, and ends it after "
+            f"{described.transaction_timeout_ms / 1_000:.0f} s."
+        )
+    knows = "no coordinator knows its producer id" if described is None else (
+        f"its coordinator says {described.state} and does not count this partition in")
+    return f"It hangs: {knows}. To end it: {timeline.commands.abort(tp, _first_offset(bar))}"
+
+
+def _embedded(timeline: Timeline) -> str:
+    """Write the data as JSON that cannot end the script element it stands in."""
+    bar = blocking(timeline)
+    document: dict[str, Any] = {
+        "topic": timeline.topic_partition.topic, "partition": timeline.topic_partition.partition,
+        "takenAtMs": timeline.taken_at_ms, "start": timeline.start,
+        "logStartOffset": timeline.log_start_offset, "lastStableOffset": timeline.last_stable_offset,
+        "highWatermark": timeline.high_watermark,
+        "transactions": [_bar(timeline, each, each is bar) for each in timeline.transactions],
+        "plain": [asdict(each) for each in timeline.plain],
+    }
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _bar(timeline: Timeline, bar: TransactionBar, is_blocking: bool) -> dict[str, Any]:
+    described = timeline.descriptions.get(bar.producer_id) if bar.outcome is Outcome.OPEN else None
+    return {
+        **asdict(bar), "outcome": bar.outcome.value, "transactional_id": timeline.owners.get(bar.producer_id),
+        "coordinator_state": described.state if described else None, "is_blocking": is_blocking,
+    }
+
+
+def _first_offset(bar: TransactionBar) -> int:
+    assert bar.first_offset is not None
+    return bar.first_offset

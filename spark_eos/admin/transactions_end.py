@@ -1,0 +1,183 @@
+"""End transactions by hand: a hanging one by a marker in its partition, a live one by its coordinator."""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from broker_core.types import TopicPartition
+from spark_eos.admin.exit_codes import ExitCode
+from spark_eos.admin.hanging import (
+    Owner,
+    Verdict,
+    committed_owner,
+    coordinators_say,
+    judge,
+    live_owner,
+    open_transactions,
+    owners_of,
+    require_sight,
+)
+from spark_eos.admin.intervene import RefusedError
+from spark_eos.admin.output import as_json
+from spark_eos.admin.transactions_view import commands_of, described
+from spark_eos.client.control import init_producer_id
+from spark_eos.client.transaction_admin import TransactionAdmin
+from spark_eos.errors import OptionError, TransactionError, UnsupportedError
+from spark_eos.operator_commands import OperatorCommands
+from spark_eos.sink.naming import parse_task_id
+
+
+class _Marker(NamedTuple):
+    """Hold what an abort marker says: whose transaction it ends."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+
+
+def abort(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
+    """Write the marker that aborts a transaction in one partition, unless its coordinator will still end it."""
+    place = TopicPartition(chosen.topic, chosen.partition)
+    if chosen.start_offset is not None:
+        named = _at_offset(chosen, place, admin, now_ms)
+    else:
+        named = _by_producer(chosen, place, admin)
+    # Before its first marker a partition knows no coordinator epoch; 0 is no newer than any.
+    marker = named._replace(coordinator_epoch=max(named.coordinator_epoch, 0))
+    kind, write = ("a commit", admin.write_commit_marker) if chosen.commit else ("an abort", admin.write_abort_marker)
+    return _carry_out(
+        chosen,
+        f"write {kind} marker into {place} for producer id {marker.producer_id}, epoch {marker.producer_epoch}, "
+        f"coordinator epoch {marker.coordinator_epoch}",
+        lambda: write(place, *marker),
+        {"topic": place.topic, "partition": place.partition, **marker._asdict()},
+    )
+
+
+def force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
+    """Have the coordinator abort what a transactional id has open in all its partitions, and fence its producer."""
+    name = chosen.transactional_id
+    # InitProducerId would make an id that does not exist.
+    coordinator_id, found = described(admin, name)
+    _say(f"The coordinator says: {Owner(coordinator_id, found).says()}.")
+    task = parse_task_id(name)
+    if task is not None and not chosen.force:
+        query = shlex.join(["--prefix", task.prefix, "--query", task.query])
+        raise RefusedError(
+            f"'{name}' is named like an id of query {task.query!r} of the eos-kafka sink: if its micro-batch is "
+            "decided, its rows would be lost",
+            remedy=f"See `eos-kafka decisions show {query}`, and end it with `complete` or `abort` there; "
+            "--force terminates it all the same",
+        )
+    return _carry_out(
+        chosen,
+        f"abort what '{name}' has open, and fence its producer, by an InitProducerId to broker {coordinator_id}",
+        # The timeout is stored with the id, so it stays what it was.
+        lambda: init_producer_id(admin.client, name, transaction_timeout_ms=found.transaction_timeout_ms),
+        {"transactional_id": name, "coordinator_id": coordinator_id, "state_before": found.state},
+    )
+
+
+def _at_offset(chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin, now_ms: int) -> _Marker:
+    """Find the transaction that begins at the offset."""
+    opened = open_transactions(admin, [place])
+    matching = [each for each in opened if each.producer.first_offset == chosen.start_offset]
+    if not matching:
+        begins = ", ".join(str(each.producer.first_offset) for each in opened)
+        raise TransactionError(
+            f"{place} has no open transaction that begins at offset {chosen.start_offset}",
+            checked="Its leader's answer to DescribeProducers"
+            + (f": the open ones begin at {begins}" if begins else ", which has none open"),
+        )
+    found = matching[0]
+    _say(f"The partition says: {found.says(now_ms)}.")
+    if not chosen.force:
+        finding = judge(admin, [found])[0]
+        _say(f"The coordinator says: {finding.coordinator_says}.")
+        if finding.verdict is Verdict.ENDED:
+            raise RefusedError(f"The transaction at offset {chosen.start_offset} of {place} has just ended by itself")
+        _refuse_live(place, finding.owners or (), commands_of(chosen))
+        _refuse_wrong_fate(
+            chosen, place, found.producer.producer_id, found.producer.producer_epoch, finding.owners or ())
+    producer = found.producer
+    return _Marker(producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
+
+
+def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin) -> _Marker:
+    """Take the producer as given, for brokers that cannot be asked what is open."""
+    missing = [
+        name for name in ("producer_id", "producer_epoch", "coordinator_epoch") if getattr(chosen, name) is None
+    ]
+    if missing:
+        raise OptionError(
+            "abort is not told which transaction: " + ", ".join(f"--{n.replace('_', '-')}" for n in missing)
+            + " missing", remedy="Give --start-offset, or all of --producer-id, --producer-epoch, --coordinator-epoch",
+        )
+    if not chosen.force:
+        try:
+            owners = owners_of(admin, {chosen.producer_id}).get(chosen.producer_id, ())
+        except UnsupportedError as error:
+            raise RefusedError(
+                f"These brokers cannot say whether the transaction is live: {error.happened}",
+                remedy="Give --force to abort it all the same",
+            ) from error
+        if not owners:
+            require_sight(admin, chosen.producer_id)
+        _say(f"The coordinator says: {coordinators_say(chosen.producer_id, owners)}.")
+        _refuse_live(place, owners, commands_of(chosen))
+        _refuse_wrong_fate(chosen, place, chosen.producer_id, chosen.producer_epoch, owners)
+    return _Marker(chosen.producer_id, chosen.producer_epoch, chosen.coordinator_epoch)
+
+
+def _refuse_live(place: TopicPartition, owners: Sequence[Owner], commands: OperatorCommands) -> None:
+    owner = live_owner(place, owners)
+    if owner is None:
+        return
+    name = owner.description.transactional_id
+    raise RefusedError(
+        f"The transaction does not hang: broker {owner.coordinator_id} has {place} in the transaction of '{name}', in "
+        f"state {owner.description.state}, and will write its marker",
+        checked="ListTransactions of every broker, then DescribeTransactions",
+        remedy=f"If its producer is dead, `{commands.force_terminate(name)}` ends it in all its partitions; --force "
+        "aborts it in this one only, whatever becomes of the others",
+    )
+
+
+def _refuse_wrong_fate(
+    chosen: argparse.Namespace, place: TopicPartition, producer_id: int, producer_epoch: int, owners: Sequence[Owner]
+) -> None:
+    """Refuse the marker that contradicts what the coordinator has decided."""
+    owner = committed_owner(producer_id, producer_epoch, owners)
+    if owner is not None and not chosen.commit:
+        raise RefusedError(
+            f"'{owner.description.transactional_id}' was committed, by its epoch with this very transaction: an abort "
+            f"marker in {place} would take back rows that its producer knows to be committed",
+            checked=f"The partition has it open at epoch {producer_epoch}, the coordinator is in CompleteCommit at the "
+            "next one; Apache Kafka can lose a marker when a broker comes back (KAFKA-20734)",
+            remedy="--commit writes the commit marker that is missing; --force aborts it all the same",
+        )
+    if owner is None and chosen.commit:
+        raise RefusedError(
+            f"Nothing says that the transaction in {place} was committed",
+            checked=coordinators_say(producer_id, owners),
+            remedy="Leave --commit out to abort it; --force --commit commits it all the same",
+        )
+
+
+def _carry_out(chosen: argparse.Namespace, plan: str, do: Callable[[], object], document: dict[str, Any]) -> int:
+    _say(f"About to {plan}.")
+    if chosen.dry_run:
+        _say("Nothing was done: --dry-run.")
+    else:
+        do()
+        _say("Done.")
+    # Kafka's tool prints nothing, so the table of this is empty.
+    if chosen.output == "json":
+        print(as_json({**document, "done": not chosen.dry_run}))
+    return ExitCode.NOTHING_DONE if chosen.dry_run else ExitCode.DONE
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

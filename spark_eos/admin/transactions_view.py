@@ -1,0 +1,109 @@
+"""Show what brokers know of transactions, and which of them hang."""
+
+import argparse
+import sys
+from typing import Final
+
+from broker_core.errors import ErrorCode
+from broker_core.types import TopicPartition
+from spark_eos.admin import kafka_tables
+from spark_eos.admin.exit_codes import ExitCode
+from spark_eos.admin.hanging import MINUTE_MS, Verdict
+from spark_eos.admin.hanging import find_hanging as search
+from spark_eos.admin.output import as_json
+from spark_eos.client.coordinators import CoordinatorType
+from spark_eos.client.error_table import Api, code_name, failure
+from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
+from spark_eos.client.transaction_admin import TransactionAdmin
+from spark_eos.errors import OptionError, TransactionError
+from spark_eos.operator_commands import OperatorCommands
+
+_TABLE: Final = "table"
+
+
+def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
+    """List the transactional ids of all coordinators."""
+    duration_ms = chosen.duration_filter if chosen.duration_filter is not None and chosen.duration_filter >= 0 else None
+    listed = admin.list_transactions(duration_ms=duration_ms, id_pattern=chosen.transactional_id_pattern)
+    if chosen.output == _TABLE:
+        print(kafka_tables.kafka_table(kafka_tables.LIST_HEADS, kafka_tables.list_rows(listed)))
+    else:
+        print(as_json(kafka_tables.list_document(listed)))
+    if not sees_every_id(admin.client):
+        print(f"Only ids that the principal may DESCRIBE are listed. {SEE_EVERY_ID} to see all.", file=sys.stderr)
+    return ExitCode.DONE
+
+
+def describe(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
+    """Describe one transactional id."""
+    coordinator_id, found = described(admin, chosen.transactional_id)
+    if chosen.output == _TABLE:
+        row = kafka_tables.describe_row(coordinator_id, found, now_ms)
+        print(kafka_tables.kafka_table(kafka_tables.DESCRIBE_HEADS, [row]))
+    else:
+        print(as_json(kafka_tables.describe_document(coordinator_id, found, now_ms)))
+    return ExitCode.DONE
+
+
+def described(admin: TransactionAdmin, transactional_id: str) -> tuple[int, TransactionDescription]:
+    """Give a transactional id's coordinator and description; raises for an id that it does not know."""
+    found = describe_transactions(admin.client, [transactional_id])[transactional_id]
+    if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        raise TransactionError(
+            f"No transactional id {transactional_id!r} is known",
+            checked=f"Its coordinator answered {code_name(found.error_code)}",
+            remedy="See `eos-kafka transactions list`; an id that is not used for transactional.id.expiration.ms is "
+            "forgotten",
+            error_code=found.error_code,
+        )
+    if not found.exists:
+        raise failure(Api.DESCRIBE_TRANSACTIONS, found.error_code, f"transactional id {transactional_id!r}")
+    return admin.client.find_coordinator(CoordinatorType.TRANSACTION, transactional_id), found
+
+
+def describe_producers(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
+    """Describe the producers that a partition knows."""
+    place = TopicPartition(chosen.topic, chosen.partition)
+    producers = admin.describe_producers([place], chosen.broker_id)[place]
+    if chosen.output == _TABLE:
+        print(kafka_tables.kafka_table(kafka_tables.PRODUCERS_HEADS, kafka_tables.producer_rows(producers)))
+    else:
+        print(as_json(kafka_tables.producers_document(producers)))
+    return ExitCode.DONE
+
+
+def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
+    """Find the hanging transactions in a scope, and say of each open one why it counts as hanging or not."""
+    places = _scope(chosen, admin)
+    findings = search(admin, places, broker_id=chosen.broker_id, now_ms=now_ms,
+                      limit_ms=chosen.max_transaction_timeout * MINUTE_MS)
+    commands = commands_of(chosen)
+    hanging = [each for each in findings if each.verdict is Verdict.HANGING]
+    if chosen.output == _TABLE:
+        print(kafka_tables.kafka_table(kafka_tables.HANGING_HEADS, kafka_tables.hanging_rows(hanging, now_ms)))
+        for each in findings if chosen.explain else hanging:
+            print(kafka_tables.explanation(each, commands, now_ms), file=sys.stderr)
+    else:
+        print(as_json(kafka_tables.findings_document(findings, commands, now_ms)))
+    left = sum(each.verdict in (Verdict.LIVE, Verdict.YOUNG) for each in findings)
+    print(
+        f"Looked at {len(places)} partitions: {len(hanging)} hanging transactions, {left} other open ones"
+        + (" (--explain gives the reasons)." if left and not chosen.explain and chosen.output == _TABLE else "."),
+        file=sys.stderr,
+    )
+    return ExitCode.HANGING_FOUND if hanging else ExitCode.DONE
+
+
+def commands_of(chosen: argparse.Namespace) -> OperatorCommands:
+    """Spell further commands for the cluster that this one was given, with the same file."""
+    return OperatorCommands((chosen.bootstrap_server,), chosen.command_config)
+
+
+def _scope(chosen: argparse.Namespace, admin: TransactionAdmin) -> list[TopicPartition]:
+    if chosen.topic is None and chosen.broker_id is None:
+        raise OptionError("find-hanging needs a scope", remedy="Give --topic, --broker-id or both")
+    if chosen.partition is not None and chosen.topic is None:
+        raise OptionError("--partition names no topic", remedy="Give --topic with it")
+    if chosen.partition is not None:
+        return [TopicPartition(chosen.topic, chosen.partition)]
+    return admin.partitions([chosen.topic] if chosen.topic is not None else admin.topics(), chosen.broker_id)

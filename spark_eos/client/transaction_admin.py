@@ -1,0 +1,259 @@
+"""Look at producers and transactions as an administrator, and end what nobody else will (KIP-664).
+
+kafka-python's admin client has the calls. It gives up at the first passing trouble, so each is asked again here. Not
+taken from it: its `describe_transactions`, which fails as a whole for one unknown id and keeps a coordinator that has
+moved (`inspection` does neither), and its `find_hanging_transactions`, which lists what coordinators know to be old:
+a transaction hangs when no coordinator knows it.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import kafka.errors as kafka_errors
+from kafka import TopicPartition as KafkaTopicPartition
+from kafka.admin import AbortTransactionSpec, KafkaAdminClient
+from kafka.protocol.producer import WriteTxnMarkersRequest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import TopicPartition
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.error_table import code_name
+from spark_eos.client.inspection import TransactionListing
+from spark_eos.client.lookup import OffsetLookup, partition_error
+from spark_eos.client.network import manager_config, translate
+from spark_eos.client.tls import tls_context
+from spark_eos.errors import (
+    AuthorizationError,
+    BrokerError,
+    EosKafkaError,
+    TopicError,
+    UnansweredError,
+    UnsupportedError,
+)
+
+Answer = TypeVar("Answer")
+
+# Larger requests would keep a broker busy for long; Kafka's own tool uses the same size.
+_MOST_AT_ONCE: Final = 500
+# The last one whose markers carry the epoch of the transaction, whatever the version of its protocol.
+_LAST_CLASSIC_MARKER_VERSION: Final = 1
+# A topic made a moment ago may be unknown to some brokers; one that stays unknown this long is not there.
+_MISSING_GRACE_SECONDS: Final = 2.0
+# After these a request may have been carried out all the same.
+_ANSWER_LOST: Final = (
+    kafka_errors.KafkaConnectionError, kafka_errors.KafkaTimeoutError, kafka_errors.RequestTimedOutError,
+    kafka_errors.Cancelled,
+)
+_RIGHTS: Final = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Grant the principal READ on the topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Grant the principal ALTER on the cluster",
+}
+
+
+class _Hidden(str):
+    """Be a password that no log shows: kafka-python's admin client writes its whole configuration to the debug log."""
+
+    def __repr__(self) -> str:
+        return "'[hidden]'"
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """Say what a partition remembers of one producer; -1 stands for nothing, `first_offset` is of an open transaction.
+
+    `coordinator_epoch` is that of the last marker, so it is -1 before the first.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    first_offset: int
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Say whether the producer has a transaction open in the partition."""
+        return self.first_offset >= 0
+
+
+class TransactionAdmin:
+    """Ask as an administrator, by kafka-python's admin client beside our own, which both connect at first use."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self.client = client
+        self._stack = ExitStack()
+        self._admin: Any = None
+
+    def __enter__(self) -> Self:
+        """Hand out itself; it connects at first use."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the admin client; the other one belongs to whoever made it."""
+        self._stack.close()
+
+    def topics(self) -> list[str]:
+        """Name all topics but the internal ones."""
+        described = self._ask("Metadata", lambda admin: admin.describe_topics())
+        return sorted(topic["name"] for topic in described if not topic["is_internal"])
+
+    def partitions(self, topics: Collection[str], broker_id: int | None = None) -> list[TopicPartition]:
+        """List the partitions of topics that exist, or those of them of which a broker holds a replica."""
+        found: list[TopicPartition] = []
+        for topic in self.client.require_topics(topics, need_leaders=False).values() if topics else ():
+            found += [
+                TopicPartition(topic.name, number)
+                for number, partition in topic.partitions.items()
+                if broker_id is None or broker_id in partition.replicas
+            ]
+        return found
+
+    def describe_producers(
+        self, topic_partitions: Collection[TopicPartition], broker_id: int | None = None
+    ) -> dict[TopicPartition, list[ActiveProducer]]:
+        """Describe all producers of partitions, as their leaders know them or as one broker does."""
+        found: dict[TopicPartition, list[ActiveProducer]] = {}
+        wanted = [KafkaTopicPartition(each.topic, each.partition) for each in topic_partitions]
+        for start in range(0, len(wanted), _MOST_AT_ONCE):
+            some = wanted[start : start + _MOST_AT_ONCE]
+
+            def call(admin: Any, some: list[Any] = some) -> Any:
+                return admin.describe_producers(some, broker_id)
+
+            what = f"DescribeProducers for {_named(some)}" + ("" if broker_id is None else f" to broker {broker_id}")
+            # The one replica that was asked for does not change by waiting.
+            never_again = () if broker_id is None else (kafka_errors.NotLeaderForPartitionError,)
+            for each, state in self._ask(what, call, never_again).items():
+                found[TopicPartition(each.topic, each.partition)] = [
+                    _producer(producer) for producer in state.active_producers
+                ]
+        return found
+
+    def list_transactions(
+        self, *, producer_ids: Collection[int] = (), duration_ms: int | None = None, id_pattern: str | None = None
+    ) -> dict[int, list[TransactionListing]]:
+        """List transactional ids by the broker that coordinates them; every broker must answer."""
+        def call(admin: Any) -> Any:
+            return admin.list_transactions(
+                producer_id_filters=list(producer_ids) or None, duration_filter_ms=duration_ms,
+                transactional_id_pattern=id_pattern,
+            )
+
+        return {
+            node: [TransactionListing(each.transactional_id, each.producer_id, each.state.value) for each in listed]
+            for node, listed in sorted(self._ask("ListTransactions", call).items())
+        }
+
+    def write_abort_marker(
+        self, topic_partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> None:
+        """Have a partition's leader write the marker that aborts what a producer has open there.
+
+        A marker whose answer was lost is not sent again: the producer may have begun something new meanwhile.
+        """
+        spec = AbortTransactionSpec(
+            KafkaTopicPartition(topic_partition.topic, topic_partition.partition), producer_id, producer_epoch,
+            coordinator_epoch,
+        )
+        what = f"WriteTxnMarkers for {topic_partition}"
+        self._ask(what, lambda admin: admin.abort_transaction(spec), _ANSWER_LOST)
+
+    def write_commit_marker(
+        self, topic_partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> None:
+        """Have a partition's leader write the marker that commits what a producer has open there; never sent twice.
+
+        The library only knows how to abort.
+        """
+        what = f"WriteTxnMarkers for {topic_partition}"
+        place = OffsetLookup(self.client).places([topic_partition.topic]).get(topic_partition)
+        if place is None:
+            raise TopicError(f"There is no partition {topic_partition}")
+        marker = WriteTxnMarkersRequest.WritableTxnMarker
+        topic = marker.WritableTxnMarkerTopic(
+            name=topic_partition.topic, partition_indexes=[topic_partition.partition])
+        request = WriteTxnMarkersRequest(markers=[marker(
+            producer_id=producer_id, producer_epoch=producer_epoch, transaction_result=True, topics=[topic],
+            coordinator_epoch=coordinator_epoch)])
+        # From version 2 on the epoch would have to be the next one already.
+        response = self.client.send(place.leader_id, request, max_version=_LAST_CLASSIC_MARKER_VERSION)
+        for code in (part.error_code for made in response.markers for each in made.topics for part in each.partitions):
+            if code != ErrorCode.NONE:
+                raise partition_error(topic_partition, code, what)
+
+    def _ask(
+        self, what: str, call: Callable[[Any], Answer], never_again: tuple[type[Exception], ...] = ()
+    ) -> Answer:
+        """Call until it works, or until the trouble is none that passes; some trouble the caller takes for final."""
+        deadline = self.client.deadline()
+        missing_until = min(deadline, time.monotonic() + _MISSING_GRACE_SECONDS)
+        attempt = 0
+        while True:
+            try:
+                return call(self._connected())
+            except kafka_errors.KafkaError as error:
+                until = missing_until if isinstance(error, kafka_errors.UnknownTopicOrPartitionError) else deadline
+                is_final = not error.retriable or isinstance(error, never_again)
+                if is_final or not self.client.back_off(attempt, until):
+                    raise _translated(error, what) from error
+                attempt += 1
+            except EosKafkaError:
+                raise
+            except ValueError as error:
+                # The library has an enumeration of states, which a newer broker may add to.
+                raise UnsupportedError(f"The answer to {what} is not understood: {error}") from error
+
+    def _connected(self) -> Any:
+        if self._admin is None:
+            # The other one tells an unreachable broker from refused credentials, and knows when to give up.
+            self.client.connect()
+            options = self.client.options
+            config = {"bootstrap_timeout_ms": options.api_timeout_ms, **manager_config(options, tls_context(options))}
+            known = {name: value for name, value in config.items() if name in KafkaAdminClient.DEFAULT_CONFIG}
+            if options.sasl_password is not None:
+                known["sasl_plain_password"] = _Hidden(options.sasl_password)
+            self._admin = self._stack.enter_context(KafkaAdminClient(**known))
+        return self._admin
+
+
+def _producer(state: Any) -> ActiveProducer:
+    return ActiveProducer(
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        last_sequence=state.last_sequence,
+        last_timestamp_ms=state.last_timestamp,
+        coordinator_epoch=state.coordinator_epoch,
+        first_offset=state.current_transaction_start_offset,
+    )
+
+
+def _named(topic_partitions: Iterable[Any]) -> str:
+    first, *others = (str(TopicPartition(each.topic, each.partition)) for each in topic_partitions)
+    return f"{first} and {len(others)} other partitions" if others else first
+
+
+def _translated(error: Any, what: str) -> EosKafkaError | BaseException:
+    """Put one of kafka-python's exceptions into our families, by the broker's code where there is one."""
+    if isinstance(error, kafka_errors.UnsupportedVersionError):
+        return UnsupportedError(f"{what} is more than the brokers can do: {error}")
+    if isinstance(error, _ANSWER_LOST):
+        return UnansweredError(
+            f"{what} got no answer: {error}", remedy="Look with describe-producers or list before you try again"
+        )
+    if not isinstance(error, kafka_errors.BrokerResponseError):
+        return translate(error, what)
+    code = int(error.errno)
+    happened = f"{what} was refused with {code_name(code)}"
+    if isinstance(error, kafka_errors.AuthorizationError):
+        known = ErrorCode(code) if code in tuple(ErrorCode) else None
+        return AuthorizationError(happened, remedy=_RIGHTS.get(known, "") if known else "", error_code=code)
+    if isinstance(error, kafka_errors.UnknownTopicOrPartitionError | kafka_errors.InvalidTopicError):
+        return TopicError(happened, remedy="Correct the topic's name or the number of the partition", error_code=code)
+    return BrokerError(happened, checked=str(error), error_code=code)

@@ -1,0 +1,286 @@
+"""Find, explain and abort hanging transactions with `eos-kafka transactions`, on both brokers, beside Apache's tool."""
+
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import broker_core.broker.markers
+from broker_core.embedded import EmbeddedBroker
+from broker_core.errors import ErrorCode
+from broker_core.types import TopicPartition
+from spark_eos.admin.exit_codes import ExitCode
+from tests.conformance.clients import make_producer, make_topic, send, unique, values_to_end
+from tests.conformance.conftest import BROKERS, Kafka
+from tests.conformance.protocols import COMMITTED, wait_for_state
+from tests.conformance.raw_session import RawSession
+from tests.spark_eos.spark_session import failpoints_file, spark
+from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.hanging import HANGING_SETTINGS, hang, open_up
+from tests.support.raw_client import RawClient
+from tests.support.transactions_command import apaches, ours, rows, settled
+
+__all__ = ["failpoints_file", "spark"]
+
+OLD_MS = 20 * 60_000
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "late_kafka" in metafunc.fixturenames:
+        brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
+        metafunc.parametrize("late_kafka", brokers, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def late_kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
+    """Give a broker that takes late writes: it does not verify that a partition is in a transaction."""
+    if request.param == "apache":
+        try:
+            with apache_kafka(HANGING_SETTINGS) as apache:
+                yield Kafka(apache.bootstrap_servers, "apache")
+        except Unavailable as problem:
+            pytest.skip(str(problem))
+    else:
+        with EmbeddedBroker(config=HANGING_SETTINGS) as embedded:
+            yield Kafka(embedded.bootstrap_servers)
+
+
+@pytest.fixture
+def session(late_kafka: Kafka) -> Iterator[RawSession]:
+    with RawClient(late_kafka.bootstrap_servers) as client:
+        yield RawSession(client, unique("id"))
+
+
+def run_printed(command: str) -> None:
+    """Run a command that a message told to run."""
+    program, area, flag, address, *words = shlex.split(command)
+    assert (program, area, flag) == ("eos-kafka", "transactions", "--bootstrap-server")
+    ran = ours(address, *words)
+    assert (ran.code, ran.output) == (ExitCode.DONE, ""), ran.errors
+
+
+# A hanging transaction
+
+
+def test_a_late_write_hangs_and_is_found_explained_and_aborted(late_kafka: Kafka, session: RawSession):
+    topic, address = make_topic(late_kafka), late_kafka.bootstrap_servers
+    identity = hang(session, topic, age_ms=OLD_MS)
+    send(make_producer(late_kafka), topic, [b"behind"])
+    assert session.fetch(topic, 0, isolation=COMMITTED).last_stable_offset == 2
+    ran = ours(address, "find-hanging", "--topic", topic)
+    assert ran.code == ExitCode.HANGING_FOUND
+    [row] = rows(ran.output)
+    assert (row["ProducerId"], row["ProducerEpoch"], row["StartOffset"], row["Duration(min)"]) == (
+        str(identity.producer_id), str(identity.producer_epoch), "2", "20")
+    assert f"coordinates '{session.transactional_id}': CompleteCommit" in ran.errors
+    [shown] = json.loads(ours(address, "find-hanging", "--topic", topic, "--output", "json").output)
+    assert shown["hanging"] and shown["command"] in ran.errors
+    run_printed(shown["command"])
+    # The late record and the record behind it, then the marker.
+    assert session.fetch(topic, 0, isolation=COMMITTED).last_stable_offset == 5
+    assert ours(address, "find-hanging", "--topic", topic).code == ExitCode.DONE
+
+
+@pytest.mark.parametrize("end_version", [4, 5])
+def test_a_lost_marker_leaves_a_hanging_transaction(monkeypatch: pytest.MonkeyPatch, end_version: int):
+    """The coordinator took the marker for written and its partition has none, as after a crash that lost a page.
+
+    Under transactions V2 the epochs tell that it was this one that was committed, so that it must not be aborted.
+    """
+    append = broker_core.broker.markers.append_marker
+    lost: list[TopicPartition] = []
+
+    def lose(broker: Any, topic_partition: TopicPartition, *arguments: Any, **named: Any) -> ErrorCode:
+        if topic_partition.partition == 0:
+            return append(broker, topic_partition, *arguments, **named)
+        lost.append(topic_partition)
+        return ErrorCode.NONE
+
+    monkeypatch.setattr(broker_core.broker.markers, "append_marker", lose)
+    with EmbeddedBroker(config={"transaction.state.log.num.partitions": "1"}) as broker:
+        address = broker.bootstrap_servers
+        topic = make_topic(Kafka(address), partitions=2)
+        with RawClient(address) as client:
+            session = RawSession(client, unique("id"))
+            identity = open_up(session, topic, 0, 1, age_ms=OLD_MS)
+            assert session.end(identity, commit=True, version=end_version)[0] == 0
+            wait_for_state(session, "CompleteCommit")
+            assert lost == [TopicPartition(topic, 1)]
+            ran = ours(address, "find-hanging", "--broker-id", "1")
+            assert ran.code == ExitCode.HANGING_FOUND
+            assert [(row["Topic"], row["Partition"], row["StartOffset"]) for row in rows(ran.output)] == [
+                (topic, "1", "0")]
+            where = ("--topic", topic, "--partition", "1", "--start-offset", "0")
+            if end_version == 4:
+                assert ours(address, "abort", *where, "--commit").code == ExitCode.NOTHING_DONE
+                run_printed(ran.errors.partition("to end it: ")[2].splitlines()[0])
+            else:
+                assert "By its epoch it was committed and lost its marker" in ran.errors
+                assert ours(address, "abort", *where).code == ExitCode.NOTHING_DONE
+                assert ours(address, "abort", *where, "--commit").code == ExitCode.DONE
+            assert session.fetch(topic, 0, isolation=COMMITTED, partition=1).last_stable_offset == 2
+            assert values_to_end(Kafka(address), topic, partitions=2) == [b"open"] * (1 if end_version == 4 else 2)
+            assert ours(address, "find-hanging", "--broker-id", "1").code == ExitCode.DONE
+
+
+def test_late_offsets_hang_in_their_groups_partition(late_kafka: Kafka, session: RawSession):
+    """Offsets committed after the EndTxn hold their group back until its partition is looked at by name."""
+    topic, group, address = make_topic(late_kafka), unique("group"), late_kafka.bootstrap_servers
+    identity = open_up(session, topic)
+    assert session.end(identity, commit=True, version=4)[0] == 0
+    wait_for_state(session, "CompleteCommit")
+    assert session.commit_in_transaction(identity, group, topic, 1, version=4) == ErrorCode.NONE
+    assert session.committed(group, topic, require_stable=True)[0] == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    any_age = ("--max-transaction-timeout", "-1")
+    assert "__consumer_offsets" not in ours(address, "find-hanging", "--broker-id", "1", *any_age).output
+    ran = ours(address, "find-hanging", "--topic", "__consumer_offsets", *any_age)
+    [row] = [row for row in rows(ran.output) if row["ProducerId"] == str(identity.producer_id)]
+    run_printed(next(line.partition("to end it: ")[2] for line in ran.errors.splitlines()
+                     if f"--partition {row['Partition']} --start-offset {row['StartOffset']}" in line))
+    assert session.committed(group, topic, require_stable=True) == (ErrorCode.NONE, -1)
+
+
+class Reading:
+    """Run a streaming query and keep its rows in memory."""
+
+    def __init__(self, spark: SparkSession, address: str, topic: str) -> None:
+        self.spark, self.name = spark, topic.replace("-", "_")
+        frame = spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", address).option(
+            "subscribe", topic).option("startingOffsets", "earliest").load()
+        writer = frame.selectExpr("offset", "cast(value as string) as text").writeStream
+        self.query: StreamingQuery = writer.format("memory").queryName(self.name).start()
+
+    def shown(self) -> list[str]:
+        """Give all that the query has read once it has caught up with what it may read."""
+        self.query.processAllAvailable()
+        return [row.text for row in self.spark.table(self.name).orderBy("offset").collect()]
+
+
+@pytest.mark.spark
+def test_a_stuck_query_proceeds_when_the_hanging_transaction_is_aborted(
+    late_kafka: Kafka, session: RawSession, spark: SparkSession
+):
+    topic, address = make_topic(late_kafka), late_kafka.bootstrap_servers
+    hang(session, topic, age_ms=OLD_MS)
+    send(make_producer(late_kafka), topic, [b"behind"])
+    reading = Reading(spark, address, topic)
+    try:
+        assert reading.shown() == ["in time"], "the query waits for the last stable offset"
+        ran = ours(address, "find-hanging", "--topic", topic)
+        assert ran.code == ExitCode.HANGING_FOUND
+        run_printed(ran.errors.partition("to end it: ")[2].splitlines()[0])
+        assert reading.shown() == ["in time", "behind"]
+    finally:
+        reading.query.stop()
+
+
+# Beside Apache's tool
+
+
+@pytest.fixture
+def beside(apache_asked_for: None, late_kafka: Kafka) -> str:
+    """Give the address of a broker that both tools are asked about."""
+    try:
+        apaches(late_kafka.bootstrap_servers, "list")
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+    return late_kafka.bootstrap_servers
+
+
+def assert_same(address: str, *words: str, wanted_rows: int) -> None:
+    """Check that both tools print the same table, and one with something in it."""
+    theirs, mine = apaches(address, *words), ours(address, *words)
+    assert settled(mine.output) == settled(theirs), mine.errors
+    assert len(rows(theirs)) == wanted_rows
+
+
+def test_both_tools_list_the_same(beside: str, late_kafka: Kafka):
+    topic = make_topic(late_kafka)
+    prefix = unique("same")
+    with RawClient(beside) as client:
+        for name in ("open", "with-a-longer-name"):
+            open_up(RawSession(client, f"{prefix}-{name}"), topic)
+        RawSession(client, f"{prefix}-empty").init()
+    only = ("--transactional-id-pattern", f"{prefix}.*")
+    assert_same(beside, "list", *only, wanted_rows=3)
+    assert_same(beside, "list", *only, "--duration-filter", "0", wanted_rows=3)
+    assert_same(beside, "list", "--transactional-id-pattern", f"{prefix}-empty", wanted_rows=1)
+
+
+def test_both_tools_describe_the_same(beside: str, late_kafka: Kafka, session: RawSession):
+    topic = make_topic(late_kafka, partitions=3)
+    named = ("describe", "--transactional-id", str(session.transactional_id))
+    session.init()
+    assert_same(beside, *named, wanted_rows=1)
+    identity = open_up(session, topic, 0, 1, 2)
+    assert_same(beside, *named, wanted_rows=1)
+    session.end(identity, commit=False, version=4)
+    wait_for_state(session, "CompleteAbort")
+    assert_same(beside, *named, wanted_rows=1)
+
+
+def test_both_tools_describe_the_same_producers(beside: str, late_kafka: Kafka, session: RawSession):
+    topic = make_topic(late_kafka)
+    where = ("--topic", topic, "--partition", "0")
+    assert_same(beside, "describe-producers", *where, wanted_rows=0)
+    hang(session, topic)
+    with RawClient(beside) as client:
+        open_up(RawSession(client, unique("id")), topic)
+    assert_same(beside, "describe-producers", *where, wanted_rows=2)
+    assert_same(beside, "describe-producers", "--broker-id", "1", *where, wanted_rows=2)
+
+
+def test_both_tools_find_the_same(beside: str, late_kafka: Kafka, session: RawSession):
+    topic = make_topic(late_kafka, partitions=3)
+    hang(session, topic, partition=1, age_ms=OLD_MS)
+    with RawClient(beside) as client:
+        hang(RawSession(client, unique("id")), topic, partition=2, age_ms=OLD_MS)
+        hang(RawSession(client, unique("id")), topic)
+        open_up(RawSession(client, unique("id")), topic, 2, age_ms=OLD_MS)
+    assert_same(beside, "find-hanging", "--topic", topic, wanted_rows=2)
+    assert_same(beside, "find-hanging", "--topic", topic, "--partition", "0", wanted_rows=0)
+    assert_same(beside, "find-hanging", "--topic", topic, "--max-transaction-timeout", "0", wanted_rows=3)
+    whole = ("find-hanging", "--broker-id", "1")
+    theirs, mine = apaches(beside, *whole), ours(beside, *whole)
+    assert settled(mine.output) == settled(theirs)
+    assert {(row["Topic"], row["Partition"]) for row in rows(theirs)} >= {(topic, "1"), (topic, "2")}
+
+
+def both(beside: str) -> Iterator[tuple[int, Callable[..., str]]]:
+    """Give each tool, numbered, as something to call for what it prints."""
+    yield 0, lambda *words: ours(beside, *words).output
+    yield 1, lambda *words: apaches(beside, *words)
+
+
+@pytest.mark.parametrize("by", ["offset", "producer"])
+def test_both_tools_abort_the_same(beside: str, late_kafka: Kafka, session: RawSession, by: str):
+    topic = make_topic(late_kafka, partitions=2)
+    after = []
+    for partition, run in both(beside):
+        identity = hang(session, topic, partition=partition)
+        which = ("--start-offset", "2") if by == "offset" else (
+            "--producer-id", str(identity.producer_id), "--producer-epoch", str(identity.producer_epoch),
+            "--coordinator-epoch", "0")
+        assert run("abort", "--topic", topic, "--partition", str(partition), *which) == ""
+        assert session.fetch(topic, 0, isolation=COMMITTED, partition=partition).last_stable_offset == 4
+        [row] = rows(ours(beside, "describe-producers", "--topic", topic, "--partition", str(partition)).output)
+        after.append({**row, "ProducerEpoch": int(row["ProducerEpoch"]) - identity.producer_epoch, "LastTimestamp": 0})
+    assert after[0] == after[1]
+
+
+def test_both_tools_terminate_the_same(beside: str, late_kafka: Kafka):
+    topic = make_topic(late_kafka, partitions=2)
+    after = []
+    for partition, run in both(beside):
+        with RawClient(beside) as client:
+            session = RawSession(client, unique("id"))
+            before = open_up(session, topic, partition)
+            assert run("forceTerminateTransaction", "--transactionalId", str(session.transactional_id)) == ""
+            assert session.fetch(topic, 0, isolation=COMMITTED, partition=partition).last_stable_offset == 2
+            found = session.describe()
+            after.append((found.transaction_state, found.producer_epoch - before.producer_epoch))
+    assert after[0] == after[1]

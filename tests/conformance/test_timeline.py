@@ -1,0 +1,79 @@
+"""Take the picture of a partition on every broker."""
+
+import pytest
+
+from broker_core.types import TopicPartition
+from spark_eos.admin.timeline import take_timeline
+from spark_eos.admin.timeline_log import Outcome, Timeline
+from spark_eos.admin.timeline_page import blocking, summary_of
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client_options import client_options
+from spark_eos.errors import TopicError
+from tests.conformance.clients import (
+    Kafka,
+    make_producer,
+    make_topic,
+    make_transactional_producer,
+    unique,
+)
+
+DEADLINE_S = 60
+
+
+def take(kafka: Kafka, topic: str, partition: int = 0, **options: int) -> Timeline:
+    settings = client_options({"kafka.bootstrap.servers": kafka.bootstrap_servers}, side="admin client")
+    with KafkaClient(settings) as client:
+        return take_timeline(client, TopicPartition(topic, partition), **options)
+
+
+def outcomes(timeline: Timeline) -> list[tuple[Outcome, int | None, int, int | None]]:
+    return [(each.outcome, each.first_offset, each.record_count, each.marker_offset) for each in timeline.transactions]
+
+
+def test_what_ended_what_is_open_and_what_waits(kafka: Kafka) -> None:
+    topic = make_topic(kafka)
+    names = [unique(name) for name in ("first", "second")]
+    first, second = (make_transactional_producer(kafka, name) for name in names)
+    for ended_by in (first.commit_transaction, first.abort_transaction):
+        first.begin_transaction()
+        for _ in range(3):
+            first.produce(topic, b"value")
+        # What an abort finds unsent never reaches the log.
+        first.flush()
+        ended_by(DEADLINE_S)
+    second.begin_transaction()
+    second.produce(topic, b"value")
+    second.flush()
+    plain = make_producer(kafka)
+    plain.produce(topic, b"value")
+    plain.flush()
+
+    timeline = take(kafka, topic)
+
+    assert outcomes(timeline) == [
+        (Outcome.COMMITTED, 0, 3, 3), (Outcome.ABORTED, 4, 3, 7), (Outcome.OPEN, 8, 1, None),
+    ]
+    assert [(each.first_offset, each.last_offset) for each in timeline.plain] == [(9, 9)]
+    assert (timeline.log_start_offset, timeline.last_stable_offset, timeline.high_watermark) == (0, 8, 10)
+    assert [timeline.owners[each.producer_id] for each in timeline.transactions] == [names[0], names[0], names[1]]
+    bar = blocking(timeline)
+    assert bar is timeline.transactions[2]
+    assert timeline.descriptions[bar.producer_id].state == "Ongoing"
+    assert f"It waits for the transaction of '{names[1]}'" in summary_of(timeline)
+
+    # Of a stretch that begins later, the open transaction is known all the same.
+    assert outcomes(take(kafka, topic, from_offset=9)) == [(Outcome.OPEN, 8, 0, None)]
+    assert outcomes(take(kafka, topic, last=3)) == [(Outcome.ABORTED, None, 0, 7), (Outcome.OPEN, 8, 1, None)]
+
+    second.commit_transaction(DEADLINE_S)
+    timeline = take(kafka, topic)
+    assert outcomes(timeline)[2] == (Outcome.COMMITTED, 8, 1, 10)
+    assert summary_of(timeline).startswith("Nothing is in the way")
+
+
+def test_an_empty_partition_and_one_that_is_not_there(kafka: Kafka) -> None:
+    topic = make_topic(kafka)
+    timeline = take(kafka, topic)
+    assert (timeline.transactions, timeline.plain, timeline.high_watermark) == ([], [], 0)
+    with pytest.raises(TopicError, match=r"There is no partition .*-1"):
+        take(kafka, topic, partition=1)

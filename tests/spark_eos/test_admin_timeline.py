@@ -1,0 +1,172 @@
+"""Check what a timeline makes of a log, and what its page says, without a broker."""
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.records.control import ControlType, EndTxnMarker
+from broker_core.records.header import BatchHeader
+from broker_core.types import TopicPartition
+from spark_eos.admin import timeline as command
+from spark_eos.admin.timeline_log import (
+    LogReading,
+    Outcome,
+    PlainStretch,
+    Timeline,
+    TransactionBar,
+)
+from spark_eos.admin.timeline_page import page, summary_of
+from spark_eos.client.inspection import TransactionDescription
+from spark_eos.errors import OptionError
+from spark_eos.operator_commands import OperatorCommands
+
+TP = TopicPartition("orders", 3)
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+NOW_MS = 1_700_000_000_000
+
+
+def header(offset: int, count: int, *, producer_id: int = -1, epoch: int = 0, attributes: int = 0) -> BatchHeader:
+    return BatchHeader(
+        base_offset=offset, batch_length=100, partition_leader_epoch=0, magic=2, crc=0, attributes=attributes,
+        last_offset_delta=count - 1, base_timestamp=NOW_MS + offset, max_timestamp=NOW_MS + offset + count,
+        producer_id=producer_id, producer_epoch=epoch, base_sequence=0, record_count=count)
+
+
+class Log:
+    """Write batches one after the other into a reading."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.offset = start
+        self.reading = LogReading()
+
+    def data(self, producer_id: int, count: int = 1, epoch: int = 0) -> None:
+        attributes = TRANSACTIONAL if producer_id >= 0 else 0
+        self.reading.take_data(
+            header(self.offset, count, producer_id=producer_id, epoch=epoch, attributes=attributes))
+        self.offset += count
+
+    def marker(self, producer_id: int, kind: ControlType, epoch: int = 0) -> None:
+        batch = header(self.offset, 1, producer_id=producer_id, epoch=epoch, attributes=TRANSACTIONAL | CONTROL)
+        self.reading.take_marker(batch, EndTxnMarker(kind, 5))
+        self.offset += 1
+
+
+def a_timeline(bars: Sequence[TransactionBar], *, stable: int, high: int, **more: object) -> Timeline:
+    fields: dict[str, object] = {
+        "topic_partition": TP, "taken_at_ms": NOW_MS + 60_000, "commands": OperatorCommands(("kafka:9092",)),
+        "start": 0,
+        "log_start_offset": 0, "last_stable_offset": stable, "high_watermark": high, "transactions": bars, "plain": [],
+        "owners": {}, "descriptions": {},
+    }
+    return Timeline(**(fields | more))  # type: ignore[arg-type]
+
+
+def described(producer_id: int, state: str, *partitions: TopicPartition) -> TransactionDescription:
+    return TransactionDescription("an-id", 0, state, producer_id, 0, 900_000, NOW_MS, partitions)
+
+
+def test_producers_interleave_and_epochs_move_on() -> None:
+    log = Log()
+    log.data(1, 2)
+    log.data(2, 3)
+    log.data(1, 4)
+    log.data(-1, 2)
+    log.data(-1, 1)
+    # Under transactions V2 the marker has the next epoch.
+    log.marker(1, ControlType.COMMIT, epoch=1)
+    log.marker(2, ControlType.ABORT)
+    log.data(1, 1, epoch=1)
+    first, second, third = log.reading.transactions
+    assert (first.outcome, first.marker_offset) == (Outcome.COMMITTED, 12)
+    assert (first.first_offset, first.last_offset) == (0, 8)
+    assert (first.record_count, first.batch_count, first.size_bytes) == (6, 2, 224)
+    assert (first.coordinator_epoch, first.marker_timestamp_ms) == (5, NOW_MS + 13)
+    assert (second.outcome, second.first_offset, second.marker_offset) == (Outcome.ABORTED, 2, 13)
+    assert (third.outcome, third.producer_epoch, third.marker_offset) == (Outcome.OPEN, 1, None)
+    assert log.reading.plain == [PlainStretch(9, 11, 3, NOW_MS + 9, NOW_MS + 12)]
+
+
+def test_a_marker_alone_is_a_transaction_that_began_before() -> None:
+    log = Log(start=50)
+    log.marker(1, ControlType.COMMIT)
+    (bar,) = log.reading.transactions
+    assert (bar.first_offset, bar.marker_offset, bar.record_count) == (None, 50, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["data", "commit", "abort"])), max_size=60))
+def test_bars_cover_the_log_once(steps: list[tuple[int, str]]) -> None:
+    log = Log()
+    expected: list[tuple[int, list[int], str]] = []
+    current: dict[int, tuple[int, list[int], str]] = {}
+    for producer_id, step in steps:
+        if producer_id not in current:
+            current[producer_id] = (producer_id, [], "open")
+            expected.append(current[producer_id])
+        if step == "data":
+            current[producer_id][1].append(log.offset)
+            log.data(producer_id)
+        else:
+            at = expected.index(current.pop(producer_id))
+            expected[at] = (producer_id, expected[at][1], "committed" if step == "commit" else "aborted")
+            log.marker(producer_id, ControlType.COMMIT if step == "commit" else ControlType.ABORT)
+    assert [
+        (bar.producer_id, bar.first_offset, bar.record_count, bar.outcome.value) for bar in log.reading.transactions
+    ] == [(pid, offsets[0] if offsets else None, len(offsets), outcome) for pid, offsets, outcome in expected]
+
+
+def test_who_is_in_the_way_and_what_its_coordinator_says() -> None:
+    bars = [TransactionBar(8, 2, first_offset=30), TransactionBar(7, 1, first_offset=20)]
+    live = a_timeline(bars, stable=20, high=100, owners={7: "an-id"}, descriptions={7: described(7, "Ongoing", TP)})
+    assert summary_of(live) == (
+        "The last stable offset of orders-3 is 20; 80 offsets wait behind it, up to the high watermark 100. It waits "
+        "for the transaction of 'an-id' (producer id 7, epoch 1), open since offset 20. Its coordinator knows it: "
+        "Ongoing for 60 s, and ends it after 900 s.")
+    command_line = f"To end it: {live.commands.abort(TP, 20)}"
+    forgotten = summary_of(a_timeline(bars, stable=20, high=100))
+    assert forgotten.endswith(f"It hangs: no coordinator knows its producer id. {command_line}")
+    elsewhere = summary_of(a_timeline(
+        bars, stable=20, high=100, descriptions={7: described(7, "Ongoing", TopicPartition("orders", 0))}))
+    assert elsewhere.endswith(
+        f"It hangs: its coordinator says Ongoing and does not count this partition in. {command_line}")
+    refused = summary_of(a_timeline(bars, stable=20, high=100, untold="not allowed"))
+    assert refused.endswith("Its coordinator could not be asked: not allowed")
+
+
+def test_nothing_in_the_way() -> None:
+    assert summary_of(a_timeline([], stable=100, high=100)) == (
+        "Nothing is in the way: the last stable offset of orders-3 has reached the high watermark, 100.")
+    ended = TransactionBar(7, 1, first_offset=20, outcome=Outcome.COMMITTED, marker_offset=99)
+    assert summary_of(a_timeline([ended], stable=20, high=100)).endswith(
+        "The transaction in the way ended while the log was read.")
+
+
+def test_names_cannot_break_out_of_the_page() -> None:
+    name = "</script><b>@DATA@ & 'x'"
+    timeline = a_timeline([TransactionBar(7, 1, first_offset=20)], stable=20, high=100, owners={7: name})
+    text = page(timeline).html
+    assert text.count("</script>") == 2
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    assert json.loads(found[1])["transactions"][0]["transactional_id"] == name
+    assert "<b>" not in text
+    assert "https:" not in text and "http:" not in text
+
+
+@pytest.mark.parametrize(("more", "words"), [
+    (["--partition", "-1"], "--partition is -1"),
+    (["--last", "0"], "--last is 0"),
+    (["--from-offset", "-5"], "--from-offset is -5"),
+])
+def test_wrong_usage_is_told_before_anybody_is_asked(more: list[str], words: str, tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    chosen = parser.parse_args(
+        ["timeline", "orders", "--out", str(tmp_path / "out.html"), "--bootstrap-server", "localhost:1", *more])
+    with pytest.raises(OptionError, match=words):
+        chosen.run(chosen)

@@ -1,0 +1,164 @@
+"""Look at a timeline's page with a browser: headless Chromium, driven by Selenium."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains, ScrollOrigin
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.select import Select
+
+from broker_core.types import TopicPartition
+from spark_eos.admin.timeline_log import Outcome, PlainStretch, Timeline, TransactionBar
+from spark_eos.admin.timeline_page import page
+from spark_eos.client.inspection import TransactionDescription
+from spark_eos.operator_commands import OperatorCommands
+
+NOW_MS = 1_700_000_000_000
+TP = TopicPartition("orders", 0)
+
+
+def bar(producer_id: int, first: int, last: int, outcome: Outcome = Outcome.COMMITTED) -> TransactionBar:
+    is_open = outcome is Outcome.OPEN
+    return TransactionBar(
+        producer_id, 4, first, last, last - first + 1, 2, 2_000, NOW_MS + first, NOW_MS + last, outcome,
+        None if is_open else last + 1, None if is_open else NOW_MS + last + 1, None if is_open else 9)
+
+
+TIMELINE = Timeline(
+    topic_partition=TP, taken_at_ms=NOW_MS + 5_000, commands=OperatorCommands(("kafka:9092",)),
+    start=0, log_start_offset=0, last_stable_offset=500, high_watermark=1_000,
+    transactions=[
+        bar(1, 0, 199), bar(2, 210, 390, Outcome.ABORTED), bar(3, 500, 799, Outcome.OPEN), bar(1, 800, 890),
+        bar(4, 900, 999, Outcome.OPEN),
+    ],
+    plain=[PlainStretch(400, 449, 50, NOW_MS + 400, NOW_MS + 449)],
+    owners={1: "loader-1", 2: "loader-2", 3: "stuck<b>"},
+    descriptions={3: TransactionDescription("stuck<b>", 0, "Ongoing", 3, 4, 60_000, NOW_MS + 500, (TP,))},
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """Give a browser without a window."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("needs Chromium and its driver (Debian's packages chromium and chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    profile = tmp_path_factory.mktemp("chromium")
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                     "--window-size=1400,900", f"--user-data-dir={profile}"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    try:
+        yield chrome
+    finally:
+        chrome.quit()
+
+
+@pytest.fixture
+def picture(browser: webdriver.Chrome, tmp_path: Path) -> webdriver.Chrome:
+    """Open the page afresh."""
+    path = tmp_path / "timeline.html"
+    path.write_text(page(TIMELINE).html, encoding="utf-8")
+    browser.get(path.as_uri())
+    return browser
+
+
+def bars(picture: webdriver.Chrome, kind: str = "") -> list[WebElement]:
+    return picture.find_elements(By.CSS_SELECTOR, f"#lanes [data-bar]{kind}")
+
+
+def tip(picture: webdriver.Chrome) -> str:
+    return picture.find_element(By.ID, "tip").text
+
+
+def width(element: WebElement) -> float:
+    return float(element.get_attribute("width") or 0)
+
+
+def test_every_transaction_is_a_bar_from_its_first_record_to_its_marker(picture: webdriver.Chrome) -> None:
+    assert [len(bars(picture, kind)) for kind in (".committed", ".aborted", ".open", ".plain")] == [2, 1, 2, 1]
+    assert len(bars(picture, ".blocking")) == 1
+    committed = bars(picture, ".committed")
+    # 201 offsets with the marker beside 92 with theirs.
+    assert width(committed[0]) / width(committed[1]) == pytest.approx(201 / 92, rel=0.02)
+    names = [each.text for each in picture.find_elements(By.CSS_SELECTOR, "#lanes text")]
+    assert names == ["stuck<b>", "producer 4", "loader-1", "loader-2", "no transaction"]
+    assert "It waits for the transaction of 'stuck<b>'" in picture.find_element(By.ID, "summary").text
+    assert not [entry for entry in picture.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+def test_both_marks_stand_where_they_are(picture: webdriver.Chrome) -> None:
+    stable = picture.find_element(By.CSS_SELECTOR, "#lanes line.stable")
+    high = picture.find_element(By.CSS_SELECTOR, "#lanes line.high")
+    blocking = bars(picture, ".blocking")[0]
+    assert float(stable.get_attribute("x1") or 0) == pytest.approx(float(blocking.get_attribute("x") or 1), abs=0.2)
+    assert float(high.get_attribute("x1") or 0) > float(stable.get_attribute("x1") or 0)
+    axis = [each.text for each in picture.find_elements(By.CSS_SELECTOR, "#axis text")]
+    assert "last stable offset 500" in axis
+    assert "high watermark 1,000" in axis
+
+
+def test_hovering_tells_who_and_where(picture: webdriver.Chrome) -> None:
+    ActionChains(picture).move_to_element(bars(picture, ".aborted")[0]).perform()
+    text = tip(picture)
+    for words in ("loader-2", "producer id 2", "producer epoch 4", "state aborted", "first offset 210",
+                  "last offset 390", "offset 391, coordinator epoch 9", "181 in 2 batches"):
+        assert words in text
+    ActionChains(picture).move_to_element(bars(picture, ".blocking")[0]).perform()
+    assert "its coordinator says Ongoing" in tip(picture)
+    assert "holds the last stable offset" in tip(picture)
+    ActionChains(picture).move_to_element(picture.find_element(By.TAG_NAME, "h1")).perform()
+    assert tip(picture) == ""
+
+
+def test_a_click_keeps_the_details(picture: webdriver.Chrome) -> None:
+    ActionChains(picture).move_to_element(bars(picture, ".aborted")[0]).click().perform()
+    ActionChains(picture).move_to_element(picture.find_element(By.TAG_NAME, "h1")).perform()
+    assert "loader-2" in tip(picture)
+    assert len(bars(picture, ".pinned")) == 1
+
+
+def test_the_wheel_zooms_about_the_pointer_and_all_goes_back(picture: webdriver.Chrome) -> None:
+    before = width(bars(picture, ".aborted")[0])
+    origin = ScrollOrigin.from_element(bars(picture, ".aborted")[0])
+    ActionChains(picture).scroll_from_origin(origin, 0, -300).perform()
+    after = width(bars(picture, ".aborted")[0])
+    assert after > before * 1.2
+    picture.find_element(By.ID, "all").click()
+    assert width(bars(picture, ".aborted")[0]) == pytest.approx(before, abs=0.2)
+
+
+def test_dragging_moves_the_log(picture: webdriver.Chrome) -> None:
+    lanes = picture.find_element(By.ID, "lanes")
+    before = float(bars(picture, ".aborted")[0].get_attribute("x") or 0)
+    ActionChains(picture).drag_and_drop_by_offset(lanes, 100, 0).perform()
+    after = float(bars(picture, ".aborted")[0].get_attribute("x") or 0)
+    assert after - before == pytest.approx(100, abs=2)
+
+
+def test_keys_show_what_waits(picture: webdriver.Chrome) -> None:
+    picture.find_element(By.TAG_NAME, "body").send_keys("w")
+    assert len(bars(picture, ".aborted")) == 0
+    assert len(bars(picture, ".blocking")) == 1
+    picture.find_element(By.TAG_NAME, "body").send_keys(Keys.ARROW_LEFT, "0")
+    assert len(bars(picture, ".aborted")) == 1
+
+
+def test_time_instead_of_offsets(picture: webdriver.Chrome) -> None:
+    Select(picture.find_element(By.ID, "scale")).select_by_value("time")
+    opened, committed = bars(picture, ".blocking")[0], bars(picture, ".committed")[0]
+    # Open for 4.5 s, beside one that took 200 ms.
+    assert width(opened) / width(committed) == pytest.approx(4_500 / 200, rel=0.05)
+
+
+def test_open_transactions_are_listed_in_words(picture: webdriver.Chrome) -> None:
+    rows = [each.text for each in picture.find_elements(By.CSS_SELECTOR, "#opened tr")][1:]
+    assert rows == ["stuck<b> 3 4 500 300 5 s Ongoing", "? 4 4 900 100 4 s ?"]

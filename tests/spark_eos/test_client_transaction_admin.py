@@ -1,0 +1,110 @@
+"""Ask as an administrator through kafka-python's admin client: what is asked again, and what is said of a refusal."""
+
+import logging
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import kafka.errors as kafka_errors
+import pytest
+
+from broker_core.types import TopicPartition
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.transaction_admin import TransactionAdmin
+from spark_eos.client_options import ClientOptions
+from spark_eos.errors import (
+    AuthorizationError,
+    BrokerError,
+    EosKafkaError,
+    TopicError,
+    UnansweredError,
+    UnsupportedError,
+)
+
+
+@pytest.fixture
+def admin(kafka_address: str) -> Iterator[TransactionAdmin]:
+    with KafkaClient(ClientOptions((kafka_address,))) as client, TransactionAdmin(client) as admin:
+        yield admin
+
+
+def test_trouble_that_passes_is_waited_out(admin: TransactionAdmin) -> None:
+    """A topic made a moment ago, a leader that moves: asked again; what stays away is told after two seconds."""
+    with pytest.raises(TopicError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        admin.describe_producers([TopicPartition(f"none-{uuid.uuid4().hex}", 0)])
+    with pytest.raises(UnansweredError):
+        admin.describe_producers([TopicPartition("t", 0)], broker_id=77)
+
+
+def test_a_coordinator_that_loads_is_asked_again(admin: TransactionAdmin) -> None:
+    calls = iter([kafka_errors.CoordinatorLoadInProgressError, kafka_errors.NotCoordinatorError, None])
+
+    def call(library: Any) -> Any:
+        trouble = next(calls)
+        if trouble is not None:
+            raise trouble("not yet")
+        return library.list_transactions()
+
+    assert list(admin._ask("ListTransactions", call)) == [1]
+
+
+def test_a_state_that_the_library_does_not_know_is_told(admin: TransactionAdmin) -> None:
+    admin._admin = Refusing(ValueError("'PreparedTransaction' is not a valid TransactionState"))
+    with pytest.raises(UnsupportedError, match="PreparedTransaction"):
+        admin.describe_producers([TopicPartition("t", 0)])
+
+
+class Refusing:
+    """Stand in for kafka-python's admin client and meet the same trouble each time."""
+
+    def __init__(self, trouble: Exception) -> None:
+        self.trouble = trouble
+        self.calls = 0
+
+    def abort_transaction(self, spec: object) -> None:
+        """Count, and fail."""
+        self.calls += 1
+        raise self.trouble
+
+    def describe_producers(self, places: object, broker_id: int | None) -> None:
+        """Count, and fail."""
+        self.calls += 1
+        raise self.trouble
+
+
+@pytest.mark.parametrize("trouble", [kafka_errors.KafkaConnectionError, kafka_errors.RequestTimedOutError])
+def test_a_marker_whose_answer_was_lost_is_not_sent_again(admin: TransactionAdmin, trouble: type[Exception]) -> None:
+    """Between the two its producer may have begun another transaction under the same epoch."""
+    admin._admin = Refusing(trouble("lost"))
+    with pytest.raises(UnansweredError, match="describe-producers"):
+        admin.write_abort_marker(TopicPartition("t", 0), 1, 0, 0)
+    assert admin._admin.calls == 1
+
+
+def test_a_broker_without_the_replica_is_not_asked_again(admin: TransactionAdmin) -> None:
+    admin._admin = Refusing(kafka_errors.NotLeaderForPartitionError("not mine"))
+    with pytest.raises(BrokerError, match="to broker 2 was refused with NOT_LEADER_OR_FOLLOWER"):
+        admin.describe_producers([TopicPartition("t", 0)], broker_id=2)
+    assert admin._admin.calls == 1
+
+
+@pytest.mark.parametrize(("code", "family", "words"), [
+    (31, AuthorizationError, "ALTER on the cluster"), (29, AuthorizationError, "READ on the topic"),
+    (47, BrokerError, "INVALID_PRODUCER_EPOCH"), (52, BrokerError, "TRANSACTION_COORDINATOR_FENCED"),
+    (17, TopicError, "INVALID_TOPIC"), (35, UnsupportedError, "more than the brokers can do"),
+])
+def test_what_a_broker_refuses_is_said_in_our_words(
+    admin: TransactionAdmin, code: int, family: type[EosKafkaError], words: str
+) -> None:
+    admin._admin = Refusing(kafka_errors.for_code(code)("no"))
+    with pytest.raises(family, match=words):
+        admin.write_abort_marker(TopicPartition("t", 0), 1, 0, 0)
+
+
+def test_no_log_shows_the_password(kafka_address: str, caplog: pytest.LogCaptureFixture) -> None:
+    """kafka-python writes its configuration to the debug log."""
+    options = ClientOptions((kafka_address,), sasl_password="s3cret")
+    with caplog.at_level(logging.DEBUG), KafkaClient(options) as client, TransactionAdmin(client) as admin:
+        admin.list_transactions()
+    assert "Starting KafkaAdminClient with configuration" in caplog.text
+    assert "s3cret" not in caplog.text

@@ -1,0 +1,55 @@
+"""Leave transactions open, those that a coordinator knows and those that hang because none does."""
+
+import time
+from typing import Final
+
+from tests.conformance.raw_session import Identity, RawSession, record_batch
+from tests.support.waiting import wait_until
+
+# Without verification (KIP-890 part 1) a leader takes a late write for the beginning of a transaction.
+HANGING_SETTINGS: Final = {
+    "transaction.state.log.num.partitions": "5",
+    "offsets.topic.num.partitions": "5",
+    "transaction.partition.verification.enable": "false",
+}
+_CLASSIC_PRODUCE, _CLASSIC_END = 11, 4
+
+
+def open_up(session: RawSession, topic: str, *partitions: int, age_ms: int = 0) -> Identity:
+    """Begin a transaction with one record in each partition (0 if none is named) and leave it to its coordinator.
+
+    Its record may say that it is of some time ago, which is all that brokers and tools know of its age.
+    """
+    identity = session.init_until_done()
+    session.add_until_done(identity, topic, *partitions)
+    for partition in partitions or (0,):
+        batch = record_batch([b"open"], identity, 0, timestamp_ms=_ago(age_ms))
+        assert session.produce(topic, batch, version=_CLASSIC_PRODUCE, partition=partition)[0] == 0
+    return identity
+
+
+def hang(
+    session: RawSession, topic: str, identity: Identity | None = None, *, partition: int = 0,
+    age_ms: int = 0,
+) -> Identity:
+    """Write late, as an old client does whose request was held up by the network until after its EndTxn.
+
+    The partition then has a committed transaction (a record and its marker), and behind it one that hangs. With an
+    identity nothing is committed before, so that it may be one that nobody ever gave out.
+    """
+    sequence = 0
+    if identity is None:
+        identity = session.init_until_done()
+        session.add_until_done(identity, topic, partition)
+        batch = record_batch([b"in time"], identity, 0)
+        assert session.produce(topic, batch, version=_CLASSIC_PRODUCE, partition=partition)[0] == 0
+        assert session.end_until_done(identity, commit=True, version=_CLASSIC_END)[0] == 0
+        wait_until(lambda: session.describe().transaction_state == "CompleteCommit", "the marker is written")
+        sequence = 1
+    late = record_batch([b"late"], identity, sequence, timestamp_ms=_ago(age_ms))
+    assert session.produce(topic, late, version=_CLASSIC_PRODUCE, partition=partition)[0] == 0
+    return identity
+
+
+def _ago(age_ms: int) -> int:
+    return int(time.time() * 1000) - age_ms
