@@ -167,7 +167,7 @@ def _partition_numbers(option: str, text: str) -> dict[TopicPartition, int]:
 def _json_object(text: str, expected: OptionError) -> dict[str, Any]:
     try:
         parsed = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise expected from None
     if not isinstance(parsed, dict):
         raise expected

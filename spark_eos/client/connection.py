@@ -15,7 +15,15 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from broker_core.errors import ErrorCode
 from spark_eos.client.coordinators import Coordinators, CoordinatorType
-from spark_eos.client.metadata import WAITED_FOR, BrokerAddress, TopicMetadata, problem_with, topic_error, topics_of
+from spark_eos.client.metadata import (
+    WAITED_FOR,
+    BrokerAddress,
+    RecentTopics,
+    TopicMetadata,
+    problem_with,
+    topic_error,
+    topics_of,
+)
 from spark_eos.client.network import Network, Pending
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, UnsupportedError
@@ -43,6 +51,7 @@ class KafkaClient:
         self._connected = False
         self._coordinators = Coordinators()
         self._transaction_version: int | None = None
+        self._recent = RecentTopics()
 
     def __enter__(self) -> Self:
         """Hand out the client; it connects at first use."""
@@ -203,8 +212,15 @@ class KafkaClient:
         allow_auto_topic_creation: bool = False,
         need_leaders: bool = True,
         timeout_ms: float | None = None,
+        max_age_ms: float = 0,
     ) -> dict[str, TopicMetadata]:
-        """Describe topics that must exist and have leaders; waits for elections, refuses what is missing."""
+        """Describe topics that must exist and have leaders; waits for elections, refuses what is missing.
+
+        With `max_age_ms`, leaders not needed, an answer of that age will do: writers ask the same again and again.
+        """
+        recent = self._recent.since(topics, time.monotonic() - max_age_ms / 1000) if max_age_ms else None
+        if recent is not None and not need_leaders:
+            return recent
         deadline = self.deadline(timeout_ms)
         missing_until = min(deadline, time.monotonic() + _MISSING_TOPIC_GRACE_SECONDS)
         attempt = 0
@@ -358,7 +374,9 @@ class KafkaClient:
         )
         response = self.send(None, request, min_version=4, timeout_ms=remaining_ms(deadline))
         self.network.cluster.update_metadata(response)
-        return topics_of(response)
+        found = topics_of(response)
+        self._recent.note(found, time.monotonic())
+        return found
 
     def _address_list(self) -> str:
         brokers = self.brokers() if self._connected else []

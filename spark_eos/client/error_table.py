@@ -235,6 +235,19 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
     ),
 }
 
+# Where an API asks for another right than the others that answer the same code.
+_WORDS_OF_API: Final[Mapping[tuple[Api, ErrorCode], tuple[str, str]]] = {
+    (api, _E.TOPIC_AUTHORIZATION_FAILED): (f"the principal lacks {right} on the topic", f"Grant {right} on the topic")
+    for api, right in {
+        Api.TXN_OFFSET_COMMIT: "READ", Api.OFFSET_COMMIT: "READ", Api.OFFSET_FETCH: "DESCRIBE",
+        Api.CREATE_TOPICS: "CREATE", Api.DESCRIBE_CONFIGS: "DESCRIBE_CONFIGS",
+    }.items()
+} | {
+    (Api.DESCRIBE_CONFIGS, _E.CLUSTER_AUTHORIZATION_FAILED): (
+        "the principal lacks DESCRIBE_CONFIGS on the cluster", "Grant DESCRIBE_CONFIGS on the cluster",
+    ),
+}
+
 
 def classify(api: Api, code: int) -> Verdict:
     """Say what a code asks of the client that sent `api`."""
@@ -264,7 +277,7 @@ def code_name(code: int) -> str:
 def failure(api: Api, code: int, subject: str, *, detail: str = "") -> EosKafkaError:
     """Make the exception for a code that ends the attempts; `subject` says to whom it happened."""
     known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
-    words, remedy = _WORDS.get(known, ("", ""))
+    words, remedy = _WORDS_OF_API.get((api, known)) or _WORDS.get(known, ("", ""))
     happened = f"{api.value} for {subject} was refused" + (f": {words}" if words else "")
     checked = f"The broker answered {code_name(code)}" + (f", {detail}" if detail else "")
     return _family(api, known)(happened, checked=checked, remedy=remedy, error_code=code)

@@ -1,5 +1,6 @@
 """Look at transactions: what their coordinators say of them (KIP-664)."""
 
+import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,8 +13,10 @@ from spark_eos.client.connection import KafkaClient, remaining_ms
 from spark_eos.client.coordinated import RESENT
 from spark_eos.client.coordinators import CoordinatorType
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
-from spark_eos.errors import EosKafkaError, UnansweredError
+from spark_eos.errors import AuthorizationError, EosKafkaError, UnansweredError
 
+# What to grant to a principal that has to see every transaction.
+SEE_EVERY_ID: Final = "Grant the principal DESCRIBE on all transactional ids ('*')"
 _FIRST_PATTERN_VERSION: Final = 2
 
 
@@ -144,6 +147,22 @@ def list_transactions(
         if not client.back_off(attempt, deadline):
             raise UnansweredError("ListTransactions was not answered by every broker in time", checked=trouble)
         attempt += 1
+
+
+def sees_every_id(client: KafkaClient, *, timeout_ms: float | None = None) -> bool:
+    """Say whether the principal may DESCRIBE every transactional id, by asking about one that nobody has.
+
+    Brokers leave out of a listing what the principal may not see, without a word. Whoever takes that for the whole
+    truth takes a live transaction for one that hangs.
+    """
+    nobodys = f"eos-kafka-probe-{secrets.token_hex(8)}"
+    try:
+        describe_transactions(client, [nobodys], timeout_ms=timeout_ms)
+    except AuthorizationError:
+        return False
+    finally:
+        client.forget_coordinator(CoordinatorType.TRANSACTION, nobodys)
+    return True
 
 
 def _list_request(client: KafkaClient, states: Collection[str], id_pattern: str | None) -> Any:

@@ -2,12 +2,16 @@
 
 import uuid
 from collections.abc import Iterable
+from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.metadata import TopicMetadata
 from spark_eos.errors import TopicError, UnreachableError
+
+# What a writer asks of its topics again and again in one micro-batch; a leader that is not one any more says so.
+FRESH_ENOUGH_MS: Final = 1_000
 
 
 class Leaders:
@@ -22,7 +26,9 @@ class Leaders:
         """Refuse a topic or partition that does not exist; a leader may still be missing."""
         topic, partition = topic_partition
         if topic not in self._topics:
-            self._topics.update(self._client.require_topics([topic], need_leaders=False))
+            self._topics.update(
+                self._client.require_topics([topic], need_leaders=False, max_age_ms=FRESH_ENOUGH_MS)
+            )
         if partition not in self._topics[topic].partitions:
             raise TopicError(
                 f"Topic '{topic}' has no partition {partition}",

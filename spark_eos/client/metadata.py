@@ -1,7 +1,7 @@
 """Describe brokers and topics as a Metadata response tells them."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -48,6 +48,26 @@ class TopicMetadata:
     def partition_count(self) -> int:
         """Count the partitions, with and without a leader."""
         return len(self.partitions)
+
+
+class RecentTopics:
+    """Remember what was said of topics, for those who can do with an answer that is a moment old."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[float, TopicMetadata]] = {}
+
+    def note(self, topics: Mapping[str, TopicMetadata], now: float) -> None:
+        """Remember topics as they are at `now`, in seconds."""
+        self._found.update({name: (now, topic) for name, topic in topics.items()})
+
+    def since(self, topics: Collection[str], earliest: float) -> dict[str, TopicMetadata] | None:
+        """Give the topics where all of them were usable when asked for at `earliest` or later."""
+        found = {name: self._found[name] for name in topics if name in self._found}
+        if len(found) < len(topics) or any(
+            noted < earliest or problem_with(topic, False) is not ErrorCode.NONE for noted, topic in found.values()
+        ):
+            return None
+        return {name: topic for name, (_, topic) in found.items()}
 
 
 def topics_of(response: Any) -> dict[str, TopicMetadata]:
@@ -102,7 +122,10 @@ def topic_error(bad: Mapping[str, ErrorCode], addresses: str) -> EosKafkaError:
     name, code = next(iter(bad.items()))
     checked = f"Metadata of {addresses}: {code.name}"
     if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return AuthorizationError(f"No right to describe topic '{name}'", checked=checked, error_code=code)
+        return AuthorizationError(
+            f"No right to describe topic '{name}'", checked=checked, error_code=code,
+            remedy="Grant the principal READ or WRITE on the topic, whichever it needs; either implies DESCRIBE",
+        )
     if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return TopicError(
             f"Topic '{name}' does not exist", checked=checked, remedy="Create it, or correct its name", error_code=code

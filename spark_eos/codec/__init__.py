@@ -2,5 +2,5 @@
 
 Owns: vectorised varints, batch splitting, sealing, decoding, and Kafka's partitioner.
 Asks: `broker_core.records` for the batch header and the compression codecs; numpy and pyarrow for the work.
-Never: talks to a broker, knows a transaction, or loops over rows (the one exception is named in `boundaries`).
+Never: talks to a broker, knows a transaction, or loops over rows (but for the few that `boundaries` walks).
 """

@@ -2,10 +2,9 @@
 
 All batches of a call are decoded together, for many topics hold batches of a few records and a numpy call costs the
 same for ten rows as for a thousand. Uncompressed batches are read where they lie; if any is compressed, all sections
-are laid end to end first. One loop finds the records' ends; everything after it is done to all records at once.
+are laid end to end first. Then `boundaries` finds where records begin, and each field is read from all of them at once.
 """
 
-from array import array
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +15,7 @@ from broker_core.records.compression import Compression, decompress
 from broker_core.records.header import HEADER_SIZE, BatchHeader, crc_matches
 from broker_core.records.invalid import InvalidBatch
 from broker_core.types import TimestampType
-from spark_eos.codec.boundaries import find_record_ends_one_by_one
+from spark_eos.codec.boundaries import find_records
 from spark_eos.codec.header_column import HEADER_TYPE, decode_headers, read_field
 from spark_eos.codec.overlay import Overlay
 from spark_eos.codec.varints import Ints, read_varints
@@ -126,7 +125,9 @@ def _decode(
     counts = np.array([header.record_count for header in headers])
     overlay = Overlay(sections.data)
     octets = overlay.octets
-    _, at = read_varints(octets, starts)
+    lengths, at = read_varints(octets, starts)
+    if (lengths != ends - at).any():
+        raise InvalidBatch("the length of a record is negative")
     timestamp_deltas, at = read_varints(octets, at + 1)
     offset_deltas, at = read_varints(octets, at)
     offsets = np.repeat(np.array([header.base_offset for header in headers], np.int64), counts) + offset_deltas
@@ -151,17 +152,10 @@ def _decode(
 
 def _records(sections: _Sections, headers: Sequence[BatchHeader]) -> tuple[Ints, Ints]:
     """Return the start and end position of every record."""
-    found = array("q")
     for (start, end), header in zip(sections.bounds, headers, strict=True):
         if header.record_count > end - start:
             raise InvalidBatch(f"{header.record_count} records cannot fit {end - start} bytes")
-        find_record_ends_one_by_one(sections.data, start, end, header.record_count, found)
-    ends: Ints = np.frombuffer(found, np.int64)
-    counts = np.array([header.record_count for header in headers])
-    positions = np.empty_like(ends)
-    positions[1:] = ends[:-1]
-    positions[np.cumsum(counts) - counts] = [start for start, _ in sections.bounds]
-    return positions, ends
+    return find_records(sections.data, sections.bounds, [header.record_count for header in headers])
 
 
 def _timestamps(headers: Sequence[BatchHeader], counts: Any, deltas: Ints) -> tuple[Ints, Any]:

@@ -196,8 +196,8 @@ def _assemble(rows: _Rows, section: _Section, compression: Compression, level: i
     joined = _join(rows, section, borrowed)
     records = memoryview(joined.buffers()[2])[borrowed : section.size_bytes]
     if compression is Compression.NONE:
-        data = bytearray(HEADER_SIZE + section.size_bytes)
-        data[HEADER_SIZE : HEADER_SIZE + len(records)] = records
+        # Joined, so that no byte is cleared before it is written.
+        data = bytearray().join((bytes(HEADER_SIZE), records, bytes(borrowed)))
     else:
         data = bytearray(HEADER_SIZE)
         data += compress(compression, bytes(records) + bytes(borrowed), level)

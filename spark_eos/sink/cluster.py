@@ -11,9 +11,11 @@ from spark_eos.client import control, inspection
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import fetch_offsets
+from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.visibility import visible_in
 from spark_eos.errors import TopicError, UnansweredError
+from spark_eos.operator_commands import OperatorCommands
 from spark_eos.sink.naming import id_pattern
 from spark_eos.sink.ports import (
     BatchTrace,
@@ -126,8 +128,8 @@ class KafkaCluster:
                 f"Group {group_id!r} has an offset in a transaction that has not ended",
                 checked=f"OffsetFetch for {wait_ms} ms",
                 remedy="It ends when its transaction times out; start the query again then. If it is still there, the "
-                "transaction hangs: find it with `kafka-transactions.sh find-hanging --broker-id N`, which covers "
-                "__consumer_offsets too, and end it with `abort`",
+                "transaction hangs: "
+                f"`{OperatorCommands.of(self.client.options).find_hanging_offsets()}` finds it and says how to end it",
                 error_code=error.error_code,
             ) from error
         return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
@@ -166,7 +168,8 @@ class KafkaCluster:
 
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions."""
-        return self.client.require_topics([topic], need_leaders=False)[topic].partition_count
+        found = self.client.require_topics([topic], need_leaders=False, max_age_ms=FRESH_ENOUGH_MS)
+        return found[topic].partition_count
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         """Append records, commit the offset of the first to a group, and end: one transaction."""

@@ -8,13 +8,12 @@ decision says that it is one: whoever takes it for "not written" and writes agai
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity
 from spark_eos import failpoints
 from spark_eos.errors import (
     AuthorizationError,
@@ -25,7 +24,7 @@ from spark_eos.errors import (
     UnsupportedError,
 )
 from spark_eos.sink.closing import Closing, close, is_due
-from spark_eos.sink.deadlines import MARGIN_LIMIT_MS, margin_ms, open_problem, time_left_ms
+from spark_eos.sink.deadlines import margin_ms, verify
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog, DriverIdentity
 from spark_eos.sink.messages import MESSAGE_VERSION, AlreadyCommitted, Prepared, PreparedTransaction, TaskMessage
@@ -34,13 +33,16 @@ from spark_eos.sink.ports import Cluster, Description
 from spark_eos.sink.recovery import (
     Settlement,
     commit_all,
+    incomplete_error,
     lost_error,
     other_plan_error,
     rolled_back_error,
     settle,
     why_closed,
 )
-from spark_eos.sink.sweep import Scope, sweep
+from spark_eos.sink.runs import left_open, superseded_error, superseding
+from spark_eos.sink.sweep import Scope, run_of, sweep
+from spark_eos.sink.used_ids import UsedIds
 from spark_eos.sink_options import OnLostTransaction
 
 LOG: Final = logging.getLogger("spark_eos.sink")
@@ -54,6 +56,10 @@ class RunState:
 
     driver: DriverIdentity | None = None
     began_at_ms: int | None = None
+    superseded: tuple[str, ...] = ()
+    # Whether this process has seen the run's first micro-batch, so that `began_at_ms` is that of the run.
+    is_new_run: bool = False
+    used_ids: UsedIds = field(default_factory=UsedIds)
 
 
 @dataclass(slots=True)
@@ -77,6 +83,7 @@ class Committer:
         """Make a micro-batch visible, or raise; returns only when every transaction of it is committed."""
         self._check(messages, micro_batch)
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
+        self.state.used_ids.note(self.query, messages)
         failpoints.reach("driver.before_verify", micro_batch)
         settled = self._settle(self._newest_as_driver(micro_batch), micro_batch)
         if settled is not None and settled.is_closed:
@@ -87,7 +94,7 @@ class Committer:
         # Without rows there is nothing to decide, unless a decision that was lost would else stay the newest.
         if prepared or settled is not None:
             decision = self._decide_and_complete(messages, micro_batch, prepared, kept, settled)
-        self._sweep(micro_batch)
+        self._sweep(micro_batch, () if decision is None else decision.superseded)
         if decision is not None:
             self._close(decision)
 
@@ -96,7 +103,7 @@ class Committer:
         failpoints.reach("driver.abort", micro_batch)
         with self._step("abort", micro_batch):
             prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
-            swept = sweep(self.cluster, self._scope(None), self._decided, self.cluster.transaction_version())
+            swept = sweep(self.cluster, Scope(self.prefix, self.query, {self.run}), self.log.newest)
         failpoints.reach("driver.after_abort", micro_batch)
         METRICS.add("transactions_aborted", len(swept))
         LOG.info("micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared),
@@ -117,13 +124,38 @@ class Committer:
 
     def _newest_as_driver(self, micro_batch: int) -> Decision | None:
         """Be the one driver, then read the newest decision; whoever takes over needs it whatever its micro-batch."""
-        driver, since = self.state.driver, micro_batch
-        if driver is None or driver.spent:
+        driver = self.state.driver
+        if driver is None:
+            return self._take_over(micro_batch)
+        if driver.spent:
             with self._step("take over", micro_batch):
-                since = 0 if driver is None else micro_batch
-                self.state.driver = self.log.take_over() if driver is None else self.log.renew(driver)
+                self.state.driver = self.log.renew(driver)
         failpoints.reach("driver.taken_over", micro_batch)
-        return self.log.newest(since) if self.may_be_decided else None
+        return self.log.newest(micro_batch) if self.may_be_decided else None
+
+    def _take_over(self, micro_batch: int) -> Decision | None:
+        """Take over in this process, unless a newer run has done so: a sleeper that wakes must not fence it."""
+        with self._step("take over", micro_batch):
+            self._newest_unless_superseded()
+            self.state.driver = self.log.take_over()
+        failpoints.reach("driver.taken_over", micro_batch)
+        newest = self._newest_unless_superseded()
+        if self._is_query:
+            self.state.is_new_run = newest is None or newest.run != self.run
+            self.state.superseded = superseding(newest, self.run)
+        return newest
+
+    def _newest_unless_superseded(self) -> Decision | None:
+        newest = self.log.newest() if self.may_be_decided else None
+        if newest is not None and self._is_query and self.run in newest.superseded:
+            self.state.driver = None
+            raise superseded_error(newest, self.run)
+        return newest
+
+    @property
+    def _is_query(self) -> bool:
+        """Say whether there are more micro-batches than one."""
+        return self.closing is Closing.REPLACE
 
     def _settle(self, newest: Decision | None, micro_batch: int) -> Settlement | None:
         """Roll the newest decision forward; None when it is not for this micro-batch."""
@@ -144,8 +176,11 @@ class Committer:
         """Stop where an older micro-batch is lost that will not be run again.
 
         Spark went past it, so it was committed, or its re-run had no task at all and nobody has rolled it forward. What
-        cannot be shown any more is of the first kind, most likely: a query that slept until its ids had expired.
+        cannot be shown any more is of the first kind, most likely: a query that slept until its ids had expired. What
+        is open is of the second: once there is a newer decision, nobody would complete it any more.
         """
+        if settled.still_open:
+            raise lost_error(settled)
         if settled.lost and not settled.is_closed and self.policy is OnLostTransaction.FAIL:
             account = lost_error(settled)
             raise type(account)(
@@ -195,7 +230,8 @@ class Committer:
         settled: Settlement | None,
     ) -> Decision:
         with self._step("verify", micro_batch):
-            ends_at_ms = self._verify(micro_batch, prepared)
+            ends_at_ms, began_at_ms = verify(self.cluster, self.query, micro_batch, prepared, _now_ms)
+        self.state.began_at_ms = began_at_ms if self.state.began_at_ms is None else self.state.began_at_ms
         decision = Decision(
             prefix=self.prefix,
             query=self.query,
@@ -205,6 +241,7 @@ class Committer:
             split_count=len(messages),
             decided_at_ms=_now_ms(),
             transactions=(*kept, *prepared),
+            superseded=self.state.superseded,
         )
         failpoints.reach("driver.before_decide", micro_batch)
         with self._step("decide", micro_batch):
@@ -243,32 +280,6 @@ class Committer:
             )
         self.state.driver = self.log.decide(decision, driver, decide_by_ms)
 
-    def _verify(self, micro_batch: int, prepared: Sequence[PreparedTransaction]) -> int:
-        """Refuse to decide over a transaction that is not open any more, or not for long; say when the first ends."""
-        described = self.cluster.describe_transactions([t.transactional_id for t in prepared])
-        now_ms = _now_ms()
-        for transaction in prepared:
-            problem = open_problem(transaction, described.get(transaction.transactional_id), now_ms)
-            if problem:
-                raise LostTransactionError(
-                    f"Micro-batch {micro_batch} of query {self.query} cannot be committed: transaction "
-                    f"{transaction.transactional_id} of task {transaction.split} {problem}",
-                    checked="DescribeTransactions, before anything was decided: nothing of the micro-batch is visible",
-                    remedy="If it timed out, raise transactionTimeout above the longest duration of a micro-batch",
-                )
-        starts = [d.started_at_ms for d in described.values() if d.started_at_ms >= 0]
-        left_ms = [min(t.timeout_ms, time_left_ms(described[t.transactional_id], now_ms)) for t in prepared]
-        METRICS.set("open_transactions", len(prepared))
-        METRICS.set("oldest_open_age_ms", now_ms - min(starts, default=now_ms))
-        METRICS.set("time_to_timeout_ms", min(left_ms, default=0))
-        if any(2 * left < t.timeout_ms for left, t in zip(left_ms, prepared, strict=True)):
-            LOG.warning("micro-batch %d of %s: its oldest transaction times out in %d ms, half of its time is over; "
-                        "raise transactionTimeout or make micro-batches smaller", micro_batch, self.query, min(left_ms))
-        if self.state.began_at_ms is None and starts:
-            self.state.began_at_ms = min(starts)
-        # A coordinator whose clock is ahead of ours gives no transaction more than its timeout.
-        return now_ms + min(left_ms, default=MARGIN_LIMIT_MS)
-
     def _complete_in_time(
         self, decision: Decision, prepared: Sequence[PreparedTransaction], ends_at_ms: int
     ) -> None:
@@ -283,24 +294,12 @@ class Committer:
             except EosKafkaError as error:
                 wait_until_ms = max(_now_ms(), wait_until_ms) + pause_ms
                 if wait_until_ms >= ends_at_ms or isinstance(error, AuthorizationError | UnsupportedError):
-                    raise self._incomplete(decision, error) from error
+                    raise incomplete_error(decision, error) from error
                 LOG.warning("micro-batch %d of %s is decided, completing it is tried again: %s", decision.micro_batch,
                             self.query, error)
                 METRICS.add("completion_retries")
                 _pause(pause_ms)
                 pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
-
-    def _incomplete(self, decision: Decision, error: EosKafkaError) -> TransactionError:
-        return TransactionError(
-            f"Micro-batch {decision.micro_batch} of query {self.query} is decided, but could not be completed: {error}",
-            checked="EndTxn, repeated as long as that could help and the transactions were not about to time out",
-            remedy=(
-                "Do not write its rows again by other means. Start the query again from its checkpoint, or the job "
-                f"with the same jobId (for this job, jobId={self.query}), before the transactions time out: that "
-                "completes it, and so does `eos-kafka decisions complete`"
-            ),
-            error_code=error.error_code,
-        )
 
     def _complete(self, decision: Decision, prepared: Sequence[PreparedTransaction]) -> None:
         steps = [[t] for t in prepared] if failpoints.is_armed("driver.mid_complete") else [list(prepared)]
@@ -320,8 +319,27 @@ class Committer:
         decision = settled.decision
         LOG.warning("micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped", micro_batch,
                     self.query, why_closed(decision), len(prepared))
-        self._sweep(micro_batch)
+        decision = self._supersede(decision, micro_batch)
+        self._sweep(micro_batch, decision.superseded if self._is_query else (decision.run,))
         self._close(decision)
+
+    def _supersede(self, decision: Decision, micro_batch: int) -> Decision:
+        """Note in another run's decision that it is superseded, where it has left something open that is in the way.
+
+        Without the note its driver, should it wake up, could decide the very transactions that are swept.
+        """
+        try:
+            if not self._is_query or decision.run == self.run or not left_open(self.cluster, decision):
+                return decision
+            driver, self.state.driver = self.state.driver, None
+            assert driver is not None
+            noted = replace(decision, revision=decision.revision + 1, superseded=superseding(decision, self.run))
+            self.state.driver = self.log.amend(noted, driver, _now_ms())
+        except EosKafkaError as error:
+            LOG.warning("micro-batch %d of %s is committed; what run %s has left open is swept later: %s", micro_batch,
+                        self.query, decision.run, error)
+            return decision
+        return noted
 
     def _close(self, decision: Decision) -> None:
         """Write down what needs no proof any more; the micro-batch is committed, so a failure is only logged."""
@@ -334,31 +352,26 @@ class Committer:
             self.state.driver = None
             LOG.warning("job %s is committed; that could not be noted in the decision topic: %s", self.query, error)
 
-    def _decided(self) -> set[tuple[str, ProducerIdentity]]:
-        """Name the transactions of the newest decision, whoever made it: no sweep may touch them."""
-        newest = self.log.newest()
-        return {_name(transaction) for transaction in newest.transactions} if newest is not None else set()
-
-    def _sweep(self, micro_batch: int) -> None:
+    def _sweep(self, micro_batch: int, runs: Collection[str]) -> None:
         """Sweep after the commit point, where a failure is no reason to call the micro-batch failed."""
         swept: list[Description] = []
         try:
             with self._step("sweep", micro_batch):
-                scope = self._scope(self.state.began_at_ms)
-                swept = sweep(self.cluster, scope, self._decided, self.cluster.transaction_version())
+                scope = Scope(self.prefix, self.query, {self.run, *runs}, self.state.began_at_ms)
+                swept = sweep(self.cluster, scope, self.log.newest)
         except EosKafkaError as error:
             METRICS.add("sweeps_failed")
             LOG.warning("micro-batch %d of %s is committed; what lost attempts left open is swept later: %s",
                         micro_batch, self.query, error)
         METRICS.add("transactions_swept", len(swept))
+        if self.state.is_new_run:
+            older = [run_of(each.transactional_id) for each in swept]
+            self.state.superseded = superseding(None, self.run, (*older, *self.state.superseded))
         for each in swept:
             LOG.warning("micro-batch %d of %s: aborted orphan %s (producer %d, epoch %d)", micro_batch, self.query,
                         each.transactional_id, *each.identity)
         LOG.info("micro-batch %d of %s: %s", micro_batch, self.query, dict(METRICS.snapshot()))
         failpoints.reach("driver.after_sweep", micro_batch)
-
-    def _scope(self, older_than_ms: int | None) -> Scope:
-        return Scope(self.prefix, self.query, self.run, older_than_ms)
 
     @contextmanager
     def _step(self, name: str, micro_batch: int) -> Iterator[None]:
@@ -371,10 +384,6 @@ class Committer:
 
 def _pause(pause_ms: int) -> None:
     time.sleep(pause_ms / 1000)
-
-
-def _name(transaction: PreparedTransaction) -> tuple[str, ProducerIdentity]:
-    return transaction.transactional_id, ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
 
 
 def _now_ms() -> int:

@@ -1,14 +1,52 @@
 """Judge whether a prepared transaction is open and will stay so for as long as its micro-batch needs."""
 
+import logging
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker_core.types import ProducerIdentity
-from spark_eos.sink.ports import Description, TransactionState
+from spark_eos.errors import LostTransactionError
+from spark_eos.sink.metrics import METRICS
+from spark_eos.sink.ports import Cluster, Description, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction
 
+LOG: Final = logging.getLogger("spark_eos.sink")
 # A transaction this near to its timeout may be gone before EndTxn arrives.
 _MARGIN_SHARE: Final = 0.1
 MARGIN_LIMIT_MS: Final = 30_000
+# A decision and its completion take a few round trips, however short the timeout is.
+_SHORTEST_MARGIN_MS: Final = 1_000
+
+
+def verify(
+    cluster: Cluster, query: str, micro_batch: int, prepared: Sequence[PreparedTransaction], now: Callable[[], int]
+) -> tuple[int, int | None]:
+    """Refuse to decide over a transaction that is not open any more, or not for long.
+
+    Gives the time when the first one ends, by the clock `now`, and the time when the first one began, by its
+    coordinator's; None without any. The margin has room for clocks that differ by less than half of it.
+    """
+    described = cluster.describe_transactions([t.transactional_id for t in prepared])
+    now_ms = now()
+    for transaction in prepared:
+        problem = open_problem(transaction, described.get(transaction.transactional_id), now_ms)
+        if problem:
+            raise LostTransactionError(
+                f"Micro-batch {micro_batch} of query {query} cannot be committed: transaction "
+                f"{transaction.transactional_id} of task {transaction.split} {problem}",
+                checked="DescribeTransactions, before anything was decided: nothing of the micro-batch is visible",
+                remedy="If it timed out, raise transactionTimeout above the longest duration of a micro-batch",
+            )
+    began_at_ms = min((d.started_at_ms for d in described.values() if d.started_at_ms >= 0), default=None)
+    left_ms = [min(t.timeout_ms, time_left_ms(described[t.transactional_id], now_ms)) for t in prepared]
+    METRICS.set("open_transactions", len(prepared))
+    METRICS.set("oldest_open_age_ms", 0 if began_at_ms is None else now_ms - began_at_ms)
+    METRICS.set("time_to_timeout_ms", min(left_ms, default=0))
+    if any(2 * left < t.timeout_ms for left, t in zip(left_ms, prepared, strict=True)):
+        LOG.warning("micro-batch %d of %s: its oldest transaction times out in %d ms, half of its time is over; "
+                    "raise transactionTimeout or make micro-batches smaller", micro_batch, query, min(left_ms))
+    # A coordinator whose clock is ahead of ours gives no transaction more than its timeout.
+    return now_ms + min(left_ms, default=MARGIN_LIMIT_MS), began_at_ms
 
 
 def open_problem(transaction: PreparedTransaction, description: Description | None, now_ms: int) -> str | None:
@@ -29,8 +67,9 @@ def open_problem(transaction: PreparedTransaction, description: Description | No
 
 
 def margin_ms(timeout_ms: int) -> int:
-    """Say how long before its timeout a transaction is not decided over any more."""
-    return int(min(timeout_ms * _MARGIN_SHARE, MARGIN_LIMIT_MS))
+    """Say how long before its timeout a transaction is not decided over any more: a tenth of it, within bounds."""
+    shortest_ms = min(_SHORTEST_MARGIN_MS, timeout_ms // 2)
+    return int(max(shortest_ms, min(timeout_ms * _MARGIN_SHARE, MARGIN_LIMIT_MS)))
 
 
 def time_left_ms(description: Description, now_ms: int) -> int:

@@ -5,8 +5,9 @@ refused rather than misread, and a CRC-32C over its canonical text. A micro-batc
 over several records, each complete in itself but for the list; they are written in one transaction, so a reader sees
 all of them or none.
 
-A decision is written again under the same key when something more is known of it: that all of it was completed, or what
-an operator did about it. Each time its revision goes up, and its version is 2, which a reader of version 1 refuses.
+A decision is written again under the same key when something more is known of it: that all of it was completed, what
+an operator did about it, or which runs must not decide any more. Each time its revision goes up, and its version is 2,
+which a reader of version 1 refuses.
 """
 
 import json
@@ -42,7 +43,8 @@ class Decision:
 
     `attempt` counts the decisions for the same micro-batch: a later one is written only when the transactions of
     the earlier one were lost. `split_count` is the number of tasks that answered. `completed_at_ms` is set by a later
-    revision that was written when all transactions were known to be committed.
+    revision that was written when all transactions were known to be committed. `superseded` names runs that decide
+    nothing after this, see `runs`.
     """
 
     prefix: str
@@ -56,6 +58,7 @@ class Decision:
     revision: int = 0
     completed_at_ms: int | None = None
     intervention: Intervention | None = None
+    superseded: tuple[str, ...] = ()
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -113,7 +116,7 @@ def write_decision(decision: Decision, part_bytes: int = DEFAULT_PART_BYTES) -> 
 def read_part(value: bytes, where: str) -> Part:
     """Read one record; `where` names it in errors."""
     try:
-        document = json.loads(value)
+        document = _parsed(value)
         version = document["version"]
     except (ValueError, KeyError, TypeError):
         raise UnreadableDecisionError(f"The decision at {where} is not a JSON object with a version") from None
@@ -153,7 +156,7 @@ def write_pointer(decision: Decision, parts: int) -> str:
 def read_pointer(topic_partition: tuple[str, int], offset: int, metadata: str, where: str) -> Pointer:
     """Read what `write_pointer` wrote."""
     try:
-        fields = json.loads(metadata)
+        fields = _parsed(metadata)
         if fields["v"] != POINTER_VERSION:
             raise UnreadableDecisionError(f"The pointer in {where} has version {fields['v']}")
         return Pointer(
@@ -194,6 +197,8 @@ def _write_part(decision: Decision, number: int, count: int, share: Iterable[Pre
         "decided_at_ms": decision.decided_at_ms,
         "transactions": [_transaction_document(transaction) for transaction in share],
     }
+    if decision.superseded:
+        document["superseded"] = list(decision.superseded)
     if decision.revision:
         document |= {
             "version": REVISED_VERSION,
@@ -214,6 +219,7 @@ def _part(document: dict[str, Any]) -> Part:
         split_count=int(document["split_count"]),
         decided_at_ms=int(document["decided_at_ms"]),
         transactions=tuple(_transaction(entry) for entry in document["transactions"]),
+        superseded=tuple(str(run) for run in document.get("superseded", ())),
     )
     if document["version"] == REVISED_VERSION:
         completed_at_ms = document["completed_at_ms"]
@@ -272,13 +278,23 @@ def sealed_json(document: dict[str, Any]) -> bytes:
 
 def read_sealed_json(value: bytes) -> dict[str, Any]:
     """Read what `sealed_json` wrote, without its checksum; raises `ValueError` for anything else."""
-    document = json.loads(value)
+    document = _parsed(value)
     if not isinstance(document, dict) or document.pop("crc32c", None) != _checksum(document):
         raise ValueError("not a JSON object with its checksum")
     return document
 
 
-def _canonical(document: dict[str, Any]) -> bytes:
+def _parsed(text: bytes | str) -> Any:
+    """Parse JSON; `ValueError` for what is none, and for what is nested so deep that Python gives up."""
+    try:
+        document = json.loads(text)
+        _canonical(document)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    return document
+
+
+def _canonical(document: Any) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 

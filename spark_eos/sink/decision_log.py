@@ -6,9 +6,9 @@ before it reads the pointer, so an older driver can add nothing between the read
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from broker_core.errors import ErrorCode
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition, coordinator_partition
@@ -42,6 +42,7 @@ LOG: Final = logging.getLogger("spark_eos.sink")
 UNSTABLE_PATIENCE_MS: Final = 5_000
 UNSTABLE_LIMIT_MS: Final = 60_000
 DRIVER_TIMEOUT_MS: Final = 30_000
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,11 @@ class DecisionLog:
         return DriverIdentity(identity, version)
 
     def renew(self, driver: DriverIdentity) -> DriverIdentity:
-        """Take a fresh epoch, unless somebody else has taken the id over in the meantime."""
+        """Take a fresh epoch; raises `FencedError` where another driver is seen to have taken the id over.
+
+        To look and to take are two requests. Who takes over between them is fenced as by `take_over`, and an id that
+        its coordinator has forgotten is taken without a look. So read `newest` again afterwards, as after `take_over`.
+        """
         described = self._cluster.describe_transactions([self._driver]).get(self._driver)
         bumps = 1 if driver.transaction_version >= 2 else 0
         expected = ProducerIdentity(driver.identity.producer_id, driver.identity.producer_epoch + bumps)
@@ -123,6 +128,8 @@ class DecisionLog:
         that fails, the error says that nothing is certain. After `decide_by_ms` nothing is decided any more.
         """
         answer = self._write(decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms)
+        if answer.code is None:
+            self._end_late(decision, driver)
         if answer.code is not ErrorCode.NONE and not self._is_newest(decision):
             fenced = answer.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
             # The coordinator fences in the same words when the decision's transaction has timed out.
@@ -144,7 +151,7 @@ class DecisionLog:
         """Replace the newest decision by a later revision of it, with an audit record in the same transaction."""
         answer = self._write(decision, driver, now_ms, more=() if audit is None else (audit,))
         # Whole decisions are compared: two who amend at once write the same rank.
-        if answer.code is not ErrorCode.NONE and self._newest_now(decision) != decision:
+        if answer.code is not ErrorCode.NONE and self._look_up(decision, self.newest) != decision:
             raise TransactionError(
                 f"The decision for micro-batch {decision.micro_batch} of query {decision.query} was not changed: "
                 f"{answer.code}",
@@ -155,7 +162,10 @@ class DecisionLog:
         return _following(driver, answer)
 
     def forget(self, decision: Decision, driver: DriverIdentity, now_ms: int) -> DriverIdentity:
-        """Delete a decision that nobody will ever ask for again, so that the topic does not keep it for ever."""
+        """Delete a decision that nobody will ever ask for again, so that the topic does not keep it for ever.
+
+        Raises where the deletion was refused or not answered; the decision is then as good as before.
+        """
         self._place = self._place or self._choose_place()
         keys = [decision_key(self._prefix, self._query, number) for number in range(len(write_decision(decision)))]
         answer = self._cluster.write_decision(DecisionWrite(
@@ -169,6 +179,14 @@ class DecisionLog:
             now_ms=now_ms,
             micro_batch=decision.micro_batch,
         ))
+        if answer.code is not ErrorCode.NONE:
+            raise TransactionError(
+                f"The decision of {decision.query} is perhaps not deleted: the end of the transaction that deletes it "
+                f"was answered {answer.code.name if answer.code else 'by nobody'}",
+                checked="EndTxn of the driver's transactional id",
+                remedy="It is completed and harms nobody; its record stays in the decision topic",
+                error_code=answer.code,
+            )
         return _following(driver, answer)
 
     def _write(
@@ -197,13 +215,25 @@ class DecisionLog:
         ))
 
     def _is_newest(self, decision: Decision) -> bool:
-        newest = self._newest_now(decision)
+        newest = self._look_up(decision, lambda: self.newest(decision.micro_batch))
         return newest is not None and (newest.run, newest.rank) == (decision.run, decision.rank)
 
-    def _newest_now(self, decision: Decision) -> Decision | None:
-        """Read what stands in the place of a decision whose writing got no clear answer."""
+    def _end_late(self, decision: Decision, driver: DriverIdentity) -> None:
+        """Abort a decision whose end got no answer in time, if it is not ended yet.
+
+        Without this it could still be committed on its way, after the transactions it names have timed out. The abort
+        names this driver's transaction: it is refused where what is open is a newer driver's.
+        """
+        described = self._look_up(decision, lambda: self._cluster.describe_transactions([self._driver]))
+        found = described.get(self._driver)
+        if found is not None and found.state is TransactionState.ONGOING:
+            ending = Ending(self._driver, driver.identity, False, driver.transaction_version)
+            self._look_up(decision, lambda: self._cluster.end_transactions([ending]))
+
+    def _look_up(self, decision: Decision, ask: Callable[[], _Answer]) -> _Answer:
+        """Ask what became of a decision whose writing got no clear answer."""
         try:
-            return self.newest(decision.micro_batch)
+            return ask()
         except EosKafkaError as error:
             raise TransactionError(
                 f"It is not known whether micro-batch {decision.micro_batch} of query {decision.query} is decided: the "

@@ -24,12 +24,16 @@ class _FromTask(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Prepared(_FromTask):
-    """Report a transaction that awaits the driver's verdict; `retries` counts the produce requests sent again."""
+    """Report a transaction that awaits the driver's verdict; `retries` counts the produce requests sent again.
+
+    `is_worker_kept` says whether Spark keeps the task's Python process, and so its transactional id, for other tasks.
+    """
 
     transaction: PreparedTransaction
     size_bytes: int = 0
     retries: int = 0
     version: int = MESSAGE_VERSION
+    is_worker_kept: bool = True
 
 
 @dataclass(frozen=True)

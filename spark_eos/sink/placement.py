@@ -54,11 +54,11 @@ def place_rows(
         partitions = _partitions(of_topic, name, counts[number], rows_per_run, chance)
         placed[slice(None) if chosen is None else chosen] = partitions + number * stride
     groups = group_rows(placed)
+    # Taken once and then sliced, which copies nothing more.
+    ordered = rows if len(groups.partitions) == 1 else rows.take(pa.array(groups.order))
     for place, start, end in zip(groups.partitions, groups.boundaries, groups.boundaries[1:], strict=False):
         number, partition = divmod(int(place), stride)
-        whole = end - start == rows.num_rows
-        chosen_rows = rows if whole else rows.take(pa.array(groups.order[start:end]))
-        yield PlacedRows(TopicPartition(names[number], partition), chosen_rows)
+        yield PlacedRows(TopicPartition(names[number], partition), ordered.slice(start, end - start))
 
 
 def _topics(rows: pa.RecordBatch, option: str | None) -> tuple[list[str], Ids]:

@@ -92,6 +92,11 @@ def next_identity(
     return expected
 
 
+def is_worker_kept() -> bool:
+    """Say whether Spark gives this process further tasks: `spark.python.worker.reuse`, as its daemon is told."""
+    return bool(os.environ.get("SPARK_REUSE_WORKER"))
+
+
 _pools: dict[tuple[object, ...], IdentityPool] = {}
 
 

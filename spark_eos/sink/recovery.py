@@ -25,7 +25,8 @@ from typing import Final
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos import failpoints
-from spark_eos.errors import LostTransactionError, TransactionError, UnansweredError
+from spark_eos.errors import EosKafkaError, LostTransactionError, TransactionError, UnansweredError
+from spark_eos.operator_commands import OperatorCommands
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.ports import Cluster, Description, Ending, PartitionView, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
@@ -69,13 +70,17 @@ FATES: Final[Mapping[tuple[TransactionState, bool, int], Fate]] = {
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """Hold the fates of a decision's transactions; `pending` ones could not be completed or looked at in time."""
+    """Hold the fates of a decision's transactions; `pending` ones could not be completed or looked at in time.
+
+    `still_open` are those of the pending ones that can still be completed, and time out if nobody does.
+    """
 
     decision: Decision
     committed: tuple[PreparedTransaction, ...]
     lost: tuple[PreparedTransaction, ...]
     unknown: tuple[PreparedTransaction, ...]
     pending: tuple[PreparedTransaction, ...] = ()
+    still_open: tuple[PreparedTransaction, ...] = ()
 
     @property
     def is_closed(self) -> bool:
@@ -128,7 +133,8 @@ def settle(cluster: Cluster, decision: Decision) -> Settlement:
     by_fate = {fate: tuple(t for t in decision.transactions if fates[t] is fate) for fate in Fate}
     hidden = tuple(t for t in by_fate[Fate.HIDDEN] if t not in waiting)
     return Settlement(
-        decision, by_fate[Fate.COMMITTED], by_fate[Fate.LOST], by_fate[Fate.UNKNOWN] + hidden, tuple(waiting)
+        decision, by_fate[Fate.COMMITTED], by_fate[Fate.LOST], by_fate[Fate.UNKNOWN] + hidden, tuple(waiting),
+        by_fate[Fate.OPEN],
     )
 
 
@@ -261,6 +267,9 @@ def other_plan_error(settlement: Settlement, split_count: int, written: Collecti
 
 def _pending_error(settlement: Settlement) -> TransactionError:
     decision = settlement.decision
+    topic = next(written.topic for transaction in settlement.pending for written in transaction.ranges)
+    # How to reach the cluster is the business of another floor.
+    find_hanging = OperatorCommands(("HOST:PORT",)).find_hanging(topic)
     return TransactionError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but {len(settlement.pending)} of "
         f"its {len(decision.transactions)} transactions could not be completed or read yet: "
@@ -268,9 +277,23 @@ def _pending_error(settlement: Settlement) -> TransactionError:
         checked=f"DescribeTransactions and read_committed fetches for {SETTLE_LIMIT_SECONDS:.0f} s",
         remedy=(
             "Nothing is lost so far. Bring their coordinators and leaders up, and end the open transaction of another "
-            "producer that holds the last stable offset back there (kafka-transactions.sh find-hanging); then start "
-            "the query again, or the job under the same jobId"
+            f"producer that holds the last stable offset back there (if it hangs, `{find_hanging}` says how); then "
+            "start the query again, or the job under the same jobId"
         ),
+    )
+
+
+def incomplete_error(decision: Decision, error: EosKafkaError) -> TransactionError:
+    """Say that a micro-batch is decided although its commit failed: whoever wrote it again would double its rows."""
+    return TransactionError(
+        f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but could not be completed: {error}",
+        checked="EndTxn, repeated as long as that could help and the transactions were not about to time out",
+        remedy=(
+            "Do not write its rows again by other means. Start the query again from its checkpoint, or the job "
+            f"with the same jobId (for this job, jobId={decision.query}), before the transactions time out: that "
+            "completes it, and so does `eos-kafka decisions complete`"
+        ),
+        error_code=error.error_code,
     )
 
 

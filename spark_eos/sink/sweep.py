@@ -2,6 +2,19 @@
 
 Spark never tells the driver of a losing attempt or of a task that died after it prepared. Each such transaction pins
 the last stable offset of its partitions until it times out.
+
+Three kinds are swept, each because no driver can decide it any more:
+
+- of the sweeper's own run: its one driver is here, and decides nothing while it sweeps;
+- of runs that the newest decision names as superseded (see `runs`): they decide nothing after it, whenever they begin;
+- of other runs, those that began before the sweeper's run did. Spark plans a micro-batch when the one before is
+  committed, so they belong to a micro-batch that is decided by the time of the sweep. Both times are those of Kafka's
+  coordinators.
+
+What is left is a transaction that began after this run did, of a run that has decided nothing and of which nothing was
+swept: a task of a driver that died in its first micro-batch, or of a newer driver that has not shown itself yet.
+Nothing in Kafka tells the two apart. To abort the newer driver's would stop it, and could hit a transaction between its
+decision and its completion. So it is left to its timeout, or to the driver that takes over next.
 """
 
 from collections.abc import Callable, Collection
@@ -9,57 +22,65 @@ from typing import NamedTuple
 
 from broker_core.types import ProducerIdentity
 from spark_eos import failpoints
+from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import id_prefix, parse_task_id
 from spark_eos.sink.ports import Cluster, Description, Ending, TransactionState
 
 
 class Scope(NamedTuple):
-    """Say whose transactions may be swept: all of `run`, and others' that began before `older_than_ms` (None: none)."""
+    """Say whose transactions may be swept: all of `runs`, others' if they began before `older_than_ms` (None: none)."""
 
     prefix: str
     query: str
-    run: str
-    older_than_ms: int | None
+    runs: Collection[str]
+    older_than_ms: int | None = None
 
 
-def sweep(
-    cluster: Cluster,
-    scope: Scope,
-    decided: Callable[[], Collection[tuple[str, ProducerIdentity]]],
-    transaction_version: int,
-) -> list[Description]:
+def sweep(cluster: Cluster, scope: Scope, newest: Callable[[], Decision | None]) -> list[Description]:
     """Abort open transactions in scope that are not decided; returns those that were asked to end.
 
-    What is decided is asked after the transactions were found, and only if there are any: it can then not be out of
-    date, and in the everyday case the question is saved.
+    The newest decision is asked for after the transactions were found, and only if there are any: it can then not be
+    out of date, and in the everyday case the question is saved.
 
     Each abort names the transaction by the producer id and epoch described. A request that arrives late therefore
     hits nothing newer, which InitProducerId would.
     """
-    listed = [each for each in cluster.open_transactions(id_prefix(scope.prefix, scope.query)) if _is_ours(each, scope)]
-    described = cluster.describe_transactions(listed) if listed else {}
-    candidates = [each for each in described.values() if _is_orphan(each, scope)]
-    kept = set(decided()) if candidates else set()
+    candidates = [each for each in open_of_query(cluster, scope.prefix, scope.query) if _is_in_scope(each, scope)]
+    kept = names_of(newest()) if candidates else set()
     orphans = [each for each in candidates if (each.transactional_id, each.identity) not in kept]
     if orphans:
         failpoints.reach("driver.mid_sweep")
-        cluster.end_transactions([
-            Ending(each.transactional_id, each.identity, False, transaction_version) for each in orphans
-        ])
+        version = cluster.transaction_version()
+        cluster.end_transactions([Ending(each.transactional_id, each.identity, False, version) for each in orphans])
     return orphans
 
 
-def _is_ours(transactional_id: str, scope: Scope) -> bool:
+def open_of_query(cluster: Cluster, prefix: str, query: str) -> list[Description]:
+    """Describe the open transactions of a query's tasks, in all its runs; ids are told apart exactly."""
+    listed = [each for each in cluster.open_transactions(id_prefix(prefix, query)) if _is_ours(each, prefix, query)]
+    described = cluster.describe_transactions(listed) if listed else {}
+    return [each for each in described.values() if each.state is TransactionState.ONGOING]
+
+
+def run_of(transactional_id: str) -> str:
+    """Name the run that a task's transactional id belongs to."""
     name = parse_task_id(transactional_id)
-    return name is not None and (name.prefix, name.query) == (scope.prefix, scope.query)
+    assert name is not None
+    return name.run
 
 
-def _is_orphan(each: Description, scope: Scope) -> bool:
-    if each.state is not TransactionState.ONGOING:
-        return False
-    name = parse_task_id(each.transactional_id)
-    if name is None:
-        return False
-    if name.run == scope.run:
+def names_of(decision: Decision | None) -> set[tuple[str, ProducerIdentity]]:
+    """Name the transactions of a decision, whoever made it: no sweep may touch them."""
+    found = () if decision is None else decision.transactions
+    return {(t.transactional_id, ProducerIdentity(t.producer_id, t.producer_epoch)) for t in found}
+
+
+def _is_ours(transactional_id: str, prefix: str, query: str) -> bool:
+    name = parse_task_id(transactional_id)
+    return name is not None and (name.prefix, name.query) == (prefix, query)
+
+
+def _is_in_scope(each: Description, scope: Scope) -> bool:
+    if run_of(each.transactional_id) in scope.runs:
         return True
     return scope.older_than_ms is not None and 0 <= each.started_at_ms < scope.older_than_ms

@@ -24,7 +24,8 @@ from spark_eos.sink.prepared import WrittenRange
 from spark_eos.sink_options import SinkOptions
 
 LOG: Final = logging.getLogger("spark_eos.sink")
-_SHORTEST_END_MS: Final = 5_000.0
+# `_check_time` has just said that there is time; without any the end would not be sent at all.
+_ONE_SEND_MS: Final = 1.0
 
 
 class TaskTransaction:
@@ -93,10 +94,13 @@ def write_decision(client: KafkaClient, write: DecisionWrite) -> EndAnswer:
 
 
 def _left_ms(write: DecisionWrite) -> float | None:
-    """Say how long the end of a decision may be repeated: not for ever, or it could come when it must not any more."""
+    """Say how long the end of a decision may be repeated: never past its time, when it must not come any more.
+
+    An end that was sent and not answered by then is unclear; `DecisionLog.decide` aborts it if it has not arrived.
+    """
     if write.decide_by_ms is None:
         return None
-    return max(_SHORTEST_END_MS, write.decide_by_ms - time.time_ns() / 1_000_000)
+    return max(_ONE_SEND_MS, write.decide_by_ms - time.time_ns() / 1_000_000)
 
 
 def _check_time(write: DecisionWrite) -> None:

@@ -170,3 +170,6 @@ def test_the_operators_command_takes_the_java_clients_file(
     listed = ["decisions", "list", *words, "--decision-topic", world.decisions, "--output", "json"]
     assert main(listed) == ExitCode.DONE
     assert [each["state"] for each in json.loads(capsys.readouterr().out)] == ["committed"]
+    assert main(["transactions", "list", *words, "--output", "json"]) == ExitCode.DONE
+    states = {each["transactional_id"]: each["state"] for each in json.loads(capsys.readouterr().out)}
+    assert [state for name, state in states.items() if world.query in name] == ["CompleteCommit"] * 2

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.errors import LostTransactionError, UnansweredError
 from spark_eos.sink.closing import Closing, completed
@@ -14,6 +15,7 @@ from spark_eos.sink.decision import Decision, join_parts, read_part, read_pointe
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.intervention import Action, Intervention, Restart
 from spark_eos.sink.messages import AlreadyCommitted
+from spark_eos.sink.ports import DecisionWrite, EndAnswer
 from spark_eos.sink.recovery import settle
 from spark_eos.sink_options import OnLostTransaction
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
@@ -129,6 +131,23 @@ def test_a_note_that_cannot_be_written_fails_no_job(
         committer.commit(prepare(cluster, 0), 0)
     assert len(writes) == 2
     assert "is committed; that could not be noted" in caplog.text
+
+
+@pytest.mark.parametrize(("code", "word"), [(ErrorCode.PRODUCER_FENCED, "PRODUCER_FENCED"), (None, "by nobody")])
+def test_a_deletion_that_was_not_confirmed_is_said(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture, code: ErrorCode | None, word: str
+) -> None:
+    committer, write = job(cluster, Closing.FORGET), cluster.write_decision
+
+    def refuse_deletions(wanted: DecisionWrite) -> EndAnswer:
+        return write(wanted) if wanted.metadata is not None else EndAnswer(code)
+
+    with pytest.MonkeyPatch.context() as refusing:
+        refusing.setattr(cluster, "write_decision", refuse_deletions)
+        committer.commit(prepare(cluster, 0), 0)
+    assert "could not be noted in the decision topic: The decision of q is perhaps not deleted: the end " in caplog.text
+    assert f"was answered {word}" in caplog.text
+    assert committer.state.driver is None, "what is unclear is not written with again"
 
 
 def test_a_query_notes_nothing(cluster: MemoryCluster) -> None:

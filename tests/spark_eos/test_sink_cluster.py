@@ -13,7 +13,7 @@ from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client_options import ClientOptions
-from spark_eos.errors import EosKafkaError, TopicError, TransactionError, UnreachableError
+from spark_eos.errors import EosKafkaError, FencedError, TopicError, TransactionError, UnreachableError
 from spark_eos.sink import recovery, transactions
 from spark_eos.sink.closing import Closing
 from spark_eos.sink.recovery import Fate, fates_of
@@ -174,6 +174,17 @@ def test_a_job_that_is_done_says_so_or_leaves_nothing(
     if closing is Closing.MARK:
         assert newest is not None
         assert newest.completed_at_ms is not None
+
+
+def test_a_late_task_of_an_older_run_holds_no_reader_back(world: World) -> None:
+    """It begins after the newer run has, and nobody will ever decide it; its timeout is a minute away."""
+    world.committer("run1").commit([world.prepare("run1")], 0)
+    newer, late = world.prepare("run2", 1), world.prepare("run1", 1)
+    world.committer("run2").commit([newer], 1)
+    wait_until(lambda: world.state_of(late) == "CompleteAbort", "the late transaction is aborted")
+    assert world.visible() == ["row of 0", "row of 1"]
+    with pytest.raises(FencedError, match="Run run1 .* may not decide any more"):
+        world.committer("run1").commit([world.prepare("run1", 2)], 2)
 
 
 @pytest.mark.parametrize("key_type", CoordinatorType)

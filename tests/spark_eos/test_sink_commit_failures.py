@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.types import ProducerIdentity
+from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.errors import (
     AuthorizationError,
     FencedError,
@@ -14,7 +15,9 @@ from spark_eos.errors import (
     UnansweredError,
     UnreachableError,
 )
+from spark_eos.sink import recovery, transactions
 from spark_eos.sink.committer import Committer
+from spark_eos.sink.deadlines import margin_ms
 from spark_eos.sink.decision_log import UNSTABLE_PATIENCE_MS
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
 from spark_eos.sink.metrics import METRICS
@@ -74,6 +77,29 @@ def test_an_older_decision_that_is_lost_stops_the_query_until_the_user_lets_it_g
         assert "going on although an older one is not shown to be complete" in caplog.text
     assert cluster.calls.count("decide") == (1 if policy is OnLostTransaction.FAIL else 2)
     assert cluster.ids[task_id(worker="w0")].state is S.COMPLETE_COMMIT
+
+
+def test_an_older_decision_that_is_still_open_stops_the_query_before_a_newer_one_hides_it(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator does not answer for a while: were a newer micro-batch decided now, the sweep would abort it."""
+    monkeypatch.setattr(recovery, "SETTLE_LIMIT_SECONDS", 0.2)
+    _decide(cluster)
+    end, away = cluster.end_transactions, task_id(worker="w1")
+
+    def answer(endings: list[Ending]) -> object:
+        answers = end([each for each in endings if each.transactional_id != away])
+        return {each.transactional_id: answers.get(each.transactional_id, EndAnswer(None)) for each in endings}
+
+    committer, messages = committer_of(cluster, "run2"), prepare(cluster, 1, "run2", (5,))
+    with monkeypatch.context() as silent:
+        silent.setattr(cluster, "end_transactions", answer)
+        with pytest.raises(TransactionError, match="Micro-batch 0 .* 1 of its 2 .*Nothing is lost so far"):
+            committer.commit(messages, 1)
+    assert cluster.calls.count("decide") == 1
+    assert cluster.ids[away].state is S.ONGOING
+    committer_of(cluster, "run3").commit(prepare(cluster, 1, "run3", (5,)), 1)
+    assert _visible(cluster) == 3
 
 
 def test_a_query_that_slept_until_all_traces_were_gone_goes_on(cluster: MemoryCluster) -> None:
@@ -259,6 +285,69 @@ def test_the_time_for_the_decision_leaves_some_for_the_completion(
     monkeypatch.setattr(cluster, "write_decision", note)
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     assert asked == [cluster.now_ms + 60_000 - 3_000]
+
+
+def test_an_end_that_is_late_and_still_on_its_way_decides_nothing(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is over without an answer: if it came now, the transactions it names might be gone before their end."""
+    on_the_way: list[Ending] = []
+
+    def written_but_not_ended(write: DecisionWrite) -> EndAnswer:
+        cluster.prepare(write.transactional_id, 99, topic="elsewhere")
+        on_the_way.append(Ending(write.transactional_id, write.identity, True, write.transaction_version))
+        return EndAnswer(None)
+
+    monkeypatch.setattr(cluster, "write_decision", written_but_not_ended)
+    committer, messages = committer_of(cluster), prepare(cluster, 0)
+    with pytest.raises(TransactionError, match="was not decided"):
+        committer.commit(messages, 0)
+    assert cluster.ids["p.q.driver"].state is S.COMPLETE_ABORT
+    answers = cluster.end_transactions(on_the_way)
+    assert answers["p.q.driver"].code is not ErrorCode.NONE
+    committer.abort(messages, 0)
+    assert _visible(cluster) == 0
+
+
+def test_a_late_driver_does_not_abort_what_a_newer_one_decides(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken_over(write: DecisionWrite) -> EndAnswer:
+        cluster.init_producer_id(write.transactional_id, 60_000)
+        cluster.prepare(write.transactional_id, 99, topic="elsewhere")
+        return EndAnswer(None)
+
+    monkeypatch.setattr(cluster, "write_decision", taken_over)
+    with pytest.raises(TransactionError, match="was not decided"):
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+    assert cluster.ids["p.q.driver"].state is S.ONGOING
+
+
+def test_whether_a_late_end_has_come_must_be_known(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail = _raiser(UnreachableError("no coordinator answers"))
+    _after_writing(cluster, monkeypatch, lambda: monkeypatch.setattr(cluster, "describe_transactions", fail))
+    with pytest.raises(TransactionError, match=r"not known whether micro-batch 0 .*no coordinator answers.*jobId=q"):
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+
+
+@pytest.mark.parametrize(("timeout_ms", "expected_ms"), [
+    (1_000, 500), (2_000, 1_000), (8_000, 1_000), (10_000, 1_000), (60_000, 6_000), (900_000, 30_000),
+])
+def test_the_margin_is_enough_for_a_decision_and_its_completion_and_leaves_time_to_work(
+    timeout_ms: int, expected_ms: int
+) -> None:
+    assert margin_ms(timeout_ms) == expected_ms
+
+
+@pytest.mark.parametrize(("left_ms", "repeated_for_ms"), [(None, None), (20_000, 20_000), (300, 300), (-50, 1)])
+def test_the_end_of_a_decision_is_repeated_until_its_time_and_not_longer(
+    monkeypatch: pytest.MonkeyPatch, left_ms: int | None, repeated_for_ms: int | None
+) -> None:
+    """However short the timeouts are: an end that comes after its time could outlive the transactions it names."""
+    monkeypatch.setattr(transactions.time, "time_ns", lambda: 5_000_000 * 1_000_000)
+    by_ms = None if left_ms is None else 5_000_000 + left_ms
+    write = DecisionWrite("d", ProducerIdentity(1, 1), 2, TopicPartition("t", 0), (), "g", None, 0, 0, by_ms)
+    assert transactions._left_ms(write) == repeated_for_ms
 
 
 def test_a_drivers_id_that_expired_while_idle_is_taken_anew(

@@ -82,6 +82,8 @@ def test_compression_levels() -> None:
     ({"kafka.transactional.id": "x"}, "transactionalIdPrefix"),
     ({"kafka.key.serializer": "x"}, "not supported"),
     ({"kafka.acks": "1"}, "acks"),
+    ({"kafka.secruity.protocol": "SSL"}, r"Unknown option 'kafka.secruity.protocol'.*Did you mean 'kafka.security"),
+    ({"kafka.ssl.truststore.location": "/x/trust.jks"}, "is a Java key store; only PEM.*Convert the store to PEM"),
     ({"kafka.enable.idempotence": "false"}, "idempotence"),
 ])
 def test_wrong_options_are_refused_with_a_remedy(wrong: dict[str, str], text: str) -> None:

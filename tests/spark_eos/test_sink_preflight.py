@@ -72,6 +72,15 @@ def test_missing_rights_on_transactional_ids_are_named(client: KafkaClient, monk
         check_cluster(client, options_for(client))
 
 
+def test_missing_rights_on_groups_are_named(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: object, name: str, *__: object, **___: object) -> None:
+        raise failure(Api.OFFSET_FETCH, 30, f"group {name!r}")
+
+    monkeypatch.setattr(preflight, "fetch_offsets", refused)
+    with pytest.raises(AuthorizationError, match=r"group 'eos-kafka\.preflight'.*Grant READ and DESCRIBE on the group"):
+        check_cluster(client, options_for(client))
+
+
 def test_a_timeout_above_the_brokers_limit_is_refused(client: KafkaClient) -> None:
     with pytest.raises(OptionError, match=r"900001 ms, the brokers allow 900000 ms.*raise transaction\.max\.timeout"):
         check_cluster(client, options_for(client, transactionTimeout="900001"))

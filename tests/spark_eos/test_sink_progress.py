@@ -6,7 +6,10 @@ import re
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_eos.sink import used_ids
 from spark_eos.sink.metrics import METRICS, Metrics
+from spark_eos.sink.pool import is_worker_kept
+from tests.spark_eos.client_world import unique
 from tests.spark_eos.sink_cluster import MemoryCluster
 from tests.spark_eos.sink_commits import cluster, committer_of, prepare
 from tests.spark_eos.sink_topic import make_topic
@@ -15,8 +18,12 @@ from tests.spark_eos.spark_session import failpoints_file, spark
 __all__ = ["cluster", "failpoints_file", "spark"]
 STEPS = ("take over", "verify", "decide", "complete", "sweep")
 GAUGES = ("open_transactions", "oldest_open_age_ms", "time_to_timeout_ms")
-COUNTERS = ("records_committed", "bytes_committed", "produce_retries", "transactions_committed", "transactions_swept")
+COUNTERS = (
+    "records_committed", "bytes_committed", "produce_retries", "transactions_committed", "transactions_swept",
+    "transactional_ids_used",
+)
 COLLECTED = "spark.sql.pyspark.worker.logging.enabled"
+REUSE = "spark.python.worker.reuse"
 
 
 def test_every_step_is_logged_with_its_time_and_then_all_numbers(
@@ -45,7 +52,7 @@ def test_gauges_tell_of_the_last_micro_batch_and_counters_only_grow(cluster: Mem
     grown = {name: now[name] - before.get(name, 0) for name in COUNTERS}
     assert grown == {
         "records_committed": 6, "bytes_committed": 200, "produce_retries": 8, "transactions_committed": 6,
-        "transactions_swept": 0,
+        "transactions_swept": 0, "transactional_ids_used": 3,
     }
     assert {name: now[name] for name in GAUGES} == {
         "open_transactions": 3, "oldest_open_age_ms": 5_000, "time_to_timeout_ms": 55_000,
@@ -71,6 +78,42 @@ def test_what_is_swept_is_counted(cluster: MemoryCluster) -> None:
     assert METRICS.snapshot()["transactions_swept"] - before == 2
 
 
+def test_ids_are_counted_once_and_workers_that_are_not_kept_are_warned_of_once(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    committer = committer_of(cluster)
+    before = METRICS.snapshot().get("transactional_ids_used", 0)
+    for micro_batch, splits in enumerate([(0, 1), (0, 1), (1, 2)]):
+        committer.commit(prepare(cluster, micro_batch, splits=splits), micro_batch)
+    assert METRICS.snapshot()["transactional_ids_used"] - before == 3
+    assert "spark.python.worker.reuse" not in caplog.text
+    for micro_batch in (3, 4):
+        messages = prepare(cluster, micro_batch)
+        object.__setattr__(messages[1], "is_worker_kept", False)
+        committer.commit(messages, micro_batch)
+    assert caplog.text.count("spark.python.worker.reuse is false") == 1
+
+
+def test_of_very_many_ids_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(used_ids, "_REMEMBERED", 3)
+    cluster, seen = MemoryCluster(), used_ids.UsedIds()
+    before = METRICS.snapshot().get("transactional_ids_used", 0)
+    for splits in ((0, 1), (2, 3), (2, 3), (0,)):
+        seen.note("q", prepare(cluster, 0, splits=splits))
+    assert METRICS.snapshot()["transactional_ids_used"] - before == 5
+
+
+@pytest.mark.parametrize(("value", "kept"), [("1", True), (None, False)])
+def test_a_task_is_told_by_sparks_daemon_whether_its_worker_is_kept(
+    monkeypatch: pytest.MonkeyPatch, value: str | None, kept: bool
+) -> None:
+    if value is None:
+        monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
+    else:
+        monkeypatch.setenv("SPARK_REUSE_WORKER", value)
+    assert is_worker_kept() is kept
+
+
 def test_a_snapshot_is_a_copy() -> None:
     metrics = Metrics()
     metrics.add("a")
@@ -94,3 +137,22 @@ def test_spark_collects_the_workers_logs(spark: SparkSession, kafka_address: str
     texts = [row.msg for row in logs]
     for step in ("prepare took", "decide took", "complete took", "close took", "records_committed"):
         assert any(step in text for text in texts), (step, texts)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_spark_is_seen_to_keep_its_workers_or_not(spark: SparkSession, kafka_address: str, is_kept: bool) -> None:
+    topic = make_topic(kafka_address)
+    conf = spark.sparkContext._jsc.sc().conf()
+    conf.set(REUSE, str(is_kept).lower())
+    spark.conf.set(COLLECTED, "true")
+    job_id = unique("job")
+    try:
+        frame = spark.range(10).selectExpr("CAST(id AS string) AS value")
+        frame.write.format("eos-kafka").mode("append").options(**topic.options(jobId=job_id)).save()
+        logs = spark.tvf.python_worker_logs().where("logger = 'spark_eos.sink' AND level = 'WARNING'").collect()
+    finally:
+        spark.conf.set(COLLECTED, "false")
+        conf.remove(REUSE)
+    warned = [row.msg for row in logs if job_id in row.msg and "spark.python.worker.reuse is false" in row.msg]
+    assert len(warned) == (0 if is_kept else 1)

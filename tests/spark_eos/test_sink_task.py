@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core.records.batch import read_records
+from broker_core.records.compression import Compression
 from broker_core.records.header import iter_headers
 from broker_core.types import TopicPartition
 from spark_eos.client_options import ClientOptions
@@ -31,6 +32,7 @@ class MemoryTransaction:
     identity: TaskIdentity | None = None
     values: dict[TopicPartition, list[bytes | None]] = field(default_factory=dict)
     timestamps: list[int] = field(default_factory=list)
+    batches: list[tuple[Compression, int]] = field(default_factory=list)
     aborted: bool = False
     retries: int = 3
 
@@ -41,6 +43,7 @@ class MemoryTransaction:
         for batch in batches:
             data = seal(batch, producer_id=1, producer_epoch=0, base_sequence=0)
             for position, header in iter_headers(data):
+                self.batches.append((header.compression, header.size_bytes))
                 for record in read_records(data, position, header):
                     self.values.setdefault(topic_partition, []).append(record.value)
                     self.timestamps.append(record.timestamp_ms)
@@ -110,6 +113,21 @@ def test_timestamps_are_taken_in_milliseconds_and_nulls_become_now() -> None:
     _writer(MemoryCluster(), transaction).write(iter([_rows("a", "b", "c", timestamp=column)]))
     assert {1_234, -2} <= set(transaction.timestamps)
     assert max(transaction.timestamps) > 1_700_000_000_000
+
+
+def test_the_size_of_batches_their_codec_and_its_level_are_the_options() -> None:
+    text = "".join(chr(97 + (number * number) % 26) for number in range(3_000))
+    sizes: dict[int | None, int] = {}
+    for level in (1, 9):
+        transaction = MemoryTransaction()
+        writer = _writer(MemoryCluster(), transaction)
+        writer.options = replace(
+            writer.options, batch_bytes=4_000, compression=Compression.GZIP, compression_level=level
+        )
+        writer.write(iter([_rows(*[text] * 4)]))
+        assert [codec for codec, _ in transaction.batches] == [Compression.GZIP] * 4, "a row in each"
+        sizes[level] = sum(size_bytes for _, size_bytes in transaction.batches)
+    assert sizes[9] < sizes[1] < 4 * len(text)
 
 
 def _decide(cluster: MemoryCluster, micro_batch: int, lost: Sequence[int] = ()) -> None:

@@ -1,0 +1,64 @@
+"""Check that an answer about a topic serves twice only while it is young and the topic was usable."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker_core.embedded import EmbeddedBroker
+from broker_core.errors import ErrorCode
+from broker_core.types import TopicPartition
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.leaders import Leaders
+from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata
+from spark_eos.client_options import client_options
+
+
+def topic(error_code: int = 0, partitions: int = 1) -> TopicMetadata:
+    found = {number: PartitionMetadata(number, 1, 0, 0) for number in range(partitions)}
+    return TopicMetadata("t", None, False, error_code, found)
+
+
+def test_an_answer_serves_while_it_is_young() -> None:
+    recent = RecentTopics()
+    assert recent.since(["t"], 0.0) is None
+    recent.note({"t": topic()}, 10.0)
+    assert recent.since(["t"], 10.0) == {"t": topic()}
+    assert recent.since(["t"], 10.1) is None
+    assert recent.since(["t", "u"], 0.0) is None
+
+
+@pytest.mark.parametrize("bad", [topic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), topic(partitions=0)])
+def test_an_unusable_topic_is_asked_for_again(bad: TopicMetadata) -> None:
+    recent = RecentTopics()
+    recent.note({"t": bad}, 10.0)
+    assert recent.since(["t"], 0.0) is None
+
+
+@pytest.fixture
+def client() -> Iterator[KafkaClient]:
+    with EmbeddedBroker(topics={"t": 3}) as broker:
+        with KafkaClient(client_options({"kafka.bootstrap.servers": broker.bootstrap_servers})) as made:
+            yield made
+
+
+def test_a_writer_asks_once_for_what_it_has_just_been_told(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    ask = client.metadata
+
+    def counted(topics: Any, **more: Any) -> Any:
+        asked.append(topics)
+        return ask(topics, **more)
+
+    monkeypatch.setattr(client, "metadata", counted)
+    assert client.require_topics(["t"], need_leaders=False, max_age_ms=60_000)["t"].partition_count == 3
+    monkeypatch.setattr("spark_eos.client.leaders.FRESH_ENOUGH_MS", 60_000)
+    Leaders(client).require(TopicPartition("t", 2))
+    assert client.require_topics(["t"], need_leaders=False, max_age_ms=60_000)["t"].partition_count == 3
+    assert asked == [["t"]]
+    client.require_topics(["t"])
+    client.require_topics(["t"], need_leaders=True, max_age_ms=60_000)
+    client.require_topics(["t"], need_leaders=False)
+    assert asked == [["t"]] * 4
