@@ -1,0 +1,75 @@
+"""Feed a broker's wire: its framing alone, and a whole connection with all handlers behind it."""
+
+import logging
+
+from broker_core.broker.connection import Connection
+from broker_core.wire.framing import FrameReader, decode_request
+from tests.broker_core.test_every_version import TOPIC
+from tests.support.direct import direct_cluster
+
+_MAX_FRAME_BYTES = 1 << 20
+_SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
+# A cluster that has seen much is slow, and its trouble hard to repeat.
+_INPUTS_OF_A_CLUSTER = 200
+
+
+class Unhandled(Exception):
+    """Report that a handler raised something that nobody declared."""
+
+
+class _Complaints(logging.Handler):
+    """Raise what the broker logs as a failure of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep what was logged with an exception."""
+        if record.exc_info:
+            self.found.append(self.format(record))
+
+
+_complaints = _Complaints()
+_log = logging.getLogger("broker_core")
+_log.addHandler(_complaints)
+_log.propagate = False
+
+
+class _Void:
+    """Take what a broker sends and forget it."""
+
+    def send(self, data: bytes) -> None:
+        """Take bytes."""
+
+    def close(self) -> None:
+        """Be closed."""
+
+
+_cluster = direct_cluster(settings=_SETTINGS)
+_fed = 0
+
+
+def feed_frames(data: bytes) -> None:
+    """Cut frames and decode them."""
+    for frame in FrameReader(_MAX_FRAME_BYTES).feed(data):
+        decode_request(frame)
+
+
+def feed_connection(data: bytes) -> None:
+    """Be a client of a cluster with a topic; no request may make a handler fail."""
+    global _cluster, _fed
+    if _fed % _INPUTS_OF_A_CLUSTER == 0:
+        _cluster = direct_cluster(settings=_SETTINGS)
+    if TOPIC not in _cluster.catalog.topics:
+        _cluster.create_topic(TOPIC, 2)
+    _fed += 1
+    _complaints.found.clear()
+    connection = Connection(_cluster.brokers[1], _Void(), "fuzz")
+    now_ms = _cluster.now_ms + 10
+    connection.receive(data, now_ms)
+    _cluster.settle(now_ms)
+    connection.lost()
+    _cluster.settle(now_ms)
+    if _complaints.found:
+        raise Unhandled(_complaints.found[0])

@@ -1,0 +1,50 @@
+"""Feed what the Spark side reads: records into columns, decisions, options and checkpoints."""
+
+import contextlib
+import json
+from collections.abc import Callable
+
+from broker_core.records.header import iter_headers
+from spark_eos.admin.properties import parse_properties
+from spark_eos.codec.decode import decode_batches
+from spark_eos.errors import EosKafkaError
+from spark_eos.sink.decision import read_part, read_pointer
+from spark_eos.source.offsets import from_json_offsets
+from spark_eos.source_positions import parse_assign, parse_offsets, parse_pattern, parse_subscribe, parse_timestamps
+
+
+def feed_decode(data: bytes) -> None:
+    """Decode whatever batches there are."""
+    spans = list(iter_headers(data))
+    if spans:
+        first, end = spans[0][1].base_offset, spans[-1][1].next_offset
+        rows = decode_batches(
+            data, spans, include_headers=True, first_offset=first, end_offset=end, verify_crc=False)
+        rows.validate(full=True)
+
+
+def feed_decision(data: bytes) -> None:
+    """Read a decision's record, and its pointer."""
+    _told(lambda text: read_pointer(("topic", 0), 0, text, "fuzz"), data.decode(errors="replace"))
+    read_part(data, "fuzz")
+
+
+def feed_options(data: bytes) -> None:
+    """Read everything that users write as text, and an offset of a checkpoint."""
+    text = data.decode(errors="replace")
+    parse_properties(text)
+    for parse in (parse_assign, parse_subscribe, parse_pattern):
+        _told(parse, text)
+    _told(lambda each: parse_offsets("startingOffsets", each), text)
+    _told(lambda each: parse_timestamps("startingOffsetsByTimestamp", each), text)
+    try:
+        form = json.loads(text)
+    except (ValueError, RecursionError):
+        return
+    from_json_offsets(form)
+
+
+def _told(parse: Callable[[str], object], text: str) -> None:
+    """Let each reader refuse the text, so that the next one gets it too."""
+    with contextlib.suppress(EosKafkaError):
+        parse(text)

@@ -1,0 +1,31 @@
+"""Feed the records of the coordinators' journals."""
+
+from broker_core.coordinator.consumer_group_records import RecordType, read_consumer_key, read_consumer_value
+from broker_core.coordinator.group_records import read_group_key, read_group_metadata
+from broker_core.coordinator.offset_records import read_offset_key, read_offset_value
+from broker_core.coordinator.record_fields import int16
+from broker_core.coordinator.transaction_records import decode_key, decode_value
+
+
+def feed_transactions(data: bytes) -> None:
+    """Read a key and a value of a transactional id; the first byte says where one ends and the other begins."""
+    cut = 1 + (data[0] if data else 0)
+    decode_key(data[1:cut])
+    decode_value(data[cut:])
+
+
+def feed_groups(data: bytes) -> None:
+    """Read a key and a value of any kind that a group coordinator writes; the first byte names the kind."""
+    if not data:
+        return
+    kinds = tuple(RecordType)
+    kind = data[0] % (len(kinds) + 2)
+    if kind < len(kinds):
+        read_consumer_key(int16(kinds[kind]) + data[1:])
+        read_consumer_value(kinds[kind], data[1:])
+    elif kind == len(kinds):
+        read_offset_key(data[1:])
+        read_offset_value(data[1:])
+    else:
+        read_group_key(data[1:])
+        read_group_metadata(data[1:])

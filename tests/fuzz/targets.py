@@ -1,0 +1,54 @@
+"""Name everything in both packages that reads bytes from outside, with good inputs to begin from.
+
+A target takes bytes and either returns or raises what it declares. Whatever else it raises is a bug.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from broker_core.errors import DamageError
+from broker_core.records.invalid import InvalidBatch
+from broker_core.security.sasl import AuthenticationFailed
+from broker_core.wire.framing import MalformedFrame, UnsupportedVersion
+from spark_eos.errors import EosKafkaError
+from tests.fuzz import brokers, clients, files, journals, records, secrets, seeds
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Hold what is fed, how it may refuse, and inputs that it takes."""
+
+    name: str
+    feed: Callable[[bytes], object]
+    declared: tuple[type[Exception], ...]
+    seeds: Callable[[], Sequence[bytes]]
+
+    def try_one(self, data: bytes) -> bool:
+        """Feed one input; says whether it was taken, raises what must not be raised."""
+        try:
+            self.feed(data)
+        except self.declared:
+            return False
+        return True
+
+
+TARGETS: Sequence[Target] = (
+    Target("frames", brokers.feed_frames, (MalformedFrame, UnsupportedVersion), seeds.frames),
+    Target("connection", brokers.feed_connection, (), seeds.frames),
+    Target("batch headers", records.feed_headers, (InvalidBatch,), seeds.batches),
+    Target("records", records.feed_records, (InvalidBatch,), seeds.batches),
+    Target("control records", records.feed_control, (InvalidBatch,), seeds.batches),
+    Target("compression", records.feed_compressed, (InvalidBatch,), seeds.compressed),
+    Target("producer snapshot", files.feed_snapshot, (DamageError,), seeds.snapshots),
+    Target("transaction index", files.feed_transaction_index, (DamageError,), seeds.transaction_indexes),
+    Target("offset and time index", files.feed_sparse_index, (DamageError,), seeds.sparse_indexes),
+    Target("checkpoints", files.feed_checkpoint, (DamageError,), seeds.checkpoints),
+    Target("recovery", files.feed_recovery, (DamageError,), seeds.log_files),
+    Target("transaction journal", journals.feed_transactions, (DamageError,), seeds.transaction_records),
+    Target("group journal", journals.feed_groups, (DamageError,), seeds.group_records),
+    Target("tokens", secrets.feed_tokens, (AuthenticationFailed,), seeds.tokens),
+    Target("decode", clients.feed_decode, (InvalidBatch,), seeds.batches),
+    Target("decisions", clients.feed_decision, (EosKafkaError,), seeds.decisions),
+    Target("options", clients.feed_options, (EosKafkaError,), seeds.options),
+)
+BY_NAME = {target.name: target for target in TARGETS}
