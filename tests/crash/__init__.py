@@ -1,7 +1,7 @@
 """Break the sink at every step in every way, and count what an independent reader sees afterwards.
 
 Owns: queries in driver processes of their own, brokers that are killed and started again, a wire that loses answers,
-the table of points and faults, the judge.
+the table of points and faults, the operator who ends what a killed Apache Kafka leaves hanging, the judge.
 Asks: `spark_eos` through Spark and its failpoints only; brokers through their address only.
 Never: looks into the sink, or takes its word for what was written.
 
@@ -14,7 +14,7 @@ How a test uses it (`test_matrix.py` is the longest example):
         driver.start(case)
         pid = case.wait_until_held()                  # the Python process that is at the point
         driver.kill()                                 # or .pause(), .resume(); os.kill(pid, SIGKILL);
-                                                      # here.broker.kill(), .start(); here.wire.losses.append(Loss(...))
+                                                      # here.restart_broker(); here.wire.losses.append(Loss(...))
         case.release()                                # whoever lives goes on
         errors = here.run_to_end(pool.take(), [case])    # started again until it ends well
         assert here.judge([case]) == []               # nothing lost, doubled, disordered, open or unstable

@@ -4,22 +4,26 @@ Prints the seed first, then each cell that failed, then the number of runs by po
 """
 
 import argparse
+import math
 import random
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from tests.crash.drivers import DriverPool, drivers
 from tests.crash.matrix import STEPS, Fault, Pair, pairs
 from tests.crash.wave import Wave
-from tests.crash.world import World, world
+from tests.crash.world import NO_ANSWER, World, world
 
 BROKERS = ("broker_core", "apache")
+TRANSACTION_VERSIONS = (2, 1)
 # As many queries at once as two cores and their memory bear.
-CELLS_IN_A_WAVE = 15
+CELLS_IN_A_WAVE = 30
 _started = time.monotonic()
 
 
@@ -34,21 +38,32 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument("--broker", choices=BROKERS, action="append", help="both unless given")
+    parser.add_argument("--transaction-version", type=int, choices=TRANSACTION_VERSIONS, help="in turns unless given")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start no round after so many")
+    parser.add_argument("--keep", help="a new folder for all files, which stay")
     arguments = parser.parse_args()
     say(f"{arguments.rounds} rounds with --seed {arguments.seed}")
     runs: Counter[tuple[str, str]] = Counter()
     failures: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="crash-") as name, drivers(Path(name)) as pool:
+    with folder_for(arguments.keep) as name, drivers(Path(name)) as pool:
         rounds = Rounds(pool, random.Random(arguments.seed), runs)
+        # So that who ends it finds nothing left running.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
         for kind in arguments.broker or BROKERS:
             for number in range(1, arguments.rounds + 1):
-                failed = rounds.run(kind, Path(name) / f"{kind}-{number}")
-                say(f"{kind}, round {number}: " + (f"{len(failed)} FAILED" if failed else "all held"))
+                if time.monotonic() - _started > 60 * arguments.minutes:
+                    say(f"time is up: {number - 1} of {arguments.rounds} rounds on {kind}")
+                    break
+                version = arguments.transaction_version or TRANSACTION_VERSIONS[(number - 1) % 2]
+                failed = rounds.run(kind, Path(name) / f"{kind}-{number}", version)
+                say(f"{kind}, round {number}, transactions V{version}: {runs.total()} runs so far, "
+                    + (f"{len(failed)} FAILED" if failed else "all held"))
                 for failure in failed:
                     print(f"  {failure}", flush=True)
                 failures += failed
     print(table(runs))
-    say(f"{sum(runs.values())} runs, {len(failures)} failed (seed {arguments.seed})")
+    say(f"{sum(runs.values())} runs, {len(failures)} failed (seed {arguments.seed}); "
+        f"{rounds.mended} transactions that Apache Kafka left hanging were ended")
     print("EXACTLY ONCE in every run." if not failures else "NOT EXACTLY ONCE.")
     return 1 if failures else 0
 
@@ -61,23 +76,32 @@ class Rounds:
         self._chance = chance
         self._runs = runs
         self._driver = pool.take()
+        self.mended = 0
 
-    def run(self, kind: str, folder: Path) -> list[str]:
+    def run(self, kind: str, folder: Path, transaction_version: int) -> list[str]:
         """Run every cell once on a fresh broker, and say what went wrong."""
-        with world(kind, folder) as here:
-            return [failure for cells in waves(self._chance) for failure in self._run_wave(here, cells)]
+        failures = []
+        with world(kind, folder, transaction_version) as here:
+            for cells in waves(self._chance, transaction_version):
+                failures += self._run_wave(here, cells)
+                say(f"  {len(cells)} x {cells[0].fault}")
+            for each in here.mended:
+                what = "left alone" if each.commit is None else f"{'commit' if each.commit else 'abort'} marker written"
+                print(f"  KAFKA-20734: {each}: {what}", flush=True)
+            self.mended += len({(each.transactional_id, each.place.producer_epoch) for each in here.mended})
+        return failures
 
     def _run_wave(self, here: World, cells: list[Pair]) -> list[str]:
         wave = Wave(here, self._pool, self._driver, self._chance)
         self._runs.update((str(cell.step), cell.fault) for cell in cells)
         try:
             failures = wave.run(cells)
-        except AssertionError as failure:
+        except (AssertionError, *NO_ANSWER) as failure:
             # A query that does not end, or does not come to its point, fails its wave; the others go on.
             failures = [f"{cells[0].fault}, {len(cells)} cells together: {failure}"]
+            say(failures[0])
             wave.driver.kill()
-            here.broker.kill()
-            here.broker.start()
+            here.restart_broker()
         if wave.driver.is_killed:
             wave.driver.close()
             wave.driver = self._pool.take()
@@ -87,10 +111,18 @@ class Rounds:
         return failures
 
 
-def waves(chance: random.Random) -> Iterator[list[Pair]]:
+def folder_for(keep: str | None) -> AbstractContextManager[str]:
+    """Give a folder that is deleted, or the one that is to be kept."""
+    if keep is None:
+        return tempfile.TemporaryDirectory(prefix="crash-")
+    Path(keep).mkdir(parents=True)
+    return nullcontext(keep)
+
+
+def waves(chance: random.Random, transaction_version: int) -> Iterator[list[Pair]]:
     """Give all cells in groups of one fault, in random company."""
     for fault in Fault:
-        cells = list(pairs(fault))
+        cells = list(pairs(fault, transaction_version))
         chance.shuffle(cells)
         for start in range(0, len(cells), CELLS_IN_A_WAVE):
             yield cells[start:start + CELLS_IN_A_WAVE]

@@ -23,6 +23,7 @@ from tests.spark_eos.spark_session import build_session
 MASTER = "local[64,3]"
 # A file of some 40 kB makes two tasks.
 SPLIT_BYTES = 24_000
+CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 SETTINGS = {
     "spark.master": MASTER,
     "spark.sql.files.maxPartitionBytes": str(SPLIT_BYTES),
@@ -33,6 +34,9 @@ SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.ui.showConsoleProgress": "false",
+    # What links and permissions are, Hadoop asks of new processes, some 130 in the life of a query.
+    "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 _out = threading.Lock()
 

@@ -53,6 +53,11 @@ class Driver:
         fresh.write_text(";".join(text for text in self._rules.values() if text))
         os.replace(fresh, self._rules_file)
 
+    def disarm(self) -> None:
+        """Forget all rules: processes read them at every visit of a failpoint."""
+        self._rules.clear()
+        self._rules_file.unlink(missing_ok=True)
+
     def start(self, case: Case, **options: str) -> None:
         """Start the query of a case."""
         self._ended.pop(case.prefix, None)

@@ -39,9 +39,14 @@ class Hold:
     rule: str
     path: Path
 
-    def wait(self) -> int:
-        """Wait until a process is held, and name it."""
-        wait_until(self.path.exists, f"a process is held by {self.rule}", deadline_s=HOLD_DEADLINE_S)
+    def wait(self, query: StreamingQuery | None = None) -> int:
+        """Wait until a process is held, and name it; a query that ends before that is asked why."""
+        def is_held() -> bool:
+            if not self.path.exists() and query is not None and not query.isActive:
+                raise AssertionError(f"the query ended before {self.rule}: {query.exception()}")
+            return self.path.exists()
+
+        wait_until(is_held, f"a process is held by {self.rule}", deadline_s=HOLD_DEADLINE_S)
         return int(self.path.read_text())
 
     def release(self) -> None:

@@ -42,6 +42,9 @@ END_TASK: Final = Answer("EndTxn", 26, of_driver=False)
 END_DRIVER: Final = Answer("EndTxn", 26, of_driver=True)
 DESCRIBE: Final = Answer("DescribeTransactions", 65)
 LIST: Final = Answer("ListTransactions", 66)
+ADD_TASK: Final = Answer("AddPartitionsToTxn", 24, of_driver=False)
+ADD_DRIVER: Final = Answer("AddPartitionsToTxn", 24, of_driver=True)
+ADD_OFFSETS: Final = Answer("AddOffsetsToTxn", 25)
 
 
 class Step(NamedTuple):
@@ -49,7 +52,8 @@ class Step(NamedTuple):
 
     `earlier` is a point where a first life ends, so that the one that is watched finds what it left; `beside` is a
     `POINT=ACTION` of the same life. The point itself may be reached outside of any micro-batch. A brief one must not be
-    held for long: the transaction of a decision has seconds, whatever the `transactionTimeout`.
+    held for long: the transaction of a decision has seconds, whatever the `transactionTimeout`. `answers_to_v1` are
+    waited for under transactions V1 only.
     """
 
     point: str
@@ -58,6 +62,7 @@ class Step(NamedTuple):
     beside: str | None = None
     in_micro_batch: bool = True
     is_brief: bool = False
+    answers_to_v1: tuple[Answer, ...] = ()
 
     @property
     def is_of_dead_driver(self) -> bool:
@@ -74,7 +79,7 @@ STEPS: Final = (
     Step("driver.before_preflight", (METADATA,), in_micro_batch=False),
     Step("task.begin", (FETCH_OFFSET,)),
     Step("task.before_identity", (INIT_TASK,)),
-    Step("task.before_write", (PRODUCE,)),
+    Step("task.before_write", (PRODUCE,), answers_to_v1=(ADD_TASK,)),
     Step("task.mid_write#1", (PRODUCE,)),
     Step("task.mid_write#2", (PRODUCE,)),
     Step("task.before_flush", (PRODUCE,)),
@@ -82,8 +87,8 @@ STEPS: Final = (
     Step("task.prepared"),
     Step("driver.before_verify", (INIT_DRIVER,)),
     Step("driver.taken_over", (FETCH_OFFSET, DESCRIBE)),
-    Step("driver.before_decide", (PRODUCE_DECISION,)),
-    Step("driver.decision_flushed", (COMMIT_OFFSET,), is_brief=True),
+    Step("driver.before_decide", (PRODUCE_DECISION,), answers_to_v1=(ADD_DRIVER,)),
+    Step("driver.decision_flushed", (COMMIT_OFFSET,), is_brief=True, answers_to_v1=(ADD_OFFSETS,)),
     Step("driver.mid_decide", (END_DRIVER,), is_brief=True),
     Step("driver.after_decide", (END_TASK,)),
     Step("driver.mid_complete#1", (END_TASK,)),
@@ -135,11 +140,12 @@ class Pair(NamedTuple):
         return f"{self.step} | {self.fault}" + (f" to {self.answer.name}" if self.answer else "")
 
 
-def pairs(fault: Fault) -> Iterator[Pair]:
+def pairs(fault: Fault, transaction_version: int = 2) -> Iterator[Pair]:
     """Give the cells of one fault."""
     for step in STEPS:
         if (step.point, fault) not in EXCLUDED:
-            for answer in step.answers if fault is Fault.LOSE_ANSWER else (None,):
+            answers = step.answers + (step.answers_to_v1 if transaction_version == 1 else ())
+            for answer in answers if fault is Fault.LOSE_ANSWER else (None,):
                 yield Pair(step, fault, answer)
 
 

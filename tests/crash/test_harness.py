@@ -9,10 +9,17 @@ import pytest
 from confluent_kafka import Producer
 from kafka.protocol.producer import InitProducerIdRequest
 
+from broker_core.embedded import EmbeddedBroker
+from broker_core.types import TopicPartition
+from spark_eos.client.inspection import TransactionDescription
+from tests.conformance.raw_session import RawSession
 from tests.crash.case import Case
+from tests.crash.hanging import Hanging, Open, end_hanging, fate, find_hanging
 from tests.crash.processes import send, tree
 from tests.crash.wire import Loss, Wire
 from tests.crash.world import World
+from tests.spark_eos.sink_topic import open_transactions
+from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
@@ -98,3 +105,27 @@ def test_a_tree_of_processes_is_found_and_ended() -> None:
         send(reversed(family), signal.SIGKILL)
         parent.wait(60)
         wait_until(lambda: tree(family[1].pid) == [], "the child is gone")
+
+
+def test_what_hangs_is_found_and_ended_and_what_is_open_is_left_alone() -> None:
+    with EmbeddedBroker(topics={"t": 2}, config=HANGING_SETTINGS) as broker:
+        address = broker.bootstrap_servers
+        with RawClient(address) as first, RawClient(address) as second:
+            living, late = RawSession(first, "living"), RawSession(second, "late")
+            open_up(living, "t", 1)
+            identity = hang(late, "t")
+        place = Open(TopicPartition("t", 0), identity.producer_id, identity.producer_epoch, 2)
+        assert find_hanging(address) == [Hanging(place, 0, "late", "CompleteCommit", commit=True)]
+        assert [each.place for each in end_hanging(address)] == [place]
+        assert find_hanging(address) == []
+        assert open_transactions(address, "") == ["living"]
+
+
+@pytest.mark.parametrize(("state", "epochs_later", "commit"), [
+    ("CompleteCommit", 0, True), ("CompleteCommit", 1, True), ("CompleteAbort", 1, False), ("Empty", 0, False),
+    # Of the transaction after it.
+    ("CompleteCommit", 2, None), ("CompleteAbort", 3, None),
+])
+def test_the_fate_of_what_hangs_is_its_own(state: str, epochs_later: int, commit: bool | None) -> None:
+    place = Open(TopicPartition("t", 0), producer_id=7, producer_epoch=4, first_offset=0)
+    assert fate(place, TransactionDescription("id", 0, state, 7, 4 + epochs_later, 60_000, -1, ())) is commit

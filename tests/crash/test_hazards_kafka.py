@@ -103,7 +103,7 @@ def test_a_move_at_every_step(hazard_at: MakeHazard, trio: EmbeddedBroker, inter
     hazard.arm(*[hold.rule for hold in holds])
     query = hazard.start(case)
     for hold in holds:
-        hold.wait()
+        hold.wait(query)
         assert move(trio, lambda name: name.startswith("__") is internal) > 0
         hold.release()
     end(query)

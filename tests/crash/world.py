@@ -1,16 +1,22 @@
 """Put a broker, its wire and the cases on it together, run queries to their end, and judge."""
 
+import time
+import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from spark_eos.errors import EosKafkaError
 from tests.crash.brokers import Broker, make_broker
 from tests.crash.case import Case
 from tests.crash.drivers import Driver
+from tests.crash.hanging import Hanging, end_hanging
 from tests.crash.judge import judge
 from tests.crash.wire import Wire
+from tests.spark_eos.conftest import LATEST_TRANSACTION_VERSION, finalize
 from tests.support.waiting import wait_until
 
 PARTITIONS = 2
@@ -18,15 +24,24 @@ END_DEADLINE_S = 900
 MOST_STARTS = 4
 # More at a time only wait for one another.
 AT_A_TIME = 8
+MEND_INTERVAL_S = 3
+NO_ANSWER = (EosKafkaError, KafkaException, OSError)
 
 
 class World:
-    """Hold one broker behind its wire; queries go over the wire, the judge does not."""
+    """Hold one broker behind its wire; queries go over the wire, the judge does not.
 
-    def __init__(self, broker: Broker, wire: Wire, folder: Path) -> None:
+    `mended` has the transactions that Apache Kafka left hanging after it was killed, and an operator ended.
+    """
+
+    def __init__(self, broker: Broker, wire: Wire, folder: Path, *, forgets_markers: bool = False) -> None:
         self.broker = broker
         self.wire = wire
+        self.mended: list[Hanging] = []
         self._folder = folder
+        self._forgets_markers = forgets_markers
+        self._was_killed = False
+        self._mended_at = 0.0
 
     def new_case(self, micro_batches: int = 2, **options: str) -> Case:
         """Make a case with a topic of its own; an option's name is written with `_` for `.`."""
@@ -37,6 +52,8 @@ class World:
         if not count:
             return []
         more = {name.replace("_", "."): value for name, value in options.items()}
+        # A topic of decisions for these alone: a query without any reads all of it.
+        more.setdefault("decisionTopic", f"decisions-{uuid.uuid4().hex[:8]}")
         cases = [Case(self._folder, self.wire.address, micro_batches, dict(more)) for _ in range(count)]
         admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 3})
         topics = [NewTopic(case.topic, PARTITIONS, 1) for case in cases]
@@ -69,25 +86,49 @@ class World:
             while waiting and len(current) < AT_A_TIME:
                 current.append(waiting.pop(0))
                 driver.start(current[-1])
+            self._mend_now_and_then()
             return not current
 
         wait_until(all_ended, f"{len(cases)} queries end", deadline_s=END_DEADLINE_S)
         return errors
 
+    def restart_broker(self, pause_s: float = 0) -> None:
+        """Kill the broker and start it again."""
+        self.broker.kill()
+        time.sleep(pause_s)
+        self.broker.start()
+        self._was_killed = True
+
+    def mend(self) -> None:
+        """End what Apache Kafka has left hanging since it was killed; what hangs for another reason fails a run."""
+        if self._forgets_markers and self._was_killed:
+            self.mended += [each for each in end_hanging(self.broker.address) if each not in self.mended]
+        self._mended_at = time.monotonic()
+
+    def _mend_now_and_then(self) -> None:
+        # A broker that comes back may not know everything yet.
+        if time.monotonic() > self._mended_at + MEND_INTERVAL_S:
+            with suppress(*NO_ANSWER):
+                self.mend()
+
     def judge(self, cases: Sequence[Case]) -> list[str]:
         """Say what is wrong in the cases' topics."""
+        self.mend()
+        self._was_killed = False
         return judge(self.broker.address, {case.topic: case.expected for case in cases}, PARTITIONS)
 
 
 @contextmanager
-def world(kind: str, folder: Path) -> Iterator[World]:
+def world(kind: str, folder: Path, transaction_version: int = LATEST_TRANSACTION_VERSION) -> Iterator[World]:
     """Run a broker of a kind ("broker_core", "apache") behind a wire until the block ends."""
     broker = make_broker(kind, folder / "broker")
     try:
         broker.start()
+        if transaction_version != LATEST_TRANSACTION_VERSION:
+            finalize(broker.address, transaction_version)
         wire = Wire(broker.address)
         try:
-            yield World(broker, wire, folder)
+            yield World(broker, wire, folder, forgets_markers=kind == "apache")
         finally:
             wire.close()
     finally:

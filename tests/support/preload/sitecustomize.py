@@ -3,11 +3,14 @@
 Python runs this at its start because the folder is on the path. Workers die by the dozen in the crash tests.
 """
 
+import gc
 import sys
 
 _arguments = " ".join(sys.orig_argv)
 
 if "-m pyspark.daemon" in _arguments:
+    import encodings.idna  # noqa: F401
+
     import pyarrow.compute  # noqa: F401
     import pyspark.worker  # noqa: F401
 
@@ -15,7 +18,15 @@ if "-m pyspark.daemon" in _arguments:
     import spark_eos.sink.wiring  # noqa: F401
     import spark_eos.sink.writers  # noqa: F401
     import spark_eos.source.readers  # noqa: F401
+
+    # Workers that have rows or messages: pyarrow imports pandas at its first conversion.
+    if not _arguments.endswith(("lookup_data_sources", "create_data_source", "write_into_data_source")):
+        import pandas  # noqa: F401
+
     if "pyspark.sql" in _arguments:
         import importlib
 
         importlib.import_module(sys.orig_argv[-1])
+    # A worker collects garbage after every task: what is here for good need not be walked, and copied, each time.
+    gc.collect()
+    gc.freeze()

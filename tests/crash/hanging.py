@@ -1,0 +1,118 @@
+"""Find transactions that hang, and end them as an operator would (KIP-664).
+
+Apache Kafka 4 forgets markers when it comes back (KAFKA-20734): what its coordinator ends while a partition's leader is
+not elected yet is complete for the coordinator and open in the partition for ever. No client can cause that or end it.
+"""
+
+from typing import NamedTuple
+
+from confluent_kafka.admin import AdminClient
+from kafka.protocol.admin import DescribeProducersRequest
+from kafka.protocol.producer import WriteTxnMarkersRequest
+
+from broker_core.types import TopicPartition
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.inspection import TransactionDescription, describe_transactions, list_transactions
+from spark_eos.client_options import ClientOptions
+from tests.support.raw_client import RawClient
+
+COMMITTED = "CompleteCommit"
+# What a coordinator says of a producer whose last transaction has ended, markers included.
+ENDED = ("Empty", COMMITTED, "CompleteAbort", "Dead")
+METADATA_DEADLINE_S = 30
+_TRANSACTION_STATE = "__transaction_state"
+
+
+class Open(NamedTuple):
+    """Name a transaction that is open in a partition, by its producer and its first offset there."""
+
+    topic_partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+
+
+class Hanging(NamedTuple):
+    """Name a transaction that is open in a partition while its coordinator takes it for ended.
+
+    `commit` is how it ended; None: nobody can tell, so that it must not be touched.
+    """
+
+    place: Open
+    coordinator_epoch: int
+    transactional_id: str
+    state: str
+    commit: bool | None
+
+    def __str__(self) -> str:
+        return (f"{self.transactional_id} is {self.state} and open in {self.place.topic_partition} from "
+                f"offset {self.place.first_offset} on")
+
+
+def find_hanging(address: str) -> list[Hanging]:
+    """Look at all partitions, then at the coordinators, then at the partitions again.
+
+    What was open before its coordinator said that it has ended, markers and all, and is open still, hangs.
+    """
+    before = _open(address)
+    if not before:
+        return []
+    with KafkaClient(ClientOptions((address,))) as client:
+        listed = {each.producer_id: each for each in list_transactions(client)}
+        names = {listed[place.producer_id].transactional_id for place in before if place.producer_id in listed}
+        described = {each.producer_id: each for each in describe_transactions(client, names).values() if each.exists}
+    after = _open(address)
+    found = []
+    for place, coordinator_epoch in before.items():
+        known = described.get(place.producer_id)
+        # A coordinator that has not loaded its part yet does not know the id.
+        if place in after and known is not None and known.state in ENDED:
+            found.append(Hanging(place, coordinator_epoch, known.transactional_id, known.state, fate(place, known)))
+    return found
+
+
+def end_hanging(address: str) -> list[Hanging]:
+    """Write the marker that each hanging transaction lacks; gives those that are ended, or whose fate nobody knows."""
+    done = []
+    for each in find_hanging(address):
+        if each.commit is None:
+            done.append(each)
+            continue
+        marker = WriteTxnMarkersRequest.WritableTxnMarker
+        topic = marker.WritableTxnMarkerTopic(
+            name=each.place.topic_partition.topic, partition_indexes=[each.place.topic_partition.partition]
+        )
+        request = WriteTxnMarkersRequest(markers=[marker(
+            producer_id=each.place.producer_id, producer_epoch=each.place.producer_epoch,
+            transaction_result=each.commit, topics=[topic], coordinator_epoch=max(each.coordinator_epoch, 0),
+        )])
+        with RawClient(address) as client:
+            answer = client.send(request, 1)
+        if answer.markers[0].topics[0].partitions[0].error_code == 0:
+            done.append(each)
+    return done
+
+
+def fate(place: Open, known: TransactionDescription) -> bool | None:
+    """Say whether a transaction was committed, by what its coordinator says of the last one of its id."""
+    # An end raises the epoch under transactions V2 and where it was a timeout; further on it was another transaction's.
+    if known.producer_epoch - place.producer_epoch not in (0, 1):
+        return None
+    return known.state == COMMITTED
+
+
+def _open(address: str) -> dict[Open, int]:
+    """Give what is open anywhere, with the epoch of the coordinator that last wrote a marker for its producer."""
+    topics = AdminClient({"bootstrap.servers": address, "log_level": 3}).list_topics(timeout=METADATA_DEADLINE_S).topics
+    request = DescribeProducersRequest(topics=[
+        DescribeProducersRequest.TopicRequest(name=name, partition_indexes=sorted(topic.partitions))
+        for name, topic in topics.items() if name != _TRANSACTION_STATE
+    ])
+    with RawClient(address) as client:
+        answer = client.send(request, 0)
+    return {
+        Open(TopicPartition(topic.name, partition.partition_index), each.producer_id, each.producer_epoch,
+             each.current_txn_start_offset): each.coordinator_epoch
+        for topic in answer.topics for partition in topic.partitions for each in partition.active_producers
+        if each.current_txn_start_offset >= 0
+    }

@@ -1,0 +1,92 @@
+"""Check how a wave leads queries to their points, on a driver that only plays a part."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.crash.case import Case
+from tests.crash.matrix import Fault, Pair, pairs
+from tests.crash.wave import LONG_TIMEOUT, Watched, Wave
+
+PAUSED = next(pairs(Fault.PAUSE))
+KILLED = next(pairs(Fault.KILL_WORKER))
+
+
+class Player:
+    """Play a driver and its world: the first queries end as told, each later one comes to its point."""
+
+    def __init__(self, folder: Path, *endings: str | None) -> None:
+        self._folder = folder
+        self._endings = iter(endings)
+        self._ended: dict[str, str | None] = {}
+        self.cases: list[Case] = []
+
+    def new_case(self, **options: str) -> Case:
+        """Make a case without a broker."""
+        self.cases.append(Case(self._folder, "nowhere:9092", more_options=options))
+        return self.cases[-1]
+
+    def arm(self, case: Case, *rules: str) -> None:
+        """Take no notice."""
+
+    def start(self, case: Case) -> None:
+        """End at once, or be held."""
+        self._ended.pop(case.prefix, None)
+        for ending in itertools.islice(self._endings, 1):
+            self._ended[case.prefix] = ending
+            return
+        case.held.write_text("1")
+
+    def has_ended(self, case: Case) -> bool:
+        """Say so."""
+        return case.prefix in self._ended
+
+    def error(self, case: Case) -> str | None:
+        """Say how."""
+        return self._ended[case.prefix]
+
+
+Play = Callable[..., list[Case]]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Play:
+    """Lead a query to its point, and give all that it took."""
+    def lead(pair: Pair, timeout: str, *endings: str | None) -> list[Case]:
+        player = Player(tmp_path, *endings)
+        watched = Watched(pair, player.new_case(transactionTimeout=timeout))
+        wave = Wave(cast(Any, player), cast(Any, None), cast(Any, player))
+        wave._lead_to_points([watched])
+        assert watched.case is player.cases[-1]
+        return player.cases
+
+    return lead
+
+
+def test_a_query_that_failed_on_its_way_is_started_again(play: Play) -> None:
+    assert len(play(KILLED, LONG_TIMEOUT, "failed", "failed")) == 1
+
+
+@pytest.mark.parametrize("endings", [(None,), ("timed out",) * 4])
+def test_a_query_that_timed_out_before_its_point_makes_room_for_one_with_more_time(
+    play: Play, endings: tuple[str | None, ...]
+) -> None:
+    late, fresh = play(PAUSED, "15s", *endings)
+    assert fresh.more_options["transactionTimeout"] == "30s"
+    # It is run to its end and judged with the others, in no hurry.
+    assert late.more_options["transactionTimeout"] == LONG_TIMEOUT
+
+
+def test_there_is_an_end_to_more_time(play: Play) -> None:
+    assert len(play(PAUSED, "15s", None, None, None)) == 4
+    with pytest.raises(AssertionError, match="was not reached"):
+        play(PAUSED, "15s", None, None, None, None)
+
+
+@pytest.mark.parametrize("endings", [(None,), ("failed",) * 4])
+def test_a_point_that_is_not_reached_in_any_length_of_time_fails(play: Play, endings: tuple[str | None, ...]) -> None:
+    with pytest.raises(AssertionError, match="was not reached"):
+        play(KILLED, LONG_TIMEOUT, *endings)
