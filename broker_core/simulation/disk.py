@@ -4,7 +4,11 @@ The rule is the strictest a file system may apply: bytes are durable once their 
 renamed, deleted) once its folder was synced, and a folder only lives as long as its own name in the folder above.
 """
 
+import errno
 from collections.abc import Callable, Iterator, Sequence
+from random import Random
+
+from broker_core.simulation.faults import Fault, FaultCounts
 
 _Survivor = Callable[[str, int], int]
 
@@ -92,6 +96,9 @@ class MemoryStorage:
             node = folder.entries[name] = _Node()
         if isinstance(node, _Folder):
             raise IsADirectoryError(path)
+        return self._file(node)
+
+    def _file(self, node: _Node) -> MemoryFile:
         return MemoryFile(self, node)
 
     def exists(self, path: str) -> bool:
@@ -173,6 +180,100 @@ class MemoryStorage:
                 raise NotADirectoryError(path)
             here = child
         return here
+
+
+class PowerLoss(BaseException):
+    """Be the end of a process whose machine lost its power; no handler of errors may outlive it."""
+
+
+class SimulatedFile(MemoryFile):
+    """Be a file on a disk that may be full, or lose its power at any operation."""
+
+    __slots__ = ("_disk",)
+
+    def __init__(self, disk: "SimulatedDisk", node: _Node) -> None:
+        super().__init__(disk, node)
+        self._disk = disk
+
+    def append(self, data: bytes | bytearray | memoryview) -> None:
+        """Write at the end; a full disk takes a part of it and refuses the rest."""
+        self._disk.use()
+        if self._disk.is_full:
+            super().append(bytes(data)[: self._disk.random.randrange(len(data) + 1)])
+            self._disk.faults.struck(Fault.DISK_FULL)
+            raise OSError(errno.ENOSPC, "no space left on the simulated disk")
+        super().append(data)
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut the file to `size_bytes`."""
+        self._disk.use()
+        super().truncate(size_bytes)
+
+    def sync(self) -> None:
+        """Make everything written so far durable."""
+        self._disk.use()
+        super().sync()
+
+
+class SimulatedDisk(MemoryStorage):
+    """Keep files on a disk that can be full and lose its power between any two operations.
+
+    `fuse` counts down the operations that change it; the one that finds it at zero raises `PowerLoss` instead, and
+    `lose_power` then decides, file by file, what of the unsynced bytes has got through.
+    """
+
+    def __init__(self, random: Random, faults: FaultCounts) -> None:
+        super().__init__()
+        self.random = random
+        self.faults = faults
+        self.is_full = False
+        self.fuse: int | None = None
+
+    def use(self) -> None:
+        """Burn the fuse down by one operation."""
+        if self.fuse is not None:
+            self.fuse -= 1
+            if self.fuse < 0:
+                self.fuse = None
+                raise PowerLoss
+
+    def _file(self, node: _Node) -> MemoryFile:
+        return SimulatedFile(self, node)
+
+    def delete(self, path: str) -> None:
+        """Remove the file, or the folder with all in it; nothing happens if it is not there."""
+        self.use()
+        super().delete(path)
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        """Put the file or folder in the place of `new_path`, atomically."""
+        self.use()
+        super().rename(old_path, new_path)
+
+    def sync_folder(self, path: str) -> None:
+        """Make creations, renames and deletions in the folder durable."""
+        self.use()
+        super().sync_folder(path)
+
+    def lose_power(self) -> None:
+        """Forget what was not made durable; of each file a part of it may have got through, in no order."""
+        self.fuse = None
+        keep = self.random.choice((0.0, 0.3, 1.0))
+        self.crash(survives=lambda _path, unsynced: self._survived(unsynced, keep),
+                   names_survive=self.random.random() < keep)
+
+    def lose_process(self) -> None:
+        """Keep all that was written, as the operating system does when only a process dies; not a byte more is safe."""
+        self.fuse = None
+
+    def _survived(self, unsynced_bytes: int, keep: float) -> int:
+        if not unsynced_bytes:
+            return 0
+        if self.random.random() >= keep:
+            self.faults.struck(Fault.FORGOTTEN_WRITE)
+            return 0
+        self.faults.struck(Fault.TORN_WRITE)
+        return self.random.randrange(unsynced_bytes + 1)
 
 
 def _after_crash(folder: _Folder, path: str, surviving: Callable[[str, _Node], int], names_survive: bool) -> _Folder:

@@ -1,0 +1,70 @@
+"""Say how bad the weather is, and count what it did.
+
+A fault that is planned but never strikes proves nothing, so each is counted where it takes effect.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Fault(StrEnum):
+    """Name the kinds of faults."""
+
+    DELAYED = "message delayed"
+    FRAGMENTED = "message in pieces"
+    REQUEST_LOST = "request lost"
+    ANSWER_LOST = "answer lost"
+    LATE_REQUEST = "request arrives after its sender gave up"
+    REFUSED = "connection refused"
+    PARTITIONED = "client cut off"
+    HELD_BACK = "message held back by a partition"
+    POWER_LOST = "power lost"
+    POWER_LOST_WRITING = "power lost in the middle of writing"
+    KILLED = "process killed"
+    RESTARTED = "cluster started again"
+    TORN_WRITE = "unsynced bytes survived in part"
+    FORGOTTEN_WRITE = "unsynced bytes forgotten"
+    DISK_FULL = "write refused by a full disk"
+    STOPPED_FULL = "broker stopped by a full disk"
+    BROKER_DOWN = "broker taken down"
+    LEADER_MOVED = "leader moved"
+    COORDINATOR_MOVED = "coordinator moved"
+    CLOCK_AHEAD = "clock jumped ahead"
+    CLOCK_BACK = "clock set back at a start"
+    CLIENT_CLOCK = "client's clock jumped"
+    BROKER_PAUSED = "cluster paused"
+    CLIENT_PAUSED = "client paused"
+    CLIENT_KILLED = "client killed"
+    ZOMBIE = "client came back as a zombie"
+    FEATURE_CHANGED = "feature level changed"
+
+
+class FaultCounts:
+    """Count what has struck."""
+
+    def __init__(self) -> None:
+        self.by_kind: Counter[Fault] = Counter()
+
+    def struck(self, fault: Fault, times: int = 1) -> None:
+        """Count a fault."""
+        self.by_kind[fault] += times
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """Hold how likely each message meets which fate; times are in microseconds."""
+
+    latency_us: tuple[int, int] = (200, 4_000)
+    slow_chance: float = 0.0
+    slow_us: tuple[int, int] = (100_000, 5_000_000)
+    # The same for requests that write or change a transaction: just long enough for their sender to give up.
+    aimed_slow_chance: float = 0.0
+    aimed_slow_us: tuple[int, int] = (900_000, 3_000_000)
+    fragment_chance: float = 0.0
+    lose_request_chance: float = 0.0
+    lose_answer_chance: float = 0.0
+    settle_us: tuple[int, int] = (0, 3_000)
+
+
+CALM = Weather()

@@ -1,0 +1,177 @@
+"""Be administrators: make topics, change feature levels, look for transactions that hang, and end those (KIP-664)."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker_core.errors import ErrorCode
+from broker_core.simulation.faults import Fault
+from broker_core.wire import messages as m
+from tests.conformance.raw_session import Identity, record_batch
+from tests.simulation.client import TRANSACTION, Client, GaveUpError, UnansweredError
+from tests.simulation.producers import NOBODY
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+E = ErrorCode
+# A transaction that no coordinator knows of may be on its way to one, but not for that long.
+_SUSPICION_MS = 12_000
+_NO_START = -1
+
+
+class Hanging(NamedTuple):
+    """Name an open transaction that no coordinator will end."""
+
+    topic: str
+    partition: int
+    producer: Identity
+    coordinator_epoch: int
+    start_offset: int
+
+
+class AdministratorActor:
+    """Do what administrators do, now and then."""
+
+    def __init__(self, client: Client, name: str, *, changes_features: bool) -> None:
+        self.world: World = client.world
+        self.name = name
+        self._client = client
+        self._changes_features = changes_features
+        self._random = self.world.random_of(name)
+        self._suspects: dict[Hanging, int] = {}
+        self._topic_count = 0
+
+    def run(self) -> None:
+        """Do it."""
+        deeds = [self._make_topic, self._look_for_hanging, self._look_for_hanging, self._list]
+        if self._changes_features:
+            deeds += [self._change_feature] * 2
+        while not self.world.is_calm:
+            self.world.fibers.sleep_ms(self._random.randint(500, 5_000))
+            try:
+                self._random.choice(deeds)()
+            except (GaveUpError, UnansweredError) as error:
+                self.world.scheduler.note(f"{self.name}: {error}")
+        # Two looks a good while apart: what both find hangs.
+        for _ in range(3):
+            self._look_for_hanging()
+            self.world.fibers.sleep_ms(_SUSPICION_MS)
+        self._client.close()
+
+    def _ask_any(self, request: Any, version: int) -> Any:
+        return self._client.ask(self._client.any_broker(), request, version)
+
+    def _make_topic(self) -> None:
+        self._topic_count += 1
+        form = m.CreateTopicsRequest
+        self._ask_any(form(
+            topics=[form.CreatableTopic(name=f"{self.name}-{self._topic_count}", num_partitions=2,
+                                        replication_factor=1, assignments=[], configs=[])],
+            timeout_ms=1_000, validate_only=False), 7)
+
+    def _change_feature(self) -> None:
+        level = self._random.choice((1, 2))
+        form = m.UpdateFeaturesRequest
+        # Whether that is up or down is not known here: the wrong one is refused.
+        for kind in (1, 2):
+            answer = self._ask_any(form(timeout_ms=1_000, validate_only=False, feature_updates=[
+                form.FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=kind)]), 2)
+            if answer.error_code == E.NONE:
+                self.world.nemesis(f"transaction.version is {level}")
+                self.world.faults.struck(Fault.FEATURE_CHANGED)
+                return
+
+    def _list(self) -> set[int]:
+        """Return the producer ids of all transactions that some coordinator has open; raises `UnansweredError`."""
+        found: set[int] = set()
+        for broker_id in self.world.broker_ids:
+            answer = self._client.ask(broker_id, m.ListTransactionsRequest(
+                state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None), 2)
+            if answer.error_code != E.NONE:
+                raise UnansweredError(ErrorCode(answer.error_code).name)
+            found |= {each.producer_id for each in answer.transaction_states
+                      if each.transaction_state in ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")}
+        return found
+
+    def _look_for_hanging(self) -> None:
+        try:
+            open_here = self._open_in_logs()
+            known = self._list()
+        except (GaveUpError, UnansweredError) as error:
+            self.world.scheduler.note(f"{self.name}: {error}")
+            return
+        now_ms = self.world.scheduler.now_us // 1_000
+        suspects = {one: self._suspects.get(one, now_ms) for one in open_here if one.producer.producer_id not in known}
+        self._suspects = suspects
+        for one, since_ms in suspects.items():
+            if now_ms - since_ms >= _SUSPICION_MS:
+                self._end(one)
+
+    def _open_in_logs(self) -> list[Hanging]:
+        form = m.DescribeProducersRequest
+        found = []
+        for topic, (partitions, _) in sorted(self.world.plan.topics.items()):
+            for partition in range(partitions):
+                answer, code, _ = self._client.ask_leader(
+                    topic, partition,
+                    lambda topic=topic, partition=partition: form(topics=[
+                        form.TopicRequest(name=topic, partition_indexes=[partition])]),
+                    0, lambda answer: int(answer.topics[0].partitions[0].error_code), patience_ms=3_000)
+                if code == E.NONE:
+                    found += [
+                        Hanging(topic, partition, Identity(each.producer_id, each.producer_epoch),
+                                each.coordinator_epoch, each.current_txn_start_offset)
+                        for each in answer.topics[0].partitions[0].active_producers
+                        if each.current_txn_start_offset != _NO_START]
+        return found
+
+    def _end(self, one: Hanging) -> None:
+        if one.producer.producer_id not in self.world.rogues:
+            self.world.problems.append(f"a transaction hangs: {one}")
+        self.world.nemesis(f"{self.name} aborts {one}")
+        form = m.WriteTxnMarkersRequest.WritableTxnMarker
+
+        def marking() -> Any:
+            return m.WriteTxnMarkersRequest(markers=[form(
+                producer_id=one.producer.producer_id, producer_epoch=one.producer.producer_epoch,
+                transaction_result=False, coordinator_epoch=max(0, one.coordinator_epoch), transaction_version=0,
+                topics=[form.WritableTxnMarkerTopic(name=one.topic, partition_indexes=[one.partition])])])
+
+        self._client.ask_leader(
+            one.topic, one.partition, marking, 2,
+            lambda answer: int(answer.markers[0].topics[0].partitions[0].error_code))
+
+
+class RogueActor:
+    """Write into a transaction that no coordinator knows, as an old client's late request could: it hangs."""
+
+    def __init__(self, client: Client, name: str, topic: str, partitions: int) -> None:
+        self.world: World = client.world
+        self.name = name
+        self._client = client
+        self._topic = topic
+        self._random = self.world.random_of(name)
+        self._partition = self._random.randrange(partitions)
+
+    def run(self) -> None:
+        """Do it."""
+        self.world.fibers.sleep_ms(self._random.randint(1_000, 8_000))
+        try:
+            answer, code, _ = self._client.ask_coordinator(TRANSACTION, self.name, lambda: m.InitProducerIdRequest(
+                transactional_id=self.name, transaction_timeout_ms=6_000, producer_id=NOBODY.producer_id,
+                producer_epoch=NOBODY.producer_epoch), 4)
+            if code == E.NONE:
+                identity = Identity(answer.producer_id, answer.producer_epoch)
+                self.world.rogues.add(identity.producer_id)
+                self._write(identity)
+        except GaveUpError as error:
+            self.world.scheduler.note(f"{self.name}: {error}")
+        self._client.close()
+
+    def _write(self, identity: Identity) -> None:
+        batch = record_batch([f"{self.name}:0".encode()], identity, 0, timestamp_ms=self.world.clock.now_ms())
+        form = m.ProduceRequest.TopicProduceData
+        self._client.ask_leader(
+            self._topic, self._partition,
+            lambda: m.ProduceRequest(transactional_id=self.name, acks=-1, timeout_ms=1_000, topic_data=[form(
+                name=self._topic, partition_data=[form.PartitionProduceData(index=self._partition, records=batch)])]),
+            11, lambda answer: int(answer.responses[0].partition_responses[0].error_code))

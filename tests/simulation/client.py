@@ -1,0 +1,255 @@
+"""Talk to brokers over simulated links: requests out, answers in, patience that ends.
+
+Nothing here knows what a request means; what is repeated, and when one gives up for good, is the client's business
+above, as in the clients that people use.
+"""
+
+import struct
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from broker_core.errors import ErrorCode
+from broker_core.simulation.links import ClientEnd, Link
+from broker_core.simulation.scheduler import US_PER_MS
+from broker_core.wire import messages as m
+from broker_core.wire.framing import FrameReader
+from broker_core.wire.versions import SERVED
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+E = ErrorCode
+GROUP, TRANSACTION = 0, 1
+LARGEST_ANSWER = 1 << 26
+REQUEST_TIMEOUT_MS = 1_000
+FIRST_BACKOFF_MS, LAST_BACKOFF_MS = 40, 640
+# What a client asks again after, finding the leader or coordinator anew.
+MOVED = frozenset({
+    E.NOT_LEADER_OR_FOLLOWER, E.UNKNOWN_TOPIC_OR_PARTITION, E.LEADER_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS,
+    E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR, E.FENCED_LEADER_EPOCH, E.UNKNOWN_LEADER_EPOCH,
+    E.KAFKA_STORAGE_ERROR, E.UNKNOWN_TOPIC_ID, E.REQUEST_TIMED_OUT, E.NETWORK_EXCEPTION,
+})
+RETRIED = MOVED | {E.CONCURRENT_TRANSACTIONS}
+
+
+class UnansweredError(Exception):
+    """Report a request whose fate is unknown."""
+
+
+class GaveUpError(Exception):
+    """Report that no final answer came in time."""
+
+    def __init__(self, text: str, code: ErrorCode | None) -> None:
+        super().__init__(f"{text}: {code.name if code is not None else 'no answer'}")
+        self.code = code
+
+
+class Exchange:
+    """Be one request that awaits its answer."""
+
+    def __init__(self, response: Any, version: int) -> None:
+        self.is_done = False
+        self.value: Any = None
+        self.exception: BaseException | None = None
+        self.settled: Callable[[], None] = lambda: None
+        self._response = response
+        self._version = version
+
+    def answer(self, frame: bytes) -> None:
+        """Take the answer."""
+        self.value = self._response.decode(frame, version=self._version, header=True)
+        self._settle()
+
+    def fail(self, exception: BaseException) -> None:
+        """Take note that none will come."""
+        if not self.is_done:
+            self.exception = exception
+            self._settle()
+
+    def _settle(self) -> None:
+        self.is_done = True
+        self.settled()
+
+
+class Wire(ClientEnd):
+    """Be a client's end of one link."""
+
+    def __init__(self, world: "World", client: str, broker_id: int) -> None:
+        self._client = client
+        self._reader = FrameReader(LARGEST_ANSWER)
+        self._count = 0
+        self._open: dict[int, Exchange] = {}
+        self.link: Link = world.network.connect(client, broker_id, self)
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether requests can go out."""
+        return self.link.is_open
+
+    def send(self, request: Any, version: int) -> Exchange:
+        """Send a request."""
+        self._count += 1
+        exchange = self._open[self._count] = Exchange(SERVED[request.API_KEY].response, version)
+        request.API_VERSION = version
+        request.with_header(self._count, self._client)
+        self.link.send(bytes(request.encode(header=True, framed=True)))
+        return exchange
+
+    def received(self, data: bytes) -> None:
+        for frame in self._reader.feed(data):
+            (correlation_id,) = struct.unpack_from(">i", frame)
+            exchange = self._open.pop(correlation_id, None)
+            if exchange is not None:
+                exchange.answer(frame)
+
+    def lost(self) -> None:
+        waiting, self._open = self._open, {}
+        for exchange in waiting.values():
+            exchange.fail(UnansweredError("the connection was lost"))
+
+    def give_up(self, *, may_arrive: bool) -> None:
+        """Close the link; what is under way may arrive."""
+        self.link.give_up(may_arrive=may_arrive)
+        self.lost()
+
+
+class Client:
+    """Ask one thing after the other, each of whoever is in charge of it.
+
+    `may_arrive` says whether what it gave up on may reach a broker later. With the old protocol that can end the next
+    transaction (KIP-890), so that only clients of the new one are put to it.
+    """
+
+    def __init__(self, world: "World", name: str, *, may_arrive: bool = True) -> None:
+        self.world = world
+        self.name = name
+        self.may_arrive = may_arrive
+        self._wires: dict[int, Wire] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._leaders: dict[tuple[str, int], int] = {}
+
+    # One request
+
+    def ask(self, broker_id: int, request: Any, version: int, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
+        """Send a request and return its answer; raises `UnansweredError`."""
+        wire = self._wires.get(broker_id)
+        if wire is None or not wire.is_open:
+            wire = self._wires[broker_id] = Wire(self.world, self.name, broker_id)
+        exchange = wire.send(request, version)
+        fiber = self.world.fibers.current
+        exchange.settled = fiber.resume
+        until_us = self.world.scheduler.now_us + timeout_ms * US_PER_MS
+        while not exchange.is_done and self.world.scheduler.now_us < until_us:
+            fiber.sleep_until(until_us)
+        exchange.settled = _nobody_waits
+        if not exchange.is_done:
+            del self._wires[broker_id]
+            wire.give_up(may_arrive=self.may_arrive)
+            raise UnansweredError("no answer in time")
+        if exchange.exception is not None:
+            raise exchange.exception
+        return exchange.value
+
+    def close(self) -> None:
+        """Close all links."""
+        for wire in self._wires.values():
+            wire.give_up(may_arrive=self.may_arrive)
+        self._wires.clear()
+
+    # One question, until it is answered
+
+    def until_answered(
+        self, what: str, attempt: Callable[[], tuple[Any, ErrorCode]], *, retried: Collection[ErrorCode] = RETRIED,
+        patience_ms: int = 30_000, forget: Callable[[], None] = lambda: None,
+    ) -> tuple[Any, ErrorCode, int]:
+        """Ask until the code is none that is asked again after; return answer, code, and how often none came.
+
+        Raises `GaveUpError` when time is up.
+        """
+        until_us = self.world.scheduler.now_us + patience_ms * US_PER_MS
+        unanswered, backoff_ms = 0, FIRST_BACKOFF_MS
+        code: ErrorCode | None = None
+        while True:
+            try:
+                answer, code = attempt()
+            except UnansweredError:
+                unanswered += 1
+                forget()
+            else:
+                if code not in retried:
+                    return answer, code, unanswered
+                if code in MOVED:
+                    forget()
+            if self.world.scheduler.now_us >= until_us:
+                raise GaveUpError(what, code)
+            self.world.fibers.sleep_ms(backoff_ms)
+            backoff_ms = min(2 * backoff_ms, LAST_BACKOFF_MS)
+
+    def ask_coordinator(
+        self, key_type: int, key: str, make: Callable[[], Any], version: int,
+        code_of: Callable[[Any], int] = lambda answer: int(answer.error_code), *,
+        retried: Collection[ErrorCode] = RETRIED, patience_ms: int = 30_000, timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> tuple[Any, ErrorCode, int]:
+        """Ask the coordinator of a key until it answers; return answer, code, and how often no answer came."""
+
+        def attempt() -> tuple[Any, ErrorCode]:
+            answer = self.ask(self.coordinator(key_type, key), make(), version, timeout_ms)
+            return answer, ErrorCode(code_of(answer))
+
+        return self.until_answered(
+            f"{make.__qualname__} of {key}", attempt, retried=retried, patience_ms=patience_ms,
+            forget=lambda: self._forget_coordinator(key_type, key))
+
+    def ask_leader(
+        self, topic: str, partition: int, make: Callable[[], Any], version: int, code_of: Callable[[Any], int], *,
+        retried: Collection[ErrorCode] = RETRIED, patience_ms: int = 30_000,
+    ) -> tuple[Any, ErrorCode, int]:
+        """Ask the leader of a partition until it answers."""
+
+        def attempt() -> tuple[Any, ErrorCode]:
+            answer = self.ask(self.leader(topic, partition), make(), version)
+            return answer, ErrorCode(code_of(answer))
+
+        return self.until_answered(
+            f"{make.__qualname__} of {topic}-{partition}", attempt, retried=retried, patience_ms=patience_ms,
+            forget=self._leaders.clear)
+
+    # Who is in charge
+
+    def any_broker(self) -> int:
+        """Choose a broker to ask what all know."""
+        return self.world.scheduler.random.choice(self.world.broker_ids)
+
+    def _forget_coordinator(self, key_type: int, key: str) -> None:
+        self._coordinators.pop((key_type, key), None)
+
+    def coordinator(self, key_type: int, key: str) -> int:
+        """Find a coordinator, or remember it; raises `UnansweredError`."""
+        known = self._coordinators.get((key_type, key))
+        if known is None:
+            answer = self.ask(
+                self.any_broker(), m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
+            [found] = answer.coordinators
+            if found.error_code:
+                raise UnansweredError(f"no coordinator for {key}: {found.error_code}")
+            known = self._coordinators[key_type, key] = found.node_id
+        return known
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Find a leader, or remember it; raises `UnansweredError`."""
+        known = self._leaders.get((topic, partition))
+        if known is None:
+            answer = self.ask(self.any_broker(), m.MetadataRequest(
+                topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False,
+                include_cluster_authorized_operations=False, include_topic_authorized_operations=False), 9)
+            for found in answer.topics:
+                for part in found.partitions:
+                    self._leaders[found.name, part.partition_index] = part.leader_id
+            known = self._leaders.get((topic, partition))
+            if known is None:
+                raise UnansweredError(f"{topic}-{partition} has no leader")
+        return known
+
+
+def _nobody_waits() -> None:
+    """Do nothing: the answer came too late or its asker is served."""

@@ -1,0 +1,26 @@
+"""Keep what the clients of a world did, in the words of `tests.history`."""
+
+from typing import Any, Final
+
+from tests.history.format import Op
+
+TXN, POLL, DRAINED, COMMITTED, NEMESIS = "txn", "poll", "drained", "committed", "nemesis"
+READ_UNCOMMITTED: Final = "read_uncommitted"
+
+
+class History:
+    """Collect the lines of one world."""
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+
+    def note(self, time_ns: int, process: str, kind: str, function: str, value: Any = None, **details: Any) -> Op:
+        """Write one line."""
+        op = Op(len(self.ops), time_ns, process, kind, function, value, **details)
+        self.ops.append(op)
+        return op
+
+
+def key_of(topic: str, partition: int) -> str:
+    """Name a partition as histories do."""
+    return f"{topic}-{partition}"

@@ -1,0 +1,158 @@
+"""Hold the broker's logs against themselves: what is derived must be what the records say, live and after a restart."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker_core.coordinator.transaction_states import TransactionState
+from broker_core.log.partition_log import PartitionLog
+from broker_core.log.producer_entry import ProducerStateEntry
+from broker_core.simulation.faults import Fault
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel
+from tests.simulation.readers import batches_of
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_ALL = 1 << 30
+_OPEN = {TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
+# What may make a coordinator write a marker once more.
+_REPEATING = (Fault.RESTARTED, Fault.COORDINATOR_MOVED, Fault.LEADER_MOVED, Fault.DISK_FULL)
+
+
+class Folded(NamedTuple):
+    """Hold what the records of one partition say by themselves."""
+
+    open: dict[int, int]
+    aborted: list[tuple[int, int, int]]
+    markers: Counter[tuple[int, int]]
+    problems: list[str]
+
+
+def check_marks(world: "World", *, at_rest: bool = False) -> Iterator[str]:
+    """Check log start <= LSO <= HW <= log end, and that nothing is open at rest."""
+    cluster = world.server.cluster
+    for log in cluster.logs.opened():
+        marks = (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset)
+        if list(marks) != sorted(marks):
+            yield f"the marks of {log.topic_partition} are not in order: {marks}"
+        if at_rest and log.last_stable_offset != log.high_watermark:
+            yield f"{log.topic_partition} is not stable at rest: {marks}, open {log.open_transactions()}"
+    if at_rest:
+        for broker in cluster.brokers.values():
+            for name, image in broker.transactions.images().items():
+                if image.state in _OPEN:
+                    yield f"transaction {name} is {image.state.label} at rest"
+
+
+def check_logs(world: "World") -> Iterator[str]:
+    """Recompute from the records what is open and aborted in each log, and count the markers."""
+    repeats = any(world.faults.by_kind[fault] for fault in _REPEATING)
+    for log in world.server.cluster.logs.open_all(world.clock.now_ms()):
+        name = str(log.topic_partition)
+        is_compacted = log.config.cleanup_policy == "compact"
+        folded = fold(log, is_dense=not is_compacted, markers_tell=not is_compacted and world.plan.is_all_v2)
+        yield from (f"{name}: {problem}" for problem in folded.problems)
+        opened = {each.producer_id: each.first_offset for each in log.open_transactions()}
+        if opened != folded.open:
+            yield f"{name}: open are {opened}, the records say {folded.open}"
+        aborted = [(each.producer_id, each.first_offset, each.last_offset) for each in log.aborted_transactions()]
+        if not is_compacted and aborted != folded.aborted:
+            yield f"{name}: the aborted index has {aborted}, the records say {folded.aborted}"
+        if not repeats:
+            for (producer_id, epoch), count in folded.markers.items():
+                if count > 1:
+                    yield f"{name}: {count} markers end one transaction of producer {producer_id} at epoch {epoch}"
+
+
+def fold(log: PartitionLog, *, is_dense: bool, markers_tell: bool) -> Folded:
+    """Read the records of a log from the start and follow its transactions.
+
+    `markers_tell` says that each transaction has an epoch of its own, so that two markers of one epoch end one
+    transaction. Under the old protocol a partition may be added, never written to, and get its marker all the same.
+    """
+    folded = Folded({}, [], Counter(), [])
+    verdicts: dict[tuple[int, int], str] = {}
+    following: dict[int, tuple[int, int]] = {}
+    offset = log.log_start_offset
+    end = offset
+    while offset < log.log_end_offset:
+        data = bytes(log.read(offset, _ALL, IsolationLevel.READ_UNCOMMITTED).records)
+        if not data:
+            break
+        for batch in batches_of(data):
+            if is_dense and batch.base_offset != end:
+                folded.problems.append(f"offset {batch.base_offset} follows {end - 1}")
+            end = offset = batch.next_offset
+            if batch.is_control_batch:
+                _fold_marker(batch, folded, verdicts if markers_tell else {})
+            elif batch.is_transactional:
+                folded.open.setdefault(batch.producer_id, batch.base_offset)
+                verdicts.pop((batch.producer_id, batch.producer_epoch), None)
+                if is_dense:
+                    _fold_sequence(batch, folded, following)
+    return folded
+
+
+def _fold_marker(batch: Any, folded: Folded, verdicts: dict[tuple[int, int], str]) -> None:
+    kind = "commit" if next(iter(batch)).key[2:4] == b"\0\1" else "abort"
+    first = folded.open.pop(batch.producer_id, None)
+    if first is not None and kind == "abort":
+        folded.aborted.append((batch.producer_id, first, batch.base_offset))
+    name = (batch.producer_id, batch.producer_epoch)
+    before = verdicts.get(name)
+    if before is None:
+        verdicts[name] = kind
+    elif before != kind:
+        folded.problems.append(f"producer {name} has a {kind} marker after a {before} marker, and nothing between")
+    else:
+        folded.markers[name] += 2 - bool(folded.markers[name])
+
+
+def _fold_sequence(batch: Any, folded: Folded, following: dict[int, tuple[int, int]]) -> None:
+    epoch, expected = following.get(batch.producer_id, (-1, -1))
+    if batch.producer_epoch == epoch and batch.base_sequence != expected:
+        folded.problems.append(
+            f"producer {batch.producer_id} at epoch {epoch}: sequence {batch.base_sequence} follows {expected - 1}")
+    if batch.producer_epoch < epoch:
+        folded.problems.append(f"producer {batch.producer_id}: epoch {batch.producer_epoch} follows {epoch}")
+    following[batch.producer_id] = (batch.producer_epoch, batch.base_sequence + batch.records_count)
+
+
+def check_replay(world: "World") -> Iterator[str]:
+    """Start the cluster again from its files and compare what it knows with what it knew."""
+    before = state_of(world)
+    world.server.kill(power=False)
+    world.server.start()
+    if not world.server.is_running:
+        yield "the cluster did not come up again at the end"
+        return
+    after = state_of(world)
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            yield f"{name} was {before.get(name)}, after a restart it is {after.get(name)}"
+
+
+def state_of(world: "World") -> dict[str, Any]:
+    """Return all the state that must survive, by name."""
+    cluster = world.server.cluster
+    state: dict[str, Any] = {}
+    for log in cluster.logs.open_all(world.clock.now_ms()):
+        state[f"log {log.topic_partition}"] = (
+            log.log_start_offset, log.last_stable_offset, log.log_end_offset, log.aborted_transactions(),
+            log.open_transactions(), [_lasting(each) for each in log.producers()])
+    for broker in cluster.brokers.values():
+        for name, image in broker.transactions.images().items():
+            state[f"transactional id {name}"] = image
+    for group in world.plan.groups:
+        place = cluster.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, group)
+        coordinator = cluster.brokers[cluster.catalog.leadership(place).leader].groups
+        state[f"offsets of {group}"] = coordinator.fetch_offsets(group, None, require_stable=True)
+    return state
+
+
+def _lasting(entry: ProducerStateEntry) -> tuple[Any, ...]:
+    """Return what a snapshot keeps of a producer: as Kafka's, only the last batch, under the producer's last time."""
+    last = [(each.last_sequence, each.last_offset, each.offset_delta) for each in entry.batches[-1:]]
+    return (entry.producer_id, entry.producer_epoch, entry.coordinator_epoch, entry.last_timestamp_ms,
+            entry.current_txn_first_offset, last)

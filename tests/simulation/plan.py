@@ -1,0 +1,140 @@
+"""Draw a world from its seed: the cluster, its settings, who lives there, and how bad it gets."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from broker_core.simulation.faults import Weather
+from tests.history.format import READ_COMMITTED
+from tests.simulation.administrators import AdministratorActor, RogueActor
+from tests.simulation.client import Client
+from tests.simulation.history import READ_UNCOMMITTED
+from tests.simulation.nemesis import Nemesis
+from tests.simulation.producers import CLASSIC, V2, ProducerActor, TransactionalProducer
+from tests.simulation.readers import ReaderActor
+from tests.simulation.sink import DECISIONS
+from tests.simulation.sink import GROUP as SINK_GROUP
+from tests.simulation.sink import query
+from tests.simulation.workers import GROUP, WorkerActor
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+TOPIC, INPUT, OUTPUT, SUNK = "t", "in", "out", "sunk"
+PARTITIONS = 2
+_TIMEOUTS_MS = (4_000, 8_000)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Hold what was drawn."""
+
+    seed: int
+    brokers: int
+    settings: Mapping[str, str]
+    # Each with its partitions and settings; journals hold what no reader is shown.
+    topics: dict[str, tuple[int, Mapping[str, str]]]
+    journals: dict[str, tuple[int, Mapping[str, str]]]
+    groups: tuple[str, ...]
+    trouble_ms: int
+    weather: Weather
+    producers: tuple[tuple[str, int], ...]
+    workers: tuple[int, ...]
+    has_administrator: bool
+    changes_features: bool
+    has_rogue: bool
+    has_query: bool
+    is_hurried: bool
+
+    @property
+    def is_all_v2(self) -> bool:
+        """Say whether everybody speaks the new protocol, so that each transaction has an epoch of its own."""
+        return not self.has_query and CLASSIC not in (*self.workers, *(protocol for _, protocol in self.producers))
+
+
+def cast(world: "World") -> Iterator[Any]:
+    """Make everybody who lives in a world."""
+    plan = world.plan
+    for number, (topic, protocol) in enumerate(plan.producers):
+        yield ProducerActor(
+            _producer(world, f"producer{number}", protocol), f"producer{number}", topic, PARTITIONS,
+            world.random_of("counts").randint(3, 8), is_hurried=plan.is_hurried)
+    for number, protocol in enumerate(plan.workers):
+        name = f"worker{number}"
+        yield WorkerActor(_producer(world, name, protocol), name, (INPUT, OUTPUT), PARTITIONS, is_last=number == 0)
+    read = sorted({topic for topic, _ in plan.producers} | {topic for topic in plan.topics if topic != INPUT})
+    for topic in read:
+        for isolation in (READ_COMMITTED, READ_UNCOMMITTED) if topic == TOPIC else (READ_COMMITTED,):
+            name = f"reader-{topic}-{isolation}"
+            yield ReaderActor(Client(world, name), name, topic, PARTITIONS, isolation)
+    if plan.has_query:
+        yield query(world, "sink", SUNK, PARTITIONS)
+    if plan.has_rogue:
+        yield RogueActor(Client(world, "rogue"), "rogue", TOPIC, PARTITIONS)
+    if plan.has_administrator:
+        yield AdministratorActor(Client(world, "admin"), "admin", changes_features=plan.changes_features)
+    yield Nemesis(world)
+
+
+def _producer(world: "World", name: str, protocol: int) -> TransactionalProducer:
+    timeout_ms = world.random_of(f"{name}.timeout").choice(_TIMEOUTS_MS)
+    return TransactionalProducer(
+        Client(world, name, may_arrive=protocol == V2), f"id-{name}", protocol, timeout_ms=timeout_ms)
+
+
+def draw(seed: int) -> Plan:
+    """Draw a world."""
+    random = Random(f"plan/{seed}")
+    level = random.choice((1, 2, 2))
+    settings = {
+        "transaction.version": str(level),
+        "transaction.state.log.num.partitions": "2",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.segment.bytes": str(random.choice((2_000, 1_000_000))),
+        "offsets.topic.segment.bytes": str(random.choice((2_000, 1_000_000))),
+        "log.cleaner.backoff.ms": "5000",
+    }
+    segments = {"segment.bytes": str(random.choice((400, 1_500, 1_000_000)))}
+    bad = random.choice((0.0, 0.01, 0.03))
+    scene = random.choices(("producers", "workers", "sink"), (4, 3, 3))[0]
+    producers: list[tuple[str, int]] = []
+    workers: list[int] = []
+    topics: dict[str, tuple[int, Mapping[str, str]]] = {}
+    is_hurried = scene == "producers" and random.random() < 0.3
+    if scene == "producers" or scene == "sink" and random.random() < 0.3:
+        producers += [(TOPIC, V2 if is_hurried else random.choice((CLASSIC, V2))) for _ in range(random.randint(1, 3))]
+        topics[TOPIC] = (PARTITIONS, segments)
+    if scene == "workers":
+        producers.append((INPUT, random.choice((CLASSIC, V2))))
+        workers += [random.choice((CLASSIC, V2)) for _ in range(random.randint(1, 2))]
+        topics |= {INPUT: (PARTITIONS, segments), OUTPUT: (PARTITIONS, segments)}
+    has_query = scene == "sink"
+    journals: dict[str, tuple[int, Mapping[str, str]]] = {}
+    if has_query:
+        topics[SUNK] = (PARTITIONS, segments)
+        size_bytes = random.choice((2_500, 1_000_000))
+        journals[DECISIONS] = (1, {"cleanup.policy": "compact", "segment.bytes": str(size_bytes)})
+    has_rogue = scene == "producers" and random.random() < 0.1
+    if has_rogue:
+        settings["transaction.partition.verification.enable"] = "false"
+    return Plan(
+        seed=seed,
+        brokers=random.choice((1, 2, 3)),
+        settings=settings,
+        topics=topics,
+        journals=journals,
+        groups=((GROUP,) if workers else ()) + ((SINK_GROUP,) if has_query else ()),
+        trouble_ms=random.randint(5_000, 12_000),
+        weather=Weather(
+            slow_chance=random.choice((0.0, 0.03, 0.08)), fragment_chance=random.choice((0.0, 0.1)),
+            aimed_slow_chance=0.3 if is_hurried else random.choice((0.0, 0.0, 0.1)),
+            lose_request_chance=bad, lose_answer_chance=bad),
+        producers=tuple(producers),
+        workers=tuple(workers),
+        has_administrator=has_rogue or random.random() < 0.2,
+        changes_features=random.random() < 0.5,
+        has_rogue=has_rogue,
+        has_query=has_query,
+        is_hurried=is_hurried,
+    )

@@ -1,0 +1,226 @@
+"""Be Spark around the real sink: micro-batches, tasks that are tried again, drivers that die and come back.
+
+The task writer and the committer are the code of `spark_eos.sink`; only Spark and the network are played. The
+checkpoint is Spark's: what a micro-batch holds is fixed before it runs, and noted as done after `commit` returned.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from broker_core.simulation.faults import Fault
+from spark_eos.errors import EosKafkaError, LostTransactionError
+from spark_eos.sink.messages import TaskMessage
+from spark_eos.sink.naming import group_id
+from spark_eos.sink.task import Place
+from spark_eos.sink.wiring import committer, task_writer
+from spark_eos.sink_options import SinkOptions, sink_options
+from tests.history.format import INVOKE, OK
+from tests.simulation.fibers import Fiber
+from tests.simulation.history import key_of
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+PREFIX, QUERY = "sim", "query"
+GROUP = group_id(PREFIX, QUERY)
+DECISIONS = "eos-kafka-decisions"
+_ATTEMPTS = 4
+_LOST_EXECUTOR_MS = 6_000
+_RUN_LIMIT = 60
+
+
+class JobFailedError(Exception):
+    """Report a micro-batch one of whose tasks failed too often."""
+
+
+@dataclass
+class Checkpoint:
+    """Hold what Spark keeps of a query: the rows of each micro-batch by split, and which are done."""
+
+    rows: list[list[list[tuple[int, str]]]]
+    done: set[int] = field(default_factory=set)
+    begun: set[int] = field(default_factory=set)
+    runs: int = 0
+    # Why the query may not go on, if so.
+    lost: str | None = None
+
+    @property
+    def next_micro_batch(self) -> int | None:
+        """Return the first micro-batch that is not done."""
+        return next((number for number in range(len(self.rows)) if number not in self.done), None)
+
+
+@dataclass
+class Attempt:
+    """Be one attempt at a task; it goes on though nobody waits for it any more."""
+
+    split: int
+    fiber: Fiber
+    message: TaskMessage | None = None
+    error: Exception | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether anything more can come of it."""
+        return self.fiber.is_done or self.message is not None or self.error is not None
+
+
+class QueryActor:
+    """Be the driver of one query on its checkpoint, run after run."""
+
+    def __init__(
+        self, world: "World", name: str, checkpoint: Checkpoint, options: SinkOptions, topic: str, *,
+        begins_after_ms: int = 0,
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.checkpoint = checkpoint
+        self._options = options
+        self._topic = topic
+        self._random = world.random_of(name)
+        self._begins_after_ms = begins_after_ms
+        self._worker_count = 0
+        # Python processes that have no task now.
+        self._idle: list[tuple[str, int]] = []
+
+    def successor(self, name: str, begins_after_ms: int) -> "QueryActor":
+        """Make another driver on the same checkpoint."""
+        return QueryActor(self.world, name, self.checkpoint, self._options, self._topic,
+                          begins_after_ms=begins_after_ms)
+
+    def run(self) -> None:
+        """Do it."""
+        self.world.fibers.sleep_ms(self._begins_after_ms)
+        while self.checkpoint.next_micro_batch is not None and self.checkpoint.lost is None:
+            self.checkpoint.runs += 1
+            if self.checkpoint.runs > _RUN_LIMIT:
+                raise AssertionError(f"the query has failed {_RUN_LIMIT} times")
+            run = f"run{self.checkpoint.runs}"
+            try:
+                self._run(run)
+            except (EosKafkaError, JobFailedError) as error:
+                self.world.scheduler.note(f"{self.name}: {run} ends: {type(error).__name__}: {error}")
+                if isinstance(error, LostTransactionError) and "was decided, but" in error.happened:
+                    self.checkpoint.lost = str(error)
+            if self._random.random() < 0.7:
+                self.world.fibers.current.process_id = self.world.new_process_id()
+            self._idle.clear()
+            self.world.fibers.sleep_ms(self._random.randint(200, 2_000))
+
+    def _run(self, run: str) -> None:
+        while (number := self.checkpoint.next_micro_batch) is not None:
+            self._begin(number)
+            messages: list[TaskMessage] = []
+            driver = None
+            try:
+                messages = self._tasks(run, number)
+                driver = committer(self._options, QUERY, run, may_be_decided=True)
+                driver.commit(messages, number)
+            except (EosKafkaError, JobFailedError):
+                self._abort(run, messages, number)
+                raise
+            self._end(number)
+            self.world.fibers.sleep_ms(self._random.randint(1, 1_500))
+
+    def _abort(self, run: str, messages: list[TaskMessage], number: int) -> None:
+        """Do as Spark: abort, and let the first failure be the news."""
+        if messages:
+            try:
+                committer(self._options, QUERY, run, may_be_decided=True).abort(messages, number)
+            except EosKafkaError as error:
+                self.world.scheduler.note(f"{self.name}: abort failed too: {error}")
+
+    def _begin(self, number: int) -> None:
+        if number not in self.checkpoint.begun:
+            self.checkpoint.begun.add(number)
+            self.world.record(f"{QUERY}.{number}", INVOKE, "send", self._sends(number))
+
+    def _end(self, number: int) -> None:
+        if number not in self.checkpoint.done:
+            self.checkpoint.done.add(number)
+            self.world.record(f"{QUERY}.{number}", OK, "send", [
+                ["send", key, [None, value]] for _, key, value in self._sends(number)])
+
+    def _sends(self, number: int) -> list[list[Any]]:
+        return [["send", key_of(self._topic, partition), value]
+                for split in self.checkpoint.rows[number] for partition, value in split]
+
+    # Tasks
+
+    def _tasks(self, run: str, number: int) -> list[TaskMessage]:
+        """Run all tasks of a micro-batch; return their messages."""
+        splits = range(len(self.checkpoint.rows[number]))
+        attempts: dict[int, list[Attempt]] = {split: [self._attempt(run, number, split)] for split in splits}
+        if self._random.random() < 0.15:
+            # Speculation: two attempts live at once, and the first one wins.
+            split = self._random.choice(splits)
+            attempts[split].append(self._attempt(run, number, split))
+        since_us = self.world.scheduler.now_us
+        while not all(any(each.message is not None for each in attempts[split]) for split in splits):
+            self.world.fibers.sleep_ms(20)
+            is_late = self.world.scheduler.now_us - since_us > _LOST_EXECUTOR_MS * 1_000
+            if is_late:
+                since_us = self.world.scheduler.now_us
+            for split, tried in attempts.items():
+                if any(each.message is not None for each in tried):
+                    continue
+                if all(each.is_over for each in tried) or is_late:
+                    if len(tried) >= _ATTEMPTS:
+                        raise JobFailedError(f"task {split} of micro-batch {number}: {tried[-1].error!r}")
+                    tried.append(self._attempt(run, number, split))
+        return [next(each.message for each in attempts[split] if each.message is not None) for split in splits]
+
+    def _attempt(self, run: str, number: int, split: int) -> Attempt:
+        if self._idle and self._random.random() < 0.9:
+            host, process_id = self._idle.pop()
+        else:
+            self._worker_count += 1
+            host, process_id = f"{self.name}.w{self._worker_count}", self.world.new_process_id()
+        place = Place(QUERY, run, number, split)
+        rows = self.checkpoint.rows[number][split]
+
+        def work() -> None:
+            try:
+                attempt.message = task_writer(self._options, place, may_be_decided=True).write(iter(_arrow(rows)))
+            except EosKafkaError as error:
+                attempt.error = error
+                self.world.scheduler.note(f"{host}: {place}: {type(error).__name__}: {error}")
+            self._idle.append((host, process_id))
+
+        fiber = self.world.fibers.spawn(f"{host}/{run}.{number}.{split}", work)
+        fiber.host, fiber.process_id = host, process_id
+        fiber.clock_offset_ms = self.world.clock_offset_of(host)
+        attempt = Attempt(split, fiber)
+        if not self.world.is_calm and self._random.random() < 0.05:
+            self.world.faults.struck(Fault.CLIENT_KILLED)
+            self.world.scheduler.after(self._random.randint(1, 400_000), fiber.kill)
+        return attempt
+
+
+def _arrow(rows: list[tuple[int, str]]) -> list[pa.RecordBatch]:
+    if not rows:
+        return []
+    return [pa.RecordBatch.from_arrays(
+        [pa.array([value.encode() for _, value in rows], pa.binary()),
+         pa.array([partition for partition, _ in rows], pa.int32())], names=["value", "partition"])]
+
+
+def query(world: "World", name: str, topic: str, partitions: int) -> QueryActor:
+    """Make a query with rows for a few micro-batches."""
+    random = world.random_of("query")
+    rows = [
+        [[(random.randrange(partitions), f"b{number}.s{split}.{at}") for at in range(random.choice((0, 1, 2, 3)))]
+         for split in range(random.randint(1, 3))]
+        for number in range(random.randint(2, 4))
+    ]
+    options = sink_options({
+        "kafka.bootstrap.servers": ",".join(f"broker{each}:9092" for each in world.broker_ids),
+        "topic": topic, "transactionalIdPrefix": PREFIX, "decisionTopic": DECISIONS,
+        "transactionTimeout": str(random.choice((15_000, 25_000))),
+        "onLostTransaction": random.choice(("rewrite", "fail")),
+        "kafka.request.timeout.ms": "2000", "kafka.default.api.timeout.ms": "10000",
+        "kafka.delivery.timeout.ms": "8000",
+    })
+    return QueryActor(world, name, Checkpoint(rows), options, topic)

@@ -1,0 +1,253 @@
+"""Carry the sink's requests over simulated links, in virtual time: the one seam at which the real code meets the world.
+
+`SimulatedClientNetwork` stands where `spark_eos.client.network.Network` stands, and `virtual_surroundings` lends the
+sink's modules a clock, chance and process ids of the world's. All above is the code that runs in Spark.
+"""
+
+import contextlib
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from random import Random
+from time import gmtime, strftime
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from kafka.protocol.broker_version_data import BrokerVersionData
+
+from broker_core.simulation.clock import START_MS
+from broker_core.simulation.network import PORT
+from broker_core.simulation.scheduler import US_PER_MS
+from broker_core.wire.versions import SERVED
+from spark_eos.client import connection
+from spark_eos.client.network import translate
+from spark_eos.client_options import ClientOptions
+from spark_eos.errors import UnansweredError as SinkUnansweredError
+from tests.simulation.client import Exchange, UnansweredError, Wire
+from tests.simulation.fibers import Fiber
+from tests.simulation.world import World
+
+_VERSIONS = BrokerVersionData(api_versions={
+    key: (api.min_version, api.max_version) for key, api in SERVED.items()})
+# Modules whose look at the world is replaced, if they take one.
+_ROOMS = ("spark_eos.client.", "spark_eos.sink.")
+_US_PER_S = 1_000_000
+_worlds: list[World] = []
+
+
+class Address(NamedTuple):
+    """Say where a broker is."""
+
+    node_id: int | str
+    host: str
+    port: int
+
+
+class Brokers:
+    """Know the brokers as kafka-python's cluster metadata does, as far as the client asks."""
+
+    def __init__(self, servers: Collection[str]) -> None:
+        self._bootstrap = [
+            Address(f"bootstrap-{index}", server.partition(":")[0], PORT) for index, server in enumerate(servers)]
+        self._known: dict[int | str, Address] = {}
+
+    def brokers(self) -> list[Address]:
+        """List the brokers named last, or those to begin with."""
+        return list(self._known.values()) or self.bootstrap_brokers()
+
+    def bootstrap_brokers(self) -> list[Address]:
+        """List the brokers to begin with."""
+        return list(self._bootstrap)
+
+    def broker_metadata(self, node_id: int | str) -> Address | None:
+        """Find a broker."""
+        return self._known.get(node_id) or next((one for one in self._bootstrap if one.node_id == node_id), None)
+
+    def update_metadata(self, response: Any) -> None:
+        """Take the brokers of a metadata response."""
+        self._known = {each.node_id: Address(each.node_id, each.host, each.port) for each in response.brokers}
+
+
+class SimulatedClientNetwork:
+    """Be the network of one process of the sink."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        self.options = options
+        self.closed = False
+        self.cluster = Brokers(options.bootstrap_servers)
+        self.broker_version_data = _VERSIONS
+        self._world = _worlds[-1]
+        self._host = self._fiber.host
+        self._wires: dict[int, Wire] = {}
+        self._waiting: Fiber | None = None
+
+    @property
+    def _fiber(self) -> Fiber:
+        return self._world.fibers.current
+
+    def start(
+        self, node_id: int | str, request: Any, deadline: float, *, min_version: int | None = None,
+        max_version: int | None = None,
+    ) -> Exchange:
+        """Start an exchange with one broker."""
+        try:
+            version = _VERSIONS.api_version(
+                request, min_version=min_version or 0,
+                max_version=float("inf") if max_version is None else max_version)
+        except Exception as error:
+            refused = Exchange(None, 0)
+            refused.fail(error)
+            return refused
+        address = self.cluster.broker_metadata(node_id)
+        assert address is not None, node_id
+        broker_id = int(address.host.removeprefix("broker"))
+        wire = self._wires.get(broker_id)
+        if wire is None or not wire.is_open:
+            wire = self._wires[broker_id] = Wire(self._world, self._host, broker_id)
+        exchange = wire.send(request, version)
+        exchange.settled = self._wake_up
+        limit_us = self._world.scheduler.now_us + self.options.request_timeout_ms * US_PER_MS
+        self._world.scheduler.at(
+            min(limit_us, max(int(deadline * _US_PER_S), self._world.scheduler.now_us + US_PER_MS)),
+            lambda: self._time_out(broker_id, wire, exchange))
+        return exchange
+
+    def _time_out(self, broker_id: int, wire: Wire, exchange: Exchange) -> None:
+        if not exchange.is_done:
+            if self._wires.get(broker_id) is wire:
+                del self._wires[broker_id]
+            wire.give_up(may_arrive=True)
+
+    def _wake_up(self) -> None:
+        fiber, self._waiting = self._waiting, None
+        if fiber is not None:
+            # Not at once: this may be called while another fiber runs.
+            self._world.scheduler.after(0, fiber.resume)
+
+    def _sleep_until(self, until_us: int) -> None:
+        self._waiting = self._fiber
+        self._fiber.sleep_until(until_us)
+        self._waiting = None
+
+    def poll(self, timeout_ms: float) -> None:
+        """Wait for the first event, at most that long."""
+        if timeout_ms > 0:
+            self._sleep_until(self._now_us + int(timeout_ms * US_PER_MS) + 1)
+
+    def wait(self, pending: Collection[Exchange], deadline: float) -> None:
+        """Wait until every exchange is done or the deadline passes."""
+        self._wait_for(lambda: all(each.is_done for each in pending), deadline)
+
+    def wait_any(self, pending: Collection[Exchange], deadline: float) -> None:
+        """Wait until one exchange is done or the deadline passes."""
+        self._wait_for(lambda: not pending or any(each.is_done for each in pending), deadline)
+
+    def _wait_for(self, is_met: Any, deadline: float) -> None:
+        until_us = int(deadline * _US_PER_S) + 1
+        while not is_met() and self._now_us < until_us:
+            self._sleep_until(until_us)
+
+    def pause(self, seconds: float) -> None:
+        """Wait."""
+        self._world.fibers.sleep_ms(seconds * 1_000)
+
+    @property
+    def _now_us(self) -> int:
+        return self._world.scheduler.now_us
+
+    def outcome(self, exchange: Exchange, described: str) -> Any:
+        """Give the response, or raise."""
+        if not exchange.is_done:
+            raise SinkUnansweredError(f"{described} was not answered in time")
+        if exchange.exception is None:
+            return exchange.value
+        if isinstance(exchange.exception, UnansweredError):
+            raise SinkUnansweredError(f"{described} got no answer: {exchange.exception}")
+        raise translate(exchange.exception, described) from exchange.exception
+
+    def any_node(self) -> int | str | None:
+        """Choose a broker."""
+        known = [each.node_id for each in self.cluster.brokers()]
+        return self._world.scheduler.random.choice(known) if known else None
+
+    def close_connection(self, node_id: int | str) -> None:
+        """Leave the connection; the next request may use it."""
+
+    def check_usable(self) -> None:
+        """Allow use."""
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.closed = True
+        for wire in self._wires.values():
+            wire.give_up(may_arrive=True)
+        self._wires.clear()
+
+
+class VirtualTime:
+    """Stand for the module `time`: one clock for durations, each machine's own for the hour."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def monotonic(self) -> float:
+        """Tell the world's time in seconds."""
+        return self._world.scheduler.now_us / _US_PER_S
+
+    def time_ns(self) -> int:
+        """Tell what the machine's clock says."""
+        offset_ms = self._world.fibers.current.clock_offset_ms
+        return (START_MS + offset_ms) * 1_000_000 + self._world.scheduler.now_us * 1_000
+
+    def time(self) -> float:
+        """Tell what the machine's clock says, in seconds."""
+        return self.time_ns() / 1_000_000_000
+
+    def sleep(self, seconds: float) -> None:
+        """Let the fiber wait."""
+        self._world.fibers.sleep_ms(seconds * 1_000)
+
+    # To print a time takes no look at a clock.
+    gmtime = staticmethod(gmtime)
+    strftime = staticmethod(strftime)
+
+
+def _surroundings(world: World) -> Mapping[str, Any]:
+    random = world.random_of("sink's chance")
+    return {
+        "time": VirtualTime(world),
+        "random": SimpleNamespace(
+            uniform=random.uniform, shuffle=random.shuffle, choice=random.choice,
+            Random=lambda: Random(random.random())),
+        "secrets": SimpleNamespace(token_hex=lambda count: random.randbytes(count).hex()),
+        "os": SimpleNamespace(getpid=lambda: world.fibers.current.process_id, environ={"SPARK_REUSE_WORKER": "1"}),
+    }
+
+
+@contextlib.contextmanager
+def virtual_surroundings(world: World) -> Iterator[None]:
+    """Let the sink's modules see this world's time, chance, processes and network, and no other's memory."""
+    lent = _surroundings(world)
+    replaced: list[tuple[Any, str, Any]] = [(connection, "Network", connection.Network)]
+    connection.Network = SimulatedClientNetwork  # type: ignore[assignment,misc]
+    _worlds.append(world)
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_ROOMS):
+            for attribute, stand_in in lent.items():
+                if getattr(module, attribute, None) is sys.modules[attribute]:
+                    replaced.append((module, attribute, getattr(module, attribute)))
+                    setattr(module, attribute, stand_in)
+    try:
+        yield
+    finally:
+        for module, attribute, original in replaced:
+            setattr(module, attribute, original)
+        _worlds.pop()
+        _forget_processes()
+
+
+def _forget_processes() -> None:
+    """Drop what the modules keep by process id."""
+    for name in ("spark_eos.sink.wiring", "spark_eos.sink.pool"):
+        for attribute, kept in vars(sys.modules[name]).items():
+            if attribute.startswith("_") and isinstance(kept, dict) and not attribute.startswith("__"):
+                kept.clear()

@@ -1,0 +1,168 @@
+"""What the simulation has found in the broker, each proved without it: power fails at every operation of the disk."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from broker_core.broker.cluster import Cluster
+from broker_core.coordinator.transaction_states import TransactionState
+from broker_core.errors import ErrorCode
+from broker_core.simulation.disk import PowerLoss, SimulatedDisk
+from broker_core.simulation.faults import FaultCounts
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.wire import messages as m
+from tests.conformance.raw_session import Identity, record_batch
+from tests.support.direct import DirectClient, direct_cluster
+
+TOPIC, GROUP, ID = "t", "group", "id"
+_SETTINGS = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
+_MOST_OPERATIONS = 40
+Survivors = Callable[[str], bool]
+# Which files' unsynced bytes get through: a disk promises no order between files.
+_SURVIVORS: dict[str, Survivors] = {
+    "data only": lambda path: path.startswith((f"{TOPIC}-", CONSUMER_OFFSETS_TOPIC)),
+    "coordinator only": lambda path: path.startswith(TRANSACTION_STATE_TOPIC),
+    "all but the cluster's metadata": lambda path: not path.startswith("__cluster_metadata"),
+    "all": lambda path: bool(path),
+}
+
+
+class Prepared:
+    """Hold a cluster that knows one producer, everything durable, and a client."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk(Random(1), FaultCounts())
+        self.cluster = direct_cluster(self.disk, brokers=2, settings=_SETTINGS)
+        self.cluster.create_topic(TOPIC, 1, leaders=[1])
+        for name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
+            self.cluster.ensure_topic(name)
+        self.cluster.settle(self.cluster.now_ms)
+        self.identity = self.init(ID)
+
+    def client_of(self, name: str) -> DirectClient:
+        return DirectClient(self.cluster, self.cluster.catalog.leadership(TopicPartition(name, 0)).leader)
+
+    def init(self, transactional_id: str) -> Identity:
+        answer = self.client_of(TRANSACTION_STATE_TOPIC).ask(m.InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1), 4)
+        assert answer.error_code == 0
+        return Identity(answer.producer_id, answer.producer_epoch)
+
+    def produce_next(self) -> Any:
+        return self.produce(sequence=1)
+
+    def produce(self, sequence: int = 0) -> Any:
+        form = m.ProduceRequest.TopicProduceData
+        batch = record_batch([b"x"], self.identity, sequence, timestamp_ms=self.cluster.now_ms)
+        return self.client_of(TOPIC).ask(m.ProduceRequest(
+            transactional_id=ID, acks=-1, timeout_ms=1_000, topic_data=[form(
+                name=TOPIC, partition_data=[form.PartitionProduceData(index=0, records=batch)])]), 12)
+
+    def commit_offset(self) -> Any:
+        topics = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        return self.client_of(CONSUMER_OFFSETS_TOPIC).ask(m.TxnOffsetCommitRequest(
+            transactional_id=ID, group_id=GROUP, producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch, generation_id=-1, member_id="", group_instance_id=None,
+            topics=[topics(name=TOPIC, partitions=[topics.TxnOffsetCommitRequestPartition(
+                partition_index=0, committed_offset=7, committed_leader_epoch=-1, committed_metadata="")])]), 5)
+
+    def lose_power_during(self, action: Callable[[], Any], operations: int, survivors: Survivors) -> bool:
+        """Let the power fail after so many operations of the disk; say whether it did before the action was over."""
+        self.disk.fuse = operations
+        try:
+            action()
+        except PowerLoss:
+            failed = True
+        else:
+            failed = False
+        self.disk.fuse = None
+        self.disk.crash(survives=lambda path, unsynced: unsynced if survivors(path) else 0, names_survive=True)
+        self.cluster = direct_cluster(self.disk, brokers=2, settings=_SETTINGS, now_ms=self.cluster.now_ms)
+        return failed
+
+
+def unknown_transactions(cluster: Cluster) -> list[str]:
+    """Return the transactions that are open in a log and of which no coordinator knows: nobody will end them."""
+    known = {
+        (image.producer_id, partition)
+        for broker in cluster.brokers.values() for image in broker.transactions.images().values()
+        if image.state is not TransactionState.EMPTY for partition in image.partitions}
+    return [
+        f"{log.topic_partition}: {each}"
+        for log in cluster.logs.open_all(cluster.now_ms) for each in log.open_transactions()
+        if (each.producer_id, log.topic_partition) not in known]
+
+
+def at_every_operation(action: Callable[[Prepared], Any], survivors: Survivors) -> list[Prepared]:
+    """Let power fail at each operation of an action, in a world of its own each time."""
+    worlds = []
+    for operations in range(_MOST_OPERATIONS):
+        world = Prepared()
+        worlds.append(world)
+        if not world.lose_power_during(lambda world=world: action(world), operations, survivors):
+            assert operations > 1, "the action did not touch the disk"
+            return worlds
+    raise AssertionError("the action has more operations than are tried")
+
+
+@pytest.mark.parametrize("survivors", _SURVIVORS.values(), ids=_SURVIVORS)
+@pytest.mark.parametrize("action", [Prepared.produce, Prepared.commit_offset])
+def test_no_data_outlives_the_coordinators_record_of_its_transaction(
+    action: Callable[[Prepared], Any], survivors: Survivors
+) -> None:
+    """Kafka adds a partition durably before the leader appends; else abort and commit pass by what is in the log."""
+    for world in at_every_operation(action, survivors):
+        assert unknown_transactions(world.cluster) == []
+
+
+@pytest.mark.parametrize("survivors", _SURVIVORS.values(), ids=_SURVIVORS)
+def test_no_producer_id_is_given_out_twice(survivors: Survivors) -> None:
+    for operations in range(8):
+        world = Prepared()
+        # The next id is the first of a block that is recorded when it is asked for.
+        for _ in range(999):
+            world.cluster.producer_ids.next()
+        world.lose_power_during(lambda world=world: world.init("second"), operations, survivors)
+        owners = [image.producer_id for broker in world.cluster.brokers.values()
+                  for image in broker.transactions.images().values()]
+        assert world.init("third").producer_id not in owners
+
+
+@pytest.mark.parametrize("survivors", _SURVIVORS.values(), ids=_SURVIVORS)
+def test_no_term_of_a_leader_is_given_out_twice(survivors: Survivors) -> None:
+    """Markers of a term that was forgotten would have those of the next coordinator refused as a zombie's."""
+    state = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
+
+    def move_twice_and_use(world: Prepared) -> None:
+        for broker_id in (2, 1):
+            world.cluster.move_leader(state, broker_id)
+        world.produce()
+
+    for world in at_every_operation(move_twice_and_use, survivors):
+        leadership = world.cluster.catalog.leadership(state)
+        log = world.cluster.logs.get(state, world.cluster.now_ms)
+        assert leadership.leader_epoch >= log.latest_leader_epoch
+
+
+def test_a_full_disk_refuses_and_loses_nothing() -> None:
+    """What does not fit is refused with an error that is asked again after; what was acknowledged stays."""
+    world = Prepared()
+    assert world.produce().responses[0].partition_responses[0].error_code == 0
+    world.disk.is_full = True
+    refused = world.produce_next().responses[0].partition_responses[0]
+    assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    world.disk.is_full = False
+    taken = world.produce_next().responses[0].partition_responses[0]
+    assert (taken.error_code, taken.base_offset) == (0, 1)
+
+
+def test_a_coordinator_on_a_full_disk_has_the_client_ask_again() -> None:
+    world = Prepared()
+    world.disk.is_full = True
+    refused = world.produce().responses[0].partition_responses[0]
+    assert refused.error_code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.disk.is_full = False
+    assert world.produce().responses[0].partition_responses[0].error_code == 0
+    assert unknown_transactions(world.cluster) == []

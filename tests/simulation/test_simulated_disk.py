@@ -1,0 +1,88 @@
+"""A simulated disk fills up, loses its power in the middle, and forgets in ways that a seed decides."""
+
+import errno
+from random import Random
+
+import pytest
+
+from broker_core.simulation.disk import PowerLoss, SimulatedDisk
+from broker_core.simulation.faults import Fault, FaultCounts
+
+
+def disk(seed: int = 1) -> SimulatedDisk:
+    return SimulatedDisk(Random(seed), FaultCounts())
+
+
+def durable_file(storage: SimulatedDisk, data: bytes):  # type: ignore[no-untyped-def]
+    file = storage.open("folder/file")
+    file.append(data)
+    file.sync()
+    storage.sync_folder("folder")
+    storage.sync_folder("")
+    return file
+
+
+def test_a_full_disk_takes_a_part_and_refuses_the_rest() -> None:
+    storage = disk()
+    file = durable_file(storage, b"before")
+    storage.is_full = True
+    with pytest.raises(OSError) as caught:
+        file.append(b"x" * 100)
+    assert caught.value.errno == errno.ENOSPC
+    assert 6 <= file.size() <= 106
+    assert storage.faults.by_kind[Fault.DISK_FULL] == 1
+    storage.is_full = False
+    file.append(b"after")
+    assert file.read(0, 200).endswith(b"after")
+
+
+def test_the_fuse_burns_down_by_operations_that_change_the_disk() -> None:
+    storage = disk()
+    file = durable_file(storage, b"a")
+    storage.fuse = 2
+    file.append(b"b")
+    assert file.read(0, 10) == b"ab"
+    file.sync()
+    with pytest.raises(PowerLoss):
+        file.append(b"c")
+    assert storage.fuse is None
+    assert file.read(0, 10) == b"ab", "the operation that finds the fuse at zero does not happen"
+
+
+def test_power_loss_leaves_a_prefix_of_what_was_not_synced() -> None:
+    lengths = set()
+    for seed in range(200):
+        storage = disk(seed)
+        file = durable_file(storage, b"durable")
+        file.append(b"0123456789")
+        storage.lose_power()
+        found = dict(storage.files())["folder/file"]
+        assert b"durable0123456789".startswith(found)
+        lengths.add(len(found))
+    assert {7, 17} <= lengths
+    assert len(lengths) > 4, "torn writes come in all lengths"
+
+
+def test_files_survive_independently_of_the_order_of_their_writes() -> None:
+    seen = set()
+    for seed in range(200):
+        storage = disk(seed)
+        for name in ("first", "second"):
+            storage.open(name).sync()
+        storage.sync_folder("")
+        for name in ("first", "second"):
+            storage.open(name).append(b"x" * 10)
+        storage.lose_power()
+        left = dict(storage.files())
+        seen.add((len(left["first"]) == 10, len(left["second"]) == 10))
+    assert (False, True) in seen, "what was written later may survive alone"
+
+
+def test_a_killed_process_loses_nothing_but_makes_nothing_safe() -> None:
+    storage = disk()
+    file = durable_file(storage, b"durable")
+    file.append(b"more")
+    storage.lose_process()
+    assert dict(storage.files())["folder/file"] == b"durablemore"
+    storage.crash()
+    assert dict(storage.files())["folder/file"] == b"durable"

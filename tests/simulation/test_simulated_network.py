@@ -1,0 +1,207 @@
+"""Links keep TCP's promises and no others; the scheduler and the fibers keep time."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from broker_core.config import BrokerConfig
+from broker_core.simulation.clock import SeededEntropy, SimulatedClock
+from broker_core.simulation.disk import SimulatedDisk
+from broker_core.simulation.faults import Fault, FaultCounts, Weather
+from broker_core.simulation.network import SimulatedNetwork, SimulatedServer
+from broker_core.simulation.scheduler import US_PER_MS, Scheduler
+from broker_core.wire import messages as m
+from broker_core.wire.versions import SERVED
+from tests.simulation.fibers import Fibers
+
+_SECOND_US = 1_000_000
+
+
+class End:
+    """Be a client's end that notes what comes."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.is_lost = False
+
+    def received(self, data: bytes) -> None:
+        self.data += data
+
+    def lost(self) -> None:
+        self.is_lost = True
+
+
+class Small:
+    """Hold a server, its network and one client's link."""
+
+    def __init__(self, weather: Weather | None = None, seed: int = 1) -> None:
+        self.scheduler = Scheduler(seed)
+        self.faults = FaultCounts()
+        self.network = SimulatedNetwork(self.scheduler, self.faults)
+        self.clock = SimulatedClock(self.scheduler)
+        self.server = SimulatedServer(
+            network=self.network, disk=SimulatedDisk(Random(seed), self.faults), entropy=SeededEntropy(seed),
+            clock=self.clock, config=BrokerConfig(), broker_count=2)
+        assert self.server.start()
+        self.network.weather = weather or Weather()
+        self.end = End()
+        self.link = self.network.connect("client", 1, self.end)
+
+    def ask(self, correlation_id: int) -> None:
+        request = m.ApiVersionsRequest(client_software_name="x", client_software_version="1")
+        request.API_VERSION = 3
+        request.with_header(correlation_id, "client")
+        self.link.send(bytes(request.encode(header=True, framed=True)))
+
+    def answers(self) -> list[int]:
+        """Return the correlation ids of the answers so far."""
+        found, data = [], self.end.data
+        while len(data) >= 8 and len(data) >= 4 + int.from_bytes(data[:4], "big"):
+            found.append(int.from_bytes(data[4:8], "big"))
+            data = data[4 + int.from_bytes(data[:4], "big"):]
+        return found
+
+    def pass_s(self, seconds: float) -> None:
+        self.scheduler.run(self.scheduler.now_us + int(seconds * _SECOND_US))
+
+
+def test_answers_come_in_order_however_late_and_in_however_many_pieces() -> None:
+    small = Small(Weather(slow_chance=0.5, fragment_chance=0.5))
+    for correlation_id in range(20):
+        small.ask(correlation_id)
+    small.pass_s(200)
+    assert small.answers() == list(range(20))
+    assert small.faults.by_kind[Fault.DELAYED] > 0
+    assert small.faults.by_kind[Fault.FRAGMENTED] > 0
+
+
+def test_a_partition_holds_back_and_lets_go_in_order() -> None:
+    small = Small()
+    small.network.cut("client")
+    small.ask(1)
+    small.ask(2)
+    small.pass_s(5)
+    assert small.answers() == []
+    small.network.heal("client")
+    small.pass_s(1)
+    assert small.answers() == [1, 2]
+
+
+@pytest.mark.parametrize("may_arrive", [True, False])
+def test_what_was_sent_may_arrive_after_its_sender_gave_up(may_arrive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    handled: list[int] = []
+    small = Small()
+    received = small.server.received
+    monkeypatch.setattr(small.server, "received", lambda *args: (handled.append(1), received(*args)))
+    small.network.cut("client")
+    small.ask(1)
+    small.pass_s(2)
+    small.link.give_up(may_arrive=may_arrive)
+    small.network.heal("client")
+    small.pass_s(2)
+    assert len(handled) == may_arrive
+    assert small.faults.by_kind[Fault.LATE_REQUEST] == may_arrive
+    assert small.end.data == b"", "but its answer has nobody to go to"
+
+
+@pytest.mark.parametrize(("weather", "fault"), [
+    (Weather(lose_request_chance=1.0), Fault.REQUEST_LOST), (Weather(lose_answer_chance=1.0), Fault.ANSWER_LOST)])
+def test_a_lost_message_breaks_the_connection(weather: Weather, fault: Fault) -> None:
+    small = Small(weather)
+    small.ask(1)
+    small.pass_s(1)
+    assert small.answers() == []
+    assert small.end.is_lost
+    assert small.faults.by_kind[fault] == 1
+
+
+def test_nobody_answers_for_a_broker_that_is_down() -> None:
+    small = Small()
+    small.server.take_down(1)
+    small.pass_s(1)
+    assert small.end.is_lost
+    other = End()
+    small.network.connect("client", 1, other)
+    small.pass_s(1)
+    assert other.is_lost
+    assert small.faults.by_kind[Fault.REFUSED] == 1
+
+
+def test_a_paused_cluster_answers_afterwards() -> None:
+    small = Small()
+    small.server.pause(3 * _SECOND_US)
+    small.ask(1)
+    small.pass_s(2)
+    assert small.answers() == []
+    small.pass_s(2)
+    assert small.answers() == [1]
+
+
+def test_a_bug_of_the_core_is_no_full_disk() -> None:
+    small = Small()
+    small.server.act(lambda _cluster: 1 / 0)  # type: ignore[arg-type,return-value]
+    assert not small.server.is_running
+    assert [type(error) for error in small.server.bugs] == [ZeroDivisionError]
+
+
+def test_a_clock_that_jumps_takes_its_deadlines_along() -> None:
+    scheduler = Scheduler(1)
+    clock = SimulatedClock(scheduler)
+    due_ms = clock.now_ms() + 10_000
+    assert clock.when_us(due_ms) == 10 * _SECOND_US
+    clock.jump(4_000)
+    assert clock.when_us(due_ms) == 6 * _SECOND_US
+
+
+def test_events_happen_in_the_order_of_their_times_and_then_of_their_coming() -> None:
+    scheduler = Scheduler(1)
+    seen: list[Any] = []
+    scheduler.at(20, lambda: seen.append("late"))
+    scheduler.at(10, lambda: seen.append("first"))
+    scheduler.at(10, lambda: seen.append("second"))
+    scheduler.at(15, lambda: seen.append("never")).cancel()
+    scheduler.run(30)
+    assert seen == ["first", "second", "late"]
+    assert scheduler.now_us == 30
+
+
+def test_fibers_take_turns_sleep_pause_and_die() -> None:
+    scheduler = Scheduler(1)
+    fibers = Fibers(scheduler)
+    seen: list[str] = []
+
+    def work(name: str) -> None:
+        for step in range(3):
+            seen.append(f"{name}{step}")
+            fibers.sleep_ms(10)
+
+    a, b = fibers.spawn("a", lambda: work("a")), fibers.spawn("b", lambda: work("b"))
+    scheduler.run(15 * US_PER_MS)
+    assert seen == ["a0", "b0", "a1", "b1"]
+    a.pause()
+    b.kill()
+    scheduler.run(100 * US_PER_MS)
+    assert seen == ["a0", "b0", "a1", "b1"]
+    assert (a.is_done, b.is_done) == (False, True)
+    a.go_on()
+    scheduler.run(200 * US_PER_MS)
+    assert seen[-1] == "a2"
+    assert a.is_done
+    assert fibers.failures == []
+
+
+def test_a_failing_fiber_is_told_of() -> None:
+    fibers = Fibers(Scheduler(1))
+    fibers.spawn("a", lambda: 1 / 0)
+    fibers.scheduler.run(1)
+    [(name, error)] = fibers.failures
+    assert (name, type(error)) == ("a", ZeroDivisionError)
+
+
+def test_every_answer_can_be_decoded_by_a_client() -> None:
+    small = Small()
+    small.ask(7)
+    small.pass_s(1)
+    answer = SERVED[m.ApiVersionsRequest.API_KEY].response.decode(small.end.data, version=3, header=True, framed=True)
+    assert answer.error_code == 0

@@ -1,0 +1,244 @@
+"""Put a world together from a seed, let it live through its trouble, and say what was wrong with it.
+
+The seed decides everything: who is in it, what befalls them and when. After the trouble come calm and rest: every
+client finishes what it does, every transaction left open times out, and then all must be as if there had been none.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from broker_core.broker.cluster import Cluster
+from broker_core.config import BrokerConfig
+from broker_core.simulation.clock import SeededEntropy, SimulatedClock
+from broker_core.simulation.disk import SimulatedDisk
+from broker_core.simulation.faults import CALM, Fault, FaultCounts
+from broker_core.simulation.network import SimulatedNetwork, SimulatedServer, is_disk_trouble
+from broker_core.simulation.scheduler import US_PER_MS, Scheduler
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from tests.history.format import to_line
+from tests.simulation.fibers import Fibers
+from tests.simulation.history import NEMESIS, History
+from tests.simulation.plan import Plan, cast, draw
+
+_SECOND_US = 1_000 * US_PER_MS
+_FINISH_LIMIT_US = 400 * _SECOND_US
+# Longer than any transaction may stay open and than the coordinators take to notice.
+_REST_US = 28 * _SECOND_US
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Hold what came of one seed; no problems is what one wants."""
+
+    seed: int
+    problems: list[str]
+    digest: str
+    event_count: int
+    faults: FaultCounts
+    lines: list[str] | None
+    history: History
+
+
+class World:
+    """Hold everything there is in one simulated world."""
+
+    def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
+        self.plan = plan
+        self.scheduler = Scheduler(plan.seed, keep_trace=keep_trace)
+        self.faults = FaultCounts()
+        self.fibers = Fibers(self.scheduler)
+        self.history = History()
+        self.clock = SimulatedClock(self.scheduler)
+        self.network = SimulatedNetwork(self.scheduler, self.faults)
+        self.disk = SimulatedDisk(self.random_of("disk"), self.faults)
+        self.server = SimulatedServer(
+            network=self.network, disk=self.disk, entropy=SeededEntropy(plan.seed), clock=self.clock,
+            config=BrokerConfig().override(plan.settings), broker_count=plan.brokers)
+        self.broker_ids = list(range(1, plan.brokers + 1))
+        self.problems: list[str] = []
+        self.is_calm = False
+        self.is_quiet = False
+        # What the inhabitants tell each other outside of Kafka.
+        self.flags: set[str] = set()
+        # Producers that write what no coordinator knows of.
+        self.rogues: set[int] = set()
+        self.actors: dict[str, Any] = {}
+        self._owners: dict[str, int] = {}
+        self._clock_offsets_ms: dict[str, int] = {}
+        self._process_count = 0
+
+    # What the inhabitants ask
+
+    def random_of(self, name: str) -> Random:
+        """Return a source of chance of somebody's own, so that what others do does not change it."""
+        return Random(f"{self.plan.seed}/{name}")
+
+    def record(self, process: str, kind: str, function: str, value: Any = None, **details: Any) -> None:
+        """Write a line of the history, and of the trace."""
+        op = self.history.note(self.scheduler.now_us * 1_000, process, kind, function, value, **details)
+        self.scheduler.note(to_line(op))
+
+    def claim(self, transactional_id: str) -> None:
+        """Take note that one more process will use an id."""
+        self._owners[transactional_id] = self._owners.get(transactional_id, 0) + 1
+
+    def has_rival(self, transactional_id: str) -> bool:
+        """Say whether more than one process uses an id."""
+        return self._owners.get(transactional_id, 0) > 1
+
+    def all_done(self, prefix: str) -> bool:
+        """Say whether all whose names begin so have come to their end."""
+        return all(fiber.is_done for fiber in self.fibers.all if fiber.name.startswith(prefix))
+
+    def settle_in(self, actor: Any) -> None:
+        """Let one more inhabitant live."""
+        self.actors[actor.name] = actor
+        self.fibers.spawn(actor.name, actor.run).process_id = self.new_process_id()
+
+    def new_process_id(self) -> int:
+        """Return an id that no process of this world has had."""
+        self._process_count += 1
+        return self._process_count
+
+    def clock_offset_of(self, host: str) -> int:
+        """Return by how much a machine's clock is wrong."""
+        return self.clock.offset_ms if self.is_calm else self._clock_offsets_ms.get(host, 0)
+
+    def set_clock_of(self, host: str, by_ms: int) -> None:
+        """Let a machine's clock jump."""
+        self._clock_offsets_ms[host] = self.clock_offset_of(host) + by_ms
+        for fiber in self.fibers.all:
+            if fiber.host == host:
+                fiber.clock_offset_ms += by_ms
+
+    def nemesis(self, text: str) -> None:
+        """Write down what is done to the world."""
+        self.record("nemesis", "info", NEMESIS, text)
+
+    # Life
+
+    def boot(self) -> None:
+        """Start the cluster and make the topics."""
+        self.server.died = self._restart_later
+        assert self.server.start()
+
+        def make(cluster: Cluster) -> None:
+            for topic, (partitions, config) in (self.plan.topics | self.plan.journals).items():
+                cluster.create_topic(topic, partitions, config)
+            for name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
+                cluster.ensure_topic(name)
+
+        self.server.act(make)
+
+    def _restart_later(self, power: bool) -> None:
+        random = self.scheduler.random
+        if power and random.random() < 0.2:
+            self.clock.jump(-random.randint(1, 20_000))
+            self.faults.struck(Fault.CLOCK_BACK)
+        self.scheduler.after(random.randint(50, 2_500) * US_PER_MS, self._restart)
+
+    def _restart(self) -> None:
+        if self.server.is_running:
+            return
+        if not self.is_calm and self.scheduler.random.random() < 0.2:
+            # Power may fail again while the logs are being repaired.
+            self.disk.fuse = self.scheduler.random.randint(0, 60)
+        if self.server.start():
+            self.disk.fuse = None
+            self.faults.struck(Fault.RESTARTED)
+
+    def live(self) -> None:
+        """Let time pass: trouble, calm, rest."""
+        for actor in cast(self):
+            self.settle_in(actor)
+        self.scheduler.run(self.plan.trouble_ms * US_PER_MS)
+        self._calm_down()
+        limit_us = self.scheduler.now_us + _FINISH_LIMIT_US
+        while not all(fiber.is_done for fiber in self.workers) and self.scheduler.step(limit_us):
+            pass
+        self.problems += [
+            f"{fiber.name} did not come to an end within {_FINISH_LIMIT_US // _SECOND_US} s of calm"
+            for fiber in self.workers if not fiber.is_done]
+        self.scheduler.run(self.scheduler.now_us + _REST_US)
+        self.is_quiet = True
+        while not all(fiber.is_done for fiber in self.fibers.all) and self.scheduler.step(limit_us + 2 * _REST_US):
+            pass
+
+    @property
+    def workers(self) -> list[Any]:
+        """Return the fibers that come to an end by themselves."""
+        return [fiber for fiber in self.fibers.all if not fiber.name.startswith("reader")]
+
+    def _calm_down(self) -> None:
+        self.is_calm = True
+        self.nemesis("calm")
+        self.network.weather = CALM
+        self.disk.is_full = False
+        self.disk.fuse = None
+        self.network.heal_all()
+        for broker_id in self.broker_ids:
+            self.server.bring_up(broker_id)
+        for fiber in self.fibers.all:
+            fiber.clock_offset_ms = self.clock.offset_ms
+            fiber.go_on()
+        if not self.server.is_running:
+            self.scheduler.after(0, self._restart)
+
+    def run_fiber(self, name: str, work: Any) -> None:
+        """Run one more piece of a client's work to its end."""
+        fiber = self.fibers.spawn(name, work)
+        limit_us = self.scheduler.now_us + _FINISH_LIMIT_US
+        while not fiber.is_done and self.scheduler.step(limit_us):
+            pass
+        if not fiber.is_done:
+            self.problems.append(f"{name} did not come to an end")
+
+
+def play(seed: int, *, keep_trace: bool = False) -> Outcome:
+    """Play one seed to its end and judge it."""
+    # The judges know the world; it does not know them.
+    from tests.simulation.judge import judge
+    from tests.simulation.sink_network import virtual_surroundings
+
+    world = World(draw(seed), keep_trace=keep_trace)
+    with listening() as complaints, virtual_surroundings(world):
+        try:
+            world.boot()
+            world.live()
+            world.problems += [f"{name}: {type(error).__name__}: {error}" for name, error in world.fibers.failures]
+            world.problems += [f"the broker failed: {error!r}" for error in world.server.bugs]
+            if not world.problems:
+                world.problems += judge(world)
+        finally:
+            world.fibers.close()
+    world.problems += complaints
+    return Outcome(seed, world.problems, world.scheduler.digest, world.scheduler.event_count, world.faults,
+                   world.scheduler.lines, world.history)
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[list[str]]:
+    """Collect the exceptions the core has logged and lived on from; a full disk explains some, nothing the others."""
+    complaints: list[str] = []
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            error = record.exc_info[1] if record.exc_info else None
+            if error is not None and not is_disk_trouble(error):
+                complaints.append(f"{record.getMessage()}: {error!r}")
+
+    ears = {logging.getLogger("broker_core"): Ear(logging.ERROR), logging.getLogger("spark_eos"): logging.NullHandler()}
+    were = {logger: logger.propagate for logger in ears}
+    for logger, ear in ears.items():
+        logger.addHandler(ear)
+        logger.propagate = False
+    try:
+        yield complaints
+    finally:
+        for logger, ear in ears.items():
+            logger.removeHandler(ear)
+            logger.propagate = were[logger]
