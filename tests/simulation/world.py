@@ -136,7 +136,7 @@ class World:
 
     def _restart_later(self, power: bool) -> None:
         random = self.scheduler.random
-        if power and random.random() < 0.2:
+        if power and not self.is_calm and random.random() < 0.2:
             self.clock.jump(-random.randint(1, 20_000))
             self.faults.struck(Fault.CLOCK_BACK)
         self.scheduler.after(random.randint(50, 2_500) * US_PER_MS, self._restart)
