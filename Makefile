@@ -2,6 +2,7 @@
 PYTHON ?= python3
 SEEDS ?= 100
 ROUNDS ?= 1
+SECONDS ?= 30
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -11,7 +12,7 @@ IN_PARALLEL := -n 3 --dist loadfile
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test conformance crash simulate bench lint types clean python java
+.PHONY: help venv demo test conformance crash simulate histories fuzz bench lint types clean python java
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -45,8 +46,15 @@ conformance: java $(INSTALLED) ## Run the behaviour tests against both brokers, 
 crash: java $(INSTALLED) ## Break the sink at every step in every way, ROUNDS=n times on both brokers, and count what readers see
 	@$(RUN) -m tests.crash --rounds $(ROUNDS)
 
-simulate: ## Not there yet: run SEEDS=n seeded simulations of the broker
-	@echo "make simulate (SEEDS=$(SEEDS)): the seeded simulation is not built yet, so nothing was checked." >&2; exit 1
+simulate: $(INSTALLED) ## Run SEEDS=n seeded simulations of broker, clients and sink, and name the first that fails
+	@$(RUN) -m tests.simulation --seeds $(SEEDS)
+
+histories: $(INSTALLED) ## Let real clients write and read while their broker is killed and paused, ROUNDS=n times, and judge what they saw
+	@$(RUN) -m tests.history --runs $(ROUNDS)
+
+fuzz: $(INSTALLED) ## Feed hostile bytes to everything that reads bytes, SECONDS=n for each target
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-input '.[fuzz]'
+	@$(RUN) -m tests.fuzz --seconds $(SECONDS)
 
 bench: $(INSTALLED) ## Measure codec, broker, recovery, and source and sink in Spark, each beside its peer
 	@$(RUN) -m tests.benchmarks.bench_codec

@@ -29,8 +29,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--data-dir", type=Path, help="folder for the logs; without it they are kept in memory")
     parser.add_argument("--config", type=Path, help="a properties file with Kafka's broker settings")
     parser.add_argument("--metrics-port", type=int,
-                        help="serve Prometheus metrics at this port of --host, 0 for a free one; without it they are not "
-                        "served (needs the extra: metrics)")
+                        help="serve metrics for Prometheus at this port of --host, 0 for a free one; needs the extra "
+                        "metrics; without the option they are not served")
     parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (%(default)s)")
     return parser.parse_args(argv)
 

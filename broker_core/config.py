@@ -260,7 +260,7 @@ class BrokerConfig(ListenerConfig):
             if base_key(key) is None:
                 raise ConfigError(f"unknown setting {key!r}; listener l may have {LISTENER_PREFIX}l.<key> "
                                   f"with one of these keys: {', '.join(sorted(ListenerConfig.keys()))}, "
-                                  f"<mechanism>.{_JAAS}, <mechanism>.{_REAUTH}")
+                                  f"<mechanism>.{_JAAS}, <mechanism>.{_REAUTH}, the mechanism in lower case")
         return replace(_Settings.override(self, own), listener_overrides=tuple(sorted(of_listeners.items())))
 
     def of_listener(self, name: str) -> Self:
@@ -304,7 +304,9 @@ def base_key(key: str) -> str | None:
     if rest in known:
         return rest
     mechanism, _, rest = rest.partition(".")
-    return rest if mechanism.upper() in _MECHANISMS and rest in (_JAAS, _REAUTH) else None
+    # In lower case only: so it is looked up, and a bound on sessions that was never found would bound nothing.
+    is_known = mechanism == mechanism.lower() and mechanism.upper() in _MECHANISMS
+    return rest if is_known and rest in (_JAAS, _REAUTH) else None
 
 
 def is_secret(key: str) -> bool:

@@ -5,13 +5,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from spark_eos.client_settings import ALIASES, FIXED, IGNORED, REFUSED, USED
 from spark_eos.errors import OptionError
 
 PREFIX: Final = "kafka."
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
+SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 _DEFAULT_PORT: Final = 9092
 _JAAS: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))""")
 _PEM_HINT: Final = (
@@ -30,6 +31,8 @@ class ClientOptions:
     sasl_mechanism: str | None = None
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
+    sasl_token_path: str | None = None
+    sasl_unsigned_subject: str | None = None
     sasl_kerberos_service_name: str = "kafka"
     sasl_kerberos_domain_name: str | None = None
     ssl_ca_path: str | None = None
@@ -67,7 +70,14 @@ class ClientOptions:
     def _check_sasl(self) -> None:
         if self.sasl_mechanism not in SASL_MECHANISMS:
             raise _not_one_of("sasl.mechanism", self.sasl_mechanism, SASL_MECHANISMS)
-        if self.sasl_mechanism != "GSSAPI" and (self.sasl_username is None or self.sasl_password is None):
+        if self.sasl_mechanism == "OAUTHBEARER":
+            if self.sasl_token_path is None and self.sasl_unsigned_subject is None:
+                raise OptionError(
+                    f"{self.security_protocol} with OAUTHBEARER needs a token",
+                    remedy="Give kafka.sasl.oauthbearer.token.endpoint.url=file:///path/of/the/token, a file that is "
+                    "kept fresh on the driver and on every executor",
+                )
+        elif self.sasl_mechanism != "GSSAPI" and (self.sasl_username is None or self.sasl_password is None):
             raise OptionError(
                 f"{self.security_protocol} with {self.sasl_mechanism} needs a user name and a password",
                 remedy="Give kafka.sasl.jaas.config, or kafka.sasl.username and kafka.sasl.password",
@@ -103,15 +113,20 @@ def kafka_settings(options: Mapping[str, str], *, side: str = "consumer") -> dic
 
 def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
     """Build `ClientOptions` from settings that `kafka_settings` has checked."""
-    username, password = _credentials(settings)
+    mechanism = settings.get("sasl.mechanism", "GSSAPI").upper()
+    by_token = mechanism == "OAUTHBEARER"
+    token_path, subject = _token_source(settings) if by_token else (None, None)
+    username, password = (None, None) if by_token else _credentials(settings)
     ca_path, certificate_path, key_path = _tls_files(settings)
     return ClientOptions(
         bootstrap_servers=_addresses(settings["bootstrap.servers"]),
         client_id=settings.get("client.id", "spark-eos"),
         security_protocol=settings.get("security.protocol", "PLAINTEXT").upper(),
-        sasl_mechanism=settings.get("sasl.mechanism", "GSSAPI").upper(),
+        sasl_mechanism=mechanism,
         sasl_username=username,
         sasl_password=password,
+        sasl_token_path=token_path,
+        sasl_unsigned_subject=subject,
         sasl_kerberos_service_name=settings.get("sasl.kerberos.service.name", "kafka"),
         sasl_kerberos_domain_name=settings.get("sasl.kerberos.domain.name"),
         ssl_ca_path=ca_path,
@@ -199,16 +214,7 @@ def _credentials(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
     jaas = settings.get("sasl.jaas.config")
     if jaas is None:
         return settings.get("sasl.username"), settings.get("sasl.password")
-    module = jaas.split(None, 1)[0] if jaas.strip() else ""
-    if not module.endswith(("PlainLoginModule", "ScramLoginModule")):
-        raise OptionError(
-            f"kafka.sasl.jaas.config names the login module {module!r}",
-            remedy="Use PlainLoginModule or ScramLoginModule with username and password",
-        )
-    pairs = {
-        name: re.sub(r"\\(.)", r"\1", quoted) if quoted else single or bare
-        for name, quoted, single, bare in _JAAS.findall(jaas)
-    }
+    pairs = _jaas_pairs(jaas, ("PlainLoginModule", "ScramLoginModule"))
     if "username" not in pairs or "password" not in pairs:
         raise OptionError(
             "kafka.sasl.jaas.config has no username or no password",
@@ -217,12 +223,59 @@ def _credentials(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
     return pairs["username"], pairs["password"]
 
 
+def _token_source(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Find where tokens for OAUTHBEARER come from: a file, or for tests the unsigned ones that anybody can make."""
+    url = settings.get("sasl.oauthbearer.token.endpoint.url")
+    if url is not None:
+        # Never shown: a URL can hold a password.
+        parts = urlsplit(url)
+        if parts.scheme.lower() != "file" or not parts.path or parts.netloc not in ("", "localhost"):
+            raise OptionError(
+                "kafka.sasl.oauthbearer.token.endpoint.url is no file:///path, and tokens are not fetched by network",
+                remedy="Let an agent of your identity provider write the token to a file on the driver and on every "
+                "executor, and name that file",
+            )
+        return unquote(parts.path), None
+    jaas = settings.get("sasl.jaas.config")
+    if jaas is None:
+        return None, None
+    return None, _jaas_pairs(jaas, ("OAuthBearerLoginModule",)).get("unsecuredLoginStringClaim_sub")
+
+
+def _jaas_pairs(jaas: str, modules: tuple[str, ...]) -> dict[str, str]:
+    """Read the options of a login module, which must be one of those that fit the mechanism."""
+    module = jaas.split(None, 1)[0] if jaas.strip() else ""
+    if not module.endswith(modules):
+        # Other words may be secrets in the wrong place.
+        named = f"the login module {module!r}" if module.endswith("LoginModule") else "no login module"
+        raise OptionError(
+            f"kafka.sasl.jaas.config names {named}",
+            remedy=f"Use {' or '.join(modules)}, as fits kafka.sasl.mechanism",
+        )
+    return {
+        name: re.sub(r"\\(.)", r"\1", quoted) if quoted else single or bare
+        for name, quoted, single, bare in _JAAS.findall(jaas)
+    }
+
+
 def _tls_files(settings: Mapping[str, str]) -> tuple[str | None, str | None, str | None]:
+    _refuse_pem_for_path(settings)
     trust = _pem_store(settings, "ssl.truststore")
     keystore = _pem_store(settings, "ssl.keystore")
     certificate = settings.get("ssl.certificate.location", keystore)
     key = settings.get("ssl.key.location", certificate)
     return trust, certificate, key
+
+
+def _refuse_pem_for_path(settings: Mapping[str, str]) -> None:
+    for name in ("ssl.truststore", "ssl.keystore", "ssl.certificate", "ssl.key"):
+        if "-----BEGIN" in settings.get(f"{name}.location", ""):
+            # What is no file name may be a key, so it is not shown.
+            raise OptionError(
+                f"kafka.{name}.location holds PEM text and no file name",
+                remedy="Give PEM text with kafka.ssl.truststore.certificates, kafka.ssl.keystore.certificate.chain and "
+                "kafka.ssl.keystore.key",
+            )
 
 
 def _pem_store(settings: Mapping[str, str], name: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import Final
 USED: Final = frozenset({
     "bootstrap.servers", "client.id", "client.dns.lookup", "group.id",
     "security.protocol", "sasl.mechanism", "sasl.jaas.config", "sasl.username", "sasl.password",
-    "sasl.kerberos.service.name", "sasl.kerberos.domain.name",
+    "sasl.oauthbearer.token.endpoint.url", "sasl.kerberos.service.name", "sasl.kerberos.domain.name",
     "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.certificates",
     "ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.certificate.chain",
     "ssl.keystore.key", "ssl.key.password", "ssl.certificate.location", "ssl.key.location",
@@ -68,6 +68,17 @@ FIXED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "enable.ssl.certificate.verification": (
         frozenset({"true"}), "certificates are always verified; give the authority with ssl.truststore.location",
     ),
+    "sasl.login.callback.handler.class": (
+        frozenset({
+            f"org.apache.kafka.common.security.oauthbearer.{room}oauthbearer{kind}logincallbackhandler"
+            for room, kind in (("", ""), ("secured.", ""), ("internals.unsecured.", "unsecured"))
+        }),
+        "Java classes cannot run here; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
+    ),
+    "sasl.oauthbearer.jwt.retriever.class": (
+        frozenset({f"org.apache.kafka.common.security.oauthbearer.{kind}jwtretriever" for kind in ("default", "file")}),
+        "Java classes cannot run here; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
+    ),
     "request.required.acks": (frozenset({"all", "-1"}), "a transaction needs acks=all"),
 }
 
@@ -88,8 +99,8 @@ REFUSED: Final[Mapping[str, str]] = {
     "group.protocol": "the source assigns partitions itself and joins no group",
     "partition.assignment.strategy": "the source assigns partitions itself and joins no group",
     "sasl.client.callback.handler.class": "Java classes cannot run here",
-    "sasl.login.callback.handler.class": "Java classes cannot run here",
     "sasl.login.class": "Java classes cannot run here",
+    "sasl.oauthbearer.config": "tokens come from the file of sasl.oauthbearer.token.endpoint.url",
     "ssl.engine.factory.class": "Java classes cannot run here",
     "ssl.keymanager.algorithm": "keys come from PEM files",
     "ssl.trustmanager.algorithm": "certificates come from PEM files",

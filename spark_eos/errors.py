@@ -54,7 +54,8 @@ class UnreachableError(EosKafkaError):
 
     default_remedy = (
         "Check that the brokers run, that kafka.bootstrap.servers names a listener this machine can reach, "
-        "and that kafka.security.protocol is the one of that listener"
+        "and that kafka.security.protocol is the one of that listener. One that hangs up at once may have refused the "
+        "user, the token or a client without a certificate"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from broker_core.records.compression import Compression
 from spark_eos.client_options import ClientOptions, client_options_from, kafka_settings
 from spark_eos.errors import OptionError
+from spark_eos.metrics import HOST_OPTION, PORT_OPTION, MetricsPlace, metrics_place
 
 DEFAULT_PREFIX: Final = "eos-kafka"
 DEFAULT_DECISION_TOPIC: Final = "eos-kafka-decisions"
@@ -21,7 +22,7 @@ SMALLEST_TIMEOUT_MS: Final = 1_000
 # Spelt as users write them; Spark hands them over in lower case.
 NAMES: Final = (
     "topic", "transactionalIdPrefix", "transactionTimeout", "onLostTransaction", "jobId", "compression.type",
-    "compression.level", "batch.size", "buffer.memory", "decisionTopic", "includeHeaders",
+    "compression.level", "batch.size", "buffer.memory", "decisionTopic", "includeHeaders", PORT_OPTION, HOST_OPTION,
 )
 _LEVELS: Final[Mapping[Compression, tuple[int, int]]] = {
     Compression.GZIP: (1, 9), Compression.LZ4: (1, 12), Compression.ZSTD: (1, 22),
@@ -57,6 +58,7 @@ class SinkOptions:
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
     max_request_bytes: int = 1024 * 1024
     decision_topic: str = DEFAULT_DECISION_TOPIC
+    metrics_place: MetricsPlace | None = None
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -77,6 +79,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         buffer_bytes=_size(ours, kafka, "buffer.memory", DEFAULT_BUFFER_BYTES, 64 * 1024),
         max_request_bytes=_size({}, kafka, "max.request.size", 1024 * 1024, 1024),
         decision_topic=_topic(ours.get("decisiontopic", DEFAULT_DECISION_TOPIC), "decisionTopic"),
+        metrics_place=metrics_place(ours),
     )
 
 

@@ -23,6 +23,7 @@ from spark_eos.client_options import (
     whole_number,
 )
 from spark_eos.errors import OptionError
+from spark_eos.metrics import HOST_OPTION, PORT_OPTION, MetricsPlace, metrics_place
 from spark_eos.source_positions import (
     EARLIEST,
     LATEST,
@@ -52,6 +53,7 @@ _KNOWN: Final = (
     "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
     "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "groupIdPrefix", "includeHeaders",
     "isolation.level", "lagWarningAfter", "logLag", "filterPushdown", "commitOffsetsToGroup",
+    PORT_OPTION, HOST_OPTION,
 )  # fmt: skip
 _ENDINGS: Final[Mapping[str, str]] = {
     "endingOffsets": "ending offset not valid in streaming queries",
@@ -105,6 +107,7 @@ class SourceOptions:
     commit_group_id: str | None
     lag_warning_after_ms: int
     log_lag: bool
+    metrics_place: MetricsPlace | None = None
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
@@ -173,6 +176,7 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
         commit_group_id=_commit_group_id(options, settings, subscription),
         lag_warning_after_ms=_duration_ms(options, "lagWarningAfter", "1m"),
         log_lag=_boolean(options, "logLag", False),
+        metrics_place=metrics_place(options),
     )
 
 

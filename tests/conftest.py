@@ -1,6 +1,8 @@
 """Give every test the choice of brokers, and skip what this machine cannot run."""
 
+import logging
 import os
+import sys
 
 import pytest
 from hypothesis import settings
@@ -11,6 +13,13 @@ from tests.support.java import java_problem
 settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
+
+
+def pytest_configure() -> None:
+    """Show at once why a broker stopped: the tests that share it would only say that nobody answers."""
+    last_words = logging.StreamHandler(sys.__stderr__)
+    last_words.setLevel(logging.ERROR)
+    logging.getLogger("broker_core.server.network").addHandler(last_words)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -30,7 +30,7 @@ _CORE_WORLDS = _rooms("broker_core", "server", "simulation")
 _BELOW_WORLDS = _CORE_WORDS | _CORE_BYTES | _CORE_RULES | {"broker_core.broker"}
 _RECORDS = frozenset({"broker_core.records"})
 
-_EOS_WORDS = _rooms("spark_eos", "errors", "failpoints", "client_settings", "client_options", "sink_options",
+_EOS_WORDS = _rooms("spark_eos", "errors", "failpoints", "metrics", "client_settings", "client_options", "sink_options",
                     "source_positions", "source_options", "operator_commands")
 _EOS_TOOLS = _rooms("spark_eos", "codec", "client")
 # All that spark_eos may know of the broker core: its words, and the one home of the batch format.
@@ -54,6 +54,7 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.wire": _CORE_WORDS,
         "broker_core.records": _CORE_WORDS,
         "spark_eos.failpoints": _rooms("spark_eos", "errors"),
+        "spark_eos.metrics": _rooms("spark_eos", "errors"),
         "spark_eos.client_settings": _rooms("spark_eos", "errors"),
         "spark_eos.source_positions": _rooms("spark_eos", "errors") | _SHARED_WORDS,
     },
@@ -65,9 +66,10 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "broker_core.broker": _CORE_WORDS | _CORE_BYTES | _CORE_RULES,
-        "spark_eos.sink_options": _rooms("spark_eos", "errors", "client_options") | _SHARED,
+        "spark_eos.sink_options": _rooms("spark_eos", "errors", "client_options", "metrics") | _SHARED,
         "spark_eos.operator_commands": _rooms("spark_eos", "client_options") | _SHARED_WORDS,
-        "spark_eos.source_options": _rooms("spark_eos", "errors", "client_options", "source_positions") | _SHARED_WORDS,
+        "spark_eos.source_options": _rooms("spark_eos", "errors", "client_options", "metrics", "source_positions")
+        | _SHARED_WORDS,
     },
     {
         "broker_core.server": _BELOW_WORLDS,
@@ -100,6 +102,8 @@ _NOBODY: frozenset[str] = frozenset()
 _CORE_REAL = _rooms("broker_core", "server", "embedded", "pytest_plugin", "__main__")
 _CORE_CHANCE = _CORE_REAL | {"broker_core.simulation"}
 _EOS_REAL = _rooms("spark_eos", "client", "sink", "source", "admin")
+# Numbers are served from a thread, once in each process.
+_EOS_METRICS = _rooms("spark_eos", "metrics")
 # A failpoint stops or kills its process, that is its whole job.
 _FAILPOINTS = _rooms("spark_eos", "failpoints")
 _EOS_COLUMNS = _rooms("spark_eos", "codec", "sink", "source", "datasource")
@@ -115,7 +119,7 @@ WINDOWS: dict[str, frozenset[str]] = {
     "scramp": _rooms("broker_core", "security"),
     # What it is served with, to whoever asks for it; nothing else may need it.
     "prometheus_client": _rooms("broker_core", "server.metrics_endpoint", "server.metrics_families")
-    | _rooms("spark_eos", "metrics"),
+    | _EOS_METRICS,
     # The names in certificates.
     "asn1crypto": _rooms("broker_core", "security"),
     # The regular expressions of Kafka's requests are RE2's.
@@ -133,6 +137,7 @@ WINDOWS: dict[str, frozenset[str]] = {
     # Other threads and processes.
     **dict.fromkeys(("asyncio", "threading", "_thread", "concurrent", "multiprocessing", "queue", "subprocess",
                      "sched"), _CORE_REAL | _EOS_REAL),
+    "threading.Lock": _CORE_REAL | _EOS_REAL | _EOS_METRICS,
     "signal": _CORE_REAL | _FAILPOINTS,
     # Clocks.
     "time": _CORE_REAL | _EOS_REAL | _FAILPOINTS,
@@ -143,10 +148,11 @@ WINDOWS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
     # Files and the process's surroundings.
     "os": _CORE_REAL | _EOS_REAL | _FAILPOINTS,
+    "os.getpid": _CORE_REAL | _EOS_REAL | _FAILPOINTS | _EOS_METRICS,
     **dict.fromkeys(("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput",
                      "sqlite3"), _CORE_REAL | _FAILPOINTS),
-    # How an operator reaches a secured cluster is in a file, as for Kafka's own tools.
-    "pathlib.Path": _CORE_REAL | _FAILPOINTS | _rooms("spark_eos", "admin"),
+    # How an operator reaches a secured cluster is in a file, as for Kafka's own tools; so is a token.
+    "pathlib.Path": _CORE_REAL | _FAILPOINTS | _rooms("spark_eos", "admin", "client.credentials"),
     # Pure paths are text.
     **dict.fromkeys(("pathlib.PurePath", "pathlib.PurePosixPath"), frozenset(PACKAGES)),
     # Keys and certificates given as text have to be in a file before Python's TLS takes them.

@@ -69,7 +69,7 @@ class Call:
     decided on) and leaves when what it promises is durable.
     """
 
-    __slots__ = ("_way", "abandon", "answered", "body", "broker", "now_ms", "request")
+    __slots__ = ("_way", "abandon", "answered", "body", "broker", "now_ms", "on_answer", "request")
 
     def __init__(self, request: Request, broker: "Broker", way: Way, now_ms: int) -> None:
         self.request = request
@@ -79,6 +79,8 @@ class Call:
         self.answered = False
         # Set by a handler that lets the request wait: called when the client is gone, so that nothing waits for it.
         self.abandon: Callable[[], None] = _nothing
+        # Set by whoever wants to see the answer before it goes; it passes it to `send`, or does not.
+        self.on_answer: Callable[[Any | None], None] | None = None
         self._way = way
 
     @property
@@ -125,12 +127,18 @@ class Call:
 
     def answer(self, response: Any) -> None:
         """Send the response."""
-        self.broker.meters.answering(self.request, response)
-        self._finish_once(encode_response(self.request, response))
+        self._finish_once(response)
 
     def answer_nothing(self) -> None:
         """Finish without a response: Produce with acks=0 expects none."""
         self._finish_once(None)
+
+    def send(self, response: Any | None) -> None:
+        """Send what was answered, whoever had a look at it; None: nothing is sent, the next request may come."""
+        self.answered = True
+        if response is not None:
+            self.broker.meters.answering(self.request, response)
+        self._way.finish(None if response is None else encode_response(self.request, response))
 
     def refuse(self, response: Any | None, reason: str) -> None:
         """Answer a client that is not let in, if there is an answer, and close; the reason is for the log."""
@@ -162,7 +170,10 @@ class Call:
 
         return take
 
-    def _finish_once(self, data: bytes | None) -> None:
+    def _finish_once(self, response: Any | None) -> None:
         assert not self.answered, f"{self.request.api.name} was answered twice"
         self.answered = True
-        self._way.finish(data)
+        if self.on_answer is None:
+            self.send(response)
+        else:
+            self.on_answer(response)

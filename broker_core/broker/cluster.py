@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from broker_core.broker.absences import Absences
 from broker_core.broker.broker import Broker
 from broker_core.broker.catalog import Catalog, Leadership, Topic
+from broker_core.broker.faults import Hooks
 from broker_core.broker.housekeeping import Housekeeping
 from broker_core.broker.logs import Logs, internal_topic_config
 from broker_core.broker.markers import deliver
@@ -66,13 +68,16 @@ class Cluster:
         addresses: Mapping[int, Address],
         now_ms: int,
         stopwatch: Stopwatch = stopped,
+        purgatory: Purgatory | None = None,
     ) -> None:
         self.config = config
         self.addresses = dict(addresses)
         self.now_ms = now_ms
         self.outbox = Outbox()
         self.meters = Meters(stopwatch)
-        self.purgatory = Purgatory()
+        self.purgatory = Purgatory() if purgatory is None else purgatory
+        # Whoever notes requests and lets faults strike them; usually nobody.
+        self.hooks: Hooks | None = None
         self._entropy = entropy
         self._metadata_log = PartitionLog.open(
             storage, f"{CLUSTER_METADATA_TOPIC}-0", _METADATA, TopicConfig(cleanup_policy="compact"), now_ms)
@@ -88,6 +93,7 @@ class Cluster:
         self.brokers = {broker_id: Broker(broker_id, self, self._new_member_id) for broker_id in self.addresses}
         for name in sorted(INTERNAL_TOPICS & set(self.catalog.topics)):
             self._elect_coordinators(self.catalog.topics[name])
+        self.absences = Absences(self)
         self._housekeeping = Housekeeping(self.logs, config, now_ms)
         self.settle(now_ms)
 
@@ -113,7 +119,7 @@ class Cluster:
     def settle(self, now_ms: int) -> None:
         """Sync what was promised, then let answers leave and markers be written, until all is quiet."""
         self.now_ms = now_ms
-        self._sync()
+        self.sync()
         is_quiet = False
         while not is_quiet:
             # Taken before the sync: what they rest on is written, and durable after it. They may bring about more.
@@ -122,7 +128,7 @@ class Cluster:
             effects = self.outbox.take()
             if orders or effects:
                 # What nobody waits for, such as the record that completes a transaction, shares somebody's next sync.
-                self._sync()
+                self.sync()
             for effect in effects:
                 effect(now_ms)
             for broker, order in orders:
@@ -229,7 +235,8 @@ class Cluster:
 
     # The cluster's own journal and chance
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
+        """Make durable all that was promised."""
         self._sync_metadata()
         self.logs.sync()
 
@@ -242,7 +249,7 @@ class Cluster:
         return self._metadata_log.append_as_leader(batch, now_ms=self.now_ms, leader_epoch=0).base_offset
 
     def _allocate_producer_ids(self) -> tuple[int, int]:
-        """Give out a block of producer ids, durably: an id that a crash took back would be given to another producer."""
+        """Give out a block of producer ids, durably: an id that a crash took back would be given out twice."""
         found = self.catalog.allocate_producer_ids()
         self._sync_metadata()
         return found

@@ -75,5 +75,9 @@ HANDLERS: Mapping[str, Handler] = {
 
 
 def dispatch(call: Call) -> None:
-    """Hand the call to the handler of its API."""
-    HANDLERS[call.request.api.name](call)
+    """Hand the call to the handler of its API, or to those who stand at the door."""
+    handler, hooks = HANDLERS[call.request.api.name], call.broker.cluster.hooks
+    if hooks is None:
+        handler(call)
+    else:
+        hooks.dispatch(call, handler)

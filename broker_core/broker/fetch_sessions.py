@@ -37,6 +37,7 @@ class FetchSession:
     """Hold one session; its epoch counts the requests the client has made in it."""
 
     session_id: int
+    owner: str
     uses_ids: bool
     epoch: int = 1
     targets: dict[FetchKey, FetchTarget] = field(default_factory=dict)
@@ -51,23 +52,29 @@ class FetchContext(NamedTuple):
 
 
 class FetchSessions:
-    """Keep a broker's sessions; the one unused for longest goes when the slots are full."""
+    """Keep a broker's sessions; the one unused for longest goes when the slots are full.
+
+    Their ids can be guessed, so to anybody but the user who began it a session is not there.
+    """
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._last_id = 0
 
-    def open(self, body: Any, version: int) -> FetchContext:
+    def open(self, body: Any, version: int, owner: str) -> FetchContext:
         """Find out what the request fetches, and update its session; raise the session errors."""
         uses_ids = version >= 13
         targets = _targets(body, uses_ids=uses_ids)
+        session = self._sessions.get(body.session_id)
+        if session is not None and session.owner != owner:
+            session = None
         if body.session_epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
-            self._sessions.pop(body.session_id, None)
+            if session is not None:
+                del self._sessions[session.session_id]
             if body.session_epoch == _FINAL_EPOCH or self._slots == 0:
                 return FetchContext(list(targets.values()), None, incremental=False)
-            return FetchContext(list(targets.values()), self._new(targets, uses_ids=uses_ids), incremental=False)
-        session = self._sessions.get(body.session_id)
+            return FetchContext(list(targets.values()), self._new(targets, owner, uses_ids=uses_ids), incremental=False)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {body.session_id}")
         if session.epoch != body.session_epoch:
@@ -86,11 +93,11 @@ class FetchSessions:
                 session.targets.pop(FetchKey(topic.topic_id if uses_ids else topic.topic, partition), None)
         return FetchContext(list(session.targets.values()), session, incremental=True)
 
-    def _new(self, targets: dict[FetchKey, FetchTarget], *, uses_ids: bool) -> FetchSession:
+    def _new(self, targets: dict[FetchKey, FetchTarget], owner: str, *, uses_ids: bool) -> FetchSession:
         while len(self._sessions) >= self._slots:
             self._sessions.popitem(last=False)
         self._last_id = self._last_id % (2**31 - 1) + 1
-        session = FetchSession(self._last_id, uses_ids, targets=targets)
+        session = FetchSession(self._last_id, owner, uses_ids, targets=targets)
         self._sessions[session.session_id] = session
         return session
 

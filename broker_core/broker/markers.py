@@ -3,12 +3,14 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
+from broker_core.broker.request_log import RequestSeen
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition
 
 if TYPE_CHECKING:
     from broker_core.broker.broker import Broker
     from broker_core.broker.cluster import Cluster
+    from broker_core.broker.faults import Hooks
     from broker_core.coordinator.transaction_messages import MarkerOrder
 
 
@@ -18,18 +20,40 @@ def deliver(cluster: "Cluster", sender: "Broker", order: "MarkerOrder", now_ms: 
     The answers wait for the markers to be durable, like any other: a completion that outlived a marker which a crash
     took back would leave the partition with a transaction that nobody ends.
     """
-    producer = ProducerIdentity(order.producer_id, order.producer_epoch)
     answers = {}
     for topic_partition in sorted(order.partitions):
-        leader = _leader(cluster, topic_partition)
-        answers[topic_partition] = (
-            append_marker(leader, topic_partition, producer, commit=order.commit,
-                          coordinator_epoch=order.coordinator_epoch, transaction_version=order.transaction_version,
-                          now_ms=now_ms)
-            if leader is not None
-            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
+        if cluster.hooks is not None and _is_met(cluster, cluster.hooks, sender, order, topic_partition, now_ms):
+            continue
+        if sender.broker_id not in cluster.addresses:
+            # A fault has stopped the coordinator in the middle; whoever follows it begins again.
+            return
+        answers[topic_partition] = _written(cluster, order, topic_partition, now_ms)
     cluster.outbox.put(partial(sender.transactions.marker_answered, order, answers))
+
+
+def _written(cluster: "Cluster", order: "MarkerOrder", topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
+    leader = _leader(cluster, topic_partition)
+    if leader is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return append_marker(
+        leader, topic_partition, ProducerIdentity(order.producer_id, order.producer_epoch), commit=order.commit,
+        coordinator_epoch=order.coordinator_epoch, transaction_version=order.transaction_version, now_ms=now_ms)
+
+
+def _is_met(
+    cluster: "Cluster", hooks: "Hooks", sender: "Broker", order: "MarkerOrder", topic_partition: TopicPartition,
+    now_ms: int,
+) -> bool:
+    """Say whether a fault takes care of this marker; its answer then comes on its own, now or later."""
+    def answer(code: ErrorCode) -> None:
+        cluster.outbox.put(partial(sender.transactions.marker_answered, order, {topic_partition: code}))
+
+    def write() -> None:
+        if sender.broker_id in cluster.addresses:
+            answer(_written(cluster, order, topic_partition, cluster.now_ms))
+
+    seen = RequestSeen.of_marker(topic_partition, order.transactional_id, sender.broker_id, now_ms)
+    return hooks.meets_marker(seen, write, answer, cluster.sync)
 
 
 def _leader(cluster: "Cluster", topic_partition: TopicPartition) -> "Broker | None":

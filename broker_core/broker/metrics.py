@@ -138,7 +138,8 @@ def take_metrics(cluster: "Cluster", now_ms: int) -> Metrics:
         producer_ids=frozenset(live),
         producer_id_count=len(live),
         transactional_ids=Counter(
-            image.state.label for broker in cluster.brokers.values() for image in broker.transactions.images().values()),
+            image.state.label for broker in cluster.brokers.values()
+            for image in broker.transactions.images().values()),
         partitions={each: _partition(cluster, log, now_ms) for each, log in logs.items()},
         unknown_destination_queue_size=sum(
             not cluster.catalog.has_partition(each) for backlog in backlogs for each in backlog.markers),

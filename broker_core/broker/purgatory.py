@@ -48,6 +48,11 @@ class Purgatory:
         self._count = 0
         self._done_count = 0
 
+    @property
+    def waiting_count(self) -> int:
+        """Return how many requests wait, timers too."""
+        return sum(not waiting.done for _, _, waiting in self._deadlines)
+
     def wait(self, waiting: Waiting) -> None:
         """Let a request wait; the caller has tried it once already."""
         for key in waiting.keys:

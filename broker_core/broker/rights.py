@@ -30,10 +30,13 @@ def refusal(call: Call, operation: Operation, resource_type: ResourceType, name:
 
 
 def require(call: Call, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
-    """Raise the verdict on a client that may not do this."""
+    """Raise the verdict on a client that may not do this.
+
+    Its message may go to the client, so it does not name what was asked for by an id.
+    """
     code = refusal(call, operation, resource_type, name)
     if code:
-        raise KafkaError(code, f"{call.principal} has no right to {operation.name} {resource_type.name} {name!r}")
+        raise KafkaError(code, f"{call.principal} has no right to {operation.name} this {resource_type.name}")
 
 
 def is_allowed_on_any(call: Call, operation: Operation, resource_type: ResourceType) -> bool:

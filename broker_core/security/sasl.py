@@ -4,13 +4,16 @@ Steps and order are Kafka's: ApiVersions at most once, SaslHandshake, then token
 that a new handshake begins re-authentication (KIP-368), if sessions end at all, with the same mechanism and user.
 """
 
+import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Protocol
 
 from broker_core.errors import ErrorCode
 from broker_core.security.principal import ANONYMOUS, Principal, user
+
+log = logging.getLogger(__name__)
 
 # A client that could re-authenticate all the time would make others wait for its password checks.
 _MIN_REAUTH_INTERVAL_MS: Final = 1000
@@ -51,7 +54,8 @@ class Mechanism(Protocol):
 class SaslSettings:
     """Hold what a listener asks of its clients: the mechanisms it takes, how long a session lasts (0: for ever)."""
 
-    mechanisms: Mapping[str, Callable[[], Mechanism]]
+    # Not shown: a mechanism holds passwords.
+    mechanisms: Mapping[str, Callable[[], Mechanism]] = field(repr=False)
     max_reauth_ms: Mapping[str, int]
     max_receive_bytes: int
     failure_delay_ms: int
@@ -153,6 +157,10 @@ class SaslSession:
             reply = mechanism.evaluate(token, now_ms)
         except AuthenticationFailed as failure:
             raise AuthenticationFailed(failure.message or self._failure_message(), failure.code) from None
+        except Exception as error:
+            # Such as one of an operator's validator of tokens. Its text is not ours and may hold the token.
+            log.error("SASL mechanism %s failed: %s", self._mechanism_name, type(error).__name__)
+            raise AuthenticationFailed(self._failure_message()) from None
         if mechanism.user_name is None:
             return reply, 0
         principal = user(mechanism.user_name)

@@ -58,6 +58,11 @@ class Door:
             if task is not None:
                 task.cancel()
 
+    async def closed(self) -> None:
+        """Wait until the address is nobody's after `close`."""
+        if self._accepting is not None:
+            await asyncio.wait([self._accepting])
+
     def room_made(self) -> None:
         """Note that somebody has left."""
         self._room.set()
@@ -112,3 +117,15 @@ class Door:
         except asyncio.CancelledError:
             seat.leave()
             raise
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket bound to the address, listening to nobody yet; raise OSError that names it."""
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return sock

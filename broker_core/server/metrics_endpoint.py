@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # The first time, logs that nobody has asked for since the start are opened and may have to be recovered.
 _PATIENCE_S: Final = 60
+_LAST_PORT: Final = 65_535
 
 
 class Measured(Protocol):
@@ -28,7 +29,7 @@ class Measured(Protocol):
 class MetricsEndpoint:
     """Answer at `http://host:port/metrics` until closed.
 
-    Raises `ConfigError` where prometheus-client is not installed, and `OSError` when the port is taken.
+    Raises `ConfigError` where prometheus-client is not installed or there is no such port, `OSError` when it is taken.
     """
 
     def __init__(self, measured: Measured, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
@@ -37,6 +38,8 @@ class MetricsEndpoint:
         except ImportError as error:
             raise ConfigError("metrics are served with prometheus-client, which is not installed here: "
                               "pip install 'eos-kafka[metrics]', or leave --metrics-port out") from error
+        if not 0 <= port <= _LAST_PORT:
+            raise ConfigError(f"metrics cannot be served at port {port}: give one from 0 to {_LAST_PORT}")
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Collector(measured, loop))
         try:

@@ -13,8 +13,11 @@ from functools import partial
 
 from broker_core.broker.cluster import Address, Cluster
 from broker_core.broker.connection import Connection
+from broker_core.broker.faults import Crashed, Hooks
 from broker_core.broker.listener import Listener
 from broker_core.broker.metrics import Metrics, take_metrics
+from broker_core.broker.purgatory import Purgatory
+from broker_core.broker.request_log import RequestLog
 from broker_core.config import BrokerConfig
 from broker_core.ports import Entropy, Storage
 from broker_core.security.distinguished_names import PrincipalRules
@@ -22,11 +25,11 @@ from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.security.sasl_scram import MECHANISM_NAMES, credential_of_password
 from broker_core.security.sasl_settings import SaslWorld, sasl_settings
 from broker_core.server.client import Client
-from broker_core.server.clock import SystemClock
-from broker_core.server.door import Door
+from broker_core.server.door import Door, bind
 from broker_core.server.limits import ConnectionLimits
 from broker_core.server.listeners import ListenerPlan
 from broker_core.server.tls import tls_context
+from broker_core.server.virtual_time import Clock
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +43,9 @@ class Server:
 
     `tls` takes the place of the certificates in the settings; `users` (name and password) may come in with PLAIN and
     SCRAM; `token_validator` vouches for the tokens of OAUTHBEARER, without one unsigned tokens are taken at their word.
+
+    With a `request_log` requests are noted and faults can strike. `forget` is called when all brokers crash: it takes
+    from the storage what was not made durable.
     """
 
     def __init__(
@@ -47,13 +53,16 @@ class Server:
         *,
         storage: Storage,
         entropy: Entropy,
-        clock: SystemClock,
+        clock: Clock,
         config: BrokerConfig,
         listeners: Sequence[ListenerPlan],
         brokers: int = 1,
         tls: ssl.SSLContext | None = None,
         users: Mapping[str, str] | None = None,
         token_validator: TokenValidator | None = None,
+        purgatory: Callable[[], Purgatory] = Purgatory,
+        request_log: RequestLog | None = None,
+        forget: Callable[[], None] | None = None,
     ) -> None:
         self._storage = storage
         self._entropy = entropy
@@ -66,8 +75,19 @@ class Server:
                        for plan in listeners if plan.has_tls and not plan.has_sasl}
         self._users = users or {}
         self._token_validator = token_validator
+        self._purgatory = purgatory
+        self._forget = forget
+        self.hooks = None if request_log is None else Hooks(request_log, self._later)
         self._addresses: dict[str, dict[int, Address]] = {}
-        self._doors: list[Door] = []
+        # The addresses of those brokers that are not away: what clients are told.
+        self._reachable: dict[str, dict[int, Address]] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._limits: dict[int, ConnectionLimits] = {}
+        self._doors: dict[tuple[str, int], Door] = {}
+        # What is bound and not opened yet; while a broker is away it keeps its ports.
+        self._sockets: dict[tuple[str, int], socket.socket] = {}
+        self._ports: dict[tuple[str, int], int] = {}
+        self._leaving: dict[int, asyncio.Task[None]] = {}
         self._clients: set[Client] = set()
         self._nobody_left = asyncio.Event()
         # Few of many clients: only they are looked at when work is done.
@@ -95,47 +115,150 @@ class Server:
     async def start(self) -> None:
         """Bind the ports, open the cluster, accept clients; raises OSError when a port is taken."""
         self.failure = asyncio.get_running_loop().create_future()
-        sockets = self._bind_all()
-        try:
-            self._cluster = Cluster(
-                storage=self._storage, entropy=self._entropy, config=self._config,
-                addresses=self._addresses[self._plans[0].name], now_ms=self._clock.now_ms(),
-                stopwatch=self._clock.stopwatch_ms)
-            listeners = {plan.name: self._listener(plan) for plan in self._plans}
-            limits = {broker_id: ConnectionLimits(self._config, self._plans, self._room_made)
-                      for broker_id in self._broker_ids}
-        except BaseException:
-            for sock in sockets.values():
-                sock.close()
-            raise
-        for (name, broker_id), sock in sockets.items():
-            door = Door(
-                sock, name, limits=limits[broker_id], now_ms=self._clock.now_ms, context=self._contexts.get(name),
-                new_client=partial(Client, self, self._cluster.brokers[broker_id], listeners[name],
-                                   self._rules.get(name)),
-                made_room_for=partial(self._make_room, broker_id, limits[broker_id]))
-            self._doors.append(door)
-            door.open()
-        self._arm()
-
-    def _bind_all(self) -> dict[tuple[str, int], socket.socket]:
-        sockets: dict[tuple[str, int], socket.socket] = {}
         try:
             for plan in self._plans:
                 self._addresses[plan.name] = {}
                 for index, broker_id in enumerate(self._broker_ids):
-                    sock = sockets[plan.name, broker_id] = _bind(plan.bind.host, plan.bind_port(index))
-                    self._addresses[plan.name][broker_id] = plan.advertised_address(index, sock.getsockname()[1])
+                    sock = self._sockets[plan.name, broker_id] = bind(plan.bind.host, plan.bind_port(index))
+                    port = self._ports[plan.name, broker_id] = sock.getsockname()[1]
+                    self._addresses[plan.name][broker_id] = plan.advertised_address(index, port)
+            self._open_cluster()
         except BaseException:
-            for sock in sockets.values():
-                sock.close()
+            self._drop_sockets()
             raise
-        return sockets
+        for broker_id in self._broker_ids:
+            self._open_doors(broker_id)
+        self._arm()
+
+    def _open_cluster(self) -> None:
+        for name, addresses in self._addresses.items():
+            self._reachable[name] = dict(addresses)
+        self._cluster = Cluster(
+            storage=self._storage, entropy=self._entropy, config=self._config,
+            addresses=self._addresses[self._plans[0].name], now_ms=self._clock.now_ms(),
+            stopwatch=self._clock.stopwatch_ms, purgatory=self._purgatory())
+        self._cluster.hooks = self.hooks
+        self._listeners = {plan.name: self._listener(plan) for plan in self._plans}
+        self._limits = {broker_id: ConnectionLimits(self._config, self._plans, self._room_made)
+                        for broker_id in self._broker_ids}
+
+    def _open_doors(self, broker_id: int) -> None:
+        limits = self._limits[broker_id]
+        for plan in self._plans:
+            name = plan.name
+            door = self._doors[name, broker_id] = Door(
+                self._sockets.pop((name, broker_id)), name, limits=limits, now_ms=self._clock.now_ms,
+                context=self._contexts.get(name),
+                new_client=partial(Client, self, self.cluster.brokers[broker_id], self._listeners[name],
+                                   self._rules.get(name)),
+                made_room_for=partial(self._make_room, broker_id, limits))
+            door.open()
+
+    def _drop_sockets(self) -> None:
+        for sock in self._sockets.values():
+            sock.close()
+        self._sockets.clear()
+
+    # Brokers that go and come
+
+    @property
+    def is_down(self) -> bool:
+        """Say whether none is left."""
+        return self._cluster is None
+
+    def is_away(self, broker_id: int) -> bool:
+        """Say whether a broker is stopped or has crashed."""
+        return self._cluster is None or broker_id not in self._cluster.addresses
+
+    def broker_leaves(self, broker_id: int, *, abruptly: bool) -> None:
+        """Let a broker be away; the last one that crashes takes with it what was not made durable."""
+        if self.is_away(broker_id):
+            return
+        if abruptly and len(self.cluster.addresses) == 1:
+            self.fall(cleanly=False)
+            return
+        self._shut(broker_id, abruptly=abruptly)
+        self.cluster.absences.left(broker_id)
+        self.settle_soon()
+
+    async def broker_comes(self, broker_id: int) -> None:
+        """Let a broker be back at its old address; after a crash of all, the first one finds what was durable."""
+        if not self.is_away(broker_id):
+            return
+        if self._cluster is None:
+            await self.all_shut()
+            self._open_cluster()
+            for other in self._broker_ids:
+                if other != broker_id:
+                    self._forget_addresses(other)
+                    self.cluster.absences.left(other)
+        else:
+            await self._leaving[broker_id]
+            self.cluster.absences.came(broker_id, self._addresses[self._plans[0].name][broker_id])
+            for name, addresses in self._addresses.items():
+                # In their order, and in the very mapping that the listener knows.
+                self._reachable[name].clear()
+                self._reachable[name].update((each, addresses[each]) for each in self.cluster.addresses)
+        self._open_doors(broker_id)
+        self.settle()
+
+    def fall(self, *, cleanly: bool) -> None:
+        """Let all brokers stop; not cleanly, connections break and what was not made durable is gone."""
+        if cleanly:
+            self.cluster.close(self._clock.now_ms())
+        if self._timer is not None:
+            self._timer.cancel()
+        for broker_id in self._broker_ids:
+            if not self.is_away(broker_id):
+                self._shut(broker_id, abruptly=not cleanly)
+        self._cluster = None
+        if self._forget is not None and not cleanly:
+            self._forget()
+
+    def _shut(self, broker_id: int, *, abruptly: bool) -> None:
+        for client in list(self._clients):
+            if client.broker_id == broker_id:
+                (client.abort if abruptly else client.close)()
+        self._forget_addresses(broker_id)
+        doors = {key: self._doors.pop(key) for key in list(self._doors) if key[1] == broker_id}
+        for door in doors.values():
+            door.close()
+        self._leaving[broker_id] = asyncio.get_running_loop().create_task(self._keep_ports(doors))
+
+    def _forget_addresses(self, broker_id: int) -> None:
+        for addresses in self._reachable.values():
+            addresses.pop(broker_id, None)
+
+    async def _keep_ports(self, doors: "Mapping[tuple[str, int], Door]") -> None:
+        """Bind the ports again as soon as they are free, and do not listen: nobody else shall get them."""
+        for (name, broker_id), door in doors.items():
+            await door.closed()
+            plan = next(plan for plan in self._plans if plan.name == name)
+            self._sockets[name, broker_id] = bind(plan.bind.host, self._ports[name, broker_id])
+
+    async def all_shut(self) -> None:
+        """Wait until nobody can connect any more to a broker that is away."""
+        await asyncio.gather(*self._leaving.values(), return_exceptions=True)
+
+    def _later(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Take an action after some real time, as a turn of its own; nothing is left to do for it after a crash."""
+        cluster = self._cluster
+
+        def step(now_ms: int) -> None:
+            self.cluster.now_ms = now_ms
+            action()
+
+        def act() -> None:
+            if self._cluster is cluster:
+                self._drive(step)
+                self.settle()
+
+        asyncio.get_running_loop().call_later(delay_s, act)
 
     def _listener(self, plan: ListenerPlan) -> Listener:
         """Return what the core knows of a listener, once there is a cluster that knows users."""
         if not plan.has_sasl:
-            return Listener(plan.name, self._addresses[plan.name])
+            return Listener(plan.name, self._reachable[plan.name])
         catalog = self.cluster.catalog
         world = SaslWorld(lambda mechanism, user: catalog.scram.get((mechanism, user)), self._entropy, self._users,
                           self._token_validator)
@@ -143,19 +266,21 @@ class Server:
         for mechanism in sorted(MECHANISM_NAMES & sasl.mechanisms.keys()):
             for user, password in self._users.items():
                 catalog.set_scram(mechanism, user, credential_of_password(mechanism, password, self._entropy))
-        return Listener(plan.name, self._addresses[plan.name], sasl)
+        return Listener(plan.name, self._reachable[plan.name], sasl)
 
     async def stop(self) -> None:
         """Stop accepting, hang up, and close the logs cleanly."""
         if self._timer is not None:
             self._timer.cancel()
-        for door in self._doors:
+        for door in self._doors.values():
             door.close()
         for client in list(self._clients):
             client.close()
         if self._cluster is not None and not self.has_failed:
             self._cluster.close(self._clock.now_ms())
         await self._see_off()
+        await self.all_shut()
+        self._drop_sockets()
 
     async def _see_off(self) -> None:
         """Wait a moment for encrypted connections to end in good order, then cut what is left."""
@@ -167,7 +292,7 @@ class Server:
                     client.abort()
 
     def _room_made(self) -> None:
-        for door in self._doors:
+        for door in self._doors.values():
             door.room_made()
 
     def _make_room(self, broker_id: int, limits: ConnectionLimits) -> None:
@@ -180,7 +305,10 @@ class Server:
     def received(self, connection: Connection, data: bytes) -> None:
         """Hand bytes to the core, and settle when this turn's bytes are all in."""
         if not self.has_failed:
-            connection.receive(data, self._clock.now_ms())
+            try:
+                connection.receive(data, self._clock.now_ms())
+            except Crashed:
+                return
             self.settle_soon()
 
     def settle_soon(self) -> None:
@@ -196,7 +324,7 @@ class Server:
 
     def settle(self) -> None:
         """Settle now."""
-        self._drive(self.cluster.settle)
+        self._drive(lambda now_ms: self.cluster.settle(now_ms))
 
     def _settle(self) -> None:
         self._settling = False
@@ -207,22 +335,30 @@ class Server:
         for client in list(self._clients):
             if 0 <= self._config.connections_max_idle_ms <= now_ms - client.active_ms:
                 client.close()
-        self._drive(self.cluster.advance)
+        self.advance()
+
+    def advance(self) -> None:
+        """Do what has come due, and settle."""
+        self._drive(lambda now_ms: self.cluster.advance(now_ms))
 
     def _drive(self, step: Callable[[int], None]) -> None:
         """Take a step; a core that cannot write its log must not go on answering."""
-        if self.has_failed:
+        if self.has_failed or self._cluster is None:
             return
         try:
             step(self._clock.now_ms())
+        except Crashed:
+            return
         except Exception as error:
             log.exception("the broker stops: it cannot keep its promises any more")
             if self.failure is not None and not self.failure.done():
                 self.failure.set_exception(error)
-            for door in self._doors:
+            for door in self._doors.values():
                 door.close()
             for client in list(self._clients):
                 client.abort()
+            return
+        if self.is_down:
             return
         self._paused = {client for client in self._paused if not client.resume_if_drained()}
         self._arm()
@@ -252,14 +388,3 @@ class Server:
     def paused(self, client: Client) -> None:
         """Note that a client is not read from until its requests have been worked off."""
         self._paused.add(client)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-    except OSError as error:
-        sock.close()
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
-    return sock

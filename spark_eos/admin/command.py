@@ -2,6 +2,7 @@
 
 import argparse
 import getpass
+import math
 import os
 import platform
 import sys
@@ -183,7 +184,15 @@ def _add_intervention(
         help="the query is known not to run: what it has open besides is no sign of life, and is aborted too",
     )
     parser.add_argument(
-        "--watch-seconds", type=float, default=3.0, metavar="SECONDS",
+        "--watch-seconds", type=_seconds, default=3.0, metavar="SECONDS",
         help="how long the query is watched for signs of life first (default: %(default)s)",
     )
     return parser
+
+
+def _seconds(text: str) -> float:
+    """Read a number of seconds that has an end."""
+    seconds = float(text)
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds from 0 on")
+    return seconds

@@ -1,7 +1,8 @@
 """Take the picture of a partition's log: `eos-kafka timeline TOPIC --partition N --out timeline.html`.
 
 It answers one question: what is my last stable offset waiting for? The marks are asked for first and the log is read up
-to the high watermark after that, so a transaction that ends meanwhile is drawn with its marker.
+to that high watermark, so a transaction that ends meanwhile is drawn as open. Once the coordinators were asked, the
+partition is asked again what is open: one that has ended was known to nobody for a good reason, and does not hang.
 """
 
 import argparse
@@ -113,9 +114,12 @@ def take_timeline(
         if each.first_offset < start:
             reading.began_before(each.producer_id, each.producer_epoch, each.first_offset)
     owners, descriptions, untold = _ask_coordinators(client, reading)
+    still_open = open_transactions(client, topic_partition, place.leader_id)
+    left = {(each.producer_id, each.first_offset) for each in still_open}
+    ended = frozenset(bar.producer_id for bar in reading.open if (bar.producer_id, bar.first_offset) not in left)
     return Timeline(
         topic_partition, int(clock() * 1_000), OperatorCommands.of(client.options), start, log_start, stable,
-        high_watermark, reading.transactions, reading.plain, owners, descriptions, untold)
+        high_watermark, reading.transactions, reading.plain, owners, descriptions, untold, ended)
 
 
 def _mark(answers: Mapping[TopicPartition, int | None], topic_partition: TopicPartition) -> int:

@@ -77,7 +77,8 @@ class Timeline:
     """Hold a stretch `[start, high_watermark)` of one partition's log, and what coordinators say of its producers.
 
     `owners` maps producer ids to transactional ids, `descriptions` has the open transactions by producer id; both lack
-    what no coordinator told. `untold` says why, if it could not be asked.
+    what no coordinator told. `untold` says why, if it could not be asked. `ended` has the producer ids
+    whose transaction is drawn as open, since its marker lies behind the high watermark drawn, and has ended since.
     """
 
     topic_partition: TopicPartition
@@ -92,6 +93,7 @@ class Timeline:
     owners: Mapping[int, str]
     descriptions: Mapping[int, TransactionDescription]
     untold: str = ""
+    ended: frozenset[int] = frozenset()
 
 
 class LogReading:

@@ -66,6 +66,8 @@ def _who(timeline: Timeline, bar: TransactionBar) -> str:
 
 def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
     described = timeline.descriptions.get(bar.producer_id)
+    if bar.producer_id in timeline.ended:
+        return "It has ended since: run the command again for a fresh picture."
     if timeline.untold:
         return f"Its coordinator could not be asked: {timeline.untold}"
     tp = timeline.topic_partition

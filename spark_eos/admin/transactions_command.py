@@ -6,7 +6,7 @@ what it prints, to the byte. What was found, what is about to be done and why go
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -97,22 +97,23 @@ def _add(
 
 def _add_views(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     listing = _add(commands, "list", "list all transactional ids with their states", transactions_view.list_all)
-    listing.add_argument("--duration-filter", type=int, metavar="MS", help="only those that run longer than this")
+    listing.add_argument("--duration-filter", type=_number(64), metavar="MS",
+                         help="only those that run longer than this")
     listing.add_argument("--transactional-id-pattern", metavar="RE2", help="only ids that match as a whole (Kafka 4.1)")
     describe = _add(commands, "describe", "describe one transactional id", transactions_view.describe)
     describe.add_argument("--transactional-id", required=True, metavar="ID")
     producers = _add(commands, "describe-producers", "describe the producers that a partition knows",
                      transactions_view.describe_producers)
-    producers.add_argument("--broker-id", type=int, metavar="N", help="ask this replica and not the leader")
+    producers.add_argument("--broker-id", type=_number(32), metavar="N", help="ask this replica and not the leader")
     _add_partition(producers)
 
 
 def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = _add(commands, "find-hanging", "find transactions that no coordinator will ever end",
                   transactions_view.find_hanging)
-    parser.add_argument("--broker-id", type=int, metavar="N", help="look at this broker's replicas")
+    parser.add_argument("--broker-id", type=_number(32), metavar="N", help="look at this broker's replicas")
     parser.add_argument("--topic", help="look at this topic; internal ones are looked at only if named here")
-    parser.add_argument("--partition", type=int, metavar="N", help="look at this partition of the topic only")
+    parser.add_argument("--partition", type=_number(32), metavar="N", help="look at this partition of the topic only")
     parser.add_argument(
         "--max-transaction-timeout", type=int, default=_DEFAULT_LIMIT_MINUTES, metavar="MINUTES",
         help="leave transactions in peace whose last record is not older; give the brokers' transaction.max.timeout.ms "
@@ -125,9 +126,9 @@ def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     abort = _add(commands, "abort", "abort a hanging transaction in one partition", transactions_end.abort)
     _add_partition(abort)
     abort.add_argument("--start-offset", type=int, metavar="OFFSET", help="where it begins in the partition")
-    abort.add_argument("--producer-id", type=int, metavar="ID", help="name it by its producer, for old brokers")
-    abort.add_argument("--producer-epoch", type=int, metavar="EPOCH", help="needed with --producer-id")
-    abort.add_argument("--coordinator-epoch", type=int, metavar="EPOCH", help="needed with --producer-id")
+    abort.add_argument("--producer-id", type=_number(64), metavar="ID", help="name it by its producer, for old brokers")
+    abort.add_argument("--producer-epoch", type=_number(16), metavar="EPOCH", help="needed with --producer-id")
+    abort.add_argument("--coordinator-epoch", type=_number(32), metavar="EPOCH", help="needed with --producer-id")
     abort.add_argument("--force", action="store_true",
                        help="abort it although its coordinator will end it, or cannot be asked: an outcome of its own "
                        "in this partition, other than in the transaction's other ones perhaps")
@@ -144,4 +145,18 @@ def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 def _add_partition(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--partition", type=int, required=True, metavar="N")
+    parser.add_argument("--partition", type=_number(32), required=True, metavar="N")
+
+
+def _number(bits: int) -> Callable[[str], int]:
+    """Read a number that Kafka sends in so many bits; on a larger one the library would fail, or wait for ever."""
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if not -(1 << bits - 1) <= number < 1 << bits - 1:
+            raise argparse.ArgumentTypeError(f"{text} is more than the {bits} bits that Kafka has for it")
+        return number
+
+    return read

@@ -104,6 +104,12 @@ def _scope(chosen: argparse.Namespace, admin: TransactionAdmin) -> list[TopicPar
         raise OptionError("find-hanging needs a scope", remedy="Give --topic, --broker-id or both")
     if chosen.partition is not None and chosen.topic is None:
         raise OptionError("--partition names no topic", remedy="Give --topic with it")
+    if chosen.broker_id is not None:
+        known = admin.broker_ids()
+        if chosen.broker_id not in known:
+            # It would lead no partition, so that nothing would be looked at and all seem well.
+            raise OptionError(f"There is no broker {chosen.broker_id}",
+                              checked=f"The cluster has {', '.join(map(str, known))}", remedy="Give one of these")
     if chosen.partition is not None:
         return [TopicPartition(chosen.topic, chosen.partition)]
     return admin.partitions([chosen.topic] if chosen.topic is not None else admin.topics(), chosen.broker_id)

@@ -26,15 +26,19 @@ class Leaders:
         """Refuse a topic or partition that does not exist; a leader may still be missing."""
         topic, partition = topic_partition
         if topic not in self._topics:
-            self._topics.update(
-                self._client.require_topics([topic], need_leaders=False, max_age_ms=FRESH_ENOUGH_MS)
-            )
+            self._ask(topic, FRESH_ENOUGH_MS)
+        if partition not in self._topics[topic].partitions:
+            # It may have been added since somebody last asked.
+            self._ask(topic, 0)
         if partition not in self._topics[topic].partitions:
             raise TopicError(
                 f"Topic '{topic}' has no partition {partition}",
                 checked=f"It has {self._topics[topic].partition_count}, numbered from 0",
                 remedy="Correct the partition column or add partitions to the topic",
             )
+
+    def _ask(self, topic: str, max_age_ms: int) -> None:
+        self._topics.update(self._client.require_topics([topic], need_leaders=False, max_age_ms=max_age_ms))
 
     def leader(self, topic_partition: TopicPartition) -> int | None:
         """Give the leader's node id; None while there is none."""

@@ -8,6 +8,7 @@ abandoned in the child, silently and without touching the shared set.
 
 import contextlib
 import os
+import re
 import selectors
 import socket
 import ssl
@@ -20,12 +21,15 @@ import kafka.errors as kafka_errors
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
+from spark_eos.client.credentials import keep_out_of_logs, token_provider
 from spark_eos.client.tls import tls_context
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import AuthenticationError, ClientStateError, EosKafkaError, UnansweredError, UnsupportedError
 
 _MANY_IN_FLIGHT: Final = 1_000
 _THROTTLE_CHECK_SECONDS: Final = 0.02
+# TLS alerts that a broker sends about what the client has shown, as OpenSSL names them.
+_REFUSED_CERTIFICATE: Final = re.compile(r"ALERT_(BAD_CERTIFICATE|CERTIFICATE_|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA)")
 
 _networks: "weakref.WeakSet[Network]" = weakref.WeakSet()
 _fork_hook_set = False
@@ -46,6 +50,7 @@ class Network:
         self.options = options
         self.closed = False
         self._process_id = os.getpid()
+        keep_out_of_logs()
         self._selector = NetworkSelector(client_id=options.client_id, slow_task_threshold_secs=0)
         try:
             self._manager = KafkaConnectionManager(self._selector, **manager_config(options, tls_context(options)))
@@ -195,6 +200,11 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
             f"The broker's certificate is not trusted: {error}",
             remedy="Give the certificate authority as PEM with kafka.ssl.truststore.location",
         )
+    if _REFUSED_CERTIFICATE.search(str(error)):
+        return AuthenticationError(
+            f"The broker refused the client's certificate, or the want of one: {error}",
+            remedy="Give a certificate that the broker trusts, and its key, with kafka.ssl.keystore.location (PEM)",
+        )
     if isinstance(error, kafka_errors.KafkaError):
         return UnansweredError(f"{described} got no answer: {error or type(error).__name__}")
     return error
@@ -225,6 +235,7 @@ def manager_config(options: ClientOptions, context: ssl.SSLContext | None) -> di
         "sasl_mechanism": options.sasl_mechanism,
         "sasl_plain_username": options.sasl_username,
         "sasl_plain_password": options.sasl_password,
+        "sasl_oauth_token_provider": token_provider(options),
         "sasl_kerberos_service_name": options.sasl_kerberos_service_name,
         "sasl_kerberos_domain_name": options.sasl_kerberos_domain_name,
         "client_dns_lookup": options.client_dns_lookup,

@@ -21,6 +21,7 @@ from kafka.protocol.producer import WriteTxnMarkersRequest
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.client.connection import KafkaClient
+from spark_eos.client.credentials import Hidden
 from spark_eos.client.error_table import code_name
 from spark_eos.client.inspection import TransactionListing
 from spark_eos.client.lookup import OffsetLookup, partition_error
@@ -52,13 +53,6 @@ _RIGHTS: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Grant the principal READ on the topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Grant the principal ALTER on the cluster",
 }
-
-
-class _Hidden(str):
-    """Be a password that no log shows: kafka-python's admin client writes its whole configuration to the debug log."""
-
-    def __repr__(self) -> str:
-        return "'[hidden]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +97,11 @@ class TransactionAdmin:
         """Name all topics but the internal ones."""
         described = self._ask("Metadata", lambda admin: admin.describe_topics())
         return sorted(topic["name"] for topic in described if not topic["is_internal"])
+
+    def broker_ids(self) -> list[int]:
+        """List the brokers there are."""
+        self.client.metadata([])
+        return sorted(broker.node_id for broker in self.client.brokers())
 
     def partitions(self, topics: Collection[str], broker_id: int | None = None) -> list[TopicPartition]:
         """List the partitions of topics that exist, or those of them of which a broker holds a replica."""
@@ -218,7 +217,7 @@ class TransactionAdmin:
             config = {"bootstrap_timeout_ms": options.api_timeout_ms, **manager_config(options, tls_context(options))}
             known = {name: value for name, value in config.items() if name in KafkaAdminClient.DEFAULT_CONFIG}
             if options.sasl_password is not None:
-                known["sasl_plain_password"] = _Hidden(options.sasl_password)
+                known["sasl_plain_password"] = Hidden(options.sasl_password)
             self._admin = self._stack.enter_context(KafkaAdminClient(**known))
         return self._admin
 
@@ -255,5 +254,10 @@ def _translated(error: Any, what: str) -> EosKafkaError | BaseException:
         known = ErrorCode(code) if code in tuple(ErrorCode) else None
         return AuthorizationError(happened, remedy=_RIGHTS.get(known, "") if known else "", error_code=code)
     if isinstance(error, kafka_errors.UnknownTopicOrPartitionError | kafka_errors.InvalidTopicError):
-        return TopicError(happened, remedy="Correct the topic's name or the number of the partition", error_code=code)
+        # Metadata leaves a topic out that the principal has no right on, as if it were not there.
+        return TopicError(
+            happened, error_code=code,
+            remedy="Correct the topic's name or the number of the partition; or, since a topic is hidden from whoever "
+            "has no right on it: Grant the principal READ on the topic",
+        )
     return BrokerError(happened, checked=str(error), error_code=code)

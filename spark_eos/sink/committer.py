@@ -127,11 +127,13 @@ class Committer:
         driver = self.state.driver
         if driver is None:
             return self._take_over(micro_batch)
-        if driver.spent:
-            with self._step("take over", micro_batch):
-                self.state.driver = self.log.renew(driver)
+        if not driver.spent:
+            failpoints.reach("driver.taken_over", micro_batch)
+            return self.log.newest(micro_batch) if self.may_be_decided else None
+        with self._step("take over", micro_batch):
+            self.state.driver = self.log.renew(driver)
         failpoints.reach("driver.taken_over", micro_batch)
-        return self.log.newest(micro_batch) if self.may_be_decided else None
+        return self._newest_since(micro_batch)
 
     def _take_over(self, micro_batch: int) -> Decision | None:
         """Take over in this process, unless a newer run has done so: a sleeper that wakes must not fence it."""
@@ -147,10 +149,15 @@ class Committer:
 
     def _newest_unless_superseded(self) -> Decision | None:
         newest = self.log.newest() if self.may_be_decided else None
-        if newest is not None and self._is_query and self.run in newest.superseded:
+        if newest is not None and self.run in newest.superseded:
             self.state.driver = None
             raise superseded_error(newest, self.run)
         return newest
+
+    def _newest_since(self, micro_batch: int) -> Decision | None:
+        """Read after a renewal, which may have fenced whoever superseded this run: an older decision tells that too."""
+        newest = self._newest_unless_superseded()
+        return newest if newest is not None and newest.micro_batch >= micro_batch else None
 
     @property
     def _is_query(self) -> bool:
@@ -272,7 +279,7 @@ class Committer:
                 raise
             LOG.info("micro-batch %d of %s: the driver's id has expired: %s", decision.micro_batch, self.query, error)
         driver = self.log.renew(driver)
-        if self.may_be_decided and self.log.newest(decision.micro_batch) != (settled and settled.decision):
+        if self._newest_since(decision.micro_batch) != (settled and settled.decision):
             raise FencedError(
                 f"Another driver has decided micro-batch {decision.micro_batch} of query {self.query}",
                 checked="The decision log, after the id of this driver had expired",

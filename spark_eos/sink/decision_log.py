@@ -154,7 +154,7 @@ class DecisionLog:
         if answer.code is not ErrorCode.NONE and self._look_up(decision, self.newest) != decision:
             raise TransactionError(
                 f"The decision for micro-batch {decision.micro_batch} of query {decision.query} was not changed: "
-                f"{answer.code}",
+                f"the end of that transaction was answered {answer.code.name if answer.code else 'by nobody'}",
                 checked=f"The offset of group {self._group} points to another one",
                 remedy="If the query runs, stop it first; then try again",
                 error_code=answer.code,

@@ -27,7 +27,10 @@ def ensure_decision_topic(client: KafkaClient, name: str, wanted_replicas: int, 
     described = client.require_topics([name], need_leaders=False)[name]
     try:
         config = describe_topic_config(client, name)
-    except (AuthorizationError, UnsupportedError):
+    except (AuthorizationError, UnsupportedError) as error:
+        if is_first:
+            LOG.info("the settings of the decision topic %s cannot be read, so it is not checked that it keeps "
+                     "decisions: %s", name, error)
         return
     problem = topic_problem(name, config, replica_count(described))
     if problem is not None:

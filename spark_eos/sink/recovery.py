@@ -302,7 +302,7 @@ def rolled_back_error(decision: Decision, micro_batch: int) -> TransactionError:
     return TransactionError(
         f"Micro-batch {micro_batch} of query {decision.query} is to be written, but micro-batch {decision.micro_batch} "
         f"is decided already, by run {decision.run} at {utc(decision.decided_at_ms)}",
-        checked="The decision log; nothing of this micro-batch is visible",
+        checked="The decision log; nothing that this run has prepared now will be visible",
         remedy=(
             "Either an older driver still runs: stop it. Or the checkpoint was rolled back or copied: start from the "
             "checkpoint that wrote last, or give the query a new checkpoint, which writes all its rows once more"

@@ -7,7 +7,8 @@ decides nothing. Whoever took over before that decision was fenced by its driver
 So no transaction of a superseded run can become decided any more.
 
 Superseded are the run that decided last, those it superseded, and runs of which a transaction was swept because it
-began before the first of the new run. Jobs need none of this: they have one micro-batch.
+began before the first of the new run. A job has one micro-batch and supersedes nobody; but an operator who takes its
+decision back names its runs too.
 """
 
 from collections.abc import Iterable
@@ -47,6 +48,9 @@ def superseded_error(newest: Decision, run: str) -> FencedError:
         by = f"{word.by} has intervened with `eos-kafka decisions {word.action}`"
     return FencedError(
         f"Run {run} of query {newest.query} may not decide any more: {by}",
-        checked="The newest decision, which names the runs that it supersedes; nothing of this micro-batch is visible",
+        checked=(
+            "The newest decision, which names the runs that it supersedes; nothing that this run has prepared now will "
+            "be visible"
+        ),
         remedy="If another driver runs on this checkpoint, stop one of the two. Otherwise start the query again",
     )

@@ -16,8 +16,10 @@ from pyspark.taskcontext import TaskContext
 
 from spark_eos import failpoints
 from spark_eos.errors import ClientStateError, OptionError
+from spark_eos.metrics import check_servable, serve
 from spark_eos.sink.columns import check_append, check_columns
 from spark_eos.sink.messages import TaskMessage
+from spark_eos.sink.metrics import METRICS, PREFIX
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.task import Place
 from spark_eos.sink_options import SinkOptions, sink_options
@@ -44,6 +46,7 @@ class BatchWriter(DataSourceArrowWriter):
         self.options: SinkOptions = sink_options(options)
         check_columns(schema, self.options.topic)
         check_append(overwrite)
+        check_servable(self.options.metrics_place)
         self.options = preflight(self.options)
         self.query = self.options.job_id or f"job-{secrets.token_hex(12)}"
         self.run = secrets.token_hex(8)
@@ -70,6 +73,7 @@ class BatchWriter(DataSourceArrowWriter):
         from spark_eos.sink.wiring import committer
 
         failpoints.enter(self.options.prefix)
+        serve(METRICS, PREFIX, self.options.metrics_place)
         named = self.options.job_id is not None
         closing = Closing.MARK if named else Closing.FORGET
         return committer(self.options, self.query, self.run, may_be_decided=named, closing=closing)
@@ -85,6 +89,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "Option 'jobId' is for batch writes", remedy="Remove it: a streaming query is known by its checkpoint"
             )
         check_columns(schema, self.options.topic)
+        check_servable(self.options.metrics_place)
         self.options = preflight(self.options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -110,6 +115,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         from spark_eos.sink.wiring import committer
 
         failpoints.enter(self.options.prefix)
+        serve(METRICS, PREFIX, self.options.metrics_place)
         return committer(self.options, message.query, message.run, may_be_decided=True)
 
 

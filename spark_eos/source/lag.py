@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from broker_core.types import TopicPartition
+from spark_eos.source.metrics import set_for_partitions
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,11 @@ class LagWatch:
                     tp, offset, last_stable - offset, high_watermark - offset,
                 )  # fmt: skip
             self._watch(tp, last_stable, high_watermark, now)
+        both = position.keys() & stable.keys() & high_watermarks.keys()
+        set_for_partitions("offsets_behind_last_stable_offset", {tp: stable[tp] - position[tp] for tp in both})
+        set_for_partitions("offsets_behind_high_watermark", {tp: high_watermarks[tp] - position[tp] for tp in both})
+        set_for_partitions("last_stable_offset_standing_ms", {
+            tp: round((now - self._stands[tp].since) * 1_000) if tp in self._stands else 0 for tp in both})
 
     def _watch(self, tp: TopicPartition, last_stable: int, high_watermark: int, now: float) -> None:
         if high_watermark <= last_stable:

@@ -17,12 +17,14 @@ from pyspark.sql.types import StructType
 
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.lookup import OffsetLookup
+from spark_eos.metrics import check_servable, serve
 from spark_eos.source.available_now import check_micro_batch
 from spark_eos.source.blocker import name_blocker
 from spark_eos.source.data_loss import DataLossPolicy
 from spark_eos.source.group_commits import GroupCommits
 from spark_eos.source.lag import LagWatch, show_lag
 from spark_eos.source.limits import Admission
+from spark_eos.source.metrics import METRICS, PREFIX
 from spark_eos.source.offsets import JsonOffsets, OffsetMap, from_json_offsets, to_json_offsets
 from spark_eos.source.planner import Planner
 from spark_eos.source.pushdown import Narrowing, narrowing
@@ -163,6 +165,9 @@ class _DriverSide:
     """Keep what only the driver has: a client, the limits' clock, the target of AvailableNow, the ends seen last."""
 
     def __init__(self, options: SourceOptions) -> None:
+        check_servable(options.metrics_place)
+        serve(METRICS, PREFIX, options.metrics_place)
+        self._metrics_place = options.metrics_place
         self.client = KafkaClient(options.client)
         lookup = OffsetLookup(self.client)
         self.planner = Planner(lookup, options)
@@ -201,7 +206,11 @@ class _DriverSide:
         # A micro-batch that stood in the checkpoint when the query began was planned against other ends.
         if self._target is not None and end == self._admitted:
             check_micro_batch(end, self.planner.not_behind(self._target, start), self._there)
-        return self.planner.plan(start, end)
+        planned = self.planner.plan(start, end)
+        serve(METRICS, PREFIX, self._metrics_place)
+        METRICS.add("micro_batches_planned")
+        METRICS.add("offsets_planned", sum(piece.size for piece in planned))
+        return planned
 
     def remember_target(self) -> None:
         self._target = self.latest = self.planner.latest({})

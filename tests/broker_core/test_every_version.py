@@ -153,8 +153,9 @@ def error_codes(message):
 
 # What the request of `full_requests` is refused with in every version; all others succeed.
 REFUSED = {
-    "Heartbeat": {25}, "LeaveGroup": {25, 0}, "SyncGroup": {25, 23}, "AddPartitionsToTxn": {49, 0}, "AddOffsetsToTxn": {49},
-    "EndTxn": {49}, "TxnOffsetCommit": {49}, "DeleteGroups": {69}, "OffsetDelete": {69}, "DescribeTransactions": {105},
+    "Heartbeat": {25}, "LeaveGroup": {25, 0}, "SyncGroup": {25, 23}, "AddPartitionsToTxn": {49, 0},
+    "AddOffsetsToTxn": {49}, "EndTxn": {49}, "TxnOffsetCommit": {49}, "DeleteGroups": {69}, "OffsetDelete": {69},
+    "DescribeTransactions": {105},
     "JoinGroup": {0, 79}, "DescribeGroups": {0, 69}, "ConsumerGroupDescribe": {69},
     # Nobody asks who the client is.
     "SaslHandshake": {34}, "SaslAuthenticate": {34},

@@ -242,6 +242,18 @@ def test_a_topic_of_an_id_is_deleted_by_those_only_who_may_and_named_to_those_wh
     assert delete(name=None, topic_id=topic_id) == (0, TOPIC)
 
 
+def test_no_message_names_a_topic_that_was_asked_for_by_id(world):
+    topic_id = world.cluster.create_topic("secret", 1).topic_id
+    deletion, data = m.DeleteTopicsRequest.DeleteTopicState, m.ProduceRequest.TopicProduceData
+    deleted = world.alice.ask(m.DeleteTopicsRequest(
+        timeout_ms=1000, topics=[deletion(name=None, topic_id=topic_id)]), 6)
+    produced_by_id = world.alice.ask(m.ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1000, topic_data=[
+        data(topic_id=topic_id, partition_data=[data.PartitionProduceData(index=0, records=records())])]), 13)
+    for answer in (deleted, produced_by_id):
+        assert {*error_codes(answer)} == {29}
+        assert "secret" not in str(answer)
+
+
 # Groups
 
 

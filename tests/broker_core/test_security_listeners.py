@@ -53,6 +53,7 @@ def test_listeners_are_read_as_kafka_reads_them():
     ({"listener.name.PLAINTEXT.max.connections": "1"}, "written in lower case"),
     ({"listener.name.plaintext.num.partitions": "1"}, "unknown setting 'listener.name.plaintext.num.partitions'"),
     ({"listener.name.plaintext.gssapi.sasl.jaas.config": "x"}, "unknown setting"),
+    ({"listener.name.plaintext.PLAIN.connections.max.reauth.ms": "1"}, "the mechanism in lower case"),
     ({"listener.name.plaintext.max.connections": "many"}, "max.connections='many'"),
     ({"sasl_enabled_mechanisms": "GSSAPI"}, "expected one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
 ])

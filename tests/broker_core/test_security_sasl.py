@@ -8,6 +8,8 @@ import json
 import pytest
 from scramp import ScramClient
 
+from broker_core.broker.listener import Listener
+from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.security.jaas import parse_jaas, users_of
 from broker_core.security.principal import ANONYMOUS, Principal, user
@@ -20,6 +22,7 @@ from broker_core.security.sasl_scram import (
     credential_of_password,
     credential_of_salted,
 )
+from broker_core.security.sasl_settings import SaslWorld, sasl_settings
 from broker_core.security.unsecured_tokens import UnsecuredTokens
 from tests.broker_core.sasl_world import PASSWORDS, plain
 from tests.support.direct import CountingEntropy
@@ -261,6 +264,11 @@ def test_a_credential_shows_nothing():
     assert repr(credential) == "ScramCredential(iterations=4096)"
 
 
+def test_a_listener_shows_no_password_either():
+    world = SaslWorld(lambda mechanism, name: None, CountingEntropy(), {"alice": "hunter2"})
+    assert "hunter2" not in repr(Listener("SECURE", {}, sasl_settings(BrokerConfig(), "SECURE", world)))
+
+
 # OAUTHBEARER
 
 def bearer(token, authorization_id="", more=""):
@@ -316,14 +324,19 @@ def test_the_authorization_id_is_the_tokens_own():
         OAuthBearer(UnsecuredTokens()).evaluate(bearer(jws(GOOD), "bob"), NOW_MS)
 
 
-def test_a_validator_that_breaks_lets_nobody_in_and_tells_nothing(caplog):
-    def broken(token, now_ms):
-        raise RuntimeError(f"cannot look up {token}")
+def _raises(token, now_ms):
+    raise RuntimeError(f"cannot look up {token}")
 
+
+@pytest.mark.parametrize("broken, named", [(_raises, "RuntimeError"), (lambda token, now_ms: None, "AttributeError")])
+def test_a_validator_that_breaks_lets_nobody_in_and_tells_nothing(broken, named, caplog):
+    session = SaslSession(SaslSettings({"OAUTHBEARER": lambda: OAuthBearer(broken)}, {}, 1000, 0))
+    session.handshake("OAUTHBEARER", 1, NOW_MS)
     with pytest.raises(AuthenticationFailed) as failed:
-        OAuthBearer(broken).evaluate(bearer("tell-nobody"), NOW_MS)
-    assert failed.value.message == ""
-    assert "RuntimeError" in caplog.text
+        session.evaluate(bearer("tell-nobody"), NOW_MS)
+    assert failed.value.message.endswith("invalid credentials with SASL mechanism OAUTHBEARER")
+    assert not session.is_open
+    assert named in caplog.text
     assert "tell-nobody" not in caplog.text
 
 

@@ -8,7 +8,7 @@ from scramp import ScramClient
 from broker_core.errors import ErrorCode
 from broker_core.security.sasl_oauthbearer import ValidToken
 from broker_core.wire import messages as m
-from broker_core.wire.framing import MalformedFrame, decode_request
+from broker_core.wire.framing import MalformedFrame, bare_frame, decode_request
 from broker_core.wire.versions import SERVED
 from tests.broker_core.sasl_world import ALL, SaslClient, plain, secured_cluster
 from tests.support.direct import DirectClient
@@ -71,6 +71,17 @@ def test_bare_tokens_may_be_empty_and_are_refused_without_an_answer(client):
     assert client.bare(b"") is None
     client.pass_time(100)
     assert (client.sent, client.closed) == ([], True)
+
+
+def test_a_mechanism_that_breaks_costs_nobody_else_the_broker(cluster):
+    client = SaslClient(cluster, token_validator=lambda token, now_ms: None)
+    handshake = m.SaslHandshakeRequest(mechanism="OAUTHBEARER")
+    handshake.API_VERSION = 0
+    handshake.with_header(1, "test")
+    # Together, so that the token is taken up when the answer before it leaves: in everybody's turn.
+    client.raw(handshake.encode(header=True, framed=True) + bare_frame(b"n,,\x01auth=Bearer abc\x01\x01"))
+    client.pass_time(100)
+    assert client.closed
 
 
 def test_an_api_versions_of_the_future_does_not_count(client):

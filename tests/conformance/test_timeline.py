@@ -3,10 +3,12 @@
 import pytest
 
 from broker_core.types import TopicPartition
+from spark_eos.admin import timeline as command
 from spark_eos.admin.timeline import take_timeline
-from spark_eos.admin.timeline_log import Outcome, Timeline
+from spark_eos.admin.timeline_log import LogReading, Outcome, Timeline
 from spark_eos.admin.timeline_page import blocking, summary_of
 from spark_eos.client.connection import KafkaClient
+from spark_eos.client.inspection import TransactionDescription
 from spark_eos.client_options import client_options
 from spark_eos.errors import TopicError
 from tests.conformance.clients import (
@@ -69,6 +71,27 @@ def test_what_ended_what_is_open_and_what_waits(kafka: Kafka) -> None:
     timeline = take(kafka, topic)
     assert outcomes(timeline)[2] == (Outcome.COMMITTED, 8, 1, 10)
     assert summary_of(timeline).startswith("Nothing is in the way")
+
+
+def test_a_transaction_that_ends_while_the_coordinators_are_asked_does_not_hang(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(kafka)
+    producer = make_transactional_producer(kafka, unique("quick"))
+    producer.begin_transaction()
+    producer.produce(topic, b"value")
+    producer.flush()
+    ask = command._ask_coordinators
+
+    def just_after_its_end(
+        client: KafkaClient, reading: LogReading
+    ) -> tuple[dict[int, str], dict[int, TransactionDescription], str]:
+        producer.commit_transaction(DEADLINE_S)
+        return ask(client, reading)
+
+    monkeypatch.setattr(command, "_ask_coordinators", just_after_its_end)
+    summary = summary_of(take(kafka, topic))
+    assert summary.endswith("open since offset 0. It has ended since: run the command again for a fresh picture.")
 
 
 def test_an_empty_partition_and_one_that_is_not_there(kafka: Kafka) -> None:

@@ -33,7 +33,6 @@ class _Complaints(logging.Handler):
 _complaints = _Complaints()
 _log = logging.getLogger("broker_core")
 _log.addHandler(_complaints)
-_log.propagate = False
 
 
 class _Void:

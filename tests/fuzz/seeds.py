@@ -111,7 +111,7 @@ def checkpoints() -> list[bytes]:
 def transaction_records() -> list[bytes]:
     """Give what the transaction coordinator writes, the length of the key in front."""
     world = CoordinatorWorld()
-    identity = world.init()
+    identity = world.identity()
     world.add(identity, TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0))
     key = encode_key("an-id")
     return [bytes([len(key)]) + key + encode_value(world.image(), version) for version in (0, 1, 2)]

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from tests.history.format import Op
 
-TXN, POLL, DRAINED, COMMITTED, NEMESIS = "txn", "poll", "drained", "committed", "nemesis"
+ASSIGN, TXN, POLL, DRAINED = "assign", "txn", "poll", "drained"
+COMMITTED, NEMESIS = "committed", "nemesis"
 READ_UNCOMMITTED: Final = "read_uncommitted"
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.history.format import FAIL, INVOKE, OK, READ_COMMITTED
 from tests.simulation.client import Client, GaveUpError
-from tests.simulation.history import COMMITTED, TXN, key_of
+from tests.simulation.history import ASSIGN, COMMITTED, TXN, key_of
 from tests.simulation.membership import Member
 from tests.simulation.producers import (
     AbortableError,
@@ -90,6 +90,9 @@ class WorkerActor:
     def _hold_a_place(self) -> None:
         """Work as a member of one generation, until that is over."""
         assigned = self._member.join()
+        # From here on it reads from where the group is, which others may have taken further meanwhile.
+        self.world.record(self.name, INVOKE, ASSIGN)
+        self.world.record(self.name, OK, ASSIGN)
         committed = self._member.committed()
         cursors = {
             partition: Cursor(self._client, self._input, partition, READ_COMMITTED, committed.get(partition, 0))

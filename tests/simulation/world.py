@@ -27,7 +27,7 @@ from tests.simulation.plan import Plan, cast, draw
 _SECOND_US = 1_000 * US_PER_MS
 _FINISH_LIMIT_US = 400 * _SECOND_US
 # Longer than any transaction may stay open and than the coordinators take to notice.
-_REST_US = 28 * _SECOND_US
+_REST_US = 40 * _SECOND_US
 
 
 @dataclass(frozen=True)

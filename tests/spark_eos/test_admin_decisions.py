@@ -272,6 +272,13 @@ def test_there_is_nothing_to_do_about_what_is_committed_or_abandoned(cluster: Me
         run(parsed(command, "--yes"), other)
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "soon"])
+def test_a_watch_has_an_end(seconds: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        _parser().parse_args(["decisions", "complete", "--bootstrap-server", "h:1", "--query", "q", "--watch-seconds", seconds])
+    assert ended.value.code == ExitCode.USAGE
+
+
 def test_every_query_is_listed_with_its_state(cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]) -> None:
     decision = decided(cluster)
     end(cluster, decision, 0, commit=True)

@@ -134,6 +134,8 @@ def test_who_is_in_the_way_and_what_its_coordinator_says() -> None:
         bars, stable=20, high=100, descriptions={7: described(7, "Ongoing", TopicPartition("orders", 0))}))
     assert elsewhere.endswith(
         f"It hangs: its coordinator says Ongoing and does not count this partition in. {command_line}")
+    ended = summary_of(a_timeline(bars, stable=20, high=100, ended=frozenset({7})))
+    assert ended.endswith("It has ended since: run the command again for a fresh picture.")
     refused = summary_of(a_timeline(bars, stable=20, high=100, untold="not allowed"))
     assert refused.endswith("Its coordinator could not be asked: not allowed")
 

@@ -125,7 +125,8 @@ def test_jaas_lines_give_name_and_password(jaas: str, username: str, password: s
 
 @pytest.mark.parametrize(("extra", "text"), [
     ({"kafka.security.protocol": "TLS"}, "Use one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
-    ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}, "Use one of PLAIN, SCRAM"),
+    ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM"}, "Use one of PLAIN, SCRAM"),
+    ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}, "needs a token"),
     ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "needs a user name and a password"),
     ({"kafka.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"}, "Krb5LoginModule"),
     ({"kafka.sasl.jaas.config": f"{PLAIN_MODULE} username=x;"}, "no username or no password"),

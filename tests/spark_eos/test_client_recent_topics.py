@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
@@ -12,6 +13,7 @@ from spark_eos.client.connection import KafkaClient
 from spark_eos.client.leaders import Leaders
 from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata
 from spark_eos.client_options import client_options
+from spark_eos.errors import TopicError
 
 
 def topic(error_code: int = 0, partitions: int = 1) -> TopicMetadata:
@@ -36,10 +38,15 @@ def test_an_unusable_topic_is_asked_for_again(bad: TopicMetadata) -> None:
 
 
 @pytest.fixture
-def client() -> Iterator[KafkaClient]:
+def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(topics={"t": 3}) as broker:
-        with KafkaClient(client_options({"kafka.bootstrap.servers": broker.bootstrap_servers})) as made:
-            yield made
+        yield broker
+
+
+@pytest.fixture
+def client(broker: EmbeddedBroker) -> Iterator[KafkaClient]:
+    with KafkaClient(client_options({"kafka.bootstrap.servers": broker.bootstrap_servers})) as made:
+        yield made
 
 
 def test_a_writer_asks_once_for_what_it_has_just_been_told(
@@ -62,3 +69,17 @@ def test_a_writer_asks_once_for_what_it_has_just_been_told(
     client.require_topics(["t"], need_leaders=True, max_age_ms=60_000)
     client.require_topics(["t"], need_leaders=False)
     assert asked == [["t"]] * 4
+
+
+def test_a_partition_that_was_just_added_is_found(
+    client: KafkaClient, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was told a moment ago must not refuse what is there now."""
+    monkeypatch.setattr("spark_eos.client.leaders.FRESH_ENOUGH_MS", 60_000)
+    Leaders(client).require(TopicPartition("t", 2))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_partitions([NewPartitions("t", 4)])["t"].result(60)
+    leaders = Leaders(client)
+    leaders.require(TopicPartition("t", 3))
+    with pytest.raises(TopicError, match="has no partition 4"):
+        leaders.require(TopicPartition("t", 4))

@@ -6,8 +6,9 @@ import re
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_eos.metrics import Metrics
 from spark_eos.sink import used_ids
-from spark_eos.sink.metrics import METRICS, Metrics
+from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.pool import is_worker_kept
 from tests.spark_eos.client_world import unique
 from tests.spark_eos.sink_cluster import MemoryCluster

@@ -1,12 +1,15 @@
 """Check the order of a query's runs: who may decide no more, and whose open transactions may therefore be ended."""
 
+from dataclasses import replace
+
 import pytest
 
-from spark_eos.errors import FencedError, UnansweredError
+from broker_core.errors import ErrorCode
+from spark_eos.errors import FencedError, TransactionError, UnansweredError
 from spark_eos.sink.closing import Closing
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.decision import Decision, join_parts, read_part, write_decision
-from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.decision_log import DecisionLog, DriverIdentity
 from spark_eos.sink.messages import AlreadyCommitted, Empty, TaskMessage
 from spark_eos.sink.ports import EndAnswer, TransactionState
 from spark_eos.sink.runs import superseding
@@ -39,6 +42,18 @@ def newest(cluster: MemoryCluster) -> Decision:
 
 def state_of(cluster: MemoryCluster, *, run: str = "run1", worker: str = "late") -> TransactionState:
     return cluster.ids[task_id(run, worker)].state
+
+
+def job_of(cluster: MemoryCluster, run: str) -> Committer:
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    return Committer(cluster, log, "p", "q", run, OnLostTransaction.FAIL, closing=Closing.MARK)
+
+
+def name_as_superseded(cluster: MemoryCluster, run: str) -> None:
+    """Be an operator, who names in the newest decision a run that has something open."""
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    driver, found = log.take_over(), newest(cluster)
+    log.amend(replace(found, revision=found.revision + 1, superseded=(run,)), driver, cluster.now_ms)
 
 
 # What is swept.
@@ -126,6 +141,78 @@ def test_a_run_that_is_superseded_while_it_takes_over_decides_nothing(
     assert asleep.state.driver is None
 
 
+def test_a_run_that_is_superseded_while_it_renews_decides_nothing(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look who has the driver's id and to take it are two requests, and an operator may come between them."""
+    awake = committer_of(cluster)
+    awake.commit(prepare(cluster, 0), 0)
+    assert awake.state.driver is not None
+    awake.state.driver = replace(awake.state.driver, spent=True)
+
+    def just_after_an_operator(_: DriverIdentity) -> DriverIdentity:
+        name_as_superseded(cluster, "run1")
+        return awake.log.take_over()
+
+    monkeypatch.setattr(awake.log, "renew", just_after_an_operator)
+    with pytest.raises(FencedError, match="may not decide any more"):
+        awake.commit(prepare(cluster, 1), 1)
+    assert newest(cluster).micro_batch == 0
+
+
+def test_a_run_that_is_superseded_while_its_expired_id_is_renewed_decides_nothing(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    awake = committer_of(cluster)
+    awake.commit(prepare(cluster, 0), 0)
+    decide = awake.log.decide
+
+    def expired(*_: object) -> DriverIdentity:
+        monkeypatch.setattr(awake.log, "decide", decide)
+        name_as_superseded(cluster, "run1")
+        monkeypatch.setattr(awake.log, "renew", lambda _: awake.log.take_over())
+        raise TransactionError("its id is unknown", error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+    monkeypatch.setattr(awake.log, "decide", expired)
+    with pytest.raises(FencedError, match="may not decide any more"):
+        awake.commit(prepare(cluster, 1), 1)
+    assert newest(cluster).micro_batch == 0
+
+
+def test_what_a_superseded_run_is_told_is_true_though_another_run_has_written_its_micro_batch(
+    cluster: MemoryCluster
+) -> None:
+    asleep, messages = committer_of(cluster), prepare(cluster, 0)
+    cluster.pass_time(1_000)
+    newer = committer_of(cluster, "run2")
+    for micro_batch in (0, 1):
+        newer.commit(prepare(cluster, micro_batch, "run2"), micro_batch)
+    with pytest.raises(FencedError, match="nothing that this run has prepared now will be visible"):
+        asleep.commit(messages, 0)
+
+
+def test_what_a_run_that_is_behind_is_told_is_true_though_another_run_has_written_its_micro_batch(
+    cluster: MemoryCluster
+) -> None:
+    newer = committer_of(cluster, "run2")
+    for micro_batch in (0, 1):
+        newer.commit(prepare(cluster, micro_batch, "run2"), micro_batch)
+    with pytest.raises(TransactionError, match="nothing that this run has prepared now will be visible"):
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+
+
+def test_a_run_of_a_job_that_an_operator_has_superseded_decides_nothing(cluster: MemoryCluster) -> None:
+    """The operator who names it ends what it has open, in this very moment perhaps."""
+    decide_and_die(cluster, run="run0")
+    for worker in ("w0", "w1"):
+        cluster.time_out(task_id("run0", worker))
+    messages = prepare(cluster, 0, "run1")
+    name_as_superseded(cluster, "run1")
+    with pytest.raises(FencedError, match="may not decide any more"):
+        job_of(cluster, "run1").commit(messages, 0)
+    assert newest(cluster).run == "run0"
+
+
 def test_a_run_goes_on_in_a_new_process(cluster: MemoryCluster) -> None:
     committer_of(cluster, "run0").commit(prepare(cluster, 0, "run0"), 0)
     for micro_batch in (1, 2, 3):
@@ -134,16 +221,12 @@ def test_a_run_goes_on_in_a_new_process(cluster: MemoryCluster) -> None:
 
 
 def test_a_job_has_one_micro_batch_and_supersedes_nobody(cluster: MemoryCluster) -> None:
-    def job(run: str) -> Committer:
-        log = DecisionLog(cluster, "p", "q", DECISIONS)
-        return Committer(cluster, log, "p", "q", run, OnLostTransaction.FAIL, closing=Closing.MARK)
-
     decide_and_die(cluster, run="run0")
     for worker in ("w0", "w1"):
         cluster.time_out(task_id("run0", worker))
-    job("run1").commit(prepare(cluster, 0), 0)
+    job_of(cluster, "run1").commit(prepare(cluster, 0), 0)
     assert (newest(cluster).run, newest(cluster).attempt, newest(cluster).superseded) == ("run1", 2, ())
-    job("run0").commit([Empty("q", "run0", 0, 0)], 0)
+    job_of(cluster, "run0").commit([Empty("q", "run0", 0, 0)], 0)
 
 
 def test_the_last_runs_are_named_once_and_never_the_run_itself() -> None:
@@ -218,9 +301,7 @@ def test_a_finished_job_sweeps_what_the_run_that_did_it_left_open(cluster: Memor
     decide_and_die(cluster)
     cluster.prepare(task_id(worker="late"), 7)
     cluster.prepare(task_id("run3", "late"), 8)
-    log = DecisionLog(cluster, "p", "q", DECISIONS)
-    job = Committer(cluster, log, "p", "q", "run2", OnLostTransaction.FAIL, closing=Closing.MARK)
-    job.commit(finished(cluster), 0)
+    job_of(cluster, "run2").commit(finished(cluster), 0)
     assert state_of(cluster) is S.COMPLETE_ABORT
     assert state_of(cluster, run="run3") is S.ONGOING
     assert newest(cluster).completed_at_ms is not None

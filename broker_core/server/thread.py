@@ -1,0 +1,124 @@
+"""Run a server in a thread of its own, and reach it from others."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from broker_core.server.network import Server
+
+T = TypeVar("T")
+
+_START_SECONDS = 60
+
+
+class ServerThread:
+    """Hold the thread; `make` makes the server there and `prepare` has the last word before clients may come.
+
+    `close` is called in the end, whatever happened.
+    """
+
+    def __init__(
+        self, make: Callable[[], Server], prepare: Callable[[Server], None], close: Callable[[], None]
+    ) -> None:
+        self._make = make
+        self._prepare = prepare
+        self._close = close
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._failure: BaseException | None = None
+        self.server: Server | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Say whether the caller is in the thread."""
+        return threading.current_thread() is self._thread
+
+    def start(self) -> None:
+        """Start and return when clients can connect."""
+        if self._thread is not None:
+            raise RuntimeError("this broker is already running; make another one")
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="embedded-broker", daemon=True)
+        self._thread.start()
+        try:
+            started.result(timeout=_START_SECONDS)
+        except Exception:
+            self._thread.join()
+            self._thread = None
+            raise
+
+    def stop(self) -> None:
+        """Stop, flush and close; a server that is not running is left alone."""
+        if self._thread is None or self._loop is None or self._stopping is None:
+            return
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+        self._thread = None
+
+    def running(self) -> Server:
+        """Return the server; raise RuntimeError when there is none, or it has failed."""
+        if self._failure is not None:
+            raise RuntimeError(f"the broker has stopped: {self._failure}") from self._failure
+        if self.server is None:
+            raise RuntimeError("the broker is not running: use `with EmbeddedBroker() as kafka:` or call start()")
+        return self.server
+
+    def act(self, action: Callable[[Server], T]) -> T:
+        """Run an action in the thread and let the server settle; in the thread already, just run it."""
+        if self.is_here:
+            # Whoever runs us settles.
+            return action(self.running())
+        return self.wait_for(lambda server: _settled(server, action))
+
+    def wait_for(self, task: Callable[[Server], Awaitable[T]]) -> T:
+        """Run a task in the thread and wait for its end."""
+        server = self.running()
+        assert self._loop is not None
+
+        async def done() -> T:
+            return await task(server)
+
+        return asyncio.run_coroutine_threadsafe(done(), self._loop).result()
+
+    def _run(self, started: "Future[None]") -> None:
+        try:
+            asyncio.run(self._serve(started))
+        finally:
+            self._close()
+
+    async def _serve(self, started: "Future[None]") -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        server = None
+        try:
+            server = self._make()
+            await server.start()
+            self._prepare(server)
+            server.settle()
+        except Exception as error:
+            if server is not None:
+                await server.stop()
+            started.set_exception(error)
+            return
+        assert server.failure is not None
+        server.failure.add_done_callback(self._fail)
+        self.server = server
+        started.set_result(None)
+        await self._stopping.wait()
+        self.server = None
+        await server.stop()
+
+    def _fail(self, failure: "asyncio.Future[None]") -> None:
+        self._failure = failure.exception()
+        self.server = None
+
+
+async def _settled(server: Server, action: Callable[[Server], T]) -> T:
+    try:
+        return action(server)
+    finally:
+        # What it has appended before it failed has to be made durable and told, too.
+        server.settle()

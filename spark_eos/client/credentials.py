@@ -1,0 +1,97 @@
+"""Keep what proves who a client is: tokens as kafka-python asks for them, and logs without any of it."""
+
+import base64
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from spark_eos.client_options import ClientOptions
+from spark_eos.errors import AuthenticationError
+
+# kafka-python writes each request to these loggers at DEBUG, as an object and as bytes; the ones that authenticate
+# hold the password or the token.
+_REQUEST_LOGGERS: Final = ("kafka.net.connection", "kafka.protocol.parser")
+_UNSIGNED_LIFETIME_S: Final = 3_600
+
+
+def token_provider(options: ClientOptions) -> AbstractTokenProvider | None:
+    """Give what makes tokens for OAUTHBEARER; None where none is needed."""
+    if options.sasl_token_path is not None:
+        return _TokenFile(options.sasl_token_path)
+    if options.sasl_unsigned_subject is not None:
+        return _UnsignedToken(options.sasl_unsigned_subject)
+    return None
+
+
+class _TokenFile(AbstractTokenProvider):  # type: ignore[misc]
+    """Read the token anew for each connection, since whoever writes the file replaces it before it expires."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def token(self) -> str:
+        """Return the file's text; nothing of it is shown where it is no token."""
+        try:
+            text = Path(self._path).read_text(encoding="ascii").strip()
+        except OSError as error:
+            raise self._problem(f"cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise self._problem("does not hold a token") from None
+        if not text or not text.isprintable() or " " in text:
+            raise self._problem("does not hold one token and nothing else")
+        return text
+
+    def _problem(self, what: str) -> AuthenticationError:
+        return AuthenticationError(
+            f"The token file {self._path} {what}",
+            remedy="Keep a fresh token in it, on the driver and on every executor, or correct "
+            "kafka.sasl.oauthbearer.token.endpoint.url",
+        )
+
+
+class _UnsignedToken(AbstractTokenProvider):  # type: ignore[misc]
+    """Make Kafka's unsecured JSON web tokens (RFC 7515, appendix A.5): for test brokers, since anybody can."""
+
+    def __init__(self, subject: str) -> None:
+        super().__init__()
+        self._subject = subject
+
+    def token(self) -> str:
+        """Return a token of now."""
+        now_s = int(time.time())
+        claims = {"sub": self._subject, "iat": now_s, "exp": now_s + _UNSIGNED_LIFETIME_S}
+        return f"{_encoded({'alg': 'none'})}.{_encoded(claims)}."
+
+
+def _encoded(document: dict[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(document).encode()).decode().rstrip("=")
+
+
+class Hidden(str):
+    """Be a password that no log shows: kafka-python's admin client writes its whole configuration to the debug log."""
+
+    def __repr__(self) -> str:
+        return "'[hidden]'"
+
+
+def keep_out_of_logs() -> None:
+    """Have kafka-python log what authenticates by its name only, and bytes by their number; safe to call again."""
+    for name in _REQUEST_LOGGERS:
+        logging.getLogger(name).addFilter(_hide)
+
+
+def _hide(record: logging.LogRecord) -> bool:
+    if isinstance(record.args, tuple):
+        record.args = tuple(_shown(each) for each in record.args)
+    return True
+
+
+def _shown(argument: object) -> object:
+    if isinstance(argument, bytes | bytearray | memoryview):
+        return f"{len(argument)} bytes"
+    return f"{type(argument).__name__}([hidden])" if hasattr(argument, "auth_bytes") else argument

@@ -1,0 +1,156 @@
+"""Count what one side of a query does in this process, and serve the numbers where the user wants that.
+
+PySpark gives a Python data source no way to put numbers of its own into a query's progress. So they are in the log,
+and at an HTTP endpoint of the driver's Python process: Prometheus comes and reads, nothing is pushed anywhere.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from os import getpid
+from threading import Lock
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from spark_eos.errors import OptionError
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+LOG: Final = logging.getLogger("spark_eos.metrics")
+PORT_OPTION: Final = "metricsPort"
+HOST_OPTION: Final = "metricsHost"
+LOOPBACK: Final = "127.0.0.1"
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+
+
+class MetricsPlace(NamedTuple):
+    """Say where numbers are to be served."""
+
+    host: str
+    port: int
+
+
+class Metrics:
+    """Hold counters (which only grow) and gauges (which are set); names end with their unit where they have one.
+
+    >>> metrics = Metrics()
+    >>> metrics.add("records_committed", 3)
+    >>> dict(metrics.snapshot())
+    {'records_committed': 3}
+    """
+
+    def __init__(self) -> None:
+        self._counters: dict[str, int] = {}
+        self._gauges: dict[str, dict[Labels, int]] = {}
+        self._lock = Lock()
+
+    def add(self, name: str, amount: int = 1) -> None:
+        """Raise a counter."""
+        with self._lock:
+            self._counters[name] = self._counters.get(name, 0) + amount
+
+    def set(self, name: str, value: int) -> None:
+        """Set a gauge."""
+        self.set_each(name, {(): value})
+
+    def set_each(self, name: str, values: Mapping[Labels, int]) -> None:
+        """Set a gauge for each of what it is measured of; what is not named any more is forgotten."""
+        with self._lock:
+            self._gauges[name] = dict(values)
+
+    def snapshot(self) -> Mapping[str, int]:
+        """Copy all values, by name and labels as Prometheus writes them."""
+        return {
+            _written(name, labels): value for name, _, values in self.families() for labels, value in values.items()
+        }
+
+    def families(self) -> list[tuple[str, bool, dict[Labels, int]]]:
+        """Copy all values by name, and say of each whether it is a counter."""
+        with self._lock:
+            found: list[tuple[str, bool, dict[Labels, int]]] = []
+            found += [(name, True, {(): value}) for name, value in self._counters.items()]
+            return found + [(name, False, dict(values)) for name, values in self._gauges.items()]
+
+
+def _written(name: str, labels: Labels) -> str:
+    inside = ",".join(f'{label}="{value}"' for label, value in labels)
+    return f"{name}{{{inside}}}" if inside else name
+
+
+def metrics_place(options: Mapping[str, str]) -> MetricsPlace | None:
+    """Read from options with lowered names where metrics are to be served; None for nowhere."""
+    port, host = options.get(PORT_OPTION.lower()), options.get(HOST_OPTION.lower())
+    if port is None:
+        if host is not None:
+            raise OptionError(f"Option '{HOST_OPTION}' has no meaning without '{PORT_OPTION}'",
+                              remedy=f"Give '{PORT_OPTION}' too, or remove it")
+        return None
+    text = port.strip()
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**16:
+        raise OptionError(f"Option '{PORT_OPTION}' is {port!r}", remedy="Give a port from 1 to 65535")
+    return MetricsPlace((host or LOOPBACK).strip(), int(text))
+
+
+def check_servable(place: MetricsPlace | None) -> None:
+    """Refuse to serve metrics where the library for it is missing, before any data is read or written."""
+    if place is None:
+        return
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError as error:
+        raise OptionError(
+            f"Option '{PORT_OPTION}' needs the package prometheus-client, which the driver does not have",
+            remedy=f"pip install 'eos-kafka[metrics]' on the driver, or remove '{PORT_OPTION}'",
+        ) from error
+
+
+# By process, since workers are forked. None: the port was taken, which is told once and tried again.
+_served: dict[tuple[int, MetricsPlace], int | None] = {}
+
+
+def serve(metrics: Metrics, prefix: str, place: MetricsPlace | None) -> int | None:
+    """Serve the numbers from now on until the process ends; asked again, do nothing. Return the port.
+
+    A taken port does not stop a query: it is warned of once and tried again the next time, for the process that has it
+    may be the one that served this query before.
+    """
+    if place is None:
+        return None
+    key = (getpid(), place)
+    if _served.get(key) is not None:
+        return _served[key]
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(metrics, prefix))
+    try:
+        server, _ = start_http_server(place.port, place.host, registry)
+    except OSError as error:
+        if key not in _served:
+            LOG.warning(
+                "metrics cannot be served on %s:%d: %s. The query goes on without; every process of the driver needs a "
+                "port of its own: give source and sink, and each query, another '%s'", *place, error, PORT_OPTION)
+        _served[key] = None
+        return None
+    _served[key] = port = int(server.server_port)
+    LOG.info("metrics are served at http://%s:%d/metrics", place.host, port)
+    return port
+
+
+class _Collector:
+    """Write the numbers down when Prometheus asks for them."""
+
+    def __init__(self, metrics: Metrics, prefix: str) -> None:
+        self._metrics = metrics
+        self._prefix = prefix
+
+    def collect(self) -> "Iterator[Metric]":
+        """Yield every number as it is now."""
+        from prometheus_client.core import Metric
+
+        for name, is_counter, values in self._metrics.families():
+            full_name = f"{self._prefix}_{name}"
+            family = Metric(full_name, name.replace("_", " "), "counter" if is_counter else "gauge")
+            for labels, value in values.items():
+                family.add_sample(f"{full_name}_total" if is_counter else full_name, dict(labels), value)
+            yield family

@@ -1,0 +1,274 @@
+"""Brokers of an embedded cluster go and come, alone and together, and what they led finds another leader."""
+
+import asyncio
+import doctest
+import os
+import socket
+from time import monotonic
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+import broker_core.embedded
+from broker_core.embedded import EmbeddedBroker
+from broker_core.errors import ConfigError, KafkaError
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.types import TopicPartition
+from broker_core.wire import messages as m
+from tests.support.raw_client import RawClient
+
+FEW = {"transaction.state.log.num.partitions": "4", "offsets.topic.num.partitions": "4"}
+
+
+def begun(kafka, transactional_id="t", partition=0, timeout_ms=60_000):
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": transactional_id,
+                         "transaction.timeout.ms": timeout_ms, "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("in", b"v", partition=partition)
+    assert producer.flush(30) == 0
+    return producer
+
+
+def refuses(address):
+    host, port = address.split(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) != 0
+
+
+@pytest.mark.parametrize("how", ["stop", "crash"])
+def test_what_a_broker_led_goes_to_the_others_and_comes_back(how):
+    with EmbeddedBroker(brokers=3, topics={"in": 6}, config=FEW) as kafka:
+        producer = begun(kafka)
+        coordinator = kafka.coordinator(transactional_id="t")
+        before = [kafka.leader(("in", each)) for each in range(6)]
+        addresses = kafka.bootstrap_servers.split(",")
+        getattr(kafka.broker(coordinator), how)()
+        assert not kafka.broker(coordinator).is_running
+        assert refuses(addresses[coordinator - 1])
+        assert coordinator not in {kafka.leader(("in", each)) for each in range(6)}
+        assert kafka.coordinator(transactional_id="t") != coordinator
+        assert set(AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0}).list_topics(
+            timeout=30).brokers) == {1, 2, 3} - {coordinator}
+        producer.commit_transaction(30)
+        assert kafka.transaction("t").state == "CompleteCommit"
+        kafka.broker(coordinator).start()
+        assert [kafka.leader(("in", each)) for each in range(6)] == before
+        assert kafka.coordinator(transactional_id="t") == coordinator
+        assert kafka.bootstrap_servers.split(",") == addresses and not refuses(addresses[coordinator - 1])
+        producer.begin_transaction()
+        producer.produce("in", b"w", partition=0)
+        producer.commit_transaction(30)
+
+
+def test_somebody_elses_decision_about_a_leader_stays():
+    with EmbeddedBroker(brokers=3, topics={"in": 1}) as kafka:
+        kafka.broker(1).stop()
+        other = ({2, 3} - {kafka.leader(("in", 0))}).pop()
+        kafka.move_leader(("in", 0), other)
+        kafka.broker(1).start()
+        assert kafka.leader(("in", 0)) == other
+
+
+def test_nobody_can_be_made_a_leader_while_away():
+    with EmbeddedBroker(brokers=2, topics={"in": 2}) as kafka:
+        kafka.broker(2).stop()
+        with pytest.raises(KafkaError, match="BROKER_NOT_AVAILABLE"):
+            kafka.move_leader(("in", 0), 2)
+        with pytest.raises(ValueError, match="there is no broker 3; there are 1, 2"):
+            kafka.broker(3)
+
+
+def append_unsynced(cluster):
+    log = cluster.logs.get(TopicPartition("in", 0), cluster.now_ms)
+    log.append_as_leader(build_batch([NewRecord(None, b"lost")]), now_ms=cluster.now_ms, leader_epoch=0)
+
+
+def test_a_crash_of_all_takes_what_was_not_synced_and_keeps_the_rest():
+    with EmbeddedBroker(brokers=2, topics={"in": 1}, config=FEW) as kafka:
+        producer = begun(kafka)
+        kafka.call(append_unsynced)
+        assert kafka.partition("in", 0).log_end_offset == 2
+        addresses = kafka.bootstrap_servers
+        kafka.crash()
+        assert all(refuses(each) for each in addresses.split(","))
+        with pytest.raises(RuntimeError, match="restart"):
+            kafka.partition("in", 0)
+        kafka.restart()
+        assert kafka.bootstrap_servers == addresses
+        assert kafka.partition("in", 0).log_end_offset == 1
+        producer.commit_transaction(30)
+        assert kafka.transaction("t").state == "CompleteCommit"
+
+
+def test_the_last_broker_that_crashes_takes_all_with_it():
+    with EmbeddedBroker(brokers=2, topics={"in": 1}) as kafka:
+        kafka.broker(2).crash()
+        kafka.call(append_unsynced)
+        kafka.broker(1).crash()
+        kafka.broker(2).start()
+        assert (kafka.leader(("in", 0)), kafka.broker(1).is_running) == (2, False)
+        assert kafka.partition("in", 0).log_end_offset == 0
+        kafka.broker(1).start()
+        assert kafka.leader(("in", 0)) == 1
+
+
+def test_a_restart_in_good_order_keeps_everything(tmp_path):
+    with EmbeddedBroker(brokers=2, topics={"in": 1}, data_dir=tmp_path) as kafka:
+        kafka.call(append_unsynced)
+        kafka.restart()
+        assert kafka.partition("in", 0).log_end_offset == 1
+
+
+def test_closed_while_brokers_are_away_it_leaves_nothing_behind():
+    for how in ("stop", "crash"):
+        held = len(os.listdir("/proc/self/fd"))
+        with EmbeddedBroker(brokers=2) as kafka:
+            for broker in (1, 2):
+                getattr(kafka.broker(broker), how)()
+        assert len(os.listdir("/proc/self/fd")) <= held
+
+
+# Time
+
+
+def test_time_stands_and_moves_a_transaction_to_its_timeout():
+    with EmbeddedBroker(topics={"in": 1}, config=FEW, clock="virtual") as kafka:
+        begun(kafka, timeout_ms=60_000)
+        kafka.clock.advance(59)
+        assert kafka.transaction("t").state == "Ongoing"
+        kafka.clock.advance(11)
+        assert kafka.transaction("t").state == "CompleteAbort"
+        kafka.assert_quiescent()
+        assert [kind for kind in kafka.partition("in", 0).dump().splitlines() if "ABORT" in kind]
+
+
+def test_each_thing_that_comes_due_finds_its_own_time():
+    with EmbeddedBroker(topics={"in": 1}, config=FEW, clock="virtual") as kafka:
+        begun(kafka, timeout_ms=30_000)
+        start = kafka.clock.now_ms()
+        kafka.clock.advance(3600)
+        aborted = kafka.call(lambda cluster: cluster.logs.get(TopicPartition("in", 0), 0).producers()[0])
+        assert 30_000 <= aborted.last_timestamp_ms - start <= 45_000
+        assert kafka.clock.now_ms() - start == 3_600_000
+
+
+def test_members_time_out_and_segments_grow_old_by_virtual_time():
+    settings = FEW | {"log.retention.ms": "100000", "log.retention.check.interval.ms": "1000"}
+    with EmbeddedBroker(topics={"in": 1}, config=settings, clock="virtual") as kafka:
+        with RawClient(kafka.bootstrap_servers) as client:
+            join = m.JoinGroupRequest(
+                group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=10_000, member_id="",
+                protocol_type="consumer",
+                protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")])
+            assert client.send(m.FindCoordinatorRequest(key="g"), 3).error_code == 0
+            member = client.send(join, 2).member_id
+            beat = m.HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
+            kafka.clock.advance(9)
+            assert client.send(beat, 0).error_code != 25
+            kafka.clock.advance(60)
+            assert client.send(beat, 0).error_code == 25
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        producer.produce("in", b"old", timestamp=kafka.clock.now_ms())
+        producer.flush(30)
+        kafka.clock.advance(99)
+        assert kafka.partition("in", 0).log_start_offset == 0
+        kafka.clock.advance(10)
+        assert kafka.partition("in", 0).log_start_offset == 1
+
+
+def test_a_reader_that_waits_is_answered_though_time_stands():
+    with EmbeddedBroker(topics={"in": 1}, clock="virtual") as kafka, RawClient(kafka.bootstrap_servers) as client:
+        fetch = m.FetchRequest(
+            replica_id=-1, max_wait_ms=200, min_bytes=1, max_bytes=1000, session_epoch=-1, forgotten_topics_data=[],
+            topics=[m.FetchRequest.FetchTopic(topic="in", partitions=[m.FetchRequest.FetchTopic.FetchPartition(
+                partition=0, fetch_offset=0, partition_max_bytes=1000)])])
+        kafka.clock.advance(600)
+        asked = monotonic()
+        before = kafka.clock.now_ms()
+        client.post(fetch, 12)
+        kafka.wait_for(lambda: kafka.requests(api="Fetch"))
+        with pytest.raises(AssertionError, match="purgatory holds 1"):
+            kafka.assert_quiescent()
+        assert client.collect(fetch).error_code == 0
+        assert monotonic() - asked >= 0.19
+        assert kafka.clock.now_ms() == before
+        kafka.assert_quiescent()
+
+
+def test_an_ordinary_group_reads_while_time_stands():
+    with EmbeddedBroker(topics={"in": 1}, config=FEW, clock="virtual") as kafka:
+        begun(kafka).commit_transaction(30)
+        consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g",
+                             "auto.offset.reset": "earliest"})
+        consumer.subscribe(["in"])
+        try:
+            assert [message.value() for message in consumer.consume(1, timeout=30)] == [b"v"]
+        finally:
+            consumer.close()
+
+
+def test_a_real_clock_cannot_be_moved_and_a_virtual_one_not_back():
+    with EmbeddedBroker() as kafka, pytest.raises(RuntimeError, match='clock="virtual"'):
+        _ = kafka.clock
+    with EmbeddedBroker(clock="virtual") as kafka, pytest.raises(ValueError, match="not go back"):
+        kafka.clock.advance(-1)
+    with pytest.raises(ConfigError, match="real, virtual"):
+        EmbeddedBroker(clock="sundial")
+
+
+# Chance, and the rest
+
+
+def ids(seed):
+    with EmbeddedBroker(topics={"in": 1}, seed=seed) as kafka:
+        return kafka.call(lambda cluster: (cluster.catalog.cluster_id, str(cluster.catalog.topic("in").topic_id)))
+
+
+def test_a_seed_makes_ids_repeatable():
+    assert ids(7) == ids(7) != ids(8)
+    assert ids(None) != ids(None)
+
+
+def test_it_can_be_awaited():
+    async def use():
+        async with EmbeddedBroker(topics={"in": 1}) as kafka:
+            return kafka.partition("in", 0).high_watermark
+
+    assert asyncio.run(use()) == 0
+
+
+def test_an_unknown_id_and_an_unknown_partition_are_errors_that_name_them():
+    with EmbeddedBroker(topics={"in": 1}) as kafka:
+        with pytest.raises(KeyError, match="'nobody'"):
+            kafka.transaction("nobody")
+        with pytest.raises(KafkaError, match="in-5"):
+            kafka.partition("in", 5)
+        with pytest.raises(AssertionError, match="waited 0.01 s in vain; it was 0 at last"):
+            kafka.wait_for(lambda: 0, timeout=0.01)
+
+
+def test_a_partition_shows_its_marks_producers_and_transactions():
+    with EmbeddedBroker(topics={"in": 1}, config=FEW) as kafka:
+        producer = begun(kafka)
+        producer.abort_transaction(30)
+        producer.begin_transaction()
+        producer.produce("in", b"open", b"key")
+        producer.flush(30)
+        seen, transaction = kafka.partition("in", 0), kafka.transaction("t")
+        marks = (seen.log_start_offset, seen.last_stable_offset, seen.high_watermark, seen.log_end_offset)
+        assert marks == (0, 2, 3, 3)
+        assert [each.first_offset for each in seen.open_transactions] == [2]
+        assert [(each.first_offset, each.last_offset) for each in seen.aborted_transactions] == [(0, 1)]
+        assert [each.producer_id for each in seen.producers] == [transaction.producer_id]
+        assert (transaction.state, transaction.timeout_ms) == ("Ongoing", 60_000)
+        assert transaction.partitions == {TopicPartition("in", 0)}
+        listing = seen.dump()
+        assert "LSO 2, HW 3" in listing and "ABORT" in listing and "'key'='open'" in listing
+        assert kafka.written_partitions() == [TopicPartition("in", 0)]
+
+
+def test_the_examples_in_its_docstrings_run():
+    result = doctest.testmod(broker_core.embedded)
+    assert result.failed == 0 and result.attempted >= 7

@@ -1,0 +1,161 @@
+"""The pytest plugin's fixtures, marker and option, in pytest runs of their own."""
+
+import pytest
+
+from broker_core.embedded import EmbeddedBroker
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester):
+    """Run a test file with the plugin, whether this environment has it installed or not."""
+    def run(source: str, *arguments: str) -> pytest.RunResult:
+        pytester.makepyfile(source)
+        # Other plugins cost time, and the plugin is told of by name.
+        return pytester.runpytest_inprocess(
+            "-p", "broker_core.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers", *arguments)
+
+    return run
+
+
+ROUND_TRIP = '''
+    import pytest
+
+    def test_a_round_trip(kafka, kafka_producer, kafka_consumer):
+        kafka.create_topic("round-trip", 2)
+        producer = kafka_producer()
+        producer.produce("round-trip", b"hello")
+        assert producer.flush(30) == 0
+        (message,) = kafka_consumer("round-trip").consume(1, timeout=30)
+        assert message.value() == b"hello"
+'''
+
+
+def test_clients_are_made_and_closed(run):
+    run(ROUND_TRIP).assert_outcomes(passed=1)
+
+
+def test_the_marker_says_what_the_broker_is_like_and_each_test_has_its_own(run):
+    run('''
+        import pytest
+
+        @pytest.mark.kafka(brokers=3, topics={"in": 4}, transaction_version=1)
+        def test_as_marked(kafka):
+            assert len(kafka.bootstrap_servers.split(",")) == 3
+            assert kafka.partition("in", 3).high_watermark == 0
+            assert kafka.call(lambda cluster: cluster.catalog.transaction_version) == 1
+
+        def test_another(kafka):
+            assert len(kafka.bootstrap_servers.split(",")) == 1
+            with pytest.raises(Exception, match="in-3|topic 'in'"):
+                kafka.partition("in", 3)
+    ''').assert_outcomes(passed=2)
+
+
+def test_the_cluster_is_shared(run):
+    run('''
+        addresses = set()
+
+        def test_one(kafka_cluster, kafka_producer):
+            addresses.add(kafka_cluster.bootstrap_servers)
+            kafka_producer().list_topics(timeout=30)
+            assert kafka_cluster.requests(api="Metadata"), "the producer goes to the cluster that the test asked for"
+
+        def test_two(kafka_cluster):
+            addresses.add(kafka_cluster.bootstrap_servers)
+            assert len(addresses) == 1
+    ''').assert_outcomes(passed=2)
+
+
+def test_the_shared_cluster_is_in_the_report_too(run):
+    result = run('''
+        def test_it_fails(kafka_cluster, kafka_producer):
+            kafka_producer({"client.id": "me"}).list_topics(timeout=30)
+            assert False
+    ''')
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*kafka requests*", "*Metadata v* me User:ANONYMOUS*", "none was written"])
+
+
+FAILING = '''
+    def test_it_fails(kafka, kafka_producer):
+        producer = kafka_producer({"transactional.id": "story", "client.id": "me"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce("told", b"the value")
+        producer.flush(30)
+        assert False
+'''
+
+
+def test_a_failure_carries_requests_and_partitions(run):
+    result = run(FAILING)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([
+        "*kafka requests*", "*InitProducerId v* me User:ANONYMOUS: transactional_id=story -> answered*",
+        "*kafka partitions*", "told-0: log start 0, LSO 0, HW 1*", "*transactional*'the value'*"])
+
+
+def test_a_test_that_passes_says_nothing(run):
+    assert "kafka requests" not in run(ROUND_TRIP, "-rA").stdout.str()
+
+
+def test_a_failure_with_all_brokers_away_is_still_reported(run):
+    result = run('''
+        def test_it_fails(kafka):
+            kafka.crash()
+            assert False
+    ''')
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*kafka requests*", "none came"])
+
+
+def test_on_a_real_cluster_the_same_tests_run_and_the_rest_is_skipped(run):
+    with EmbeddedBroker() as real:
+        result = run(ROUND_TRIP + '''
+    def test_with_a_fault(kafka):
+        kafka.fault(api="Fetch", action=None)
+
+    @pytest.mark.kafka(clock="virtual")
+    def test_with_virtual_time(kafka):
+        assert False
+
+    @pytest.mark.kafka(brokers=2)
+    def test_with_two_brokers(kafka):
+        assert False
+
+    @pytest.mark.kafka(topics={"mine": 1})
+    def test_with_a_topic(kafka, kafka_consumer):
+        assert "mine" in kafka_consumer().list_topics(timeout=30).topics
+
+    def test_a_wrong_name_is_an_error(kafka):
+        with pytest.raises(AttributeError):
+            kafka.no_such_thing
+''', "--kafka-bootstrap", real.bootstrap_servers, "-rs")
+        result.assert_outcomes(passed=3, skipped=3)
+        result.stdout.fnmatch_lines_random([
+            "*kafka.fault needs the embedded broker*", "*clock='virtual' needs the embedded broker*",
+            "*the test needs 2 brokers; the real cluster has 1*"])
+        left = real.call(lambda cluster: {name for name in cluster.catalog.topics if not name.startswith("__")})
+        assert left == set(), "topics of tests go with them"
+
+
+def test_somebody_elses_topic_is_left_alone(run):
+    with EmbeddedBroker(topics={"round-trip": 1}) as real:
+        result = run(ROUND_TRIP, "--kafka-bootstrap", real.bootstrap_servers, "-rs")
+        result.assert_outcomes(skipped=1)
+        assert real.partition("round-trip", 0).high_watermark == 0
+
+
+def test_a_fixture_of_the_same_name_overrides_ours(run):
+    run('''
+        import pytest
+
+        @pytest.fixture
+        def kafka():
+            return "mine"
+
+        def test_it(kafka):
+            assert kafka == "mine"
+    ''').assert_outcomes(passed=1)

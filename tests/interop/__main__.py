@@ -1,0 +1,98 @@
+"""Run all scenarios with all clients and print a table: `python -m tests.interop [--without-apache] [-k ...]`.
+
+What is not an option of its own goes to pytest.
+"""
+
+import argparse
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.interop.brokers import BROKERS
+from tests.interop.fleet import FLEET
+from tests.support.apache_kafka import Unavailable, kafka_version
+
+FOLDER = Path(__file__).parent
+TITLES = {"broker_core": "`broker_core`", "apache": f"Apache Kafka {kafka_version()}"}
+
+
+class Tally:
+    """Count how the scenarios ended, by client and broker; those of two clients count for both."""
+
+    def __init__(self) -> None:
+        self.passed: Counter[tuple[str, str]] = Counter()
+        self.failed: Counter[tuple[str, str]] = Counter()
+        # What a client cannot do or gets wrong by itself, on which brokers.
+        self.limits: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        self.missing: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a test once, and a failure wherever it comes."""
+        # With pytest-xdist only names come from where the tests run.
+        broker, *parameters = report.nodeid.partition("[")[2].rstrip("]").split("-")
+        clients = [each for each in parameters if each in FLEET]
+        for client in clients:
+            if report.failed:
+                self.failed[client, broker] += 1
+            elif hasattr(report, "wasxfail") and report.skipped:
+                if client == clients[0]:
+                    self.limits[client][report.wasxfail].add(broker)
+            elif report.skipped and isinstance(report.longrepr, tuple | list):
+                reason = report.longrepr[2].removeprefix("Skipped: ")
+                if reason.startswith("unsupported: "):
+                    self.limits[client][reason.removeprefix("unsupported: ")].add(broker)
+                else:
+                    self.missing[client] = reason
+            elif report.when == "call" and report.passed:
+                self.passed[client, broker] += 1
+
+
+def table(tally: Tally, brokers: Iterable[str]) -> str:
+    """Lay out the README's table."""
+    brokers = list(brokers)
+    lines = [["client", "version", *(TITLES[broker] for broker in brokers), "what the client itself does not do"]]
+    for name in FLEET:
+        if name in tally.missing:
+            lines.append([name, "not run", *("" for _ in brokers), tally.missing[name]])
+            continue
+        title, version = version_of(name)
+        counts = [f"{tally.passed[name, broker]} passed" + (
+            f", {tally.failed[name, broker]} failed" if tally.failed[name, broker] else "") for broker in brokers]
+        limits = [reason + ("" if seen == set(brokers) else f" (on {' and '.join(sorted(seen))} only)")
+                  for reason, seen in tally.limits[name].items() if reason != "the same"]
+        lines.append([title, version, *counts, "; ".join(limits)])
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def version_of(name: str) -> tuple[str, str]:
+    """Ask a client what it is."""
+    try:
+        adapter = FLEET[name].start()
+    except Unavailable as problem:
+        return name, str(problem)
+    try:
+        title, version = adapter.call("version")
+    finally:
+        adapter.close()
+    return title, version
+
+
+def main() -> int:
+    """Return pytest's exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.interop", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--without-apache", action="store_true", help="ask broker_core only, with all clients")
+    arguments, others = parser.parse_known_args()
+    chosen = ["-k", "broker_core"] if arguments.without_apache else []
+    tally = Tally()
+    status = pytest.main([str(FOLDER), "--apache", "-q", *chosen, *others], plugins=[tally])
+    print()
+    print(table(tally, BROKERS[:1] if arguments.without_apache else BROKERS))
+    return int(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

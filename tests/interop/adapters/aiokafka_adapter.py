@@ -1,0 +1,168 @@
+"""Lend aiokafka to the scenarios."""
+
+import asyncio
+import logging
+import threading
+from contextlib import suppress
+from typing import Any
+
+import aiokafka
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from tests.interop.adapters.serving import BATCH, Copying, Reading, Unsupported, serve
+
+POLL_MS = 100
+LONGEST_BLOCK_MS = 30_000
+CLOSE_S = 2
+
+
+class Aiokafka:
+    """Hold the producers by their names, in an event loop that runs between the commands too."""
+
+    def __init__(self) -> None:
+        self._producers: dict[str, AIOKafkaProducer] = {}
+
+    async def version(self) -> list[str]:
+        return ["aiokafka", aiokafka.__version__]
+
+    async def producer(self, at: str, name: str, transactional_id: str, timeout_ms: int, block_ms: int) -> None:
+        if block_ms < LONGEST_BLOCK_MS:
+            raise Unsupported("commit and abort have no timeout")
+        self._producers[name] = await _producer(at, transactional_id, timeout_ms)
+
+    async def begin(self, name: str) -> None:
+        await self._producers[name].begin_transaction()
+
+    async def send(self, name: str, topic: str, partition: int, values: list[str]) -> list[int]:
+        producer = self._producers[name]
+        sent = [await producer.send(topic, value.encode(), partition=partition) for value in values]
+        return [record.offset for record in await asyncio.gather(*sent)]
+
+    async def offsets(self, name: str, group: str, topic: str, offsets: list[list[Any]]) -> None:
+        await self._producers[name].send_offsets_to_transaction(
+            {TopicPartition(topic, partition): (offset, note) for partition, offset, note in offsets}, group)
+
+    async def commit(self, name: str) -> None:
+        await self._producers[name].commit_transaction()
+
+    async def abort(self, name: str) -> None:
+        await self._producers[name].abort_transaction()
+
+    async def close(self, name: str) -> None:
+        await _close(self._producers.pop(name))
+
+    async def read(self, at: str, topic: str, partitions: int, isolation: str, max_wait_ms: int, **wanted: Any) -> Any:
+        reading = Reading(partitions, **wanted)
+        consumer = await _consumer(at, None, isolation, max_wait_ms)
+        try:
+            consumer.assign([TopicPartition(topic, each) for each in range(partitions)])
+            while reading.goes_on():
+                for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():
+                    for record in records:
+                        reading.add(record.partition, record.offset, record.value)
+        finally:
+            await consumer.stop()
+        return reading.records
+
+    async def committed(self, at: str, group: str, topic: str, partition: int) -> Any:
+        if not group:
+            raise Unsupported("committed() without a group")
+        consumer = await _consumer(at, group, "read_committed", 100)
+        try:
+            place = TopicPartition(topic, partition)
+            consumer.assign([place])
+            # The public call gives the offset only; metadata comes from the coordinator object behind it.
+            found = await consumer._coordinator.fetch_committed_offsets([place])
+        finally:
+            await consumer.stop()
+        return [found[place].offset, found[place].metadata] if place in found else None
+
+    async def copy(self, at: str, group: str, transactional_id: str, source: str, partitions: int, target: str,
+                   abort_every: int, until: str) -> Any:
+        copying = Copying(partitions, until, abort_every)
+        while True:
+            consumer = producer = None
+            try:
+                consumer = await _consumer(at, group, "read_committed", 100)
+                producer = await _producer(at, transactional_id, 10_000)
+                consumer.subscribe([source])
+                await _copy_on(copying, consumer, producer, source, target)
+                return copying.outcome()
+            except (KafkaError, TimeoutError):
+                # A new producer ends what the old one left, and a new member begins where the group is.
+                copying.failures += 1
+                copying.goes_on(lambda _: -1)
+            finally:
+                if producer is not None:
+                    await _close(producer)
+                if consumer is not None:
+                    with suppress(KafkaError, TimeoutError):
+                        await asyncio.wait_for(consumer.stop(), CLOSE_S)
+
+
+async def _copy_on(copying: Copying, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer, source: str,
+                   target: str) -> None:
+    committed = {place: await consumer.committed(TopicPartition(source, place)) or 0 for place in copying.ends_seen()}
+    while copying.goes_on(lambda partition: committed.get(partition, 0)):
+        batch = await consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH)
+        if not batch:
+            continue
+        ends = {place: records[-1].offset + 1 for place, records in batch.items()}
+        await producer.begin_transaction()
+        for partition, value in copying.copies(
+                (each.partition, each.offset, each.value) for records in batch.values() for each in records):
+            await producer.send(target, value, partition=partition)
+        await producer.send_offsets_to_transaction(ends, consumer._group_id)
+        if copying.is_to_be_aborted():
+            await producer.abort_transaction()
+            copying.aborts += 1
+            for place, records in batch.items():
+                consumer.seek(place, records[0].offset)
+        else:
+            await producer.commit_transaction()
+            copying.commits += 1
+            committed.update({place.partition: end for place, end in ends.items()})
+
+
+async def _producer(at: str, transactional_id: str, timeout_ms: int) -> AIOKafkaProducer:
+    producer = AIOKafkaProducer(
+        bootstrap_servers=at, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+    try:
+        await asyncio.wait_for(producer.start(), LONGEST_BLOCK_MS / 1000)
+    except BaseException:
+        await _close(producer)
+        raise
+    return producer
+
+
+async def _close(producer: AIOKafkaProducer) -> None:
+    # What was not sent is not wanted any more; a fenced producer says so once more.
+    with suppress(KafkaError, TimeoutError):
+        await asyncio.wait_for(producer.stop(), CLOSE_S)
+
+
+async def _consumer(at: str, group: str | None, isolation: str, max_wait_ms: int) -> AIOKafkaConsumer:
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=at, group_id=group, isolation_level=isolation, auto_offset_reset="earliest",
+        enable_auto_commit=False, fetch_max_wait_ms=max_wait_ms, session_timeout_ms=6_000, heartbeat_interval_ms=500)
+    await consumer.start()
+    return consumer
+
+
+def main() -> None:
+    """Serve from the main thread, work in a loop beside it."""
+    logging.disable(logging.CRITICAL)
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    adapter = Aiokafka()
+
+    def command(do: str, request: dict[str, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(getattr(adapter, do)(**request), loop).result()
+
+    with suppress(KeyboardInterrupt):
+        serve(command, lambda failure: type(failure).__name__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Answer commands with a client written in Python."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+DEADLINE_S = 60
+# A broker may be started twice meanwhile, which takes Apache Kafka its time.
+COPY_DEADLINE_S = 150
+BATCH = 10
+OUT = "copy of "
+
+
+class Unsupported(Exception):
+    """Say what the client cannot do."""
+
+
+class Reading:
+    """Collect records until there are enough: a last one in each partition, or some and then silence."""
+
+    def __init__(self, partitions: int, until: str | None, at_least: int, quiet_s: float, tell: int | None) -> None:
+        self.records: list[list[Any]] = []
+        self._partitions = partitions
+        self._until = until
+        self._at_least = at_least
+        self._quiet_s = quiet_s
+        self._tell = tell
+        self._ended: set[int] = set()
+        self._end_s = time.monotonic() + DEADLINE_S
+        self._last_s = time.monotonic()
+
+    def add(self, partition: int, offset: int, value: bytes) -> None:
+        """Note a record."""
+        text = value.decode()
+        self._last_s = time.monotonic()
+        self.records.append([partition, offset, text])
+        if text == self._until:
+            self._ended.add(partition)
+        if len(self.records) == self._tell:
+            say({"note": self._tell})
+
+    def goes_on(self) -> bool:
+        """Say whether more is wanted; TimeoutError when it does not come."""
+        now_s = time.monotonic()
+        if self._until is not None:
+            if len(self._ended) == self._partitions:
+                # Closing a consumer may take as long as its last fetch.
+                say({"note": len(self.records)})
+                return False
+        elif len(self.records) >= self._at_least and now_s - self._last_s > self._quiet_s:
+            return False
+        if now_s > self._end_s:
+            raise TimeoutError(f"read {self.records}")
+        return True
+
+
+class Copying:
+    """Keep account of a consume-transform-produce loop."""
+
+    def __init__(self, partitions: int, until: str, abort_every: int) -> None:
+        self.commits = self.aborts = self.failures = 0
+        self._partitions = partitions
+        self._until = until.encode()
+        self._abort_every = abort_every
+        self._count = 0
+        self._last: dict[int, int] = {}
+        self._end_s = time.monotonic() + COPY_DEADLINE_S
+
+    def goes_on(self, committed: Callable[[int], int]) -> bool:
+        """Say whether a partition's last record has not been copied; TimeoutError when that takes too long."""
+        if len(self._last) == self._partitions and all(committed(each) > at for each, at in self._last.items()):
+            return False
+        if time.monotonic() > self._end_s:
+            raise TimeoutError(f"copied {self.outcome()}, seen the ends of {sorted(self._last)}")
+        return True
+
+    def ends_seen(self) -> list[int]:
+        """Return the partitions whose last record has come by."""
+        return list(self._last)
+
+    def copies(self, records: Iterable[tuple[int, int, bytes]]) -> list[tuple[int, bytes]]:
+        """Transform: return partition and value of what is to be produced."""
+        out = []
+        for partition, offset, value in records:
+            if value == self._until:
+                self._last[partition] = offset
+            else:
+                out.append((partition, OUT.encode() + value))
+        return out
+
+    def is_to_be_aborted(self) -> bool:
+        """Decide about the next transaction."""
+        self._count += 1
+        return bool(self._abort_every) and self._count % self._abort_every == 0
+
+    def outcome(self) -> dict[str, int]:
+        """Return how often what happened."""
+        return {"commits": self.commits, "aborts": self.aborts, "failures": self.failures}
+
+
+def say(answer: dict[str, Any]) -> None:
+    """Write one line."""
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def serve(command: Callable[[str, dict[str, Any]], Any], name_of: Callable[[Exception], str]) -> None:
+    """Answer until the input ends."""
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            say({"answer": command(request.pop("do"), request)})
+        except Unsupported as reason:
+            say({"error": "unsupported", "message": str(reason)})
+        # Whatever a client says goes to the scenario, which knows what had to be said.
+        except Exception as failure:
+            say({"error": name_of(failure), "message": str(failure)})

@@ -1,0 +1,116 @@
+"""Run each scenario with every client on `broker_core` and, when asked with --apache, on Apache Kafka."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.interop.brokers import BROKERS, FLEETING, Bouncing, Running, bouncing_broker, broker, broker_of_version_1
+from tests.interop.driver import Adapter, Client, ClientError
+from tests.interop.fleet import FLEET
+from tests.interop.limits import limit_of
+from tests.support.apache_kafka import Unavailable
+
+FOLDER = Path(__file__).parent
+BROKER_FIXTURES = ("kafka", "kafka_v1", "fleeting_kafka", "bouncing_kafka")
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Hold the clients' processes, which live as long as the test run."""
+
+    adapters: dict[tuple[str, str], Adapter]
+
+    def client(self, name: str, kafka: Running | Bouncing) -> Client:
+        """Return a client of that broker; skips the test when it cannot be had."""
+        return Client(name, self._adapter(name, "writer"), self._adapter(name, "reader"), kafka.bootstrap_servers)
+
+    def _adapter(self, name: str, role: str) -> Adapter:
+        if (name, role) not in self.adapters:
+            try:
+                self.adapters[name, role] = FLEET[name].start()
+            except Unavailable as problem:
+                pytest.skip(str(problem))
+        return self.adapters[name, role]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Ask every client and every broker that this run knows of, one after the other."""
+    with_apache = bool(metafunc.config.getoption("--apache"))
+    clients = [name for name, kind in FLEET.items() if with_apache or not kind.is_fetched]
+    for fixture in BROKER_FIXTURES:
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(
+                fixture, BROKERS if with_apache else BROKERS[:1], indirect=True, scope="session")
+    if "peer_name" in metafunc.fixturenames:
+        metafunc.parametrize("client_name, peer_name", [
+            pytest.param(name, peer, marks=[getattr(pytest.mark, name), getattr(pytest.mark, peer)])
+            for name in clients for peer in clients if name != peer
+        ], scope="session")
+    elif "client_name" in metafunc.fixturenames:
+        metafunc.parametrize(
+            "client_name", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in clients], scope="session")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Expect of a client what it is known to do; some of it happens in most runs only."""
+    for item in items:
+        if isinstance(item, pytest.Function) and FOLDER in item.path.parents and "client_name" in item.callspec.params:
+            parameters = item.callspec.params
+            reason = limit_of(parameters["client_name"], item.originalname, list(parameters.values()))
+            if reason:
+                item.add_marker(pytest.mark.xfail(reason=reason, raises=ClientError, strict=False))
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[Pool]:
+    """Give the clients' processes."""
+    pool = Pool({})
+    yield pool
+    for adapter in pool.adapters.values():
+        adapter.close()
+
+
+def _broker_fixture(run: Callable[..., object], name: str) -> Callable[..., Iterator[Running]]:
+    @pytest.fixture(scope="session", name=name)
+    def fixture(request: pytest.FixtureRequest) -> Iterator[Running]:
+        try:
+            with run(request.param) as running:
+                yield running
+        except Unavailable as problem:
+            pytest.skip(str(problem))
+
+    return fixture
+
+
+kafka = _broker_fixture(broker, "kafka")
+kafka_v1 = _broker_fixture(broker_of_version_1, "kafka_v1")
+fleeting_kafka = _broker_fixture(lambda kind: broker(kind, FLEETING), "fleeting_kafka")
+
+
+@pytest.fixture(scope="session")
+def bouncing_kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bouncing]:
+    """Give a broker that can be taken away and brought back; it runs whenever a test begins."""
+    try:
+        with bouncing_broker(request.param, tmp_path_factory.mktemp(f"bouncing-{request.param}")) as running:
+            yield running
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture
+def client(client_name: str, pool: Pool, request: pytest.FixtureRequest) -> Iterator[Client]:
+    """Give a client of the broker that the test asks for."""
+    (broker_fixture,) = [name for name in BROKER_FIXTURES if name in request.fixturenames]
+    client = pool.client(client_name, request.getfixturevalue(broker_fixture))
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def peer(peer_name: str, pool: Pool, kafka: Running) -> Iterator[Client]:
+    """Give a client of another make."""
+    peer = pool.client(peer_name, kafka)
+    yield peer
+    peer.close()

@@ -1,0 +1,246 @@
+"""Start the adapters and talk to them, with a deadline for every answer."""
+
+import json
+import os
+import queue
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from tests.conformance.clients import READ_COMMITTED, unique
+
+ROOT = Path(__file__).parents[2]
+# Longer than an adapter's own deadlines, so that its word comes first.
+ANSWER_S = 90
+COPY_ANSWER_S = 180
+STOP_S = 10
+LONG_MS = 30_000
+END = "the end"
+
+
+class ClientError(Exception):
+    """Carry what a client answered instead of doing as it was told."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(f"{name}: {message}")
+        self.name = name
+
+
+class Adapter:
+    """Be one process that lends a client; it is started when it is first needed."""
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
+        self._command = command
+        self._environ = environ
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._is_busy = False
+        # The file has no name and is gone with the process.
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+
+    def call(self, do: str, **arguments: Any) -> Any:
+        """Return the answer; ClientError when it is an error, a skipped test when the client cannot do it at all."""
+        self.start(do, **arguments)
+        return self.finish()
+
+    def start(self, do: str, **arguments: Any) -> None:
+        """Send a command whose answer `finish` waits for."""
+        if self._is_busy:
+            # A test failed before it had asked for the answer, which must not be taken for that of the next command.
+            self._end()
+        process = self._running()
+        self._is_busy = True
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+        process.stdin.flush()
+
+    def finish(self, deadline_s: float = ANSWER_S) -> Any:
+        """Wait for the answer."""
+        said = self._next(deadline_s)
+        while "note" in said:
+            said = self._next(deadline_s)
+        self._is_busy = False
+        if said.get("error") == "unsupported":
+            pytest.skip(f"unsupported: {said['message']}")
+        if "error" in said:
+            raise ClientError(said["error"], said["message"])
+        return said["answer"]
+
+    def wait_for_note(self) -> int:
+        """Wait until the command that was started says how far it is."""
+        said = self._next(ANSWER_S)
+        assert "note" in said, f"wanted a note, got {said}"
+        return int(said["note"])
+
+    def close(self) -> None:
+        """End the process, kindly if it lets us."""
+        process, self._process = self._process, None
+        if process is None:
+            self._errors.close()
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._errors.close()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            self._lines = queue.Queue()
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, cwd=ROOT,
+                env=os.environ | dict(self._environ))
+            threading.Thread(target=_pump, args=(self._process, self._lines), daemon=True).start()
+        return self._process
+
+    def _end(self) -> int | None:
+        """Kill the process and return the exit status that it had by itself."""
+        process, self._process = self._process, None
+        self._is_busy = False
+        if process is None:
+            return None
+        ended = process.poll()
+        process.kill()
+        process.wait()
+        return ended
+
+    def _next(self, deadline_s: float) -> dict[str, Any]:
+        try:
+            line = self._lines.get(timeout=deadline_s)
+        except queue.Empty:
+            line = None
+        if line is None:
+            # What it holds cannot be known any more: the next command gets a new process.
+            ended = self._end()
+            self._errors.seek(0)
+            raise AssertionError(
+                f"no answer from {self._command[-1]} (exit status {ended}): {self._errors.read()[-2000:]}")
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+
+def _pump(process: subprocess.Popen[str], lines: "queue.Queue[str | None]") -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        # Some clients talk to their user on standard output.
+        if line.startswith("{"):
+            lines.put(line)
+    lines.put(None)
+
+
+@dataclass(frozen=True)
+class Record:
+    """Hold what a client has read."""
+
+    partition: int
+    offset: int
+    value: str
+
+
+class TransactionalProducer:
+    """Be a producer in the process of a client."""
+
+    def __init__(self, client: "Client", transactional_id: str, timeout_ms: int, block_ms: int) -> None:
+        self._adapter = client.writer
+        self._name = unique("producer")
+        self._adapter.call("producer", at=client.at, name=self._name, transactional_id=transactional_id,
+                           timeout_ms=timeout_ms, block_ms=block_ms)
+
+    def begin(self) -> Self:
+        """Begin a transaction."""
+        self._adapter.call("begin", name=self._name)
+        return self
+
+    def send(self, topic: str, *values: str, partition: int = 0) -> list[int]:
+        """Send records and return their offsets, once they are acknowledged."""
+        offsets: list[int] = self._adapter.call(
+            "send", name=self._name, topic=topic, partition=partition, values=values)
+        return offsets
+
+    def offsets(self, group: str, topic: str, offset: int, metadata: str = "", partition: int = 0) -> None:
+        """Make a group's offset a part of the transaction."""
+        self._adapter.call(
+            "offsets", name=self._name, group=group, topic=topic, offsets=[[partition, offset, metadata]])
+
+    def commit(self) -> None:
+        """Commit."""
+        self._adapter.call("commit", name=self._name)
+
+    def abort(self) -> None:
+        """Abort."""
+        self._adapter.call("abort", name=self._name)
+
+    def close(self) -> None:
+        """Let go of the producer, whatever its state."""
+        self._adapter.call("close", name=self._name)
+
+
+class Client:
+    """Be one client that talks to one broker, in two processes: one writes, the other reads and copies."""
+
+    def __init__(self, name: str, writer: Adapter, reader: Adapter, at: str) -> None:
+        self.name = name
+        self.writer = writer
+        self.reader = reader
+        self.at = at
+        self._producers: list[TransactionalProducer] = []
+
+    def producer(self, transactional_id: str, *, timeout_ms: int = 60_000,
+                 block_ms: int = LONG_MS) -> TransactionalProducer:
+        """Return a producer that has been through InitProducerId."""
+        producer = TransactionalProducer(self, transactional_id, timeout_ms, block_ms)
+        self._producers.append(producer)
+        return producer
+
+    def start_reading(self, topic: str, *, isolation: str = READ_COMMITTED, partitions: int = 1,
+                      until: str | None = END, at_least: int = 0, quiet_s: float = 0, tell: int | None = None,
+                      max_wait_ms: int = 100) -> None:
+        """Read until `until` was seen in each partition, or `at_least` records and then nothing for `quiet_s`."""
+        self.reader.start("read", at=self.at, topic=topic, partitions=partitions, isolation=isolation, until=until,
+                          at_least=at_least, quiet_s=quiet_s, tell=tell, max_wait_ms=max_wait_ms)
+
+    def finish_reading(self) -> list[Record]:
+        """Return what was read, without the end's own records."""
+        found = [Record(*each) for each in self.reader.finish()]
+        return [each for each in found if each.value != END]
+
+    def read(self, topic: str, **wanted: Any) -> list[Record]:
+        """Do both."""
+        self.start_reading(topic, **wanted)
+        return self.finish_reading()
+
+    def values(self, topic: str, **wanted: Any) -> list[str]:
+        """Return the values alone."""
+        return [each.value for each in self.read(topic, **wanted)]
+
+    def committed(self, group: str, topic: str) -> tuple[int, str] | None:
+        """Return the group's offset and its metadata."""
+        found = self.reader.call("committed", at=self.at, group=group, topic=topic, partition=0)
+        return None if found is None else (found[0], found[1])
+
+    def start_copying(self, group: str, source: str, target: str, *, partitions: int, abort_every: int = 0) -> None:
+        """Consume, transform, produce, until END was read from each partition."""
+        self.reader.start("copy", at=self.at, group=group, transactional_id=unique(f"copy-{self.name}"), source=source,
+                          partitions=partitions, target=target, abort_every=abort_every, until=END)
+
+    def finish_copying(self) -> dict[str, int]:
+        """Return how many transactions were committed, aborted and failed."""
+        counts: dict[str, int] = self.reader.finish(COPY_ANSWER_S)
+        return counts
+
+    def close(self) -> None:
+        """Let go of all producers, as a test does at its end."""
+        while self._producers:
+            # A process that had to be replaced knows nothing of it any more.
+            with suppress(ClientError):
+                self._producers.pop().close()

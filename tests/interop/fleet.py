@@ -1,0 +1,54 @@
+"""Say which clients there are, how to start each, and why one cannot be had."""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.interop.driver import ROOT, Adapter
+from tests.support.apache_kafka import Unavailable, fetch_jars
+from tests.support.java import java_command, java_problem
+from tests.support.kafkajs import fetch_kafkajs
+
+ADAPTERS = ROOT / "tests" / "interop" / "adapters"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Know one client; `start` raises Unavailable. What has to be fetched first is for `make conformance` only."""
+
+    name: str
+    start: Callable[[], Adapter]
+    is_fetched: bool = False
+
+
+def _python(package: str, program: str) -> Callable[[], Adapter]:
+    def start() -> Adapter:
+        if importlib.util.find_spec(package) is None:
+            raise Unavailable(f"{package} is missing: install the package with its dev extra.")
+        return Adapter([sys.executable, "-m", f"tests.interop.adapters.{program}"], {})
+
+    return start
+
+
+def _java() -> Adapter:
+    problem = java_problem()
+    if problem:
+        raise Unavailable(problem)
+    return Adapter(
+        [str(java_command()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=OFF",
+         "-cp", str(fetch_jars() / "*"), str(ADAPTERS / "JavaAdapter.java")], {})
+
+
+def _kafkajs() -> Adapter:
+    return Adapter(["node", str(ADAPTERS / "kafkajs_adapter.mjs")],
+                   {"KAFKAJS_FOLDER": str(fetch_kafkajs()), "KAFKAJS_NO_PARTITIONER_WARNING": "1"})
+
+
+FLEET = {kind.name: kind for kind in (
+    Kind("java", _java, is_fetched=True),
+    Kind("confluent", _python("confluent_kafka", "confluent_adapter")),
+    Kind("kafka_python", _python("kafka", "kafka_python_adapter")),
+    Kind("aiokafka", _python("aiokafka", "aiokafka_adapter")),
+    Kind("kafkajs", _kafkajs, is_fetched=True),
+)}

@@ -1,0 +1,106 @@
+"""Who sees what, and when: §4.1 of the scenarios, as written and read by each client."""
+
+import time
+
+import pytest
+
+from tests.conformance.clients import READ_COMMITTED, READ_UNCOMMITTED, unique
+from tests.interop.brokers import Running
+from tests.interop.driver import Client
+from tests.interop.judge import end, make_topic, wait_for_end_offset, write
+
+LONG_WAIT_MS = 8_000
+
+
+def test_committed_readers_see_committed_records_and_uncommitted_ones_all_but_markers(kafka: Running, client: Client):
+    topic = make_topic(kafka)
+    producer = client.producer(unique("id"))
+    producer.begin()
+    assert producer.send(topic, "a1", "a2") == [0, 1]
+    producer.abort()
+    wait_for_end_offset(kafka, topic, 3)
+    producer.begin()
+    assert producer.send(topic, "c1") == [3]
+    assert producer.send(topic, "c2") == [4]
+    producer.commit()
+    end(kafka, topic)
+    assert [(each.offset, each.value) for each in client.read(topic)] == [(3, "c1"), (4, "c2")]
+    assert [(each.offset, each.value) for each in client.read(topic, isolation=READ_UNCOMMITTED)] == [
+        (0, "a1"), (1, "a2"), (3, "c1"), (4, "c2")]
+
+
+def test_of_two_interleaved_producers_readers_stop_at_the_first_open_one(kafka: Running, client: Client):
+    topic = make_topic(kafka)
+    one, two = client.producer(unique("one")).begin(), client.producer(unique("two")).begin()
+    write(kafka, topic, "before")
+    one.send(topic, "one-1")
+    two.send(topic, "two-1")
+    one.send(topic, "one-2")
+    two.send(topic, "two-2")
+    two.commit()
+    stuck = client.values(topic, until=None, at_least=1, quiet_s=0.5)
+    everything = client.values(topic, isolation=READ_UNCOMMITTED, until=None, at_least=5)
+    one.commit()
+    end(kafka, topic)
+    assert stuck == ["before"]
+    assert everything == ["before", "one-1", "two-1", "one-2", "two-2"]
+    assert client.values(topic) == everything
+
+
+@pytest.mark.parametrize("commits", [False, True], ids=["aborted", "committed"])
+def test_a_fetch_that_was_parked_while_a_transaction_was_open_learns_how_it_ended(
+    kafka: Running, client: Client, commits: bool
+):
+    topic = make_topic(kafka)
+    producer = client.producer(unique("id")).begin()
+    write(kafka, topic, "before")
+    producer.send(topic, "open-1")
+    client.start_reading(topic, tell=1, max_wait_ms=LONG_WAIT_MS)
+    assert client.reader.wait_for_note() == 1
+    # By now the reader has asked for what comes after the first record, and waits.
+    producer.send(topic, "open-2")
+    end(kafka, topic)
+    if commits:
+        producer.commit()
+    else:
+        producer.abort()
+    ended_s = time.monotonic()
+    client.reader.wait_for_note()
+    assert time.monotonic() - ended_s < LONG_WAIT_MS / 2000, "the fetch was not answered before its time was up"
+    assert [each.value for each in client.finish_reading()] == ["before", *(["open-1", "open-2"] if commits else [])]
+
+
+def test_twenty_partitions_with_an_abort_and_a_commit(kafka: Running, client: Client):
+    partitions = 20
+    topic = make_topic(kafka, partitions=partitions)
+    producer = client.producer(unique("id"))
+    for word in ("aborted", "committed"):
+        producer.begin()
+        for partition in range(partitions):
+            producer.send(topic, f"{word} {partition}", partition=partition)
+        if word == "aborted":
+            producer.abort()
+        else:
+            producer.commit()
+    end(kafka, topic, partitions)
+    committed = {f"committed {partition}" for partition in range(partitions)}
+    found = client.values(topic, partitions=partitions)
+    assert (len(found), set(found)) == (partitions, committed)
+    found = client.values(topic, partitions=partitions, isolation=READ_UNCOMMITTED)
+    assert (len(found), set(found)) == (
+        2 * partitions, committed | {f"aborted {partition}" for partition in range(partitions)})
+
+
+def test_what_one_client_writes_another_reads(kafka: Running, client: Client, peer: Client):
+    topic = make_topic(kafka)
+    producer = client.producer(unique("id"))
+    for number in range(6):
+        producer.begin().send(topic, f"{number}-1", f"{number}-2")
+        if number % 2:
+            producer.abort()
+        else:
+            producer.commit()
+    end(kafka, topic)
+    written = {isolation: [f"{number}-{part}" for number in range(0, 6, step) for part in (1, 2)]
+               for isolation, step in ((READ_COMMITTED, 2), (READ_UNCOMMITTED, 1))}
+    assert {isolation: peer.values(topic, isolation=isolation) for isolation in written} == written
