@@ -243,7 +243,8 @@ class EmbeddedBroker:
         """Strike requests that match all that is given, `times` times (for ever unless set), or only the `nth`.
 
         `when` is "before" the request is handled; "after_apply", when it has taken effect durably and only the answer
-        is missing; or "mid", for each marker that the end of a transaction has to write: the transaction is prepared.
+        is missing (what was refused is not struck); or "mid", for each marker that the end of a transaction has to
+        write: the transaction is prepared.
         `action` is `Error`, `Delay`, `Drop`, `Disconnect`, `Hold`, or a function that is called with the `RequestSeen`
         in the broker's thread, where it may use `call`, `move_leader`, `crash` and the like. Raises ValueError for
         what can never match.

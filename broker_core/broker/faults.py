@@ -85,7 +85,10 @@ class Delay:
 
 @dataclass(frozen=True)
 class Drop:
-    """Lose the request (before) or its answer (after_apply); the client hears nothing and waits for its own timeout."""
+    """Lose the request (before) or its answer (after_apply); the client hears nothing and waits for its own timeout.
+
+    In the middle it is the marker that is lost on its way to the partition's leader; the coordinator tries again.
+    """
 
     def meet(self, turn: Turn) -> None:
         """Do nothing."""
@@ -94,7 +97,10 @@ class Drop:
 
 @dataclass(frozen=True)
 class Disconnect:
-    """Close the client's connection instead of handling the request (before) or of answering it (after_apply)."""
+    """Close the client's connection instead of handling the request (before) or of answering it (after_apply).
+
+    In the middle it is the connection from the coordinator to the partition's leader: the same as `Drop`.
+    """
 
     def meet(self, turn: Turn) -> None:
         """Hang up."""

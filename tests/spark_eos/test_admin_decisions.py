@@ -275,7 +275,7 @@ def test_there_is_nothing_to_do_about_what_is_committed_or_abandoned(cluster: Me
 @pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "soon"])
 def test_a_watch_has_an_end(seconds: str) -> None:
     with pytest.raises(SystemExit) as ended:
-        _parser().parse_args(["decisions", "complete", "--bootstrap-server", "h:1", "--query", "q", "--watch-seconds", seconds])
+        _parser().parse_args(["decisions", "complete", *COMMAND, "--watch-seconds", seconds])
     assert ended.value.code == ExitCode.USAGE
 
 
