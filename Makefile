@@ -39,8 +39,8 @@ test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
 	@$(RUN) -m pytest tests $(IN_PARALLEL)
 
-conformance: java $(INSTALLED) ## Run the behaviour tests against both brokers, and source and sink in Spark against Apache Kafka
-	@$(RUN) -m pytest tests/conformance tests/spark_eos/test_source_beside_sparks.py --apache $(IN_PARALLEL)
+conformance: java $(INSTALLED) ## Run the behaviour tests and other people's clients against both brokers, and source and sink in Spark against Apache Kafka
+	@$(RUN) -m pytest tests/conformance tests/interop tests/spark_eos/test_source_beside_sparks.py --apache $(IN_PARALLEL)
 	@$(RUN) -m pytest tests/spark_eos --ignore tests/spark_eos/test_source_beside_sparks.py --apache -k apache $(IN_PARALLEL)
 
 crash: java $(INSTALLED) ## Break the sink at every step in every way, ROUNDS=n times on both brokers, and count what readers see

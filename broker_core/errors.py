@@ -1,11 +1,11 @@
 """Name every verdict, damage and refusal that the broker core can express.
 
-Owns: Kafka's error codes and the two exception families of the core.
+Owns: Kafka's error codes and the exception families of the core.
 Asks: nothing.
 Never: decides which error applies; that is the business of the room that meets it.
 
 Three families, never mixed. A *verdict* is one of Kafka's error codes; it travels as a value or as
-`KafkaError` and is answered to the client in one place (`broker.dispatch`). *Damage* is a file that does
+`KafkaError`, and the handler it reaches answers it in its API's form. *Damage* is a file that does
 not say what it should; recovery handles it. A *bug* is a broken assumption of ours and is an assertion.
 """
 

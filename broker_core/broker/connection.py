@@ -219,6 +219,9 @@ class Connection:
 
     def _authenticate(self, frame: bytes, session: SaslSession, now_ms: int) -> None:
         """Let the client take its next step, and no other."""
+        if len(frame) > session.settings.max_receive_bytes:
+            self.refuse(None, f"a step of its authentication has {len(frame)} bytes")
+            return
         if session.wants_bare_token:
             try:
                 reply, _ = session.evaluate(frame, now_ms)
@@ -227,9 +230,7 @@ class Connection:
                 return
             self.finish(bare_frame(reply))
             return
-        if len(frame) > session.settings.max_receive_bytes:
-            self.refuse(None, f"a step of its authentication has {len(frame)} bytes")
-        elif session.admits(_STEPS.get(api_key_of(frame))):
+        if session.admits(_STEPS.get(api_key_of(frame))):
             self._serve(frame, now_ms)
         else:
             self.refuse(sasl.answer_out_of_turn(frame, session), "it sent a request before it was authenticated")

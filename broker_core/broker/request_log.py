@@ -128,10 +128,16 @@ class RequestSeen:
 
     def __str__(self) -> str:
         errors = ", ".join(code.name for code in self.error_codes)
-        return (f"{self.time_ms} broker {self.broker} {self.api} v{self.version} {self.client_id or '-'} "
-                f"{self.principal}: {self.summary or '-'} -> {self.outcome}{f' {errors}' if errors else ''}")
+        who = f"{_plain(self.client_id or '-')} {_plain(str(self.principal))}"
+        return (f"{self.time_ms} broker {self.broker} {self.api} v{self.version} {who}: "
+                f"{self.summary or '-'} -> {self.outcome}{f' {errors}' if errors else ''}")
 
     __repr__ = __str__
+
+
+def _plain(name: str) -> str:
+    """Write a name that a client has chosen so that it makes no lines of its own."""
+    return repr(name)[1:-1]
 
 
 def is_refusal(response: Any | None, version: int) -> bool:

@@ -24,8 +24,9 @@ def refusal(call: Call, operation: Operation, resource_type: ResourceType, name:
     """Return the verdict on a client that may not do this, NONE on one that may; note in the log what was tried."""
     if is_allowed(call, operation, resource_type, name):
         return ErrorCode.NONE
-    log.info("%s from %s has no right to %s %s %r, which %s needs", call.principal, call.client_host, operation.name,
-             resource_type.name, name, call.request.api.name)
+    # A name may hold line breaks, which would make lines of their own.
+    log.info("%r from %s has no right to %s %s %r, which %s needs", str(call.principal), call.client_host,
+             operation.name, resource_type.name, name, call.request.api.name)
     return REFUSALS[resource_type]
 
 

@@ -1,5 +1,6 @@
 """Turn a listener's settings into what it asks of its clients."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +14,8 @@ from broker_core.security.sasl_oauthbearer import OAuthBearer, TokenValidator
 from broker_core.security.sasl_plain import Plain
 from broker_core.security.sasl_scram import Scram, ScramCredential
 from broker_core.security.unsecured_tokens import UnsecuredTokens
+
+log = logging.getLogger(__name__)
 
 CredentialOf = Callable[[str, str], ScramCredential | None]
 _OPTION = "unsecuredValidator"
@@ -49,6 +52,9 @@ def _mechanism(config: BrokerConfig, listener: str, name: str, world: SaslWorld)
     if name == "PLAIN":
         return partial(Plain, {**world.passwords, **users_of(options)})
     if name == "OAUTHBEARER":
+        if world.token_validator is None:
+            log.warning("listener %s takes unsigned tokens at their word: whoever reaches it can be anybody. For tests "
+                        "only; give a token_validator, or leave OAUTHBEARER out of sasl.enabled.mechanisms", listener)
         return partial(OAuthBearer, world.token_validator or _unsecured(key, options))
     return partial(Scram, name, world.credential_of, world.entropy)
 

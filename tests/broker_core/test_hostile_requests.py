@@ -135,6 +135,30 @@ def test_a_produce_that_waited_does_not_write_to_a_deleted_topic(client, monkeyp
     assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_produce_that_waited_does_not_write_to_a_topic_made_anew(client, monkeypatch):
+    """From version 13 on a request names the topic by its id; another topic of that name is not meant."""
+    client.cluster.create_topic("other", 1)
+    client.cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    first = init_producer(client)
+    ids = [client.cluster.catalog.topic(name).topic_id for name in (TOPIC, "other")]
+    form = m.ProduceRequest.TopicProduceData
+    request = m.ProduceRequest(transactional_id="id", acks=-1, timeout_ms=1000, topic_data=[
+        form(topic_id=each, partition_data=[form.PartitionProduceData(index=0, records=batch)])
+        for each, batch in zip(ids, (transactional(first), records(1)), strict=True)])
+    waiting = DirectClient(client.cluster)
+    with monkeypatch.context() as held:
+        # The coordinator has said yes, and nothing is appended before that is durable.
+        held.setattr(client.cluster, "settle", lambda now_ms: None)
+        waiting.post(request, 13)
+        client.cluster.delete_topic("other")
+        client.cluster.create_topic("other", 1)
+    client.cluster.settle(client.cluster.now_ms)
+    answer = {each.topic_id: each.partition_responses[0].error_code for each in waiting.take().responses}
+    assert answer == {ids[0]: 0, ids[1]: ErrorCode.UNKNOWN_TOPIC_ID}
+    log = client.cluster.logs.get(TopicPartition("other", 0), client.cluster.now_ms)
+    assert log.log_end_offset == 0
+
+
 def test_a_duplicate_is_acknowledged_only_when_it_is_durable():
     storage = MemoryStorage()
     cluster = direct_cluster(storage)

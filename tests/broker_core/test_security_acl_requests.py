@@ -529,4 +529,4 @@ def test_without_an_authorizer_there_are_no_acls_and_everybody_may_do_everything
 def test_a_refusal_is_logged_with_who_what_and_where(world, caplog):
     with caplog.at_level("INFO", logger="broker_core.broker.rights"):
         produced(world.alice, {TOPIC: records()})
-    assert "User:alice from 10.0.0.1 has no right to WRITE TOPIC 't', which Produce needs" in caplog.text
+    assert "'User:alice' from 10.0.0.1 has no right to WRITE TOPIC 't', which Produce needs" in caplog.text

@@ -6,6 +6,7 @@ import pytest
 from scramp import ScramClient
 
 from broker_core.errors import ErrorCode
+from broker_core.security.sasl import AuthenticationFailed
 from broker_core.security.sasl_oauthbearer import ValidToken
 from broker_core.wire import messages as m
 from broker_core.wire.framing import MalformedFrame, bare_frame, decode_request
@@ -361,6 +362,23 @@ def test_a_long_step_is_refused_then_too():
     client.post(m.SaslAuthenticateRequest(auth_bytes=ALICE + b"x" * 200), 2)
     client.pass_time(100)
     assert (client.sent, client.closed) == ([], True)
+
+
+@pytest.mark.parametrize("length, is_taken", [(200, True), (201, False)])
+def test_so_is_a_long_token_without_headers(length, is_taken, monkeypatch):
+    client = SaslClient(secured_cluster(connections_max_reauth_ms="5000", sasl_server_max_receive_size="200"))
+    client.log_in()
+    client.handshake("PLAIN", 0)
+    seen = []
+
+    def evaluate(_, token, now_ms):
+        seen.append(token)
+        raise AuthenticationFailed
+
+    monkeypatch.setattr("broker_core.security.sasl_plain.Plain.evaluate", evaluate)
+    client.bare(b"x" * length)
+    client.pass_time(100)
+    assert (bool(seen), client.closed) == (is_taken, True)
 
 
 def test_more_than_once_a_second_is_told_to_be_out_of_turn(short_lived):

@@ -92,7 +92,7 @@ def draw(seed: int) -> Plan:
         "transaction.state.log.num.partitions": "2",
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.segment.bytes": str(random.choice((2_000, 1_000_000))),
-        "offsets.topic.segment.bytes": str(random.choice((2_000, 1_000_000))),
+        "offsets.topic.segment.bytes": str(random.choice((10_000, 1_000_000))),
         "log.cleaner.backoff.ms": "5000",
     }
     segments = {"segment.bytes": str(random.choice((400, 1_500, 1_000_000)))}

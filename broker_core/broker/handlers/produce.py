@@ -25,6 +25,7 @@ from broker_core.wire import messages as m
 
 _LAST_OLD_ERROR_VERSION = 10
 _FIRST_ADDING_VERSION = 12
+_FIRST_BY_ID_VERSION = 13
 _FIRST_ZSTD_VERSION = 7
 _FIRST_LEADER_HINT_VERSION = 10
 # The client id under which an operator may mend an internal topic; a coordinator sees it when it next loads.
@@ -109,7 +110,7 @@ def _check_part(call: Call, part: _Part) -> None:
     """Find the partition, its log and the one batch that is meant for it (rows 2 to 6, 9 to 11)."""
     try:
         name = part.topic_entry.name
-        if call.version >= 13:
+        if call.version >= _FIRST_BY_ID_VERSION:
             name = call.broker.catalog.topic_by_id(part.topic_entry.topic_id).name
         part.topic_partition = TopicPartition(name, part.entry.index)
         require(call, Operation.WRITE, ResourceType.TOPIC, name)
@@ -229,6 +230,9 @@ def _find_logs_anew(work: _Produce, now_ms: int) -> None:
         if part.error is None:
             assert part.topic_partition is not None
             try:
+                if work.call.version >= _FIRST_BY_ID_VERSION:
+                    # A topic made anew under the same name is another one.
+                    work.call.broker.catalog.topic_by_id(part.topic_entry.topic_id)
                 part.log, part.leader_epoch = work.call.broker.led_log(part.topic_partition, now_ms)
             except KafkaError as error:
                 part.error = error
