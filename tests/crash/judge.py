@@ -1,4 +1,7 @@
-"""Look at topics as an independent reader does: confluent-kafka with read_committed, and nothing of ours."""
+"""Look at topics as an independent reader does: confluent-kafka with read_committed, and nothing of ours.
+
+What was written and what was read is also told as a history, for the checker of `tests/history`.
+"""
 
 import re
 import uuid
@@ -9,26 +12,31 @@ from contextlib import closing
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from tests.history.checker import check
+from tests.history.format import INVOKE, OK, Op
 from tests.spark_eos.sink_topic import open_transactions
 from tests.support.waiting import wait_until
 
 READ_DEADLINE_S = 60
 SETTLE_DEADLINE_S = 15
+Records = Mapping[int, list[tuple[int, str]]]
 _LINE = re.compile(r"(\S+)\.(\d+)\.(\d+) ")
 
 
 def judge(address: str, expected: Mapping[str, Counter[str]], partition_count: int) -> list[str]:
     """Say what is wrong with each topic; nothing is what must come back."""
     wrong = _unstable(address, list(expected), partition_count)
-    found = read_committed(address, [topic for topic in expected if topic not in wrong], partition_count)
+    found = _read(address, [topic for topic in expected if topic not in wrong], partition_count)
     for topic, by_partition in found.items():
-        seen = Counter(line for lines in by_partition.values() for line in lines)
+        seen = Counter(line for records in by_partition.values() for _, line in records)
         lost, more = expected[topic] - seen, seen - expected[topic]
         if lost or more:
             wrong[topic] = (f"{lost.total()} rows lost {_some(lost)}, {more.total()} too many {_some(more)}, "
                             f"of {expected[topic].total()}")
-        elif any(not _in_order(lines) for lines in by_partition.values()):
+        elif any(not _in_order([line for _, line in records]) for records in by_partition.values()):
             wrong[topic] = "a partition shows an earlier micro-batch after a later one"
+        elif anomalies := check(history(topic, expected[topic], by_partition)):
+            wrong[topic] = f"{len(anomalies)} anomalies, the first: {anomalies[0].story}"
     return [f"{topic}: {problem}" for topic, problem in wrong.items()]
 
 
@@ -36,10 +44,40 @@ def read_committed(
     address: str, topics: Collection[str], partition_count: int
 ) -> dict[str, dict[int, list[str]]]:
     """Read all committed values of topics, partition by partition."""
+    return {
+        topic: {number: [line for _, line in records] for number, records in by_partition.items()}
+        for topic, by_partition in _read(address, topics, partition_count).items()
+    }
+
+
+def history(topic: str, written: Collection[str], read: Records) -> list[Op]:
+    """Tell how one writer wrote all rows, and one reader has read all there is.
+
+    Where a row was to go nobody knows but the sink; one that was not found is told as sent to nowhere.
+    """
+    places = {line: f"{topic}-{number}" for number, records in read.items() for _, line in records}
+    nowhere = f"{topic}-nowhere"
+    rows = [(places.get(line, nowhere), line) for line in written]
+    poll = [["poll", {f"{topic}-{number}": [list(each) for each in records] for number, records in read.items()}]]
+    ends = {f"{topic}-{number}": records[-1][0] + 1 for number, records in read.items() if records} | {nowhere: 1}
+    steps = (
+        ("query", "send", [["send", key, line] for key, line in rows],
+         [["send", key, [None, line]] for key, line in rows]),
+        ("reader", "poll", None, poll), ("reader", "drained", None, ends),
+    )
+    return [
+        Op(2 * number + is_end, 2 * number + is_end, process, OK if is_end else INVOKE, function, value)
+        for number, (process, function, *values) in enumerate(steps) for is_end, value in enumerate(values)
+    ]
+
+
+def _read(
+    address: str, topics: Collection[str], partition_count: int
+) -> dict[str, dict[int, list[tuple[int, str]]]]:
     settings = {"bootstrap.servers": address, "group.id": f"judge-{uuid.uuid4().hex}", "enable.partition.eof": True,
                 "isolation.level": "read_committed", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     places = {(topic, number) for topic in topics for number in range(partition_count)}
-    found: dict[str, dict[int, list[str]]] = {topic: {} for topic in topics}
+    found: dict[str, dict[int, list[tuple[int, str]]]] = {topic: {} for topic in topics}
     if not places:
         return found
     with closing(Consumer(settings)) as consumer:
@@ -50,7 +88,8 @@ def read_committed(
                 error = message.error()
                 place = message.topic() or "", message.partition() or 0
                 if error is None:
-                    found[place[0]].setdefault(place[1], []).append((message.value() or b"").decode())
+                    row = message.offset() or 0, (message.value() or b"").decode()
+                    found[place[0]].setdefault(place[1], []).append(row)
                     places.add(place)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     places.discard(place)

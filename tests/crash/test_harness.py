@@ -15,9 +15,11 @@ from spark_eos.client.inspection import TransactionDescription
 from tests.conformance.raw_session import RawSession
 from tests.crash.case import Case
 from tests.crash.hanging import Hanging, Open, end_hanging, fate, find_hanging
+from tests.crash.judge import Records, history
 from tests.crash.processes import send, tree
 from tests.crash.wire import Loss, Wire
 from tests.crash.world import World
+from tests.history.checker import check
 from tests.spark_eos.sink_topic import open_transactions
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
@@ -53,6 +55,16 @@ def test_the_judge_sees_what_is_wrong(here: World, lines: Callable[[Case], list[
     _write(here.broker.address, case, lines(case))
     found = here.judge([case])
     assert found == [] if verdict is None else (len(found) == 1 and verdict in found[0])
+
+
+@pytest.mark.parametrize(("read", "kinds"), [
+    ({0: [(0, "a"), (1, "b")], 1: [(4, "c")]}, []),
+    ({0: [(0, "a"), (1, "b")]}, ["unseen"]),
+    ({0: [(0, "a"), (1, "b"), (2, "a")], 1: [(4, "c")]}, ["duplicate"]),
+    ({0: [(1, "b"), (0, "a")], 1: [(4, "c")]}, ["nonmonotonic-poll"]),
+])
+def test_the_story_of_a_wave_is_judged(read: Records, kinds: list[str]) -> None:
+    assert [str(anomaly.kind) for anomaly in check(history("t", ["a", "b", "c"], read))] == kinds
 
 
 def test_the_judge_sees_what_is_open(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
