@@ -39,6 +39,8 @@ def summarize_records(
     Raises `UnreadableRecords` when they cannot be unfolded, `UnfoldedTooLarge` when that takes more than `limit_bytes`,
     `InvalidRecord` at the first that is broken.
     """
+    if header.record_count < 1:
+        raise InvalidBatch(f"the batch at byte {position} says that it has {header.record_count} records")
     section, start = _section(buffer, position, header, limit_bytes)
     survey = survey_records(section, start, header.record_count)
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:

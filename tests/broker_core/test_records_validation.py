@@ -143,3 +143,12 @@ def varint_bytes(value: int) -> bytes:
     target = bytearray()
     append_varint(target, value)
     return bytes(target)
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_batch_that_says_it_has_no_records_is_refused(count: int):
+    """Found by fuzzing: nothing has no smallest timestamp."""
+    data = bytearray(build_batch([NewRecord(b"k", b"v", (), 5)]))
+    data[57:61] = count.to_bytes(4, "big", signed=True)
+    with pytest.raises(InvalidBatch, match=f"it has {count} records"):
+        summarize_records(bytes(data), 0, BatchHeader.parse(data))
