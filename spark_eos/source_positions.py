@@ -108,7 +108,8 @@ def parse_pattern(text: str) -> SubscribePattern:
         raise OptionError(f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text}'")
     try:
         re.compile(text)
-    except re.error as error:
+    # The two others are what Python says of a repetition beyond 2^32 and of very many brackets.
+    except (re.error, OverflowError, RecursionError) as error:
         raise OptionError(
             f"Option 'subscribePattern' is not a regular expression: {error}",
             checked=f"The pattern is '{text}'",

@@ -114,6 +114,8 @@ def test_headers_are_asked_for_without_looking_at_the_rest() -> None:
         ({"subscribe": " ,"}, "No topics to subscribe"),
         ({"subscribe": None, "subscribePattern": " "}, "Pattern to subscribe is empty"),
         ({"subscribe": None, "subscribePattern": "a("}, "not a regular expression"),
+        ({"subscribe": None, "subscribePattern": "a{77777777777}"}, "not a regular expression"),
+        ({"subscribe": None, "subscribePattern": "(" * 5_000}, "not a regular expression"),
         ({"kafka.bootstrap.servers": None}, "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka"),
         ({"minPartitions": "0"}, "minPartitions must be positive"),
         ({"minPartitions": "a"}, "minPartitions must be positive"),
