@@ -3,6 +3,7 @@
 import base64
 import ctypes
 import os
+import random
 import shutil
 import signal
 import socket
@@ -31,6 +32,9 @@ DATA = "data"
 
 _JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _COORDINATOR_TYPES = (0, 1)
+_SERVER_PORTS = (12_000, 32_000)
+# Several test processes start nodes at once, so each must draw its own.
+_chance = random.SystemRandom()
 _PR_SET_PDEATHSIG = 1
 # A JVM that was asked to stop by a signal says so in its exit status, however well it went.
 _STOPPED = (0, 128 + signal.SIGTERM)
@@ -129,12 +133,17 @@ def fetch_jars(pom: Path = POM) -> Path:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [open_socket.getsockname()[1] for open_socket in sockets]
-    finally:
-        for open_socket in sockets:
-            open_socket.close()
+    """Find ports below those that the kernel gives to clients: the node binds them seconds later."""
+    found: list[int] = []
+    while len(found) < count:
+        port = _chance.randrange(*_SERVER_PORTS)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        if port not in found:
+            found.append(port)
+    return found
 
 
 def _write_settings(folder: Path, properties: Mapping[str, str], log_level: str) -> str:
