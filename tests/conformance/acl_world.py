@@ -1,7 +1,6 @@
 """Run each broker with an authorizer, and clients that are who they say they are."""
 
 import itertools
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from broker_core.embedded import EmbeddedBroker
 from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from tests.conformance.clients import make_topic, unique
 from tests.conformance.raw_session import RawSession
-from tests.support.apache_kafka import apache_kafka
+from tests.support.apache_kafka import apache_kafka, free_ports
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
@@ -52,7 +51,7 @@ def guarded_kafka(kind: str, folder: Path) -> Iterator[GuardedKafka]:
         with EmbeddedBroker(listeners=listeners, users=dict.fromkeys(USERS, PASSWORD), config=_SETTINGS) as embedded:
             yield GuardedKafka(embedded.bootstrap("PLAINTEXT"), embedded.bootstrap("SASL"), kind)
         return
-    plain, controller, sasl = _free_ports(3)
+    plain, controller, sasl = free_ports(3)
     (folder / "ports").write_text(f"{plain} {controller}", encoding="utf-8")
     at = "127.0.0.1"
     users = " ".join(f'user_{user}="{PASSWORD}"' for user in USERS)
@@ -66,14 +65,6 @@ def guarded_kafka(kind: str, folder: Path) -> Iterator[GuardedKafka]:
     }
     with apache_kafka(settings, folder) as apache:
         yield GuardedKafka(apache.bootstrap_servers, f"{at}:{sasl}", kind)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def log_in(kafka: GuardedKafka, user: str) -> RawClient:

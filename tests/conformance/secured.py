@@ -1,6 +1,5 @@
 """Start either broker with a listener of each protocol, from the same settings."""
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from broker_core.embedded import EmbeddedBroker
-from tests.support.apache_kafka import apache_kafka
+from tests.support.apache_kafka import apache_kafka, free_ports
 
 AT = "127.0.0.1"
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}
@@ -67,14 +66,6 @@ def _settings(authority: trustme.CA) -> dict[str, str]:
     return settings
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server((AT, 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 @contextmanager
 def secured(name: str, folder: Path) -> Iterator[Secured]:
     """Run the broker of that name; raises `Unavailable` where Apache Kafka is not to be had."""
@@ -85,7 +76,7 @@ def secured(name: str, folder: Path) -> Iterator[Secured]:
         with EmbeddedBroker(config=settings) as embedded:
             yield Secured(name, {listener: embedded.bootstrap(listener) for listener in PROTOCOLS}, authority)
         return
-    controller, *ports = _free_ports(1 + len(PROTOCOLS))
+    controller, *ports = free_ports(1 + len(PROTOCOLS))
     addresses = {listener: f"{AT}:{port}" for listener, port in zip(PROTOCOLS, ports, strict=True)}
     (folder / "ports").write_text(f"{ports[0]} {controller}")
     advertised = ",".join(f"{listener}://{address}" for listener, address in addresses.items())

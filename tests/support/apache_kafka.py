@@ -132,7 +132,7 @@ def fetch_jars(pom: Path = POM) -> Path:
     return jars
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Find ports below those that the kernel gives to clients: the node binds them seconds later."""
     found: list[int] = []
     while len(found) < count:
@@ -150,7 +150,7 @@ def _write_settings(folder: Path, properties: Mapping[str, str], log_level: str)
     """Write the node's settings and return its bootstrap address; a node that comes back keeps its ports."""
     ports = folder / "ports"
     if not ports.exists():
-        ports.write_text(" ".join(map(str, _free_ports(2))), encoding="utf-8")
+        ports.write_text(" ".join(map(str, free_ports(2))), encoding="utf-8")
     port, controller_port = ports.read_text(encoding="utf-8").split()
     address = f"127.0.0.1:{port}"
     settings = _PROPERTIES | {
