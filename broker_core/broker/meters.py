@@ -68,7 +68,7 @@ class Meters:
 
     def answering(self, request: "Request", response: Any) -> None:
         """Count the errors that an answer tells."""
-        for code in error_codes(response, request.version):
+        for code in filter(None, error_codes(response, request.version)):
             errors = self._of(request).errors
             errors[code] = errors.get(code, 0) + 1
 

@@ -12,6 +12,7 @@ from uuid import UUID
 from broker_core.broker.call import Call
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
+from broker_core.wire.error_fields import error_codes
 from broker_core.wire.framing import Request
 
 _LARGE_BYTES: Final = 16_384
@@ -123,8 +124,7 @@ class RequestSeen:
     def answered(self, response: Any, version: int) -> None:
         """Note the answer."""
         self.outcome = "answered"
-        self.error_codes = tuple(sorted(
-            {_named(code) for code in _codes(response, _error_fields(response, version)) if code}))
+        self.error_codes = tuple(sorted({_named(code) for code in error_codes(response, version) if code}))
 
     def __str__(self) -> str:
         errors = ", ".join(code.name for code in self.error_codes)
@@ -142,7 +142,7 @@ def _plain(name: str) -> str:
 
 def is_refusal(response: Any | None, version: int) -> bool:
     """Say whether an answer holds nothing but errors, so that nothing has taken effect."""
-    codes = [] if response is None else list(_codes(response, _error_fields(response, version)))
+    codes = [] if response is None else list(error_codes(response, version))
     return bool(codes) and 0 not in codes
 
 
@@ -216,42 +216,6 @@ def _subject(request: Request, topic_names: Mapping[UUID, str]) -> Subject:
                        for name in _TELLING if name in fields and getattr(body, name) not in (None, "", -1))
     return Subject(frozenset(found.ids), frozenset(found.groups), frozenset(found.topics), frozenset(found.partitions),
                    details)
-
-
-class _ErrorField(NamedTuple):
-    name: str
-    inner: "tuple[_ErrorField, ...]"
-
-
-_error_plans: dict[tuple[int, int], tuple[_ErrorField, ...]] = {}
-
-
-def _error_fields(response: Any, version: int) -> tuple[_ErrorField, ...]:
-    key = (response.API_KEY, version)
-    if key not in _error_plans:
-        _error_plans[key] = _plan(response._struct, version)
-    return _error_plans[key]
-
-
-def _plan(struct: Any, version: int) -> tuple[_ErrorField, ...]:
-    plan = []
-    for field in struct._fields or ():
-        if not field.for_version_q(version):
-            continue
-        inner = _plan(field, version) if field.is_struct_array() else ()
-        if inner or field.name.endswith("error_code"):
-            plan.append(_ErrorField(field.name, inner))
-    return tuple(plan)
-
-
-def _codes(message: Any, plan: tuple[_ErrorField, ...]) -> Iterator[int]:
-    for field in plan:
-        value = getattr(message, field.name)
-        if not field.inner:
-            yield value
-        else:
-            for item in value or ():
-                yield from _codes(item, field.inner)
 
 
 def _named(code: int) -> ErrorCode:

@@ -22,7 +22,7 @@ class _Path(NamedTuple):
 
 
 def error_codes(response: Any, version: int) -> Iterator[int]:
-    """Yield every code in the response that is not 0, of the fields that this version has."""
+    """Yield every code in the response, 0 for what went well, of the fields that this version has."""
     key = (response.API_KEY, version)
     paths = _paths.get(key)
     if paths is None:
@@ -34,8 +34,7 @@ def _codes(value: Any, paths: tuple[_Path, ...]) -> Iterator[int]:
     for path in paths:
         part = getattr(value, path.name)
         if not path.inner:
-            if part:
-                yield int(part)
+            yield int(part)
         elif part is not None:
             for item in part if path.is_array else (part,):
                 yield from _codes(item, path.inner)
