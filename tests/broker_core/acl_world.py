@@ -1,6 +1,5 @@
 """A cluster with an authorizer, its administrator, and whoever else a test needs."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from broker_core.broker.cluster import Cluster
@@ -40,18 +39,3 @@ class AclWorld:
         """Delete every ACL."""
         form = m.DeleteAclsRequest.DeleteAclsFilter
         assert self.root.ask(m.DeleteAclsRequest(filters=[form(**EVERY_ACL)]), 3).filter_results[0].error_code == 0
-
-
-def error_codes(message: Any) -> Iterator[int]:
-    """Find every error code in an answer, however deep."""
-    if hasattr(message, "to_dict"):
-        message = message.to_dict()
-    if isinstance(message, dict):
-        for key, value in message.items():
-            if key.endswith("error_code"):
-                yield value
-            else:
-                yield from error_codes(value)
-    elif isinstance(message, list):
-        for value in message:
-            yield from error_codes(value)

@@ -8,7 +8,8 @@ from broker_core.errors import ErrorCode
 from broker_core.wire.error_answers import error_answer
 from broker_core.wire.framing import decode_request, encode_response
 from broker_core.wire.versions import SERVED
-from tests.broker_core.test_every_version import CASES, GROUP, ID, TOPIC, error_codes, full_requests
+from tests.broker_core.answers import error_codes
+from tests.broker_core.test_every_version import CASES, GROUP, ID, TOPIC, full_requests
 
 TOPIC_ID = UUID(int=7)
 

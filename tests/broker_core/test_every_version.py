@@ -6,6 +6,7 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from broker_core.wire.versions import SERVED
+from tests.broker_core.answers import error_codes
 from tests.support.direct import DirectClient, direct_cluster
 
 TOPIC, GROUP, ID = "t", "g", "id"
@@ -138,19 +139,6 @@ def client():
     return DirectClient(cluster)
 
 
-def error_codes(message):
-    """Find every error code in a message, however deep."""
-    if isinstance(message, dict):
-        for key, value in message.items():
-            if key.endswith("error_code"):
-                yield value
-            else:
-                yield from error_codes(value)
-    elif isinstance(message, list):
-        for value in message:
-            yield from error_codes(value)
-
-
 # What the request of `full_requests` is refused with in every version; all others succeed.
 REFUSED = {
     "Heartbeat": {25}, "LeaveGroup": {25, 0}, "SyncGroup": {25, 23}, "AddPartitionsToTxn": {49, 0},
@@ -171,5 +159,5 @@ def test_it_answers(client, name, version):
     topic_id = client.cluster.catalog.topic(TOPIC).topic_id
     answer = client.ask(full_requests(version, topic_id)[name](), version)
     assert not client.closed
-    codes = set(error_codes(answer.to_dict()))
+    codes = set(error_codes(answer))
     assert codes <= REFUSED.get(name, {0}), answer

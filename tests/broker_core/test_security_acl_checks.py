@@ -7,7 +7,8 @@ from broker_core.security.checks import CHECKS, FILTERED, Check, Right
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from broker_core.wire.versions import SERVED
-from tests.broker_core.acl_world import EVERY_ACL, error_codes
+from tests.broker_core.acl_world import EVERY_ACL
+from tests.broker_core.answers import error_codes
 from tests.broker_core.test_every_version import full_requests
 from tests.support.direct import DirectClient, direct_cluster
 

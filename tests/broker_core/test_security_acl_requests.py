@@ -11,7 +11,8 @@ from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Perm
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m
-from tests.broker_core.acl_world import EVERY_ACL, AclWorld, error_codes
+from tests.broker_core.acl_world import EVERY_ACL, AclWorld
+from tests.broker_core.answers import error_codes
 from tests.support.direct import DirectClient, direct_cluster
 
 TOPIC, ID, GROUP = "t", "id", "g"
