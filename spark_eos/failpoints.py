@@ -4,7 +4,8 @@
 
 - action `kill` sends SIGKILL to this process, `raise` raises `FailpointError`, `hold:PATH` creates the file PATH and
   blocks until the process is killed or the file is removed;
-- `/query` restricts the rule to the sink with that `transactionalIdPrefix`, `@n` to micro-batch n, `#m` to the m-th
+- `/query` restricts the rule to the sink with that `transactionalIdPrefix`, or the source with that
+  `kafka.client.id`, `@n` to micro-batch n, `#m` to the m-th
   time this process gets there (first is 1) since its present task or commit began. A rule acts at most once in a
   process, and with `once:PATH|` before the action at most once altogether: whoever creates PATH acts.
 
@@ -29,6 +30,7 @@ _RULE: Final = re.compile(
 # In the order in which a micro-batch meets them.
 POINTS: Final = (
     "driver.before_preflight",
+    "source.before_plan", "source.before_read", "source.mid_read",
     "task.begin", "task.before_settle", "task.settled", "task.before_identity", "task.before_write", "task.mid_write",
     "task.before_flush", "task.flushed", "task.prepared",
     "driver.before_verify", "driver.taken_over", "driver.before_settle", "driver.settled",
@@ -70,7 +72,7 @@ class Failpoints:
         self._query: str | None = None
 
     def enter(self, query: str) -> None:
-        """Take note that a task or a commit of a query begins in this process."""
+        """Take note that a task, a commit or the planning of a query begins in this process."""
         self._query = query
         self._visits.clear()
 

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from broker_core.records.header import BatchHeader, InvalidBatch
 from broker_core.types import TopicPartition
+from spark_eos import failpoints
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.history import LogPoint
@@ -33,6 +34,7 @@ Spans = list[tuple[int, BatchHeader]]
 def read_range(piece: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Give the visible records of a range, in order."""
     losses = DataLossPolicy(options.fail_on_data_loss)
+    failpoints.reach("source.before_read")
     with KafkaClient(options.client) as client:
         place = PartitionPlace(piece.topic_id, piece.leader_id, piece.leader_epoch)
         planned = LogPoint(piece.end_epoch, piece.end)
@@ -42,6 +44,7 @@ def read_range(piece: OffsetRange, options: SourceOptions) -> Iterator[pa.Record
             try:
                 for chunk in fetch.chunks(position, end):
                     yield from _rows(chunk, piece, options)
+                    failpoints.reach("source.mid_read")
                 return
             except OffsetsGoneError as gone:
                 position, end = _after_loss(gone, piece, losses)

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Fil
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from spark_eos import failpoints
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.lookup import OffsetLookup
 from spark_eos.metrics import check_servable, serve
@@ -53,6 +54,7 @@ class RangePartition(InputPartition):
 
 
 def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    failpoints.enter(options.client.client_id)
     # Spark makes up an empty partition where none was planned.
     return read_range(partition.piece, options) if isinstance(partition, RangePartition) else iter(())
 
@@ -165,6 +167,7 @@ class _DriverSide:
     """Keep what only the driver has: a client, the limits' clock, the target of AvailableNow, the ends seen last."""
 
     def __init__(self, options: SourceOptions) -> None:
+        failpoints.enter(options.client.client_id)
         check_servable(options.metrics_place)
         serve(METRICS, PREFIX, options.metrics_place)
         self._metrics_place = options.metrics_place
@@ -216,6 +219,7 @@ class _DriverSide:
         self._target = self.latest = self.planner.latest({})
 
     def next_end(self, start: Mapping[str, Any], limit: ReadLimit) -> JsonOffsets:
+        failpoints.reach("source.before_plan")
         known = from_json_offsets(start)
         first_start, self._first_start = self._first_start, None
         if known == first_start and self.planner.start_moves and not self._is_pinned:

@@ -1,4 +1,7 @@
-"""Hold one query of the crash tests: its own input, checkpoint, output topic, prefix and failpoint."""
+"""Hold one query of the crash tests: its own input, checkpoint, output topic, prefix and failpoint.
+
+What it reads are files, or a topic (`feed`) through our own source.
+"""
 
 import os
 import uuid
@@ -6,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.crash.feed import Feed
 from tests.support.waiting import wait_until
 
 LINE_BYTES = 1_000
@@ -17,16 +21,19 @@ HOLD_DEADLINE_S = 240
 
 @dataclass
 class Case:
-    """Hold a query that copies `micro_batches` files of `LINES` lines; its prefix names it everywhere."""
+    """Hold a query that copies `micro_batches` times `LINES` lines; its prefix names it everywhere."""
 
     folder: Path
     address: str
     micro_batches: int = 2
     more_options: dict[str, str] = field(default_factory=dict)
     prefix: str = field(default_factory=lambda: f"crash{uuid.uuid4().hex[:8]}")
+    feed: Feed | None = None
 
     def __post_init__(self) -> None:
         self.input.mkdir(parents=True)
+        if self.feed is not None:
+            return
         for number in range(self.micro_batches):
             path = self.input / f"{number}.txt"
             path.write_text("".join(f"{line}\n" for line in self.lines_of(number)))
@@ -55,8 +62,15 @@ class Case:
                 **SMALL_BUFFERS, **self.more_options}
 
     @property
+    def source(self) -> dict[str, str] | None:
+        """Give the options of our source, where the query reads from it."""
+        return None if self.feed is None else self.feed.options(self.address)
+
+    @property
     def expected(self) -> Counter[str]:
         """Give every line that a reader has to see once."""
+        if self.feed is not None:
+            return Counter(self.feed.rows())
         return Counter(line for number in range(self.micro_batches) for line in self.lines_of(number))
 
     @property
@@ -75,7 +89,11 @@ class Case:
         doing = f"hold:{self.held}" if action == "hold" else action
         mark = self.folder / self.prefix / f"mark-{uuid.uuid4().hex}"
         place = "" if micro_batch is None else f"@{micro_batch}"
-        return f"{name}/{self.prefix}=once:{mark}|{doing}{place}" + (f"#{visit}" if visit else "")
+        query = self.prefix
+        if name.startswith("source."):
+            assert self.feed is not None
+            query = self.feed.client_id
+        return f"{name}/{query}=once:{mark}|{doing}{place}" + (f"#{visit}" if visit else "")
 
     def wait_until_held(self) -> int:
         """Wait until a process is held, and name it."""

@@ -1,8 +1,9 @@
 """Be a Spark driver that runs streaming queries on command, in a process of its own with a JVM that can be killed.
 
 Commands come in on stdin and reports go out on stdout, one JSON object in a line. The command `{"name", "input",
-"checkpoint", "options"}` starts a query that copies text files, one for each micro-batch, and ends when all are copied;
-`{"name", "error"}` reports its end. The first report is `{"jvm": pid}`, when a first query has warmed the JVM up.
+"source", "checkpoint", "options"}` starts a query that copies text files, one for each micro-batch, or what our own
+source gives it with the options `source`, and ends when all is copied; `{"name", "error"}` reports its end. The first
+report is `{"jvm": pid}`, when a first query has warmed the JVM up.
 """
 
 import json
@@ -49,8 +50,12 @@ def report(**what: Any) -> None:
 
 def start(spark: SparkSession, command: Mapping[str, Any], form: str = "eos-kafka") -> StreamingQuery:
     """Start to copy; the same lines are always in the same task of the same micro-batch."""
-    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(command["input"])
-    rows = lines.selectExpr("substring_index(value, ' ', 1) AS key", "value")
+    if command.get("source"):
+        lines = spark.readStream.format("eos-kafka").options(**command["source"]).load()
+        rows = lines.selectExpr("key", "concat(CAST(value AS STRING), ' <- ', partition, '@', offset) AS value")
+    else:
+        lines = spark.readStream.option("maxFilesPerTrigger", 1).text(command["input"])
+        rows = lines.selectExpr("substring_index(value, ' ', 1) AS key", "value")
     writer = rows.writeStream.format(form).option("checkpointLocation", command["checkpoint"])
     return writer.options(**command["options"]).trigger(availableNow=True).start()
 

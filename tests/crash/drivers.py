@@ -61,8 +61,8 @@ class Driver:
     def start(self, case: Case, **options: str) -> None:
         """Start the query of a case."""
         self._ended.pop(case.prefix, None)
-        command = {"name": case.prefix, "input": str(case.input), "checkpoint": str(case.checkpoint),
-                   "options": case.options | options}
+        command = {"name": case.prefix, "input": str(case.input), "source": case.source,
+                   "checkpoint": str(case.checkpoint), "options": case.options | options}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(command).encode() + b"\n")
         self._process.stdin.flush()

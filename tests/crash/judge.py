@@ -1,17 +1,21 @@
 """Look at topics as an independent reader does: confluent-kafka with read_committed, and nothing of ours.
 
-What was written and what was read is also told as a history, for the checker of `tests/history`.
+What was written, decided and read is also told as a history, for the checker of `tests/history`.
 """
 
+import itertools
 import re
 import uuid
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import closing
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from tests.crash.decided import Verdicts, Written, name, story, transactions, verdicts
+from tests.crash.feed import Feed
 from tests.history.checker import check
 from tests.history.format import INVOKE, OK, Op
 from tests.spark_eos.sink_topic import open_transactions
@@ -19,24 +23,37 @@ from tests.support.waiting import wait_until
 
 READ_DEADLINE_S = 60
 SETTLE_DEADLINE_S = 15
+METADATA_DEADLINE_S = 30
 Records = Mapping[int, list[tuple[int, str]]]
 _LINE = re.compile(r"(\S+)\.(\d+)\.(\d+) ")
 
 
-def judge(address: str, expected: Mapping[str, Counter[str]], partition_count: int) -> list[str]:
+class Query(NamedTuple):
+    """Say what a query has to have written to its topic, where its decisions are, and what it read, if not files."""
+
+    expected: Counter[str]
+    decision_topic: str
+    feed: Feed | None = None
+
+
+def judge(address: str, queries: Mapping[str, Query], partition_count: int) -> list[str]:
     """Say what is wrong with each topic; nothing is what must come back."""
-    wrong = _unstable(address, list(expected), partition_count)
-    found = _read(address, [topic for topic in expected if topic not in wrong], partition_count)
+    wrong = _unstable(address, list(queries), partition_count)
+    found = _read(address, [topic for topic in queries if topic not in wrong], partition_count)
+    ends = verdicts(_decisions(address, {query.decision_topic for query in queries.values()}))
     for topic, by_partition in found.items():
+        query = queries[topic]
         seen = Counter(line for records in by_partition.values() for _, line in records)
-        lost, more = expected[topic] - seen, seen - expected[topic]
+        lost, more = query.expected - seen, seen - query.expected
         if lost or more:
             wrong[topic] = (f"{lost.total()} rows lost {_some(lost)}, {more.total()} too many {_some(more)}, "
-                            f"of {expected[topic].total()}")
+                            f"of {query.expected.total()}")
         elif any(not _in_order([line for _, line in records]) for records in by_partition.values()):
             wrong[topic] = "a partition shows an earlier micro-batch after a later one"
-        elif anomalies := check(history(topic, expected[topic], by_partition)):
-            wrong[topic] = f"{len(anomalies)} anomalies, the first: {anomalies[0].story}"
+        else:
+            written = transactions(address, topic, partition_count)
+            if anomalies := check(history(topic, written, ends, by_partition, query.feed)):
+                wrong[topic] = f"{len(anomalies)} anomalies, the first: {anomalies[0].kind}: {anomalies[0].story}"
     return [f"{topic}: {problem}" for topic, problem in wrong.items()]
 
 
@@ -50,25 +67,36 @@ def read_committed(
     }
 
 
-def history(topic: str, written: Collection[str], read: Records) -> list[Op]:
-    """Tell how one writer wrote all rows, and one reader has read all there is.
+def history(topic: str, written: Written, ends: Verdicts, read: Records, feed: Feed | None = None) -> list[Op]:
+    """Tell which transactions wrote a topic, how each had to end, and what one reader of all there is has seen.
 
-    Where a row was to go nobody knows but the sink; one that was not found is told as sent to nowhere.
+    With a feed the query is told to have read, in a transaction for each micro-batch, what its rows say they came from.
     """
-    places = {line: f"{topic}-{number}" for number, records in read.items() for _, line in records}
-    nowhere = f"{topic}-nowhere"
-    rows = [(places.get(line, nowhere), line) for line in written]
-    poll = [["poll", {f"{topic}-{number}": [list(each) for each in records] for number, records in read.items()}]]
-    ends = {f"{topic}-{number}": records[-1][0] + 1 for number, records in read.items() if records} | {nowhere: 1}
-    steps = (
-        ("query", "send", [["send", key, line] for key, line in rows],
-         [["send", key, [None, line]] for key, line in rows]),
-        ("reader", "poll", None, poll), ("reader", "drained", None, ends),
-    )
-    return [
-        Op(2 * number + is_end, 2 * number + is_end, process, OK if is_end else INVOKE, function, value)
-        for number, (process, function, *values) in enumerate(steps) for is_end, value in enumerate(values)
+    poll = [["poll", {f"{topic}-{number}": [[offset, name(line, offset)] for offset, line in records]
+                      for number, records in read.items()}]]
+    last: dict[str, int] = {}
+    for key, offset, _ in itertools.chain.from_iterable(written.values()):
+        last[key] = max(last.get(key, 0), offset + 1)
+    steps = [*story(written, ends)]
+    if feed is not None:
+        steps += feed.story()
+        steps += feed.consumed([line for records in read.values() for _, line in records])
+    steps += [
+        ("reader", INVOKE, "poll", None, None), ("reader", OK, "poll", poll, None),
+        ("reader", INVOKE, "drained", None, None), ("reader", OK, "drained", last, None),
     ]
+    return [Op(number, number, process, kind, function, value, transaction)
+            for number, (process, kind, function, value, transaction) in enumerate(steps)]
+
+
+def _decisions(address: str, topics: Collection[str]) -> list[str]:
+    known = AdminClient({"bootstrap.servers": address, "log_level": 3}).list_topics(timeout=METADATA_DEADLINE_S).topics
+    found = []
+    for topic in topics & known.keys():
+        for records in _read(address, [topic], len(known[topic].partitions))[topic].values():
+            # What is closed, and has no value any more, was decided all the same.
+            found += [value for _, value in records if value]
+    return found
 
 
 def _read(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from tests.crash.case import Case
 from tests.crash.wire import Loss
 
 
@@ -18,16 +19,21 @@ class Fault(StrEnum):
 
 
 class Answer(NamedTuple):
-    """Name the answer that a step waits for next: the API, and whether it is asked for the driver's own id."""
+    """Name the answer that a step waits for next: the API, and whether it is asked for the driver's own id, or by the
+    source."""
 
     name: str
     api_key: int
     of_driver: bool | None = None
+    of_source: bool = False
 
-    def loss(self, prefix: str) -> Loss:
+    def loss(self, case: Case) -> Loss:
         """Lose the next of these answers of one query."""
+        if self.of_source:
+            assert case.feed is not None
+            return Loss(self.api_key, (case.feed.client_id.encode(),))
         driver = b".driver"
-        return Loss(self.api_key, (prefix.encode(), *([driver] if self.of_driver else [])),
+        return Loss(self.api_key, (case.prefix.encode(), *([driver] if self.of_driver else [])),
                     driver if self.of_driver is False else None)
 
 
@@ -45,6 +51,8 @@ LIST: Final = Answer("ListTransactions", 66)
 ADD_TASK: Final = Answer("AddPartitionsToTxn", 24, of_driver=False)
 ADD_DRIVER: Final = Answer("AddPartitionsToTxn", 24, of_driver=True)
 ADD_OFFSETS: Final = Answer("AddOffsetsToTxn", 25)
+LIST_OFFSETS: Final = Answer("ListOffsets", 2, of_source=True)
+FETCH: Final = Answer("Fetch", 1, of_source=True)
 
 
 class Step(NamedTuple):
@@ -65,6 +73,11 @@ class Step(NamedTuple):
     answers_to_v1: tuple[Answer, ...] = ()
 
     @property
+    def reads_kafka(self) -> bool:
+        """Say whether it is a step of our source."""
+        return self.point.startswith("source.")
+
+    @property
     def is_of_dead_driver(self) -> bool:
         """Say whether only the decision of a dead driver is to time out; it does before anyone meets it, where the
         tasks' transactions have a short timeout."""
@@ -77,6 +90,10 @@ class Step(NamedTuple):
 
 STEPS: Final = (
     Step("driver.before_preflight", (METADATA,), in_micro_batch=False),
+    Step("source.before_plan#1", (LIST_OFFSETS,), in_micro_batch=False),
+    Step("source.before_plan#2", (LIST_OFFSETS,), in_micro_batch=False),
+    Step("source.before_read", (FETCH,), in_micro_batch=False),
+    Step("source.mid_read", (FETCH,), in_micro_batch=False),
     Step("task.begin", (FETCH_OFFSET,)),
     Step("task.before_identity", (INIT_TASK,)),
     Step("task.before_write", (PRODUCE,), answers_to_v1=(ADD_TASK,)),
@@ -119,6 +136,10 @@ EXCLUDED: Final = {
     ("driver.after_abort", Fault.LOSE_ANSWER): _NOTHING_ASKED,
     ("recovery.after_commit", Fault.LOSE_ANSWER): _NOTHING_ASKED,
     ("driver.before_preflight", Fault.PAUSE): _NOTHING_OPEN,
+    ("source.before_plan#1", Fault.PAUSE): _NOTHING_OPEN,
+    ("source.before_plan#2", Fault.PAUSE): _NOTHING_OPEN,
+    ("source.before_read", Fault.PAUSE): _NOTHING_OPEN,
+    ("source.mid_read", Fault.PAUSE): _NOTHING_OPEN,
     ("driver.after_complete", Fault.PAUSE): _NOTHING_OPEN,
     ("driver.after_sweep", Fault.PAUSE): _NOTHING_OPEN,
     ("driver.after_abort", Fault.PAUSE): _NOTHING_OPEN,

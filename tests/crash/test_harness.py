@@ -1,9 +1,12 @@
 """Check the harness itself: a judge that sees nothing, or a wire that loses nothing, would let every crash pass."""
 
+import json
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -14,12 +17,16 @@ from broker_core.types import TopicPartition
 from spark_eos.client.inspection import TransactionDescription
 from tests.conformance.raw_session import RawSession
 from tests.crash.case import Case
+from tests.crash.decided import Producer as Producers
+from tests.crash.decided import Verdicts, transactions, verdicts
+from tests.crash.feed import Feed, Sent
 from tests.crash.hanging import Hanging, Open, end_hanging, fate, find_hanging
-from tests.crash.judge import Records, history
+from tests.crash.judge import Records, history, read_committed
 from tests.crash.processes import send, tree
 from tests.crash.wire import Loss, Wire
-from tests.crash.world import World
+from tests.crash.world import PARTITIONS, World
 from tests.history.checker import check
+from tests.history.format import INFO, OK
 from tests.spark_eos.sink_topic import open_transactions
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
@@ -40,6 +47,16 @@ def _write(address: str, case: Case, lines: list[str], *, ends: bool = True) -> 
     return producer
 
 
+def _decide(here: World, case: Case) -> None:
+    """Write the decision that names all transactions of a case."""
+    wrote = transactions(here.broker.address, case.topic, PARTITIONS)
+    decision = {"prefix": case.prefix, "query": "query", "micro_batch": 0, "attempt": 1,
+                "transactions": [each._asdict() for each in wrote]}
+    producer = Producer({"bootstrap.servers": here.broker.address})
+    producer.produce(case.more_options["decisionTopic"], json.dumps(decision))
+    assert producer.flush(60) == 0
+
+
 def _all(case: Case) -> list[str]:
     return list(case.expected)
 
@@ -53,28 +70,105 @@ def _all(case: Case) -> list[str]:
 def test_the_judge_sees_what_is_wrong(here: World, lines: Callable[[Case], list[str]], verdict: str | None) -> None:
     case = here.new_case()
     _write(here.broker.address, case, lines(case))
+    _decide(here, case)
     found = here.judge([case])
     assert found == [] if verdict is None else (len(found) == 1 and verdict in found[0])
 
 
-@pytest.mark.parametrize(("read", "kinds"), [
-    ({0: [(0, "a"), (1, "b")], 1: [(4, "c")]}, []),
-    ({0: [(0, "a"), (1, "b")]}, ["unseen"]),
-    ({0: [(0, "a"), (1, "b"), (2, "a")], 1: [(4, "c")]}, ["duplicate"]),
-    ({0: [(1, "b"), (0, "a")], 1: [(4, "c")]}, ["nonmonotonic-poll"]),
+def test_the_judge_sees_what_nobody_had_decided(here: World) -> None:
+    case = here.new_case()
+    _write(here.broker.address, case, _all(case))
+    [wrong] = here.judge([case])
+    assert "80 anomalies, the first: G1a" in wrong
+    _decide(here, case)
+    assert here.judge([case]) == []
+
+
+def test_the_judge_sees_what_was_decided_and_dropped(here: World) -> None:
+    case = here.new_case()
+    _write(here.broker.address, case, _all(case))
+    producer = _write(here.broker.address, case, _all(case), ends=False)
+    producer.abort_transaction(60)
+    _decide(here, case)
+    [wrong] = here.judge([case])
+    assert re.search(r"80 anomalies, the first: (unseen|lost-write)", wrong), wrong
+
+
+ONE, TWO = Producers(1, 0), Producers(2, 0)
+WRITTEN = {ONE: [("t-0", 0, "a"), ("t-0", 1, "b"), ("t-1", 4, "c")], TWO: [("t-0", 3, "a")]}
+
+
+@pytest.mark.parametrize(("ends", "read", "kinds"), [
+    ({ONE: OK}, {0: [(0, "a"), (1, "b")], 1: [(4, "c")]}, []),
+    ({ONE: OK}, {0: [(0, "a"), (1, "b")]}, ["torn-transaction"]),
+    ({ONE: OK}, {}, ["unseen"] * 3),
+    ({ONE: OK}, {0: [(0, "a"), (1, "b"), (3, "a")], 1: [(4, "c")]}, ["G1a"]),
+    ({ONE: OK}, {0: [(1, "b"), (0, "a")], 1: [(4, "c")]}, ["nonmonotonic-poll"]),
+    # Of an earlier attempt all may be seen, or nothing.
+    ({ONE: OK, TWO: INFO}, {0: [(0, "a"), (1, "b")], 1: [(4, "c")]}, []),
+    ({ONE: INFO, TWO: OK}, {0: [(3, "a")]}, []),
+    ({ONE: INFO, TWO: OK}, {0: [(0, "a"), (1, "b"), (3, "a")]}, ["torn-transaction"]),
 ])
-def test_the_story_of_a_wave_is_judged(read: Records, kinds: list[str]) -> None:
-    assert [str(anomaly.kind) for anomaly in check(history("t", ["a", "b", "c"], read))] == kinds
+def test_the_story_of_a_wave_is_judged(ends: Verdicts, read: Records, kinds: list[str]) -> None:
+    assert [str(anomaly.kind) for anomaly in check(history("t", WRITTEN, ends, read))] == kinds
+
+
+def test_only_the_last_decision_on_a_micro_batch_is_certain() -> None:
+    def decision(attempt: int, *producers: int, **more: Any) -> str:
+        named = [{"producer_id": each, "producer_epoch": 0} for each in producers]
+        place = {"prefix": "p", "query": "q", "micro_batch": 3, "attempt": attempt}
+        return json.dumps(place | {"transactions": named} | more)
+
+    assert verdicts([decision(1, 1, 2), decision(2, 3), decision(2, 3, revision=1)]) == {
+        Producers(1, 0): INFO, Producers(2, 0): INFO, Producers(3, 0): OK}
+    assert verdicts([decision(1, 1, revision=1, intervention={"by": "hand"}), decision(1, 1)]) == {ONE: INFO}
+
+
+FEED = Feed("in", [
+    Sent("1", True, {"p.0.0 x": (0, 1), "p.0.1 x": (1, 0), "p.1.0 x": (0, 4)}),
+    Sent("2", False, {"in.0.0 aborted": (0, 0)}),
+])
+ROWS = ["p.0.0 x <- 0@1", "p.0.1 x <- 1@0", "p.1.0 x <- 0@4"]
+
+
+@pytest.mark.parametrize(("rows", "kinds"), [
+    (ROWS, []),
+    ([*ROWS, "in.0.0 aborted <- 0@0"], ["G1a"]),
+    (ROWS[:2], ["torn-transaction"]),
+    (ROWS[1:], ["torn-transaction"]),
+    ([], ["unseen"] * 3),
+    # One place is said to hold two rows, and one row to lie at two places.
+    ([*ROWS[:2], "p.1.0 x <- 0@1"], ["inconsistent-offsets", "duplicate", "nonmonotonic-poll"]),
+])
+def test_what_the_source_delivered_is_judged(rows: list[str], kinds: list[str]) -> None:
+    assert list(FEED.rows()) == ROWS
+    written = {ONE: [("t-0", offset, row) for offset, row in enumerate(rows)]}
+    read = {0: [(offset, row) for offset, row in enumerate(rows)]}
+    assert [str(anomaly.kind) for anomaly in check(history("t", written, {ONE: OK}, read, FEED))] == kinds
+
+
+def test_a_feed_tells_where_its_rows_lie(here: World) -> None:
+    feed = Feed()
+    [case] = here.new_cases(1, feeds=[feed])
+    found = read_committed(here.broker.address, [feed.topic], PARTITIONS)[feed.topic]
+    assert sorted(line for lines in found.values() for line in lines) == sorted(
+        line for number in range(2) for line in case.lines_of(number))
+    places = {place for sent in feed.transactions for place in sent.places.values()}
+    every = {(number, offset) for number in range(PARTITIONS) for offset in range(feed.offsets_of_micro_batch)}
+    # Two micro-batches, each with two markers in each partition.
+    assert len(places) == len(every) - 2 * 2 * PARTITIONS and places < every
 
 
 def test_the_judge_sees_what_is_open(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.crash.judge.SETTLE_DEADLINE_S", 1)
     case, other = here.new_cases(2)
     _write(here.broker.address, other, _all(other))
+    _decide(here, other)
     producer = _write(here.broker.address, case, _all(case), ends=False)
     [wrong] = here.judge([case, other])
     assert wrong == f"{case.topic}: transaction {case.prefix}.writer is left open"
     producer.commit_transaction(60)
+    _decide(here, case)
     assert here.judge([case, other]) == []
 
 
@@ -107,6 +201,7 @@ def test_a_killed_broker_comes_back_with_what_was_written(here: World) -> None:
     here.broker.kill()
     here.broker.start()
     assert here.broker.address == address
+    _decide(here, case)
     assert here.judge([case]) == []
 
 

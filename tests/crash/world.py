@@ -13,8 +13,10 @@ from spark_eos.errors import EosKafkaError
 from tests.crash.brokers import Broker, make_broker
 from tests.crash.case import Case
 from tests.crash.drivers import Driver
+from tests.crash.feed import PARTITIONS as FEED_PARTITIONS
+from tests.crash.feed import Feed, fill
 from tests.crash.hanging import Hanging, end_hanging
-from tests.crash.judge import judge
+from tests.crash.judge import Query, judge
 from tests.crash.wire import Wire
 from tests.spark_eos.conftest import LATEST_TRANSACTION_VERSION, finalize
 from tests.support.waiting import wait_until
@@ -47,18 +49,25 @@ class World:
         """Make a case with a topic of its own; an option's name is written with `_` for `.`."""
         return self.new_cases(1, micro_batches, **options)[0]
 
-    def new_cases(self, count: int, micro_batches: int = 2, **options: str) -> list[Case]:
-        """Make cases with topics of their own."""
+    def new_cases(
+        self, count: int, micro_batches: int = 2, feeds: Sequence[Feed | None] = (), **options: str
+    ) -> list[Case]:
+        """Make cases with topics of their own; those with a feed read it, and it is filled."""
         if not count:
             return []
         more = {name.replace("_", "."): value for name, value in options.items()}
         # A topic of decisions for these alone: a query without any reads all of it.
         more.setdefault("decisionTopic", f"decisions-{uuid.uuid4().hex[:8]}")
-        cases = [Case(self._folder, self.wire.address, micro_batches, dict(more)) for _ in range(count)]
+        cases = [Case(self._folder, self.wire.address, micro_batches, dict(more), feed=feed)
+                 for feed in (feeds or [None] * count)]
+        fed = [(case.feed, [case.lines_of(number) for number in range(micro_batches)]) for case in cases if case.feed]
         admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 3})
         topics = [NewTopic(case.topic, PARTITIONS, 1) for case in cases]
+        topics += [NewTopic(feed.topic, FEED_PARTITIONS, 1) for feed, _ in fed]
         for made in admin.create_topics(topics, operation_timeout=30).values():
             made.result(60)
+        if fed:
+            fill(self.broker.address, fed)
         return cases
 
     def run_to_end(
@@ -115,7 +124,8 @@ class World:
         """Say what is wrong in the cases' topics."""
         self.mend()
         self._was_killed = False
-        return judge(self.broker.address, {case.topic: case.expected for case in cases}, PARTITIONS)
+        queries = {case.topic: Query(case.expected, case.more_options["decisionTopic"], case.feed) for case in cases}
+        return judge(self.broker.address, queries, PARTITIONS)
 
 
 @contextmanager

@@ -1,0 +1,98 @@
+"""Find out which transactions wrote a topic, and which of them the sink's decisions name, without any code of the sink.
+
+What the log holds comes from a raw Fetch, read by kafka-python; a decision is JSON that any consumer can read. So a
+history can say of each record what should have become of it: all that is decided must be seen, and nothing else.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from kafka.record.memory_records import MemoryRecords
+
+from tests.conformance.raw_session import RawSession
+from tests.crash.feed import Step
+from tests.history.format import FAIL, INFO, INVOKE, OK
+from tests.support.raw_client import RawClient
+
+_READ_UNCOMMITTED = 0
+
+
+class Producer(NamedTuple):
+    """Name one transaction: the sink never uses an epoch for two."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+Written = Mapping[Producer, list[tuple[str, int, str]]]
+Verdicts = Mapping[Producer, str]
+
+
+def name(line: str, offset: int) -> str:
+    """Name a record of a topic in a history: the same row may lie there twice, once in vain."""
+    return f"{line.split(' ')[0]}@{offset}"
+
+
+def transactions(address: str, topic: str, partition_count: int) -> Written:
+    """Give key, offset and value of every record of a topic, seen or not, by its transaction."""
+    found: dict[Producer, list[tuple[str, int, str]]] = defaultdict(list)
+    with RawClient(address) as client:
+        session = RawSession(client, None)
+        for number in range(partition_count):
+            for producer, offset, value in _records(session, topic, number):
+                found[producer].append((f"{topic}-{number}", offset, value))
+    return found
+
+
+def verdicts(decisions: Collection[str]) -> dict[Producer, str]:
+    """Say of each transaction that a decision names how it ends.
+
+    What the last decision on a micro-batch names is committed. Of what earlier attempts named, and of what an operator
+    took back, nobody knows: a part was lost, or there would have been no other.
+    """
+    found: dict[Producer, str] = {}
+    standing: dict[tuple[str, str, int], tuple[int, int]] = {}
+    documents = [json.loads(value) for value in decisions]
+    for document in documents:
+        place = _micro_batch(document)
+        standing[place] = max(standing.get(place, (0, 0)), _rank(document))
+    for document in sorted(documents, key=_rank):
+        stands = _rank(document) == standing[_micro_batch(document)] and not document.get("intervention")
+        for each in document["transactions"]:
+            found[Producer(each["producer_id"], each["producer_epoch"])] = OK if stands else INFO
+    return found
+
+
+def story(written: Written, ends: Verdicts) -> Iterator[Step]:
+    """Tell of each transaction what it wrote, and how it ended: those that no decision names have failed."""
+    for producer, records in sorted(written.items()):
+        of = f"{producer.producer_id}.{producer.producer_epoch}"
+        yield of, INVOKE, "txn", [["send", key, name(value, offset)] for key, offset, value in records], of
+        sent = [["send", key, [offset, name(value, offset)]] for key, offset, value in records]
+        yield of, ends.get(producer, FAIL), "txn", sent, of
+
+
+def _records(session: RawSession, topic: str, partition: int) -> Iterator[tuple[Producer, int, str]]:
+    position = 0
+    while True:
+        answer = session.fetch(topic, position, isolation=_READ_UNCOMMITTED, partition=partition)
+        assert answer.error_code == 0, f"{topic}-{partition} cannot be read: error {answer.error_code}"
+        if position >= answer.high_watermark:
+            return
+        log = MemoryRecords(bytes(answer.records or b""))
+        while (batch := log.next_batch()) is not None:
+            if not batch.is_control_batch:
+                producer = Producer(batch.producer_id, batch.producer_epoch)
+                for record in batch:
+                    yield producer, record.offset, (record.value or b"").decode()
+            position = batch.next_offset
+
+
+def _micro_batch(document: Mapping[str, Any]) -> tuple[str, str, int]:
+    return document["prefix"], document["query"], document["micro_batch"]
+
+
+def _rank(document: Mapping[str, Any]) -> tuple[int, int]:
+    return document["attempt"], document.get("revision", 0)
