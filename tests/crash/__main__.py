@@ -11,19 +11,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from tests.crash.drivers import DriverPool, drivers
-from tests.crash.matrix import STEPS, Fault, Pair, pairs
+from tests.crash.matrix import STEPS, Fault, Pair, waves
 from tests.crash.wave import Wave
 from tests.crash.world import NO_ANSWER, World, world
 
 BROKERS = ("broker_core", "apache")
 TRANSACTION_VERSIONS = (2, 1)
-# As many queries at once as two cores and their memory bear.
-CELLS_IN_A_WAVE = 30
 _started = time.monotonic()
 
 
@@ -82,7 +79,7 @@ class Rounds:
         """Run every cell once on a fresh broker, and say what went wrong."""
         failures = []
         with world(kind, folder, transaction_version) as here:
-            for cells in waves(self._chance, transaction_version):
+            for cells in waves(transaction_version, self._chance):
                 failures += self._run_wave(here, cells)
                 say(f"  {len(cells)} x {cells[0].fault}")
             for each in here.mended:
@@ -117,15 +114,6 @@ def folder_for(keep: str | None) -> AbstractContextManager[str]:
         return tempfile.TemporaryDirectory(prefix="crash-")
     Path(keep).mkdir(parents=True)
     return nullcontext(keep)
-
-
-def waves(chance: random.Random, transaction_version: int) -> Iterator[list[Pair]]:
-    """Give all cells in groups of one fault, in random company."""
-    for fault in Fault:
-        cells = list(pairs(fault, transaction_version))
-        chance.shuffle(cells)
-        for start in range(0, len(cells), CELLS_IN_A_WAVE):
-            yield cells[start:start + CELLS_IN_A_WAVE]
 
 
 def table(runs: Counter[tuple[str, str]]) -> str:

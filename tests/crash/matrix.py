@@ -1,5 +1,6 @@
 """List every step of the sink, every fault, and which of the pairs make no sense."""
 
+import random
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -126,6 +127,8 @@ STEPS: Final = (
     Step("driver.settled", (LIST,), earlier="driver.after_decide"),
 )
 
+# As many queries at once as two cores and their memory bear.
+CELLS_IN_A_WAVE: Final = 34
 _NOTHING_ASKED: Final = "what follows goes to Spark, no request"
 _NOTHING_OPEN: Final = "no transaction is open that could time out"
 EXCLUDED: Final = {
@@ -170,16 +173,11 @@ def pairs(fault: Fault, transaction_version: int = 2) -> Iterator[Pair]:
                 yield Pair(step, fault, answer)
 
 
-def one_fault_per_step() -> list[Pair]:
-    """Choose one cell for each step so that every fault has its turn, and those that matter most meet their step."""
-    chosen = []
-    turn = [Fault.KILL_WORKER, Fault.KILL_DRIVER, Fault.LOSE_ANSWER, Fault.KILL_BROKER]
-    for index, step in enumerate(STEPS):
-        wanted = Fault.PAUSE if step.point in _PAUSED else turn[index % len(turn)]
-        possible = [fault for fault in (wanted, *turn) if (step.point, fault) not in EXCLUDED]
-        chosen.append(next(pair for pair in pairs(possible[0]) if pair.step is step))
-    return chosen
-
-
-# In `make test` a pause is tried where a timeout costs most: with all, with a part, with nothing decided.
-_PAUSED: Final = ("task.prepared", "driver.mid_complete#1", "driver.mid_decide")
+def waves(transaction_version: int = 2, chance: random.Random | None = None) -> Iterator[list[Pair]]:
+    """Give all cells in groups of one fault; with `chance` in random company."""
+    for fault in Fault:
+        cells = list(pairs(fault, transaction_version))
+        if chance is not None:
+            chance.shuffle(cells)
+        for start in range(0, len(cells), CELLS_IN_A_WAVE):
+            yield cells[start:start + CELLS_IN_A_WAVE]

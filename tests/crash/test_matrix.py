@@ -1,15 +1,15 @@
-"""Break the sink at every step: here once at each, with the faults taking turns; the whole product is `make crash`.
+"""Break every step of sink and source in every way: one round of the matrix; more, and at random times, `make crash`.
 
-The budget of `make test` allows for one life of each query that is broken and one that repairs it. So the steps share
-two waves: one for what is done to the queries' own processes, one for what is done to the broker and to time.
+The waves share a driver until one kills it.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 from spark_eos.failpoints import POINTS
-from tests.crash.drivers import DriverPool
+from tests.crash.drivers import Driver, DriverPool
 from tests.crash.matrix import (
     ADD_DRIVER,
     ADD_OFFSETS,
@@ -18,25 +18,32 @@ from tests.crash.matrix import (
     STEPS,
     Fault,
     Pair,
-    one_fault_per_step,
     pairs,
+    waves,
 )
 from tests.crash.wave import Wave
 from tests.crash.world import World
 
-CHOSEN = one_fault_per_step()
+WAVES = list(waves())
 
 
-def _in_later_wave(pair: Pair) -> bool:
-    return pair.fault in (Fault.KILL_BROKER, Fault.PAUSE)
+@pytest.fixture(scope="session")
+def drivers_in_turn(pool: DriverPool) -> Iterator[list[Driver]]:
+    """Hold the driver that works now, last."""
+    yield [pool.take()]
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_every_step_broken_once_loses_and_repeats_nothing(here: World, pool: DriverPool) -> None:
-    wave = Wave(here, pool, pool.take())
-    for later in (False, True):
-        assert wave.run([pair for pair in CHOSEN if _in_later_wave(pair) is later]) == []
+@pytest.mark.parametrize("cells", WAVES, ids=[f"{cells[0].fault}" for cells in WAVES])
+def test_every_step_broken_in_every_way_loses_and_repeats_nothing(
+    here: World, pool: DriverPool, drivers_in_turn: list[Driver], cells: list[Pair]
+) -> None:
+    wave = Wave(here, pool, drivers_in_turn[-1])
+    try:
+        assert wave.run(cells) == []
+    finally:
+        drivers_in_turn.append(wave.driver)
 
 
 def test_every_failpoint_is_a_step() -> None:
@@ -56,6 +63,7 @@ def test_transactions_v1_have_answers_of_their_own_to_lose() -> None:
     assert older - newer == Counter([ADD_TASK, ADD_DRIVER, ADD_OFFSETS]) and not newer - older
 
 
-def test_the_round_of_make_test_has_every_step_and_every_fault() -> None:
-    assert [pair.step for pair in CHOSEN] == list(STEPS)
-    assert {pair.fault for pair in CHOSEN} == set(Fault)
+def test_a_round_has_every_cell_once() -> None:
+    cells = [cell for cells in WAVES for cell in cells]
+    assert Counter(cells) == Counter(cell for fault in Fault for cell in pairs(fault))
+    assert {cell.step for cell in cells} == set(STEPS)

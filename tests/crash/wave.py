@@ -182,8 +182,11 @@ class Wave:
         self._release(those)
 
     def _pause(self, those: Sequence[Watched]) -> None:
-        self.driver.pause()
-        self._release(those)
+        """Let time pass for the driver with all its workers, or in every other round for the held processes alone."""
+        is_whole = self._chance is None or self._chance.random() < 0.5
+        if is_whole:
+            self.driver.pause()
+            self._release(those)
         prefixes = tuple(f"{each.case.prefix}." for each in those if not each.pair.step.is_of_dead_driver)
         dead_drivers = tuple(f"{each.case.prefix}." for each in those if each.pair.step.is_of_dead_driver)
 
@@ -197,7 +200,9 @@ class Wave:
         try:
             wait_until(none_open, "the transactions time out", deadline_s=END_DEADLINE_S, pause_s=0.5)
         finally:
-            self.driver.resume()
+            if is_whole:
+                self.driver.resume()
+            self._release(those)
         for each in those:
             # Whoever starts again need not hurry.
             each.case.more_options["transactionTimeout"] = LONG_TIMEOUT

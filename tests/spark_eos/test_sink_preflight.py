@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -183,28 +184,37 @@ def test_a_job_whose_name_is_in_use_is_warned(client: KafkaClient, caplog: pytes
     assert "a jobId of its own" in caplog.text
 
 
-def test_apaches_own_access_lists_are_met_before_any_data_is_sent(broker_kind: str) -> None:
-    if broker_kind != "apache":
-        pytest.skip("broker_core has no access lists")
+def test_access_lists_are_met_before_any_data_is_sent(broker_kind: str) -> None:
+    with _guarded_broker(broker_kind) as address:
+        admin = AdminClient({"bootstrap.servers": address})
+        for operation, prefix in ((AclOperation.WRITE, "unwritten"), (AclOperation.DESCRIBE, "undescribed")):
+            denied = AclBinding(
+                ResourceType.TRANSACTIONAL_ID, prefix, ResourcePatternType.PREFIXED, "User:*", "*", operation,
+                AclPermissionType.DENY,
+            )
+            for future in admin.create_acls([denied]).values():
+                future.result(60)
+        with KafkaClient(ClientOptions((address,))) as client:
+            check_cluster(client, options_for(client))
+            for prefix in ("unwritten", "undescribed"):
+                with pytest.raises(AuthorizationError, match="Grant WRITE and DESCRIBE on transactional ids"):
+                    check_cluster(client, options_for(client, transactionalIdPrefix=prefix))
+
+
+@contextmanager
+def _guarded_broker(kind: str) -> Iterator[str]:
+    """Run a broker on which ACLs decide, and all is allowed that none forbids."""
     settings = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
     }
+    if kind == "broker_core":
+        with EmbeddedBroker(config=settings) as broker:
+            yield broker.bootstrap_servers
+        return
     try:
         with apache_kafka(settings) as apache:
-            admin = AdminClient({"bootstrap.servers": apache.bootstrap_servers})
-            for operation, prefix in ((AclOperation.WRITE, "unwritten"), (AclOperation.DESCRIBE, "undescribed")):
-                denied = AclBinding(
-                    ResourceType.TRANSACTIONAL_ID, prefix, ResourcePatternType.PREFIXED, "User:*", "*", operation,
-                    AclPermissionType.DENY,
-                )
-                for future in admin.create_acls([denied]).values():
-                    future.result(60)
-            with KafkaClient(ClientOptions((apache.bootstrap_servers,))) as client:
-                check_cluster(client, options_for(client))
-                for prefix in ("unwritten", "undescribed"):
-                    with pytest.raises(AuthorizationError, match="Grant WRITE and DESCRIBE on transactional ids"):
-                        check_cluster(client, options_for(client, transactionalIdPrefix=prefix))
+            yield apache.bootstrap_servers
     except Unavailable as problem:
         pytest.skip(str(problem))
 
