@@ -68,10 +68,11 @@ class EmbeddedBroker:
     `OSError` when a port is taken.
 
     `listeners` maps names to protocols (PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL); every broker has each of them.
-    `users` maps names to the passwords with which they come in by PLAIN and SCRAM. `tls` serves SSL and SASL_SSL: any
-    server-side `ssl.SSLContext`, which decides about client certificates too. `token_validator(token, now_ms)` returns
-    a `ValidToken` or raises `InvalidToken`, and switches OAUTHBEARER on. `port` is the first of as many in a row as
-    there are listeners times brokers; 0 means free ones.
+    `users` maps names to the passwords with which they come in by PLAIN and SCRAM. A SCRAM password that a `data_dir`
+    has already stays as it is, whoever set it; one that was deleted there is made again. `tls` serves SSL and SASL_SSL:
+    any server-side `ssl.SSLContext`, which decides about client certificates too. `token_validator(token, now_ms)`
+    returns a `ValidToken` or raises `InvalidToken`, and switches OAUTHBEARER on. `port` is the first of as many in a
+    row as there are listeners times brokers; 0 means free ones.
 
     With `clock="virtual"` time stands until `clock.advance` moves it; only a client's own patience, such as a fetch's
     max_wait, goes by real time. A `seed` makes ids repeatable. The newest `requests_kept` requests can be looked at.
@@ -293,7 +294,8 @@ class EmbeddedBroker:
                 if (api is None or each.api == api) and (client_id is None or each.client_id == client_id)
                 and (transactional_id is None or transactional_id in each.transactional_ids)]
 
-    def wait_for(self, condition: Callable[[], T], timeout: float = 10) -> T:
+    @staticmethod
+    def wait_for(condition: Callable[[], T], timeout: float = 10) -> T:
         """Wait until `condition()` is true and return what it gave; AssertionError after `timeout` seconds.
 
         >>> with EmbeddedBroker() as kafka:

@@ -69,7 +69,7 @@ class Call:
     decided on) and leaves when what it promises is durable.
     """
 
-    __slots__ = ("_way", "abandon", "answered", "body", "broker", "now_ms", "on_answer", "request")
+    __slots__ = ("_way", "abandon", "answered", "body", "broker", "now_ms", "on_answer", "refused", "request")
 
     def __init__(self, request: Request, broker: "Broker", way: Way, now_ms: int) -> None:
         self.request = request
@@ -81,6 +81,8 @@ class Call:
         self.abandon: Callable[[], None] = _nothing
         # Set by whoever wants to see the answer before it goes; it passes it to `send`, or does not.
         self.on_answer: Callable[[Any | None], None] | None = None
+        # What the client was refused, once it was; see `rights`.
+        self.refused: set[tuple[object, ...]] | None = None
         self._way = way
 
     @property

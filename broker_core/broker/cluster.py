@@ -48,6 +48,14 @@ _PARTITION_COUNTS = {
     CONSUMER_OFFSETS_TOPIC: "offsets.topic.num.partitions",
 }
 
+# What a partition of an internal topic is about, and what becomes of that without it.
+_COORDINATED = {
+    TRANSACTION_STATE_TOPIC: (
+        "transactional ids", "the ids are then unknown, and open transactions have to be found and aborted by hand"
+        " (kafka-transactions.sh or eos-kafka transactions, find-hanging)"),
+    CONSUMER_OFFSETS_TOPIC: ("groups", "the groups then begin without committed offsets"),
+}
+
 
 class Address(NamedTuple):
     """Say where clients reach a broker."""
@@ -219,9 +227,12 @@ class Cluster:
             coordinator_of(self.brokers[leadership.leader], topic_partition.topic).become_leader(
                 topic_partition.partition, leadership.leader_epoch, self.now_ms)
         except (DamageError, InvalidBatch) as damage:
-            log.error("%s cannot be read and is not coordinated: %s. Its ids are answered COORDINATOR_LOAD_IN_PROGRESS."
-                      " Look at its folder with a dump tool; what cannot be mended must be moved away before a restart",
-                      topic_partition, damage)
+            what, without = _COORDINATED[topic_partition.topic]
+            log.error(
+                "%s cannot be read: %s. Nobody coordinates the %s of this partition until a restart: they are answered"
+                " COORDINATOR_LOAD_IN_PROGRESS, all others go on. Look at the folder %s with Kafka's kafka-dump-log.sh."
+                " To go on without it, stop the broker, move the folder away, and start again: %s",
+                topic_partition, damage, what, topic_partition, without)
         else:
             self.meters.loaded(topic_partition.topic, began_ms)
 

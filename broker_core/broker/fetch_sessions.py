@@ -2,13 +2,15 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import NO_LEADER_EPOCH
 
 NO_SESSION = 0
+# No setting of Kafka's.
+EVICTION_MS: Final = 120_000
 _INITIAL_EPOCH = 0
 _FINAL_EPOCH = -1
 
@@ -39,6 +41,8 @@ class FetchSession:
     session_id: int
     owner: str
     uses_ids: bool
+    created_ms: int
+    used_ms: int
     epoch: int = 1
     targets: dict[FetchKey, FetchTarget] = field(default_factory=dict)
 
@@ -52,7 +56,11 @@ class FetchContext(NamedTuple):
 
 
 class FetchSessions:
-    """Keep a broker's sessions; the one unused for longest goes when the slots are full.
+    """Keep a broker's sessions, as many as there are slots.
+
+    When all are taken, as in Kafka, one that has not been used for two minutes makes room for a new one, else the
+    smallest of those that are two minutes old, if it has fewer partitions. Else the newcomer gets no session, and names
+    each time what it fetches: so nobody who opens many throws out those who work.
 
     Their ids can be guessed, so to anybody but the user who began it a session is not there.
     """
@@ -62,7 +70,7 @@ class FetchSessions:
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._last_id = 0
 
-    def open(self, body: Any, version: int, owner: str) -> FetchContext:
+    def open(self, body: Any, version: int, owner: str, now_ms: int) -> FetchContext:
         """Find out what the request fetches, and update its session; raise the session errors."""
         uses_ids = version >= 13
         targets = _targets(body, uses_ids=uses_ids)
@@ -72,9 +80,10 @@ class FetchSessions:
         if body.session_epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
             if session is not None:
                 del self._sessions[session.session_id]
-            if body.session_epoch == _FINAL_EPOCH or self._slots == 0:
-                return FetchContext(list(targets.values()), None, incremental=False)
-            return FetchContext(list(targets.values()), self._new(targets, owner, uses_ids=uses_ids), incremental=False)
+            new = None
+            if body.session_epoch == _INITIAL_EPOCH and self._make_room(len(targets), now_ms):
+                new = self._new(targets, owner, now_ms, uses_ids=uses_ids)
+            return FetchContext(list(targets.values()), new, incremental=False)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {body.session_id}")
         if session.epoch != body.session_epoch:
@@ -83,6 +92,7 @@ class FetchSessions:
         if session.uses_ids != uses_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session names topics one way only")
         self._sessions.move_to_end(session.session_id)
+        session.used_ms = now_ms
         session.epoch = session.epoch + 1 if session.epoch < 2**31 - 1 else 1
         for key, target in targets.items():
             # A partition named again goes to the end and is answered in full: the client has something new to know.
@@ -93,11 +103,27 @@ class FetchSessions:
                 session.targets.pop(FetchKey(topic.topic_id if uses_ids else topic.topic, partition), None)
         return FetchContext(list(session.targets.values()), session, incremental=True)
 
-    def _new(self, targets: dict[FetchKey, FetchTarget], owner: str, *, uses_ids: bool) -> FetchSession:
-        while len(self._sessions) >= self._slots:
-            self._sessions.popitem(last=False)
+    def _make_room(self, size: int, now_ms: int) -> bool:
+        """Say whether there is a slot for a session of `size` partitions, after another one had to go if need be."""
+        if len(self._sessions) < self._slots:
+            return True
+        if not self._sessions:
+            return False
+        goes = next(iter(self._sessions.values()))
+        if now_ms - goes.used_ms <= EVICTION_MS:
+            # Of two as large the newcomer stays outside, so that they do not throw out each other in turn.
+            old = [each for each in self._sessions.values() if each.used_ms - each.created_ms > EVICTION_MS]
+            goes = min(old, key=lambda each: len(each.targets), default=goes)
+            if not old or len(goes.targets) >= size:
+                return False
+        del self._sessions[goes.session_id]
+        return True
+
+    def _new(
+        self, targets: dict[FetchKey, FetchTarget], owner: str, now_ms: int, *, uses_ids: bool
+    ) -> FetchSession:
         self._last_id = self._last_id % (2**31 - 1) + 1
-        session = FetchSession(self._last_id, owner, uses_ids, targets=targets)
+        session = FetchSession(self._last_id, owner, uses_ids, now_ms, now_ms, targets=targets)
         self._sessions[session.session_id] = session
         return session
 

@@ -21,9 +21,17 @@ def is_allowed(call: Call, operation: Operation, resource_type: ResourceType, na
 
 
 def refusal(call: Call, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> ErrorCode:
-    """Return the verdict on a client that may not do this, NONE on one that may; note in the log what was tried."""
+    """Return the verdict on a client that may not do this, NONE on one that may; note in the log what was tried.
+
+    A request has one line for each resource, however many partitions of it are asked for: so it is with Kafka.
+    """
     if is_allowed(call, operation, resource_type, name):
         return ErrorCode.NONE
+    if call.refused is None:
+        call.refused = set()
+    if (operation, resource_type, name) in call.refused:
+        return REFUSALS[resource_type]
+    call.refused.add((operation, resource_type, name))
     # A name may hold line breaks, which would make lines of their own.
     log.info("%r from %s has no right to %s %s %r, which %s needs", str(call.principal), call.client_host,
              operation.name, resource_type.name, name, call.request.api.name)

@@ -34,6 +34,12 @@ class ScramCredential:
     stored_key: bytes = field(repr=False)
     server_key: bytes = field(repr=False)
 
+    def is_of(self, mechanism: str, password: str) -> bool:
+        """Say whether it is this password's."""
+        salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), self.salt, self.iterations)
+        found = credential_of_salted(mechanism, salted, self.salt, self.iterations)
+        return hmac.compare_digest(found.stored_key, self.stored_key)
+
 
 def check_new_credential(user_name: str, mechanism: int, iterations: int, salt: bytes) -> None:
     """Raise the verdict on a credential that cannot be kept."""

@@ -9,6 +9,7 @@ from typing import Protocol
 from broker_core.broker.broker import Broker
 from broker_core.broker.connection import Connection
 from broker_core.broker.listener import Listener
+from broker_core.security.acls import printed_host
 from broker_core.security.distinguished_names import PrincipalRules, subject_name
 from broker_core.security.principal import ANONYMOUS, Principal, user
 from broker_core.server.limits import Seat
@@ -64,7 +65,8 @@ class Client(asyncio.Protocol):
         self._seat = seat
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
-        self.active_ms = driver.now_ms()
+        self._active_ms = driver.now_ms()
+        self._unsent_bytes = 0
 
     @property
     def broker_id(self) -> int:
@@ -79,7 +81,7 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        host = (transport.get_extra_info("peername") or ("?",))[0]
+        host = printed_host((transport.get_extra_info("peername") or ("?",))[0])
         principal = self._certified(transport.get_extra_info("ssl_object"))
         if principal is None:
             log.warning("broker %d: closing connection from %s: ssl.principal.mapping.rules make no name of "
@@ -105,7 +107,7 @@ class Client(asyncio.Protocol):
         if self._connection is None:
             return
         assert self._transport is not None
-        self.active_ms = self._driver.now_ms()
+        self._active_ms = self._driver.now_ms()
         self._driver.received(self._connection, data)
         if self._connection.is_far_ahead(MAX_WAITING_BYTES):
             self._transport.pause_reading()
@@ -130,6 +132,22 @@ class Client(asyncio.Protocol):
         """Send bytes to the client."""
         if self._transport is not None:
             self._transport.write(data)
+            self._unsent_bytes = self._transport.get_write_buffer_size()
+            self._active_ms = self._driver.now_ms()
+
+    def quiet_ms(self) -> int:
+        """Return for how long nothing has gone either way; what waits for the client to read it does not go.
+
+        asyncio tells how much of a long answer is still to be sent, so that is compared with what it was when somebody
+        last asked. With TLS it does not tell.
+        """
+        now_ms = self._driver.now_ms()
+        if self._unsent_bytes and self._transport is not None:
+            unsent = self._transport.get_write_buffer_size()
+            if unsent < self._unsent_bytes:
+                self._active_ms = now_ms
+            self._unsent_bytes = unsent
+        return now_ms - self._active_ms
 
     def close(self) -> None:
         """Close the connection after what was sent; asked again, do not wait for a client that does not read."""
@@ -146,6 +164,7 @@ class Client(asyncio.Protocol):
             self._connection.pause()
 
     def resume_writing(self) -> None:
+        self._active_ms = self._driver.now_ms()
         if self._connection is not None and not self._driver.has_failed:
             self._connection.resume(self._driver.now_ms())
             self._driver.settle_soon()

@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from broker_core.security.acls import printed_host
 from broker_core.server.client import NewClient
 from broker_core.server.limits import ConnectionLimits, Seat
 
@@ -76,17 +77,18 @@ class Door:
                 log.error("cannot accept connections at %s: %s", self._listener, error)
                 await asyncio.sleep(_PAUSE_S)
                 continue
+            host = printed_host(address[0])
             try:
-                seat = await self._seat(address[0])
+                seat = await self._seat(host)
             except asyncio.CancelledError:
                 sock.close()
                 raise
             if seat is None:
                 log.warning("closing connection from %s at %s: it has as many as it may (max.connections.per.ip)",
-                            address[0], self._listener)
+                            host, self._listener)
                 sock.close()
                 continue
-            arrival = loop.create_task(self._arrive(sock, seat, address[0]))
+            arrival = loop.create_task(self._arrive(sock, seat, host))
             self._arrivals.add(arrival)
             arrival.add_done_callback(self._arrivals.discard)
 

@@ -4,11 +4,13 @@ An address that has too many is turned away at once; when the broker or the list
 kernel's queue until somebody leaves, as with Kafka.
 """
 
+import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 from broker_core.config import LISTENER_PREFIX, BrokerConfig
 from broker_core.errors import ConfigError
+from broker_core.security.acls import address_of, printed_host
 from broker_core.server.listeners import ListenerPlan
 
 
@@ -66,7 +68,11 @@ class ConnectionLimits:
         return max(rate.take(now_ms) for rate in rates)
 
     def take_seat(self, listener: str, address: str) -> Seat | None:
-        """Return a place for a connection that was accepted, or None if its address has too many."""
+        """Return a place for a connection that was accepted, or None if its address has too many.
+
+        An IPv4 address that a socket for both kinds writes as an IPv6 one is the IPv4 address, as in Java.
+        """
+        address = printed_host(address)
         if self._by_address[address] >= self._overrides.get(address, self._max_per_address):
             return None
         self._by_address[address] += 1
@@ -102,5 +108,16 @@ def _overrides(text: str) -> dict[str, int]:
         address, _, count = part.rpartition(":")
         if not address or not count.isdecimal():
             raise ConfigError(f"max.connections.per.ip.overrides: {part!r} is not of the form address:count")
-        limits[address.strip("[]")] = int(count)
+        limits[_resolved(address.strip("[]"))] = int(count)
     return limits
+
+
+def _resolved(host: str) -> str:
+    """Return the address that connections from a host are counted under; a name's is looked up once, as by Kafka."""
+    if address_of(host) is None:
+        try:
+            host = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+        except (OSError, UnicodeError) as error:
+            raise ConfigError(f"max.connections.per.ip.overrides: {host!r} is no address, nor the name of one "
+                              f"({getattr(error, 'strerror', None) or 'no host is named so'})") from None
+    return printed_host(host)

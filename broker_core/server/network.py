@@ -265,7 +265,12 @@ class Server:
         sasl = sasl_settings(self._config, plan.name, world)
         for mechanism in sorted(MECHANISM_NAMES & sasl.mechanisms.keys()):
             for user, password in self._users.items():
-                catalog.set_scram(mechanism, user, credential_of_password(mechanism, password, self._entropy))
+                known = catalog.scram.get((mechanism, user))
+                if known is None:
+                    catalog.set_scram(mechanism, user, credential_of_password(mechanism, password, self._entropy))
+                elif not known.is_of(mechanism, password):
+                    log.info("users: %r keeps the password for %s that an earlier start or an administrator has set",
+                             user, mechanism)
         return Listener(plan.name, self._reachable[plan.name], sasl)
 
     async def stop(self) -> None:
@@ -300,7 +305,7 @@ class Server:
         others = [client for client in self._clients
                   if client.broker_id == broker_id and not limits.is_protected(client.listener_name)]
         if others:
-            min(others, key=lambda client: client.active_ms).close()
+            max(others, key=Client.quiet_ms).close()
 
     def received(self, connection: Connection, data: bytes) -> None:
         """Hand bytes to the core, and settle when this turn's bytes are all in."""
@@ -331,9 +336,8 @@ class Server:
         self.settle()
 
     def _advance(self) -> None:
-        now_ms = self._clock.now_ms()
         for client in list(self._clients):
-            if 0 <= self._config.connections_max_idle_ms <= now_ms - client.active_ms:
+            if 0 <= self._config.connections_max_idle_ms <= client.quiet_ms():
                 client.close()
         self.advance()
 

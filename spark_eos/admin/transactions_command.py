@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from broker_core.types import LONGEST_STRING_BYTES
 from spark_eos.admin import transactions_end, transactions_view
 from spark_eos.admin.properties import options_of
 from spark_eos.client.connection import KafkaClient
@@ -99,9 +100,10 @@ def _add_views(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     listing = _add(commands, "list", "list all transactional ids with their states", transactions_view.list_all)
     listing.add_argument("--duration-filter", type=_number(64), metavar="MS",
                          help="only those that run longer than this")
-    listing.add_argument("--transactional-id-pattern", metavar="RE2", help="only ids that match as a whole (Kafka 4.1)")
+    listing.add_argument("--transactional-id-pattern", type=_name, metavar="RE2",
+                         help="only ids that match as a whole (Kafka 4.1)")
     describe = _add(commands, "describe", "describe one transactional id", transactions_view.describe)
-    describe.add_argument("--transactional-id", required=True, metavar="ID")
+    describe.add_argument("--transactional-id", type=_name, required=True, metavar="ID")
     producers = _add(commands, "describe-producers", "describe the producers that a partition knows",
                      transactions_view.describe_producers)
     producers.add_argument("--broker-id", type=_number(32), metavar="N", help="ask this replica and not the leader")
@@ -112,7 +114,8 @@ def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentPar
     parser = _add(commands, "find-hanging", "find transactions that no coordinator will ever end",
                   transactions_view.find_hanging)
     parser.add_argument("--broker-id", type=_number(32), metavar="N", help="look at this broker's replicas")
-    parser.add_argument("--topic", help="look at this topic; internal ones are looked at only if named here")
+    parser.add_argument("--topic", type=_name,
+                        help="look at this topic; internal ones are looked at only if named here")
     parser.add_argument("--partition", type=_number(32), metavar="N", help="look at this partition of the topic only")
     parser.add_argument(
         "--max-transaction-timeout", type=int, default=_DEFAULT_LIMIT_MINUTES, metavar="MINUTES",
@@ -137,15 +140,26 @@ def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     terminate = _add(
         commands, _FORCE_TERMINATE, "have the coordinator abort what a transactional id has open, and fence its "
         "producer", transactions_end.force_terminate, _CAMEL_CASE)
-    terminate.add_argument("--transactional-id", "--transactionalId", required=True, metavar="ID")
+    terminate.add_argument("--transactional-id", "--transactionalId", type=_name, required=True, metavar="ID")
     terminate.add_argument("--force", action="store_true", help="even if it is named like one of the eos-kafka sink's")
     for parser in (abort, terminate):
         parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
 
 
 def _add_partition(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topic", required=True)
+    parser.add_argument("--topic", type=_name, required=True)
     parser.add_argument("--partition", type=_number(32), required=True, metavar="N")
+
+
+def _name(text: str) -> str:
+    """Read what Kafka sends as a string; over any other the library would fail, or try for ever."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not text in UTF-8") from None
+    if size > LONGEST_STRING_BYTES:
+        raise argparse.ArgumentTypeError(f"{size} bytes are more than the {LONGEST_STRING_BYTES} of a string in Kafka")
+    return text
 
 
 def _number(bits: int) -> Callable[[str], int]:

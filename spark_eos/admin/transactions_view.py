@@ -15,7 +15,7 @@ from spark_eos.client.coordinators import CoordinatorType
 from spark_eos.client.error_table import Api, code_name, failure
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
 from spark_eos.client.transaction_admin import TransactionAdmin
-from spark_eos.errors import OptionError, TransactionError
+from spark_eos.errors import EosKafkaError, OptionError, TransactionError
 from spark_eos.operator_commands import OperatorCommands
 
 _TABLE: Final = "table"
@@ -24,7 +24,19 @@ _TABLE: Final = "table"
 def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
     """List the transactional ids of all coordinators."""
     duration_ms = chosen.duration_filter if chosen.duration_filter is not None and chosen.duration_filter >= 0 else None
-    listed = admin.list_transactions(duration_ms=duration_ms, id_pattern=chosen.transactional_id_pattern)
+    pattern = chosen.transactional_id_pattern
+    try:
+        listed = admin.list_transactions(duration_ms=duration_ms, id_pattern=pattern)
+    except EosKafkaError as error:
+        if error.error_code != ErrorCode.INVALID_REGULAR_EXPRESSION:
+            raise
+        raise TransactionError(
+            f"The pattern {pattern!r} is no regular expression that Kafka takes",
+            checked=f"A broker answered ListTransactions with {code_name(error.error_code)}",
+            remedy="Write it in RE2's syntax, which has no look-around and no references back; it has to match the "
+            "whole id, so a beginning is followed by .*",
+            error_code=error.error_code,
+        ) from None
     if chosen.output == _TABLE:
         print(kafka_tables.kafka_table(kafka_tables.LIST_HEADS, kafka_tables.list_rows(listed)))
     else:
@@ -63,6 +75,7 @@ def described(admin: TransactionAdmin, transactional_id: str) -> tuple[int, Tran
 
 def describe_producers(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
     """Describe the producers that a partition knows."""
+    _require_broker(chosen.broker_id, admin)
     place = TopicPartition(chosen.topic, chosen.partition)
     producers = admin.describe_producers([place], chosen.broker_id)[place]
     if chosen.output == _TABLE:
@@ -99,17 +112,22 @@ def commands_of(chosen: argparse.Namespace) -> OperatorCommands:
     return OperatorCommands((chosen.bootstrap_server,), chosen.command_config)
 
 
+def _require_broker(broker_id: int | None, admin: TransactionAdmin) -> None:
+    if broker_id is None:
+        return
+    known = admin.broker_ids()
+    if broker_id not in known:
+        raise OptionError(f"There is no broker {broker_id}",
+                          checked=f"The cluster has {', '.join(map(str, known))}", remedy="Give one of these")
+
+
 def _scope(chosen: argparse.Namespace, admin: TransactionAdmin) -> list[TopicPartition]:
     if chosen.topic is None and chosen.broker_id is None:
         raise OptionError("find-hanging needs a scope", remedy="Give --topic, --broker-id or both")
     if chosen.partition is not None and chosen.topic is None:
         raise OptionError("--partition names no topic", remedy="Give --topic with it")
-    if chosen.broker_id is not None:
-        known = admin.broker_ids()
-        if chosen.broker_id not in known:
-            # It would lead no partition, so that nothing would be looked at and all seem well.
-            raise OptionError(f"There is no broker {chosen.broker_id}",
-                              checked=f"The cluster has {', '.join(map(str, known))}", remedy="Give one of these")
+    # A broker that is not there would lead no partition, so that nothing would be looked at and all seem well.
+    _require_broker(chosen.broker_id, admin)
     if chosen.partition is not None:
         return [TopicPartition(chosen.topic, chosen.partition)]
     return admin.partitions([chosen.topic] if chosen.topic is not None else admin.topics(), chosen.broker_id)

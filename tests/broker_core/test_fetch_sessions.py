@@ -4,10 +4,12 @@ from types import SimpleNamespace as Body
 
 import pytest
 
-from broker_core.broker.fetch_sessions import FetchKey, FetchSessions
+from broker_core.broker.fetch_sessions import EVICTION_MS, FetchKey, FetchSessions
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.wire import messages as m
+from tests.support.direct import DirectClient, direct_cluster
 
-VERSION, OWNER = 12, "User:alice"
+VERSION, OWNER, NOW = 12, "User:alice", 1_000_000
 
 
 def body(session_id=0, epoch=0, topics=(), forgotten=()):
@@ -21,28 +23,29 @@ def body(session_id=0, epoch=0, topics=(), forgotten=()):
 
 def code_of(sessions, request, version=VERSION, owner=OWNER):
     with pytest.raises(KafkaError) as caught:
-        sessions.open(request, version, owner)
+        sessions.open(request, version, owner, NOW)
     return caught.value.code
 
 
 def test_a_sessionless_fetch_leaves_nothing_behind():
-    context = FetchSessions(10).open(body(epoch=-1, topics=[("t", 0, 5)]), VERSION, OWNER)
+    context = FetchSessions(10).open(body(epoch=-1, topics=[("t", 0, 5)]), VERSION, OWNER, NOW)
     assert (context.session, context.incremental, context.targets[0].fetch_offset) == (None, False, 5)
 
 
 def test_an_incremental_fetch_knows_what_was_said_before():
     sessions = FetchSessions(10)
-    session = sessions.open(body(topics=[("t", 0, 5), ("u", 0, 6)]), VERSION, OWNER).session
-    context = sessions.open(body(session.session_id, 1, topics=[("t", 0, 8)], forgotten=[("u", 0)]), VERSION, OWNER)
+    session = sessions.open(body(topics=[("t", 0, 5), ("u", 0, 6)]), VERSION, OWNER, NOW).session
+    change = body(session.session_id, 1, topics=[("t", 0, 8)], forgotten=[("u", 0)])
+    context = sessions.open(change, VERSION, OWNER, NOW)
     assert context.incremental
     assert [(t.key, t.fetch_offset) for t in context.targets] == [(FetchKey("t", 0), 8)]
 
 
 def test_each_request_of_a_session_has_the_next_epoch():
     sessions = FetchSessions(10)
-    session = sessions.open(body(topics=[("t", 0, 5)]), VERSION, OWNER).session
+    session = sessions.open(body(topics=[("t", 0, 5)]), VERSION, OWNER, NOW).session
     assert code_of(sessions, body(session.session_id, 2)) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    sessions.open(body(session.session_id, 1), VERSION, OWNER)
+    sessions.open(body(session.session_id, 1), VERSION, OWNER, NOW)
     assert code_of(sessions, body(session.session_id, 1)) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
@@ -52,30 +55,93 @@ def test_an_unknown_session_is_refused():
 
 def test_a_session_does_not_change_between_names_and_ids():
     sessions = FetchSessions(10)
-    session = sessions.open(body(topics=[("t", 0, 5)]), VERSION, OWNER).session
+    session = sessions.open(body(topics=[("t", 0, 5)]), VERSION, OWNER, NOW).session
     assert code_of(sessions, body(session.session_id, 1), version=13) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 def test_a_final_epoch_closes_the_session():
     sessions = FetchSessions(10)
-    session = sessions.open(body(topics=[("t", 0, 5)]), VERSION, OWNER).session
-    sessions.open(body(session.session_id, -1, topics=[("t", 0, 5)]), VERSION, OWNER)
+    session = sessions.open(body(topics=[("t", 0, 5)]), VERSION, OWNER, NOW).session
+    sessions.open(body(session.session_id, -1, topics=[("t", 0, 5)]), VERSION, OWNER, NOW)
     assert code_of(sessions, body(session.session_id, 1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_the_longest_unused_session_goes_when_the_slots_are_full():
+# When all slots are taken
+
+def opened(sessions, now_ms, partitions=1):
+    """Return the session that a newcomer gets, None if it gets none."""
+    topics = [(f"t{number}", 0, 5) for number in range(partitions)]
+    context = sessions.open(body(topics=topics), VERSION, OWNER, now_ms)
+    assert len(context.targets) == partitions
+    return context.session
+
+
+def used(sessions, session, now_ms):
+    """Use a session; say whether it was still there."""
+    try:
+        sessions.open(body(session.session_id, session.epoch), VERSION, OWNER, now_ms)
+    except KafkaError as error:
+        assert error.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        return False
+    return True
+
+
+def test_a_newcomer_gets_no_session_while_all_are_in_use():
     sessions = FetchSessions(2)
-    first, second = (sessions.open(body(topics=[("t", 0, 5)]), VERSION, OWNER).session for _ in range(2))
-    sessions.open(body(first.session_id, 1), VERSION, OWNER)
-    sessions.open(body(topics=[("t", 0, 5)]), VERSION, OWNER)
-    assert code_of(sessions, body(second.session_id, 1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    sessions.open(body(first.session_id, 2), VERSION, OWNER)
+    kept = [opened(sessions, NOW), opened(sessions, NOW)]
+    assert opened(sessions, NOW + EVICTION_MS, partitions=9) is None
+    assert [used(sessions, each, NOW + EVICTION_MS) for each in kept] == [True, True]
+
+
+def test_the_session_unused_for_longest_goes_after_two_minutes_however_large():
+    sessions = FetchSessions(2)
+    longest, other = opened(sessions, NOW, partitions=9), opened(sessions, NOW)
+    assert used(sessions, longest, NOW + 10)
+    assert used(sessions, other, NOW + 20)
+    assert opened(sessions, NOW + 10 + EVICTION_MS) is None
+    assert opened(sessions, NOW + 11 + EVICTION_MS) is not None
+    assert [used(sessions, each, NOW + 12 + EVICTION_MS) for each in (longest, other)] == [False, True]
+
+
+def test_of_sessions_two_minutes_old_the_smallest_goes_for_a_larger_one():
+    sessions = FetchSessions(3)
+    small, large = opened(sessions, NOW, partitions=2), opened(sessions, NOW, partitions=4)
+    then = NOW + EVICTION_MS + 1
+    for now_ms in (NOW + 60_000, then):
+        assert used(sessions, large, now_ms)
+        assert used(sessions, small, now_ms)
+    young = opened(sessions, then)
+    assert opened(sessions, then, partitions=2) is None, "not for one that is as large"
+    assert opened(sessions, then, partitions=3) is not None
+    assert [used(sessions, each, then) for each in (small, large, young)] == [False, True, True]
+
+
+def test_without_slots_there_are_no_sessions():
+    assert opened(FetchSessions(0), NOW) is None
+
+
+def test_the_brokers_time_counts():
+    cluster = direct_cluster(settings={"max.incremental.fetch.session.cache.slots": "1"})
+    cluster.create_topic("t", 1)
+    clients = [DirectClient(cluster) for _ in range(3)]
+    form = m.FetchRequest.FetchTopic
+
+    def session_id(client):
+        return client.ask(m.FetchRequest(
+            replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=100, isolation_level=0, session_id=0, session_epoch=0,
+            forgotten_topics_data=[], rack_id="", topics=[form(topic="t", partitions=[form.FetchPartition(
+                partition=0, current_leader_epoch=-1, fetch_offset=0, last_fetched_epoch=-1, log_start_offset=-1,
+                partition_max_bytes=100)])]), 12).session_id
+
+    assert [session_id(client) > 0 for client in clients] == [True, False, False]
+    cluster.advance(cluster.now_ms + EVICTION_MS + 1)
+    assert [session_id(client) > 0 for client in clients] == [True, False, False]
 
 
 @pytest.mark.parametrize("epoch", [-1, 0])
 def test_a_session_is_not_there_for_another_user(epoch):
     sessions = FetchSessions(10)
-    session = sessions.open(body(topics=[("t", 0, 5)]), VERSION, OWNER).session
+    session = sessions.open(body(topics=[("t", 0, 5)]), VERSION, OWNER, NOW).session
     assert code_of(sessions, body(session.session_id, 1), owner="User:bob") == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    sessions.open(body(session.session_id, epoch), VERSION, "User:bob")
-    assert sessions.open(body(session.session_id, 1), VERSION, OWNER).targets[0].key == FetchKey("t", 0)
+    sessions.open(body(session.session_id, epoch), VERSION, "User:bob", NOW)
+    assert sessions.open(body(session.session_id, 1), VERSION, OWNER, NOW).targets[0].key == FetchKey("t", 0)

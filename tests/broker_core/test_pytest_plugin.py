@@ -1,8 +1,12 @@
 """The pytest plugin's fixtures, marker and option, in pytest runs of their own."""
 
+import socket
+import time
+
 import pytest
 
 from broker_core.embedded import EmbeddedBroker
+from broker_core.pytest_plugin import real_cluster
 
 pytest_plugins = ["pytester"]
 
@@ -139,6 +143,19 @@ def test_on_a_real_cluster_the_same_tests_run_and_the_rest_is_skipped(run):
             "*the test needs 2 brokers; the real cluster has 1*"])
         left = real.call(lambda cluster: {name for name in cluster.catalog.topics if not name.startswith("__")})
         assert left == set(), "topics of tests go with them"
+
+
+def test_a_cluster_that_does_not_answer_is_told_once_and_costs_its_wait_once(run, monkeypatch):
+    monkeypatch.setattr(real_cluster, "_PATIENCE_S", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        result = run("import pytest\n" + "".join(f"def test_{number}(kafka): pass\n" for number in range(20)),
+                     "--kafka-bootstrap", address)
+    result.assert_outcomes(errors=20)
+    assert time.monotonic() - began < 10
+    result.stdout.fnmatch_lines([f"--kafka-bootstrap {address}: no broker told its topics in 1 s (*)"])
+    assert "Traceback" not in result.stdout.str()
 
 
 def test_somebody_elses_topic_is_left_alone(run):

@@ -527,6 +527,20 @@ def test_without_an_authorizer_there_are_no_acls_and_everybody_may_do_everything
     assert produced(client, {TOPIC: records()}) == {TOPIC: 0}
 
 
+def test_a_refusal_is_logged_once_for_each_request_and_resource(world, caplog):
+    form = m.ListOffsetsRequest.ListOffsetsTopic
+    request = m.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[
+        form(name=name, partitions=[form.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1,
+                                                              timestamp=-1) for number in range(100)])
+        for name in (TOPIC, "u")])
+    with caplog.at_level("INFO", logger="broker_core.broker.rights"):
+        for _ in range(2):
+            answer = world.alice.ask(request, 6)
+            assert {part.error_code for topic in answer.topics for part in topic.partitions} == {29}
+    assert [record.getMessage().partition("right to ")[2] for record in caplog.records] == [
+        "DESCRIBE TOPIC 't', which ListOffsets needs", "DESCRIBE TOPIC 'u', which ListOffsets needs"] * 2
+
+
 def test_a_refusal_is_logged_with_who_what_and_where(world, caplog):
     with caplog.at_level("INFO", logger="broker_core.broker.rights"):
         produced(world.alice, {TOPIC: records()})

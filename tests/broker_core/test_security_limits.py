@@ -63,7 +63,24 @@ def test_an_address_has_as_many_as_it_may():
     assert counted.take_seat("SSL", "::1") is None
 
 
-@pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:x", ":3"])
+@pytest.mark.parametrize(("one", "same"), [("10.0.0.1", "::ffff:10.0.0.1"), ("::1", "0:0:0:0:0:0:0:1")])
+def test_an_address_is_one_however_it_is_written(one, same):
+    counted = limits(max_connections_per_ip="2")
+    assert [counted.take_seat("SSL", address) is not None for address in (one, same, one, same)] == [
+        True, True, False, False]
+    for written in (one, same):
+        counted = limits(max_connections_per_ip_overrides=f"{written}:1")
+        assert [counted.take_seat("SSL", address) is not None for address in (same, one)] == [True, False]
+
+
+def test_an_override_may_name_a_host(monkeypatch):
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: [(0, 0, 0, "", {"db": ("10.0.0.7", 0)}[host])])
+    counted = limits(max_connections_per_ip_overrides="db:1")
+    assert [counted.take_seat("SSL", address) is not None for address in ("10.0.0.7", "10.0.0.7", "10.0.0.8")] == [
+        True, False, True]
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:x", ":3", "no host:1", f"{'a' * 64}.test:1"])
 def test_an_override_that_is_none_is_refused(text):
     with pytest.raises(ConfigError, match="max.connections.per.ip.overrides"):
         limits(max_connections_per_ip_overrides=text)
@@ -127,6 +144,21 @@ def test_an_address_with_too_many_is_turned_away():
             first.close()
             # Nobody tells when the broker has noticed.
             wait_until(lambda: is_let_in(kafka), "there is room again")
+
+
+def test_a_client_of_ipv4_is_the_same_at_a_socket_for_both_kinds(caplog):
+    settings = {"max.connections.per.ip": "1", "listeners": "BOTH://[::]:0,OLD://127.0.0.1:0",
+                "advertised.listeners": "BOTH://127.0.0.1:0",
+                "listener.security.protocol.map": "BOTH:PLAINTEXT,OLD:PLAINTEXT"}
+    with EmbeddedBroker(config=settings) as kafka:
+        with RawClient(kafka.bootstrap("BOTH")) as first, caplog.at_level("WARNING"):
+            assert serves(first)
+            [client] = kafka._server._clients
+            assert client._connection.client_host == "127.0.0.1"
+            for listener in ("OLD", "BOTH"):
+                with RawClient(kafka.bootstrap(listener)) as second:
+                    assert second.is_closed_by_peer()
+    assert "closing connection from 127.0.0.1 at BOTH" in caplog.text
 
 
 def is_let_in(kafka):

@@ -119,6 +119,28 @@ def test_librdkafkas_admin_client_makes_a_user_who_can_come_in(tmp_path):
         assert admin.describe_user_scram_credentials().result(30) == {}
 
 
+def test_a_password_that_is_there_is_not_set_again_by_the_next_start(tmp_path, caplog):
+    listeners = {"CLEAR": "PLAINTEXT", "SECURE": "SASL_PLAINTEXT", "OTHER": "SASL_PLAINTEXT"}
+    with EmbeddedBroker(listeners=listeners, data_dir=tmp_path, users={"carol": "first", "dave": "d"}) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap("CLEAR")})
+        change = UserScramCredentialUpsertion("carol", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096),
+                                             PASSWORD.encode())
+        deletion = UserScramCredentialDeletion("dave", ScramMechanism.SCRAM_SHA_256)
+        for future in admin.alter_user_scram_credentials([change, deletion]).values():
+            future.result(30)
+        before = kafka.call(lambda cluster: dict(cluster.catalog.scram))
+    users = {"carol": "first", "dave": "d", "erin": "e"}
+    with caplog.at_level("INFO"), EmbeddedBroker(listeners=listeners, data_dir=tmp_path, users=users) as kafka:
+        after = kafka.call(lambda cluster: dict(cluster.catalog.scram))
+        assert topics_as_carol(kafka) is not None
+    assert {key: after[key] for key in before} == before
+    assert after.keys() - before.keys() == {
+        ("SCRAM-SHA-256", "dave"), ("SCRAM-SHA-256", "erin"), ("SCRAM-SHA-512", "erin")}
+    told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("users:")]
+    assert told == ["users: 'carol' keeps the password for SCRAM-SHA-512 that an earlier start or an administrator has "
+                    "set"] * 2, "once for each listener, and not where it is the same password"
+
+
 def topics_as_carol(kafka):
     return AdminClient({
         "bootstrap.servers": kafka.bootstrap("SECURE"), "security.protocol": "SASL_PLAINTEXT",

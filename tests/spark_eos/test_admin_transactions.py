@@ -122,6 +122,9 @@ def test_list_takes_a_duration_and_a_pattern(kafka: Kafka, session: RawSession) 
     assert kafka.json("list", "--transactional-id-pattern", session.transactional_id[:-1]) == [], "a full match"
     assert kafka.run("list", "--transactional-id-pattern", "(") == ExitCode.FAILED
     assert "INVALID_REGULAR_EXPRESSION (128)" in kafka.err
+    assert kafka.err.startswith("The pattern '(' is no regular expression that Kafka takes. ")
+    assert "RequestError" not in kafka.err
+    assert "BrokerError" not in kafka.err
 
 
 def test_describe_shows_an_open_transaction(kafka: Kafka, session: RawSession) -> None:
@@ -409,9 +412,12 @@ def test_the_flags_of_the_proposal_are_taken(name: str) -> None:
     (*ABORT, str(2**63), "--producer-epoch", "0", "--coordinator-epoch", "0"),
     (*ABORT, "1", "--producer-epoch", str(2**15), "--coordinator-epoch", "0"),
     (*ABORT, "1", "--producer-epoch", "0", "--coordinator-epoch", str(2**31)),
+    ("list", "--transactional-id-pattern", "a\udcff"), ("describe", "--transactional-id", "x" * 2**15),
+    ("describe-producers", "--topic", "t\udcff", "--partition", "0"), ("find-hanging", "--topic", "t\udcff"),
+    ("force-terminate", "--transactional-id", "t\udcff"),
 ])
 def test_wrong_usage_is_told_apart(words: tuple[str, ...]) -> None:
-    """A number that no request has room for is wrong usage too: kafka-python would fail, or wait for ever."""
+    """So is a number or a name that no request can carry: kafka-python would fail, or wait for ever."""
     with pytest.raises(SystemExit) as ended:
         main(["transactions", "--bootstrap-server", "127.0.0.1:1", *words])
     assert ended.value.code == ExitCode.USAGE
@@ -424,6 +430,14 @@ def test_wrong_usage_is_told_apart(words: tuple[str, ...]) -> None:
 def test_options_that_need_others_are_told_apart(kafka: Kafka, words: tuple[str, ...]) -> None:
     assert kafka.run(*words) == ExitCode.USAGE
     assert main(["transactions", "list"]) == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("words", [
+    ("find-hanging",), ("describe-producers", "--topic", "t", "--partition", "0"),
+])
+def test_a_broker_that_is_not_there_is_named_with_those_that_are(kafka: Kafka, words: tuple[str, ...]) -> None:
+    assert kafka.run(*words, "--broker-id", "99") == ExitCode.USAGE
+    assert kafka.err == "There is no broker 99. The cluster has 1. Give one of these.\n"
 
 
 @pytest.mark.parametrize("flag", ["-v", "--version"])

@@ -47,7 +47,7 @@ def fetch(call: Call) -> None:
     """Answer at once if there is enough, an error or no patience; else wait."""
     try:
         call.isolation()
-        context = call.broker.sessions.open(call.body, call.version, str(call.principal))
+        context = call.broker.sessions.open(call.body, call.version, str(call.principal), call.now_ms)
     except KafkaError as error:
         call.answer(m.FetchResponse(error_code=error.code, session_id=NO_SESSION, responses=[]))
         return

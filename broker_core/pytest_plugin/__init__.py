@@ -1,5 +1,9 @@
 """Give tests a Kafka: `kafka` fresh for each, `kafka_cluster` shared, and clients that are closed for them.
 
+Owns: the fixtures, the marker, the option, what a failed test's report carries.
+Asks: `embedded` for a broker; `real_cluster` for one that is not ours.
+Never: imports a client or the broker before a test needs it: the plugin is loaded in every run of pytest.
+
     import pytest
 
     @pytest.mark.kafka(brokers=3, topics={"in": 4})
@@ -7,13 +11,15 @@
         kafka_producer().produce("in", b"hello")
         ...
 
-The marker takes what `EmbeddedBroker` takes. With `--kafka-bootstrap host:port` the same tests run on a real cluster;
-a test that asks for what cannot be had there is skipped and says for what. When a test fails, its report carries the
-newest requests and the listings of the partitions that were written.
+The marker takes what `EmbeddedBroker` takes. When a test fails, its report carries the newest requests and the listings
+of the partitions that were written.
+
+With `--kafka-bootstrap host:port` the same tests run on a real cluster; a test that asks for what cannot be had there
+is skipped and says for what. `real_cluster` tells what becomes of topics and groups there.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,15 +27,14 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
 
     from broker_core.embedded import EmbeddedBroker
-
-# What is heavy to import is imported by the tests that need it: the plugin is loaded in every run of pytest.
+    from broker_core.pytest_plugin.real_cluster import RealCluster, RealRun
 
 _SHOWN_REQUESTS = 40
 _SHOWN_PARTITIONS = 8
 _SHOWN_LINES = 40
-_PATIENCE_S = 30
-_BROKER: "pytest.StashKey[EmbeddedBroker]" = pytest.StashKey()
+_BROKER: "pytest.StashKey[EmbeddedBroker | RealCluster]" = pytest.StashKey()
 _SHARED: "pytest.StashKey[EmbeddedBroker | RealCluster]" = pytest.StashKey()
+_REAL_RUN: "pytest.StashKey[RealRun]" = pytest.StashKey()
 _ON_ANY_CLUSTER = frozenset({"topics", "brokers"})
 
 Settings = Mapping[str, Any]
@@ -49,46 +54,6 @@ def pytest_configure(config: pytest.Config) -> None:
         "takes the arguments of broker_core.embedded.EmbeddedBroker")
 
 
-class RealCluster:
-    """Stand for a cluster that is not ours: it has addresses and topics; a test that wants more is skipped."""
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        from confluent_kafka.admin import AdminClient
-
-        self.bootstrap_servers = bootstrap_servers
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        self._created: list[str] = []
-
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Create a topic, which goes with the test; the test is skipped if it is there already: it is not ours."""
-        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
-
-        if name in self._admin.list_topics(timeout=_PATIENCE_S).topics:
-            pytest.skip(f"the real cluster has a topic {name!r} already, and it may be somebody's")
-        self._admin.create_topics([NewTopic(name, partitions, config=dict(config or {}))])[name].result(_PATIENCE_S)
-        self._created.append(name)
-
-    def need_brokers(self, count: int) -> None:
-        """Skip the test on a cluster of fewer."""
-        found = len(self._admin.list_topics(timeout=_PATIENCE_S).brokers)
-        if found < count:
-            pytest.skip(f"the test needs {count} brokers; the real cluster has {found}")
-
-    def __getattr__(self, name: str) -> NoReturn:
-        from broker_core.embedded import EmbeddedBroker
-
-        if name.startswith("_") or not hasattr(EmbeddedBroker, name):
-            raise AttributeError(name)
-        pytest.skip(f"kafka.{name} needs the embedded broker: run without --kafka-bootstrap")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for deleted in self._admin.delete_topics(self._created).values() if self._created else ():
-            deleted.result(_PATIENCE_S)
-
-
 def _running(config: pytest.Config, options: dict[str, Any]) -> "EmbeddedBroker | RealCluster":
     address = config.getoption("--kafka-bootstrap")
     if not address:
@@ -98,15 +63,11 @@ def _running(config: pytest.Config, options: dict[str, Any]) -> "EmbeddedBroker 
     special = sorted(options.keys() - _ON_ANY_CLUSTER)
     if special:
         pytest.skip(f"{special[0]}={options[special[0]]!r} needs the embedded broker: run without --kafka-bootstrap")
-    cluster = RealCluster(address)
-    cluster.need_brokers(options.get("brokers", 1))
-    return cluster
+    from broker_core.pytest_plugin.real_cluster import RealCluster, RealRun
 
-
-def _create_topics(kafka: "EmbeddedBroker | RealCluster", options: dict[str, Any]) -> None:
-    if isinstance(kafka, RealCluster):
-        for name, partitions in (options.get("topics") or {}).items():
-            kafka.create_topic(name, partitions)
+    if _REAL_RUN not in config.stash:
+        config.stash[_REAL_RUN] = RealRun(address)
+    return RealCluster(config.stash[_REAL_RUN], options.get("brokers", 1), options.get("topics") or {})
 
 
 @pytest.fixture
@@ -115,7 +76,6 @@ def kafka(request: pytest.FixtureRequest) -> "Iterator[EmbeddedBroker | RealClus
     marker = request.node.get_closest_marker("kafka")
     options = dict(marker.kwargs) if marker is not None else {}
     with _running(request.config, options) as broker:
-        _create_topics(broker, options)
         _remember(request.node, broker)
         yield broker
 
@@ -141,11 +101,13 @@ def kafka_producer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Pr
     """Give a function that makes producers: `kafka_producer({"transactional.id": "t"})`."""
     from confluent_kafka import Producer
 
-    address = _broker_of(request).bootstrap_servers
+    broker = _broker_of(request)
+    real = _real(request, broker)
     made: list[Producer] = []
 
     def make(settings: Settings | None = None) -> Producer:
-        made.append(Producer({"bootstrap.servers": address, **(settings or {})}))
+        chosen = {"bootstrap.servers": broker.bootstrap_servers, **(settings or {})}
+        made.append(Producer(chosen) if real is None else real.producer(chosen))
         return made[-1]
 
     yield make
@@ -153,6 +115,8 @@ def kafka_producer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Pr
         # What a test has left unsent is not worth waiting for, and `close` would wait for a broker that is away.
         made[-1].purge()
         made[-1].flush(0)
+        if real is not None:
+            real.abort_open_transaction(made[-1])
         # Its last reference, unless the test has failed: then its frames are still there.
         made.pop()
 
@@ -161,19 +125,23 @@ def kafka_producer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Pr
 def kafka_consumer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Consumer]]":
     """Give a function that makes consumers: `kafka_consumer("in", {"isolation.level": "read_uncommitted"})`.
 
-    They begin at the start of the topics named and belong to group `test` unless the settings say otherwise.
+    They begin at the start of the topics named. Unless the settings say otherwise they belong to group `test`, on a
+    real cluster to one that the test shares with nobody.
     """
     from confluent_kafka import Consumer
 
-    address = _broker_of(request).bootstrap_servers
+    broker = _broker_of(request)
+    real = _real(request, broker)
     made: list[Consumer] = []
 
     def make(*topics_and_settings: str | Settings) -> Consumer:
         topics = [each for each in topics_and_settings if isinstance(each, str)]
         settings = {key: value for each in topics_and_settings if not isinstance(each, str)
                     for key, value in each.items()}
-        made.append(Consumer({"bootstrap.servers": address, "group.id": "test", "auto.offset.reset": "earliest",
-                              **settings}))
+        if real is not None:
+            settings["group.id"] = real.group(settings.get("group.id"))
+        made.append(Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "test",
+                              "auto.offset.reset": "earliest", **settings}))
         if topics:
             made[-1].subscribe(topics)
         return made[-1]
@@ -191,11 +159,17 @@ def _broker_of(request: pytest.FixtureRequest) -> "EmbeddedBroker | RealCluster"
     return broker
 
 
-def _remember(item: pytest.Item, broker: "EmbeddedBroker | RealCluster") -> None:
-    from broker_core.embedded import EmbeddedBroker
+def _real(request: pytest.FixtureRequest, broker: object) -> "RealCluster | None":
+    """Return the broker if it is the real cluster of this run; a fixture of the test's own may be neither."""
+    if _REAL_RUN not in request.config.stash:
+        return None
+    from broker_core.pytest_plugin.real_cluster import RealCluster
 
-    if isinstance(broker, EmbeddedBroker):
-        item.stash[_BROKER] = broker
+    return broker if isinstance(broker, RealCluster) else None
+
+
+def _remember(item: pytest.Item, broker: "EmbeddedBroker | RealCluster") -> None:
+    item.stash[_BROKER] = broker
 
 
 @pytest.hookimpl(wrapper=True)
@@ -203,11 +177,24 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Put into the report of a failed test what its broker has seen."""
     report = yield
     if report.failed and report.when == "call" and _BROKER in item.stash:
+        from broker_core.embedded import EmbeddedBroker
+
+        broker = item.stash[_BROKER]
         try:
-            report.sections += _story(item.stash[_BROKER])
+            if isinstance(broker, EmbeddedBroker):
+                report.sections += _story(broker)
+            elif _REAL_RUN in item.config.stash:
+                report.sections.append(("kafka cluster", broker.story(_SHOWN_PARTITIONS)))
         except RuntimeError as error:
             report.sections.append(("kafka", str(error)))
     return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say what the run leaves on a real cluster."""
+    if _REAL_RUN in config.stash:
+        for line in config.stash[_REAL_RUN].left():
+            terminalreporter.write_line(line)
 
 
 def _story(broker: "EmbeddedBroker") -> list[tuple[str, str]]:

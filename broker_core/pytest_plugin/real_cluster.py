@@ -1,0 +1,238 @@
+"""Stand for a cluster that is not ours, and leave it as it was found.
+
+A test's topics are those that `create_topic` made or that a producer of `kafka_producer` wrote to; its groups are those
+that a consumer of `kafka_consumer` joined. They are deleted after it and its transactions aborted, so that the next
+test begins as it would with a broker of its own. What was there before the test may be somebody's: it stays, and a test
+that wants to make or join it is skipped. What else comes up (the code under test has clients of its own) stays too,
+and is named when the run ends. A cluster forgets no transactional id; the next producer that has it fences the former.
+"""
+
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, NoReturn, Self, TypeVar
+
+import pytest
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+
+from broker_core.embedded import EmbeddedBroker
+
+T = TypeVar("T")
+
+_PATIENCE_S = 30
+# A report comes soon, or does without.
+_REPORT_PATIENCE_S = 5
+_SHOWN_RECORDS = 10
+_SHOWN_BYTES = 60
+_EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+# A test may have deleted what is its own, and a consumer that never asked for a group has made none.
+_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
+
+
+class RealRun:
+    """Hold what a whole run of pytest has to know of its cluster."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.admin = AdminClient({"bootstrap.servers": address})
+        self.not_deleted: list[str] = []
+        self.problem = ""
+        self._topics_before: set[str] = set()
+        try:
+            self._topics_before = self.topics(_PATIENCE_S)
+        except KafkaException as error:
+            # Each test would wait in vain as long as the first one.
+            self.problem = f"--kafka-bootstrap {address}: no broker told its topics in {_PATIENCE_S} s ({_text(error)})"
+
+    def topics(self, timeout_s: float) -> set[str]:
+        """Return the names of the topics there are now, internal ones left out."""
+        return {name for name in self.admin.list_topics(timeout=timeout_s).topics if not name.startswith("__")}
+
+    def left(self) -> list[str]:
+        """Say what the run leaves on the cluster, as far as that can be told."""
+        left = list(self.not_deleted)
+        with suppress(KafkaException):
+            came_up = sorted(self.topics(_REPORT_PATIENCE_S) - self._topics_before) if not self.problem else []
+            if came_up:
+                left.append(f"topics that came up meanwhile: {', '.join(came_up)}")
+        return [f"left on {self.address}: {each}" for each in left]
+
+
+class RealCluster:
+    """Have addresses and topics, for one test or for all that share it; a test that wants more is skipped."""
+
+    def __init__(self, run: RealRun, brokers: int, topics: Mapping[str, int]) -> None:
+        if run.problem:
+            pytest.fail(run.problem, pytrace=False)
+        self.bootstrap_servers = run.address
+        self._run = run
+        self._wanted = brokers, dict(topics)
+        self._topics_before = run.topics(_PATIENCE_S)
+        self._groups_before = {each.group_id for each in run.admin.list_consumer_groups().result(_PATIENCE_S).valid}
+        self._topics: set[str] = set()
+        self._groups: set[str] = set()
+        self._own_group = f"test-{secrets.token_hex(4)}"
+
+    def __enter__(self) -> Self:
+        brokers, topics = self._wanted
+        found = len(self._run.admin.list_topics(timeout=_PATIENCE_S).brokers)
+        if found < brokers:
+            pytest.skip(f"the test needs {brokers} brokers; the real cluster has {found}")
+        try:
+            for name, partitions in topics.items():
+                self.create_topic(name, partitions)
+        except BaseException:
+            self._clean_up()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._clean_up()
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """Create a topic, which goes with the test; the test is skipped if it is there already: it is not ours."""
+        if name in self._run.topics(_PATIENCE_S):
+            pytest.skip(f"the real cluster has a topic {name!r} already, and it may be somebody's")
+        created = self._run.admin.create_topics([NewTopic(name, partitions, config=dict(config or {}))])
+        created[name].result(_PATIENCE_S)
+        self._topics.add(name)
+        self.wait_for(lambda: self._has_leaders(name), _PATIENCE_S)
+
+    def _has_leaders(self, name: str) -> bool:
+        """Say whether clients find the topic: a broker hears of it after the controller has answered."""
+        topic = self._run.admin.list_topics(timeout=_PATIENCE_S).topics.get(name)
+        return topic is not None and all(each.leader >= 0 for each in topic.partitions.values())
+
+    def wait_for(self, condition: Callable[[], T], timeout: float = 10) -> T:
+        """Wait until `condition()` is true and return what it gave; AssertionError after `timeout` seconds."""
+        return EmbeddedBroker.wait_for(condition, timeout)
+
+    # The test's clients
+
+    def producer(self, settings: Mapping[str, Any]) -> Producer:
+        """Return a producer; a topic that comes up because it writes there goes with the test."""
+        topics, before = self._topics, self._topics_before
+
+        class NotingProducer(Producer):
+            def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
+                topics.update({topic} - before)
+                super().produce(topic, *args, **kwargs)
+
+            def produce_batch(self, topic: str, *args: Any, **kwargs: Any) -> int:
+                topics.update({topic} - before)
+                return super().produce_batch(topic, *args, **kwargs)
+
+        return NotingProducer(dict(settings))
+
+    def abort_open_transaction(self, producer: Producer) -> None:
+        """End what a test has left open: it would hold up readers until its timeout."""
+        # Of the states a producer may be in, most have nothing to abort.
+        with suppress(KafkaException):
+            producer.abort_transaction(_PATIENCE_S)
+
+    def group(self, wanted: str | None) -> str:
+        """Return the group for a consumer, which goes with the test; one of the test's own where none is wanted."""
+        name = self._own_group if wanted is None else wanted
+        if name in self._groups_before:
+            pytest.skip(f"the real cluster has a group {name!r} already, and it may be somebody's")
+        self._groups.add(name)
+        return name
+
+    def _clean_up(self) -> None:
+        admin, topics, groups = self._run.admin, sorted(self._topics), sorted(self._groups)
+        # Groups first: with a topic the offsets committed for it go, some time later.
+        self._await("group", admin.delete_consumer_groups(groups) if groups else {})
+        deleted = self._await("topic", admin.delete_topics(topics) if topics else {})
+        # The next test may have topics of the same names.
+        self.wait_for(lambda: not deleted & self._run.topics(_PATIENCE_S), _PATIENCE_S)
+
+    def _await(self, kind: str, futures: "Mapping[str, Future[Any]]") -> set[str]:
+        """Wait for deletions and return those that came about; the others are noted for the end of the run."""
+        deleted = set()
+        for name, future in futures.items():
+            try:
+                future.result(_PATIENCE_S)
+            except KafkaException as error:
+                if error.args[0].code() not in _GONE:
+                    self._run.not_deleted.append(f"{kind} {name!r}, which cannot be deleted: {_text(error)}")
+                    continue
+            deleted.add(name)
+        return deleted
+
+    # What a test's report has
+
+    def story(self, most: int) -> str:
+        """List the partitions of topics that came up since the test began, `most` of them, with their newest records.
+
+        Records of open and aborted transactions are among them.
+        """
+        try:
+            came_up = self._run.topics(_REPORT_PATIENCE_S) - self._topics_before
+            listings = list(self._listings(came_up, most))
+        except (KafkaException, TimeoutError) as error:
+            listings = [f"it cannot be looked at now: {_text(error)}"]
+        head = f"{self.bootstrap_servers} is a real cluster: what was asked of it is not known here"
+        return "\n".join([head, *(listings or ["nothing was written to a topic that is new"])])
+
+    def _listings(self, topics: Collection[str], most: int) -> Iterator[str]:
+        known = self._run.admin.list_topics(timeout=_REPORT_PATIENCE_S).topics
+        places = [TopicPartition(name, number) for name in sorted(topics) for number in sorted(known[name].partitions)]
+        starts = self._offsets(places, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+        stable = self._offsets(places, _LATEST, IsolationLevel.READ_COMMITTED)
+        ends = self._offsets(places, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+        written = [row for row in zip(places, starts, stable, ends, strict=True) if row[3] > row[1]]
+        for place, start, last_stable, end in written[:most]:
+            yield f"{place.topic}-{place.partition}: log start {start}, LSO {last_stable}, HW {end}"
+            yield from self._newest(place, start, end)
+        if len(written) > most:
+            yield f"... {len(written) - most} more partitions"
+
+    def _offsets(self, places: Collection[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel) -> list[int]:
+        if not places:
+            return []
+        asked = self._run.admin.list_offsets(
+            dict.fromkeys(places, spec), isolation_level=isolation, request_timeout=_REPORT_PATIENCE_S)
+        return [asked[place].result(_REPORT_PATIENCE_S).offset for place in places]
+
+    def _newest(self, place: TopicPartition, start: int, end: int) -> Iterator[str]:
+        """Describe the last records of a partition; markers and what was compacted away leave gaps."""
+        first = max(start, end - _SHOWN_RECORDS)
+        if first > start:
+            yield f"  ... {first - start} earlier offsets"
+        reader = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": self._own_group,
+                           "enable.auto.commit": False, "isolation.level": "read_uncommitted",
+                           "enable.partition.eof": True})
+        try:
+            reader.assign([TopicPartition(place.topic, place.partition, first)])
+            while (message := reader.poll(_REPORT_PATIENCE_S)) is not None and message.error() is None:
+                yield f"  {message.offset()}: {_shown(message.key())}={_shown(message.value())}"
+        finally:
+            reader.close()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_") or not hasattr(EmbeddedBroker, name):
+            raise AttributeError(name)
+        pytest.skip(f"kafka.{name} needs the embedded broker: run without --kafka-bootstrap")
+
+
+def _text(error: Exception) -> str:
+    """Say what went wrong in librdkafka's words; a deadline has none."""
+    first = error.args[0] if error.args else None
+    return first.str() if isinstance(first, KafkaError) else "no answer in time"
+
+
+def _shown(data: bytes | str | None) -> str:
+    if data is None:
+        return "null"
+    text = repr(data[:_SHOWN_BYTES]).removeprefix("b")
+    return f"{text}..." if len(data) > _SHOWN_BYTES else text
