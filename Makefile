@@ -3,6 +3,8 @@ PYTHON ?= python3
 SEEDS ?= 100
 ROUNDS ?= 1
 SECONDS ?= 30
+BROKER ?= broker_core
+FAULTS ?= all
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -49,8 +51,8 @@ crash: java $(INSTALLED) ## Break the sink at every step in every way, ROUNDS=n 
 simulate: $(INSTALLED) ## Run SEEDS=n seeded simulations of broker, clients and sink, and name the first that fails
 	@$(RUN) -m tests.simulation --seeds $(SEEDS)
 
-histories: $(INSTALLED) ## Let real clients write and read while their broker is killed and paused, ROUNDS=n times, and judge what they saw
-	@$(RUN) -m tests.history --runs $(ROUNDS)
+histories: $(INSTALLED) ## Let real clients write and read while BROKER=broker_core or apache is broken (FAULTS=all, kill or pause), ROUNDS=n times SECONDS=n, and judge what they saw
+	@$(RUN) -m tests.history --broker $(BROKER) --faults $(FAULTS) --runs $(ROUNDS) --seconds $(SECONDS)
 
 fuzz: $(INSTALLED) ## Feed hostile bytes to everything that reads bytes, SECONDS=n for each target
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-input '.[fuzz]'

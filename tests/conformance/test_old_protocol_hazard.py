@@ -1,75 +1,184 @@
 """The hazard that KIP-890 cures, shown to exist under the old protocol and to be gone under transactions V2.
 
 Under the old protocol all transactions of a producer have one epoch, so that a request which comes late, of the
-transaction before, looks like one of the transaction that runs now.
+transaction before, looks like one of the transaction that runs now. An old client meets the hazard on a cluster whose
+`transaction.version` is 1, where there is no other protocol, and on one where it is 2 as well. What writer and reader
+saw goes to the checker of histories, which must find the anomaly there, and nothing under the new protocol.
 """
 
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import pytest
+from confluent_kafka import Message
+
 from broker_core.errors import ErrorCode
-from tests.conformance.clients import Kafka, make_topic, values_soon, values_to_end
+from tests.conformance.clients import READ_COMMITTED, Kafka, end_offset, make_topic, read_to_end, unique
+from tests.conformance.conftest import BROKERS
 from tests.conformance.protocols import CLASSIC, END, PRODUCE, V2, bumped, wait_for_state
 from tests.conformance.raw_session import Identity, RawSession, record_batch
+from tests.history.anomalies import Kind
+from tests.history.checker import check
+from tests.history.format import FAIL, OK
+from tests.history.recorder import Recorder
+from tests.interop.brokers import broker_of_version_1
+from tests.support.apache_kafka import Unavailable
+from tests.support.raw_client import RawClient
 
 NONE = ErrorCode.NONE
+PARTITIONS: Final = 2
 
 
-def begin(session: RawSession, topic: str, identity: Identity, value: bytes, sequence: int, protocol: int) -> None:
-    if protocol == CLASSIC:
-        session.add_until_done(identity, topic, 0)
-    batch = record_batch([value], identity, sequence)
-    assert session.produce(topic, batch, version=PRODUCE[protocol])[0] == NONE
+class Outcome(NamedTuple):
+    """Hold how the broker answered what came late, which values are there at the end, and what the checker found."""
+
+    answer: int
+    seen: list[int]
+    anomalies: list[Kind]
 
 
-def commit(session: RawSession, identity: Identity, protocol: int) -> None:
-    assert session.end_until_done(identity, commit=True, version=END[protocol])[0] == NONE
-    wait_for_state(session, "CompleteCommit")
+class Stage:
+    """Hold one producer and one topic, whose every value lies in the partition of its number, and their history."""
+
+    def __init__(self, kafka: Kafka, client: RawClient, protocol: int) -> None:
+        self.session = RawSession(client, unique("id"))
+        self.protocol = protocol
+        self.first = self.session.init_until_done()
+        # Who the producer is in its second transaction.
+        self.second = bumped(self.first) if protocol == V2 else self.first
+        self._recorder = Recorder()
+        self._kafka = kafka
+        self._topic = make_topic(kafka, partitions=PARTITIONS)
+
+    def begin(self, name: str, *values: int) -> None:
+        """Note that a transaction begins which is to write these."""
+        self._recorder.begin("writer", "txn", self._steps(values), transaction=name)
+
+    def add(self, value: int, identity: Identity) -> None:
+        """Add the value's partition to the transaction, which only the old protocol does in a step of its own."""
+        if self.protocol == CLASSIC:
+            self.session.add_until_done(identity, self._topic, value % PARTITIONS)
+
+    def write(self, value: int, identity: Identity, sequence: int = 0) -> None:
+        """Write one record as the protocol wants it."""
+        self.add(value, identity)
+        assert self.send(value, identity, sequence) == NONE
+
+    def send(self, value: int, identity: Identity, sequence: int = 0) -> int:
+        """Send one record and nothing before it, and return the error code."""
+        batch = record_batch([b"%d" % value], identity, sequence)
+        return self.session.produce(
+            self._topic, batch, version=PRODUCE[self.protocol], partition=value % PARTITIONS)[0]
+
+    def end(self, name: str, identity: Identity, values: list[int], *, commit: bool) -> None:
+        """End the transaction, note that its client knows so, and wait for the markers."""
+        assert self.session.end_until_done(identity, commit=commit, version=END[self.protocol])[0] == NONE
+        self._recorder.note("writer", OK if commit else FAIL, "txn", self._steps(values), transaction=name)
+        wait_for_state(self.session, "CompleteCommit" if commit else "CompleteAbort")
+
+    def end_late(self, identity: Identity) -> int:
+        """Send the EndTxn that commits once more, and return the error code."""
+        return self.session.end(identity, commit=True, version=END[self.protocol])[0]
+
+    def judge(self, answer: int) -> Outcome:
+        """Read all there is as a committed reader and let the checker see what was done and seen."""
+        self._recorder.begin("reader", "poll")
+        messages = read_to_end(self._kafka, self._topic, isolation=READ_COMMITTED, partitions=PARTITIONS)
+        self._recorder.note("reader", OK, "poll", [["poll", {
+            self._key(number): [[each.offset(), _value(each)] for each in messages if each.partition() == number]
+            for number in range(PARTITIONS)}]])
+        self._recorder.begin("reader", "drained")
+        self._recorder.note("reader", OK, "drained", {
+            self._key(number): end_offset(self._kafka, self._topic, isolation=READ_COMMITTED, partition=number)
+            for number in range(PARTITIONS)})
+        anomalies = check(self._recorder.ops)
+        return Outcome(answer, sorted(map(_value, messages)), [each.kind for each in anomalies])
+
+    def _key(self, number: int) -> str:
+        return f"{self._topic}-{number}"
+
+    def _steps(self, values: tuple[int, ...] | list[int]) -> list[list[object]]:
+        return [["send", self._key(value % PARTITIONS), value] for value in values]
 
 
-def test_a_late_end_ends_the_next_transaction_of_an_old_client(kafka: Kafka, session: RawSession):
-    """Its second transaction is committed while it is still being written: half of it is seen."""
-    topic = make_topic(kafka)
-    identity = session.init_until_done()
-    begin(session, topic, identity, b"first", 0, CLASSIC)
-    commit(session, identity, CLASSIC)
-    begin(session, topic, identity, b"half of the second", 1, CLASSIC)
-    # The EndTxn of the first transaction, sent twice, the second time held up on its way.
-    assert session.end(identity, commit=True, version=END[CLASSIC])[0] == NONE
-    values_soon(kafka, topic, [b"first", b"half of the second"])
+def _value(message: Message) -> int:
+    return int(message.value() or b"")
 
 
-def test_a_late_end_is_refused_under_the_new_protocol(kafka: Kafka, session: RawSession):
-    topic = make_topic(kafka)
-    identity = session.init_until_done()
-    begin(session, topic, identity, b"first", 0, V2)
-    commit(session, identity, V2)
-    begin(session, topic, bumped(identity), b"half of the second", 0, V2)
-    assert session.end(identity, commit=True, version=END[V2])[0] == ErrorCode.PRODUCER_FENCED
-    assert session.describe().transaction_state == "Ongoing"
-    assert values_to_end(kafka, topic) == [b"first"]
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Ask every broker that this run knows of."""
+    if "kafka_of_version_1" in metafunc.fixturenames:
+        brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
+        metafunc.parametrize("kafka_of_version_1", brokers, indirect=True, scope="module")
 
 
-def test_a_late_write_enters_the_next_transaction_of_an_old_client(kafka: Kafka, session: RawSession):
+@pytest.fixture(scope="module")
+def kafka_of_version_1(request: pytest.FixtureRequest) -> Iterator[Kafka]:
+    """Give a running broker whose finalized `transaction.version` is 1."""
+    try:
+        with broker_of_version_1(request.param) as running:
+            yield running
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+
+
+def late_end(kafka: Kafka, protocol: int) -> Outcome:
+    """Let the EndTxn of a committed transaction come once more while the next one, to be aborted, is half written."""
+    with RawClient(kafka.bootstrap_servers) as client:
+        stage = Stage(kafka, client, protocol)
+        stage.begin("t1", 10)
+        stage.write(10, stage.first)
+        stage.end("t1", stage.first, [10], commit=True)
+        stage.begin("t2", 21, 20)
+        stage.write(21, stage.second)
+        answer = stage.end_late(stage.first)
+        if answer == NONE:
+            wait_for_state(stage.session, "CompleteCommit")
+        else:
+            assert stage.session.describe().transaction_state == "Ongoing"
+        stage.write(20, stage.second, sequence=1 if protocol == CLASSIC else 0)
+        stage.end("t2", stage.second, [21, 20], commit=False)
+        return stage.judge(answer)
+
+
+def late_write(kafka: Kafka, protocol: int) -> Outcome:
+    """Let a batch that its client gave up with an aborted transaction come in the next one, which is committed."""
+    with RawClient(kafka.bootstrap_servers) as client:
+        stage = Stage(kafka, client, protocol)
+        stage.begin("t1", 10, 12)
+        stage.write(10, stage.first)
+        # The batch of 12 is held up on its way; its client gives up.
+        stage.end("t1", stage.first, [10, 12], commit=False)
+        stage.begin("t2", 21)
+        stage.write(21, stage.second)
+        # Where it is about to write more.
+        stage.add(12, stage.second)
+        answer = stage.send(12, stage.first, sequence=1)
+        stage.end("t2", stage.second, [21], commit=True)
+        return stage.judge(answer)
+
+
+def test_a_late_end_ends_the_next_transaction_under_version_1(kafka_of_version_1: Kafka):
+    """Half of it is committed while it is still being written; its client is told that all of it was aborted."""
+    assert late_end(kafka_of_version_1, CLASSIC) == (NONE, [10, 21], [Kind.ABORTED_READ])
+
+
+def test_a_late_end_ends_the_next_transaction_of_an_old_client_under_version_2_too(kafka: Kafka):
+    assert late_end(kafka, CLASSIC) == (NONE, [10, 21], [Kind.ABORTED_READ])
+
+
+def test_a_late_end_is_refused_under_the_new_protocol(kafka: Kafka):
+    assert late_end(kafka, V2) == (ErrorCode.PRODUCER_FENCED, [10], [])
+
+
+def test_a_late_write_enters_the_next_transaction_under_version_1(kafka_of_version_1: Kafka):
     """What the client gave up with its first transaction is committed with its second."""
-    topic = make_topic(kafka)
-    identity = session.init_until_done()
-    session.add_until_done(identity, topic, 0)
-    given_up = record_batch([b"given up"], identity, 0)
-    # The batch is held up on its way; its client gives up and aborts.
-    assert session.end_until_done(identity, commit=False, version=END[CLASSIC])[0] == NONE
-    wait_for_state(session, "CompleteAbort")
-    session.add_until_done(identity, topic, 0)
-    assert session.produce(topic, given_up, version=PRODUCE[CLASSIC])[0] == NONE
-    commit(session, identity, CLASSIC)
-    values_soon(kafka, topic, [b"given up"])
+    assert late_write(kafka_of_version_1, CLASSIC) == (NONE, [12, 21], [Kind.ABORTED_READ])
 
 
-def test_a_late_write_is_refused_under_the_new_protocol(kafka: Kafka, session: RawSession):
-    topic = make_topic(kafka)
-    identity = session.init_until_done()
-    begin(session, topic, identity, b"aborted", 0, V2)
-    given_up = record_batch([b"given up"], identity, 1)
-    assert session.end_until_done(identity, commit=False, version=END[V2])[0] == NONE
-    wait_for_state(session, "CompleteAbort")
-    begin(session, topic, bumped(identity), b"second", 0, V2)
-    assert session.produce(topic, given_up, version=PRODUCE[V2])[0] == ErrorCode.INVALID_PRODUCER_EPOCH
-    commit(session, bumped(identity), V2)
-    values_soon(kafka, topic, [b"second"])
+def test_a_late_write_enters_the_next_transaction_of_an_old_client_under_version_2_too(kafka: Kafka):
+    assert late_write(kafka, CLASSIC) == (NONE, [12, 21], [Kind.ABORTED_READ])
+
+
+def test_a_late_write_is_refused_under_the_new_protocol(kafka: Kafka):
+    assert late_write(kafka, V2) == (ErrorCode.INVALID_PRODUCER_EPOCH, [21], [])

@@ -1,50 +1,112 @@
-"""Make histories and judge them: `python -m tests.history --broker apache --seconds 60 --runs 3`.
+"""Make histories and judge them: `python -m tests.history --broker apache --faults pause --seconds 60 --runs 3`.
 
-The history of a run that failed is kept where `--keep` says. Apache Kafka 4.4.0 fails when it is killed: a transaction
-that times out while its node comes back can end without its markers (KAFKA-20734), and the next commit of the same
-producer then shows the records of the aborted one. `--fault pause` leaves the kills out.
+Of `broker_core` the data folder is inspected too, once after a kill and once after a clean stop. The history of a run
+that failed is kept where `--keep` says. Apache Kafka 4.4.0 fails when it is killed: a transaction that times out while
+its node comes back can end without its markers (KAFKA-20734), and the next commit of the same producer then shows the
+records of the aborted one. `--faults pause` leaves the kills out: then it must be clean.
 """
 
 import argparse
 import random
 import sys
 import tempfile
+import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.history.anomalies import Anomaly
 from tests.history.checker import check
 from tests.history.format import INVOKE, Op, write_history
-from tests.history.workload import FAULTS, run
+from tests.history.workload import FAULTS, LONGEST_PAUSE_S, Story, run
 
 BROKERS = ("broker_core", "apache")
+# What is no anomaly of a history, and as wrong.
+STUCK, FILES = "stuck", "broker's files"
+_SHOWN = 20
+_SHOWN_CHARACTERS = 500
 
 
-def main() -> int:
+@dataclass
+class Tally:
+    """Add up what has been run and found."""
+
+    runs: int = 0
+    seconds: float = 0
+    operations: int = 0
+    transactions: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    anomalies: Counter[str] = field(default_factory=Counter)
+    runs_with_anomalies: int = 0
+
+    def add(self, story: Story, anomalies: Iterable[str], seconds: float) -> None:
+        """Add one run and the kinds of its anomalies."""
+        before = self.anomalies.total()
+        self.runs += 1
+        self.seconds += seconds
+        self.operations += sum(op.kind == INVOKE for op in story.ops)
+        self.transactions.update(op.kind for op in story.ops if op.transaction is not None and op.kind != INVOKE)
+        self.faults += story.faults
+        self.anomalies.update(anomalies)
+        self.runs_with_anomalies += self.anomalies.total() > before
+
+    def lines(self) -> list[str]:
+        """Say it for people."""
+        return [
+            f"{self.runs} runs in {self.seconds:.0f} s: {self.operations} operations, "
+            f"{self.transactions.total()} transactions ({_listed(self.transactions)})",
+            f"faults: {_listed(self.faults)}",
+            f"anomalies: {_listed(self.anomalies)}; {self.runs_with_anomalies} runs had some",
+        ]
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Return 0 when every history was without fault."""
     parser = argparse.ArgumentParser(prog="python -m tests.history", description=__doc__)
     parser.add_argument("--broker", choices=BROKERS, default=BROKERS[0])
     parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--seconds", type=float, default=30, help="how long the broker is broken in each run")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
-    parser.add_argument("--fault", choices=FAULTS, action="append", help="all unless given")
+    parser.add_argument("--faults", choices=("all", *FAULTS), default="all")
+    parser.add_argument("--longest-pause", type=float, default=LONGEST_PAUSE_S, metavar="SECONDS")
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()))
-    arguments = parser.parse_args()
-    failed = 0
+    arguments = parser.parse_args(argv)
+    tally = Tally()
     for seed in range(arguments.seed, arguments.seed + arguments.runs):
+        began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="history-") as folder:
             story = run(arguments.broker, Path(folder) / "broker", seed=seed, seconds=arguments.seconds,
-                        ways=arguments.fault or FAULTS)
+                        ways=FAULTS if arguments.faults == "all" else (arguments.faults,),
+                        longest_pause_s=arguments.longest_pause)
         anomalies = check(story.ops)
-        print(f"{arguments.broker}, seed {seed}: {outline(story.ops)}; {dict(story.faults)}", flush=True)
-        for anomaly in anomalies[:20]:
-            print(f"  {anomaly.kind}: {anomaly.story}")
-        if anomalies:
-            failed += 1
+        tally.add(story, kinds_of(story, anomalies), time.monotonic() - began)
+        print(f"{arguments.broker}, seed {seed}: {outline(story.ops)}; {_listed(story.faults)}", flush=True)
+        if report(story, anomalies):
             kept = arguments.keep / f"history-{arguments.broker}-{seed}.jsonl"
             write_history(kept, story.ops)
-            print(f"  {len(anomalies)} anomalies; kept as {kept}")
-    print(f"{arguments.runs} histories, {failed} with anomalies")
-    return 1 if failed else 0
+            print(f"  kept as {kept}", flush=True)
+    for line in tally.lines():
+        print(line)
+    return 1 if tally.runs_with_anomalies else 0
+
+
+def kinds_of(story: Story, anomalies: Iterable[Anomaly]) -> list[str]:
+    """Name all that was wrong with a run by its kind."""
+    return [*(str(each.kind) for each in anomalies), *[STUCK] * len(story.stuck), *[FILES] * len(story.problems)]
+
+
+def report(story: Story, anomalies: Sequence[Anomaly]) -> bool:
+    """Print what was wrong with a run, the beginning of it if it is much; say whether anything was."""
+    lines = [*(f"{each.kind}: {each.story}" for each in anomalies[:_SHOWN]),
+             *(f"{STUCK}: {each}" for each in story.stuck), *(f"{FILES}: {each}" for each in story.problems[:_SHOWN])]
+    for line in lines:
+        print(f"  {line[:_SHOWN_CHARACTERS]}", flush=True)
+    return bool(lines)
 
 
 def outline(ops: list[Op]) -> str:

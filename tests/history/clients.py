@@ -5,7 +5,9 @@ started again. What it had under way is noted as failed where the client says so
 """
 
 import contextlib
+import logging
 import random
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -20,7 +22,12 @@ IN, OUT = "in", "out"
 PARTITIONS: Final = 2
 # Shorter than what is left of a run when everything is healed, longer than any fault.
 END_DEADLINE_S: Final = 30
+# A broker that is paused for longer finds these passed when it goes on.
+SESSION_TIMEOUT_S: Final = 6
+TRANSACTION_TIMEOUT_S: Final = 10
 _POLL_S: Final = 0.2
+# A producer that is fenced reports an emergency, which no level of logging keeps back.
+_NOWHERE = logging.Logger("nowhere", level=logging.CRITICAL + 1)
 _ABORTED_BY_WISH: Final = 0.15
 # With one broker every restart would make librdkafka start over from its bootstrap servers (KIP-899), after which
 # send_offsets_to_transaction waits for ever for the coordinator's former connection (seen with 2.16).
@@ -84,9 +91,10 @@ class _Transactions:
     def _ready(self) -> Producer | None:
         if self._producer is None:
             producer = Producer({
-                "bootstrap.servers": self._address, "transactional.id": self.name, "transaction.timeout.ms": 10_000,
-                "linger.ms": 0, "log_level": LOG_NOTHING, "retry.backoff.max.ms": 200, "reconnect.backoff.max.ms": 200,
-            } | _NO_NEW_BEGINNING)
+                "bootstrap.servers": self._address, "transactional.id": self.name,
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_S * 1_000, "linger.ms": 0, "log_level": LOG_NOTHING,
+                "retry.backoff.max.ms": 200, "reconnect.backoff.max.ms": 200,
+            } | _NO_NEW_BEGINNING, logger=_NOWHERE)
             try:
                 producer.init_transactions(END_DEADLINE_S)
             except KafkaException:
@@ -190,7 +198,7 @@ class Worker:
                 self._recorder.note(self._name, OK, "assign")
 
             self._consumer = Consumer(_consumer_settings(self._address, READ_COMMITTED) | {
-                "group.id": self._group, "session.timeout.ms": 6_000, "heartbeat.interval.ms": 500,
+                "group.id": self._group, "session.timeout.ms": SESSION_TIMEOUT_S * 1_000, "heartbeat.interval.ms": 500,
             })
             self._consumer.subscribe([IN], on_assign=moved)
         return self._consumer
@@ -200,7 +208,7 @@ class Reader:
     """Read all partitions from their beginning, and begin again now and then."""
 
     def __init__(self, name: str, address: str, recorder: Recorder, chance: random.Random, isolation: str) -> None:
-        self._name = name
+        self.name = name
         self._recorder = recorder
         self._chance = chance
         self._isolation = isolation
@@ -213,37 +221,39 @@ class Reader:
             self._assign(dict.fromkeys(_everywhere(), 0))
         self._poll()
 
-    def drain(self) -> None:
-        """Read to where no reader can come further; call it when nobody writes any more."""
-        self._recorder.begin(self._name, "drained")
-        ends = {place: self._consumer.get_watermark_offsets(TopicPartition(*place), END_DEADLINE_S)[1]
-                for place in _everywhere()}
-        self._recorder.note(self._name, INFO, "drained")
+    def drain(self, ends: Mapping[tuple[str, int], int], deadline_s: float) -> list[str]:
+        """Read from the beginning to the ends of the logs, and name the partitions where that takes too long.
+
+        Call it when nobody writes any more. A transaction that never ends keeps a committed reader from the end.
+        """
+        deadline = time.monotonic() + deadline_s
         self._assign(dict.fromkeys(_everywhere(), 0))
-        missing = set(ends)
-        while missing:
+        missing = {place for place, end in ends.items() if end > 0}
+        while missing and time.monotonic() < deadline:
             self._poll()
             for position in self._consumer.position([TopicPartition(*place) for place in missing]):
                 place = (position.topic, position.partition)
-                if position.offset >= ends[place] or ends[place] == 0:
+                if position.offset >= ends[place]:
                     missing.discard(place)
-        self._recorder.begin(self._name, "drained")
-        self._recorder.note(self._name, OK, "drained", {key_of(*place): end for place, end in ends.items()})
+        self._recorder.begin(self.name, "drained")
+        self._recorder.note(self.name, OK, "drained", {
+            key_of(*place): end for place, end in ends.items() if place not in missing})
+        return sorted(key_of(*place) for place in missing)
 
     def close(self) -> None:
         """Stop reading."""
         self._consumer.close()
 
     def _assign(self, positions: Mapping[tuple[str, int], int]) -> None:
-        self._recorder.begin(self._name, "assign")
+        self._recorder.begin(self.name, "assign")
         self._consumer.assign([TopicPartition(*place, offset) for place, offset in positions.items()])
-        self._recorder.note(self._name, OK, "assign")
+        self._recorder.note(self.name, OK, "assign")
 
     def _poll(self) -> None:
-        self._recorder.begin(self._name, "poll", isolation=self._isolation)
+        self._recorder.begin(self.name, "poll", isolation=self._isolation)
         messages = [each for each in self._consumer.consume(50, _POLL_S) if each.error() is None]
         self._recorder.note(
-            self._name, OK, "poll", [["poll", _by_key(messages)[0]]], isolation=self._isolation)
+            self.name, OK, "poll", [["poll", _by_key(messages)[0]]], isolation=self._isolation)
 
 
 class OffsetReader:

@@ -1,23 +1,87 @@
-"""Judge a history of real clients whose broker, a process with a disk, is killed and paused."""
+"""Judge a history of real clients whose broker, a process with a disk, is killed and paused; then look into its files.
+"""
 
+import random
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
+from broker_core.embedded import EmbeddedBroker
+from tests.conformance.clients import DEADLINE_S, READ_COMMITTED, make_transactional_producer, send
+from tests.history.__main__ import Tally, kinds_of
+from tests.history.anomalies import Anomaly, Kind
 from tests.history.checker import check
-from tests.history.format import FAIL, OK, read_history, write_history
-from tests.history.workload import run
+from tests.history.clients import IN, OUT, PARTITIONS, SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S, Reader
+from tests.history.format import FAIL, INVOKE, OK, Op, read_history, write_history
+from tests.history.recorder import Recorder
+from tests.history.workload import (
+    LONG_PAUSE,
+    LONGEST_PAUSE,
+    LONGEST_PAUSE_S,
+    Story,
+    draw_pause_s,
+    name_of_pause,
+    run,
+)
 
 
-def test_a_broker_that_is_killed_and_paused_tells_no_lies(tmp_path: Path) -> None:
-    story = run("broker_core", tmp_path / "broker", seed=7, seconds=8, fault_every_s=1.5)
+def has_enough(ops: Sequence[Op]) -> bool:
+    """Say whether it is a history of more than nothing: a history of nothing proves nothing."""
+    ends = Counter((op.function, op.kind) for op in ops)
+    return (ends["txn", OK] > 20 and ends["txn", FAIL] > 0
+            and any(op.kind == OK and op.transaction and list(op.offsets()) for op in ops))
+
+
+def test_a_broker_that_is_killed_and_paused_tells_no_lies_and_leaves_good_files(tmp_path: Path):
+    story = run("broker_core", tmp_path / "broker", seed=7, seconds=8, fault_every_s=1.5, longest_pause_s=2,
+                has_enough=has_enough)
     assert [f"{each.kind}: {each.story}" for each in check(story.ops)] == []
-    # A history of nothing proves nothing.
-    ends = Counter((op.function, op.kind) for op in story.ops)
-    assert ends["txn", OK] > 20
-    assert ends["txn", FAIL] > 0
-    assert ends["drained", OK] == 2
-    assert any(op.kind == OK and op.transaction and list(op.offsets()) for op in story.ops)
-    assert story.faults["kill"] + story.faults["pause"] >= 3
+    assert story.stuck == []
+    assert story.problems == []
+    assert has_enough(story.ops)
+    assert sum(op.function == "drained" and op.kind == OK for op in story.ops) == 2
+    assert story.faults["kill"] + story.faults["pause"] > 0
 
     write_history(tmp_path / "history.jsonl", story.ops)
     assert read_history(tmp_path / "history.jsonl") == story.ops
+
+
+def test_pauses_are_drawn_from_short_ones_to_some_past_every_timeout():
+    chance = random.Random(1)
+    pauses_s = [draw_pause_s(chance, LONGEST_PAUSE_S) for _ in range(1_000)]
+    assert max(pauses_s) <= LONGEST_PAUSE_S
+    names = Counter(map(name_of_pause, pauses_s))
+    assert names["pause"] > names[LONG_PAUSE] > 150
+    assert names[LONGEST_PAUSE] > 150
+    assert name_of_pause(SESSION_TIMEOUT_S) == "pause"
+    assert name_of_pause(TRANSACTION_TIMEOUT_S) == LONG_PAUSE
+    assert max(draw_pause_s(chance, 2) for _ in range(100)) <= 2
+
+
+def test_a_reader_that_cannot_come_to_the_end_says_where():
+    recorder = Recorder()
+    with EmbeddedBroker(topics={IN: PARTITIONS, OUT: PARTITIONS}) as kafka:
+        producer = make_transactional_producer(kafka, "open")
+        producer.begin_transaction()
+        send(producer, IN, [b"1"], partition=1)
+        reader = Reader("reader", kafka.bootstrap_servers, recorder, random.Random(1), READ_COMMITTED)
+        assert reader.drain({(IN, 0): 0, (IN, 1): 1}, deadline_s=1) == ["in-1"]
+        assert recorder.ops[-1].value == {"in-0": 0}
+        producer.commit_transaction(DEADLINE_S)
+        assert reader.drain({(IN, 0): 0, (IN, 1): 2}, deadline_s=DEADLINE_S) == []
+        assert recorder.ops[-1].value == {"in-0": 0, "in-1": 2}
+        reader.close()
+
+
+def test_the_tally_counts_by_kind_what_was_done_and_what_was_wrong():
+    ops = [Op(0, 0, "w", INVOKE, "txn", transaction="t1"), Op(1, 1, "w", OK, "txn", transaction="t1"),
+           Op(2, 2, "r", INVOKE, "poll"), Op(3, 3, "r", OK, "poll")]
+    story = Story(ops, Counter(kill=2), stuck=["a transaction"], problems=["an index", "a marker"])
+    tally = Tally()
+    tally.add(story, kinds_of(story, [Anomaly(Kind.TORN, "half")]), 3)
+    tally.add(Story(ops, Counter(kill=1, pause=1)), [], 4)
+    assert tally.lines() == [
+        "2 runs in 7 s: 4 operations, 2 transactions (2 ok)",
+        "faults: 3 kill, 1 pause",
+        "anomalies: 2 broker's files, 1 stuck, 1 torn-transaction; 1 runs had some",
+    ]

@@ -1,22 +1,25 @@
-"""Make a history: clients at work while their broker is killed and paused."""
+"""Make a history: clients at work while their broker is killed and paused; then look into what it left behind."""
 
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Final
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.conformance.clients import LOG_NOTHING, READ_COMMITTED, READ_UNCOMMITTED
-from tests.crash.brokers import Broker, make_broker
+from tests.history.brokers import StoppableBroker, make_broker
 from tests.history.clients import (
     END_DEADLINE_S,
     IN,
     OUT,
     PARTITIONS,
+    SESSION_TIMEOUT_S,
+    TRANSACTION_TIMEOUT_S,
     Client,
     OffsetReader,
     Reader,
@@ -24,28 +27,56 @@ from tests.history.clients import (
     Writer,
 )
 from tests.history.format import INFO, Op
+from tests.history.inspection import LeftBehind, inspect_files, inspect_folder
 from tests.history.recorder import Recorder
+from tests.history.told import differences, high_watermark, told, under_way
+from tests.spark_eos.conftest import SETTINGS
+from tests.support.raw_client import RawClient
+from tests.support.waiting import wait_until
 
 GROUP = "workers"
 FAULTS = ("kill", "pause")
-_LONGEST_PAUSE_S = 2.0
+# A broker that sleeps for less is late, for more finds a session or a transaction expired.
+LONG_PAUSE, LONGEST_PAUSE = "pause past the session timeout", "pause past the transaction timeout"
+LONGEST_PAUSE_S: Final = 12.0
+_SHORT_PAUSE_S: Final = 2.0
+_LONG_SHARE: Final = 0.25
+# Longer than an abandoned transaction stays open.
+_DRAIN_DEADLINE_S: Final = 60.0
+_PEACE_DEADLINE_S: Final = 120.0
+_LOOK_AGAIN_S: Final = 0.1
+# Segments that grow old soon, and dense indexes: there is something to compare.
+_TOPIC_SETTINGS: Final = {"segment.ms": "3000", "index.interval.bytes": "128"}
+_INTERNAL_PARTITIONS: Final = 5
 
 
 @dataclass(slots=True)
 class Story:
-    """Hold a history and what was done to its broker."""
+    """Hold a history, what was done to its broker, and what was wrong beside what clients saw.
+
+    `stuck` says which transactions do not end, and which ends of logs readers did not reach; `problems` what is wrong
+    with the broker's files; `left` is what was looked at last.
+    """
 
     ops: list[Op]
     faults: Counter[str] = field(default_factory=Counter)
+    stuck: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    left: LeftBehind | None = None
 
 
 def run(
     kind: str, folder: Path, *, seed: int, seconds: float, fault_every_s: float = 3.0,
-    ways: Sequence[str] = FAULTS,
+    ways: Sequence[str] = FAULTS, longest_pause_s: float = LONGEST_PAUSE_S,
+    has_enough: Callable[[Sequence[Op]], bool] = lambda ops: True,
 ) -> Story:
-    """Let clients work for some seconds, heal everything, and read all there is to its end."""
+    """Let clients work for some seconds, heal everything, read all there is to its end, and look into the files.
+
+    On a slow machine they work on in peace, for a while, until the history has enough in it.
+    """
     broker = make_broker(kind, folder)
     recorder = Recorder()
+    story = Story(recorder.ops)
     chance = random.Random(seed)
     try:
         broker.start()
@@ -55,14 +86,19 @@ def run(
         threads = [_Thread(client, stop) for client in clients]
         for thread in threads:
             thread.start()
-        faults = _nemesis(broker, recorder, chance, time.monotonic() + seconds, fault_every_s, ways)
+        nemesis = Nemesis(broker, recorder, chance, longest_pause_s)
+        story.faults = nemesis.strike(time.monotonic() + seconds, fault_every_s, ways)
+        wait_until(lambda: has_enough(recorder.ops[:]), "the history has enough in it", deadline_s=_PEACE_DEADLINE_S)
         stop.set()
         for thread in threads:
             thread.finish()
-        _drain(clients)
+        story.stuck = _drain(broker.address, clients)
+        # Where a transaction hangs, no log is at rest.
+        if not story.stuck:
+            _inspect(kind, broker, folder / "copy", story)
     finally:
         broker.close()
-    return Story(recorder.ops, faults)
+    return story
 
 
 def _clients(address: str, recorder: Recorder, chance: random.Random) -> list[Client]:
@@ -80,40 +116,103 @@ def _clients(address: str, recorder: Recorder, chance: random.Random) -> list[Cl
 
 def _create_topics(address: str) -> None:
     admin = AdminClient({"bootstrap.servers": address, "log_level": LOG_NOTHING})
-    for created in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in (IN, OUT)]).values():
+    topics = [NewTopic(topic, PARTITIONS, 1, config=dict(_TOPIC_SETTINGS)) for topic in (IN, OUT)]
+    for created in admin.create_topics(topics).values():
         created.result(END_DEADLINE_S)
 
 
-def _nemesis(
-    broker: Broker, recorder: Recorder, chance: random.Random, end: float, every_s: float, ways: Sequence[str]
-) -> Counter[str]:
-    """Break the broker now and then; it is whole when this returns."""
-    faults: Counter[str] = Counter()
+class Nemesis:
+    """Break the broker now and then."""
 
-    def kill() -> None:
-        broker.kill()
-        broker.start()
+    def __init__(
+        self, broker: StoppableBroker, recorder: Recorder, chance: random.Random, longest_pause_s: float
+    ) -> None:
+        self._broker = broker
+        self._recorder = recorder
+        self._chance = chance
+        self._longest_pause_s = longest_pause_s
 
-    def pause() -> None:
-        broker.pause()
-        time.sleep(chance.random() * _LONGEST_PAUSE_S)
-        broker.resume()
+    def strike(self, end: float, every_s: float, ways: Sequence[str]) -> Counter[str]:
+        """Strike until then, and count by kind; the broker is whole when this returns."""
+        faults: Counter[str] = Counter()
+        known: dict[str, Callable[[], str]] = {"kill": self._kill, "pause": self._pause}
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, every_s * (0.5 + self._chance.random())))
+            faults[known[self._chance.choice(sorted(ways))]()] += 1
+        return faults
 
-    known: dict[str, Callable[[], None]] = {"kill": kill, "pause": pause}
-    while (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, every_s * (0.5 + chance.random())))
-        name = chance.choice(sorted(ways))
-        recorder.note("nemesis", INFO, "nemesis", name)
-        known[name]()
-        faults[name] += 1
-    return faults
+    def _kill(self) -> str:
+        self._recorder.note("nemesis", INFO, "nemesis", "kill")
+        self._broker.kill()
+        self._broker.start()
+        return "kill"
+
+    def _pause(self) -> str:
+        pause_s = draw_pause_s(self._chance, self._longest_pause_s)
+        name = name_of_pause(pause_s)
+        self._recorder.note("nemesis", INFO, "nemesis", f"{name}: {pause_s:.1f} s")
+        self._broker.pause()
+        time.sleep(pause_s)
+        self._broker.resume()
+        return name
 
 
-def _drain(clients: list[Client]) -> None:
-    for client in clients:
-        if isinstance(client, Reader):
-            client.drain()
-        client.close()
+def draw_pause_s(chance: random.Random, longest_s: float) -> float:
+    """Draw how long a pause lasts: mostly short, now and then past the sessions' timeout, or the transactions'."""
+    kind = chance.random()
+    least_s, most_s = (
+        (SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S) if kind < _LONG_SHARE
+        else (TRANSACTION_TIMEOUT_S, LONGEST_PAUSE_S) if kind < 2 * _LONG_SHARE else (0, _SHORT_PAUSE_S))
+    return min(chance.uniform(least_s, most_s), longest_s)
+
+
+def name_of_pause(pause_s: float) -> str:
+    """Say what a pause lets pass."""
+    if pause_s > TRANSACTION_TIMEOUT_S:
+        return LONGEST_PAUSE
+    return LONG_PAUSE if pause_s > SESSION_TIMEOUT_S else "pause"
+
+
+def _drain(address: str, clients: list[Client]) -> list[str]:
+    """Read everything to its end; names the transactions that do not end, and where some reader did not reach the end.
+    """
+    deadline = time.monotonic() + _DRAIN_DEADLINE_S
+    with RawClient(address) as client:
+        while (open_still := under_way(client.send)) and time.monotonic() < deadline:
+            time.sleep(_LOOK_AGAIN_S)
+        stuck = [f"transaction {name} does not end" for name in open_still]
+        ends = {(topic, partition): high_watermark(client.send, topic, partition)
+                for topic in (IN, OUT) for partition in range(PARTITIONS)}
+    for each in clients:
+        if isinstance(each, Reader):
+            stuck += [f"{each.name} does not reach the end of {key}" for key in each.drain(ends, _DRAIN_DEADLINE_S)]
+        each.close()
+    return stuck
+
+
+def _inspect(kind: str, broker: StoppableBroker, scratch: Path, story: Story) -> None:
+    """Kill the broker and look into its folder; then let it come back, stop it cleanly, and look again."""
+    restarts = story.faults["kill"]
+    if kind != "broker_core":
+        broker.stop()
+        story.problems = inspect_files(broker.data, story.ops, restarts)
+        return
+    topics = {IN: PARTITIONS, OUT: PARTITIONS} | dict.fromkeys(
+        ("__consumer_offsets", "__transaction_state"), _INTERNAL_PARTITIONS)
+    before = _answers(broker, topics)
+    left = LeftBehind(broker.data, SETTINGS, topics, (GROUP,), before, story.ops, restarts, cleanly=False)
+    broker.kill()
+    story.problems += [f"killed: {each}" for each in inspect_folder(left, scratch)]
+    broker.start()
+    story.problems += [f"restarted: {each}" for each in differences(before, _answers(broker, topics))]
+    broker.stop()
+    story.left = replace(left, restarts=restarts + 1, cleanly=True)
+    story.problems += [f"stopped: {each}" for each in inspect_folder(story.left, scratch)]
+
+
+def _answers(broker: StoppableBroker, topics: Mapping[str, int]) -> dict[str, Any]:
+    with RawClient(broker.address) as client:
+        return told(client.send, topics, (GROUP,))
 
 
 class _Thread(threading.Thread):

@@ -1,0 +1,65 @@
+"""Run a broker of either kind that can also be asked to stop, and whose files can then be looked at."""
+
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from tests.crash.brokers import Apache, Broker, BrokerCore
+from tests.support.apache_kafka import DATA
+
+STOP_DEADLINE_S: Final = 60
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class StoppableBroker(Broker, Protocol):
+    """Be a broker that can be stopped cleanly."""
+
+    @property
+    def data(self) -> Path:
+        """Return the folder that has one folder for each partition."""
+
+    def stop(self) -> None:
+        """Send SIGTERM and wait until the process is gone, its logs closed."""
+
+
+class StoppableBrokerCore(BrokerCore):
+    """Run `python -m broker_core`, with some settings changed."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] = _NOTHING) -> None:
+        super().__init__(folder)
+        with (folder / "broker.properties").open("a") as file:
+            file.writelines(f"{name}={value}\n" for name, value in settings.items())
+
+    @property
+    def data(self) -> Path:
+        """Return the folder of its logs."""
+        return self._folder / "data"
+
+    def stop(self) -> None:
+        """Send SIGTERM."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        status = self._process.wait(STOP_DEADLINE_S)
+        assert status == 0, f"broker_core ended with {status}: {(self._folder / 'output').read_text()[-3000:]}"
+
+
+class StoppableApache(Apache):
+    """Run a KRaft node of Apache Kafka."""
+
+    @property
+    def data(self) -> Path:
+        """Return the folder of its logs."""
+        return self._folder / DATA
+
+    def stop(self) -> None:
+        """Send SIGTERM."""
+        assert self._node is not None
+        self._node.stop()
+        self._block.close()
+
+
+def make_broker(kind: str, folder: Path) -> StoppableBroker:
+    """Make a broker that is not started yet."""
+    return {"broker_core": StoppableBrokerCore, "apache": StoppableApache}[kind](folder)

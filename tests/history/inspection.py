@@ -1,0 +1,191 @@
+"""Open the data folder a broker process left behind and hold it against itself, its clients, and what it last said.
+
+It is always a copy that is opened: opening repairs.
+"""
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from broker_core.broker.cluster import Cluster
+from broker_core.log.decisions import Found
+from broker_core.server.disk import DiskStorage
+from tests.history.file_checks import (
+    Partitions,
+    aborted_rows,
+    apart,
+    batches_of,
+    check_batches,
+    check_history,
+    check_indexes,
+    check_markers,
+)
+from tests.history.format import Op
+from tests.history.log_files import BadFileError, partitions_of
+from tests.history.told import differences, told
+from tests.simulation.logs import check_marks, check_replay, state_of
+from tests.support.direct import DirectClient, direct_cluster
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+# The snapshot of an earlier start is swept away. When the process was killed, all behind the last one is taken in anew.
+_AFTER_A_STOP: Final = frozenset({Found.SNAPSHOT_STRAY})
+# An index whose first row was still in memory looks damaged; that its new rows are right is seen later.
+_AFTER_A_KILL: Final = _AFTER_A_STOP | {Found.SNAPSHOT_BEHIND, Found.NO_SNAPSHOT, Found.INDEX_DAMAGED}
+# What can be made from the batches.
+_DERIVED: Final = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot", "leader-epoch-checkpoint")
+# The cluster's own journal has the default.
+_METADATA_INTERVAL_BYTES: Final = 4096
+_MS_PER_S: Final = 1_000
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """Hold a stopped broker's folder and what is known of it.
+
+    `answers` is what the process told while it still ran, when nothing was under way any more; `restarts` how often
+    it had come back; `cleanly` whether it was asked to stop, or killed.
+    """
+
+    data: Path
+    settings: Mapping[str, str]
+    topics: Mapping[str, int]
+    groups: tuple[str, ...]
+    answers: Mapping[str, Any]
+    ops: list[Op]
+    restarts: int
+    cleanly: bool
+
+
+@dataclass
+class _Server:
+    """Be the server of a world: a cluster over a folder, in this process."""
+
+    data: Path
+    settings: Mapping[str, str]
+    cluster: Cluster = field(init=False)
+    is_running: bool = False
+    _storage: DiskStorage = field(init=False)
+
+    def start(self) -> bool:
+        """Open the folder."""
+        self._storage = DiskStorage(self.data)
+        self.cluster = direct_cluster(self._storage, settings=dict(self.settings), now_ms=_now_ms())
+        self.is_running = True
+        return True
+
+    def kill(self, *, power: bool) -> None:
+        """Leave the folder as it is."""
+        assert not power, "what was not synced cannot be taken from a real disk"
+        self._storage.close()
+        self.is_running = False
+
+    def stop(self) -> None:
+        """Close the logs cleanly."""
+        self.cluster.close(_now_ms())
+        self._storage.close()
+        self.is_running = False
+
+
+def inspect_folder(left: LeftBehind, scratch: Path) -> list[str]:
+    """Return all that is wrong with the folder; copies of it go to `scratch`."""
+    try:
+        found = partitions_of(left.data)
+    except BadFileError as error:
+        return [str(error)]
+    problems = _check_files(found, left.ops, left.restarts)
+    with _copy(left.data, scratch) as data:
+        world = _world(left, data)
+        world.server.start()
+        intervals = dict.fromkeys(found, _METADATA_INTERVAL_BYTES)
+        intervals |= {str(log.topic_partition): log.config.index_interval_bytes for log in _logs(world)}
+        problems += _check_findings(world, cleanly=left.cleanly)
+        problems += [*check_marks(world, at_rest=True), *_check_logs(world, found)]
+        problems += differences(left.answers, told(DirectClient(world.server.cluster).ask, left.topics, left.groups))
+        state = state_of(world)
+        problems += check_replay(world)
+        cast(_Server, world.server).stop()
+        # A process that was killed had rows of its indexes in memory; recovery has made them anew.
+        problems += check_indexes(found if left.cleanly else partitions_of(data), intervals)
+    with _copy(left.data, scratch) as data:
+        problems += _check_recomputation(left, data, state)
+    return problems
+
+
+def inspect_files(data: Path, ops: list[Op], restarts: int) -> list[str]:
+    """Return what is wrong with the files of a broker that cannot be opened here: batches, markers, outcomes."""
+    try:
+        return _check_files(partitions_of(data), ops, restarts)
+    except BadFileError as error:
+        return [str(error)]
+
+
+def _check_files(found: Partitions, ops: list[Op], restarts: int) -> list[str]:
+    return [*check_batches(found), *check_markers(found, restarts), *check_history(ops, found)]
+
+
+def _check_findings(world: "World", *, cleanly: bool) -> Iterator[str]:
+    expected = _AFTER_A_STOP if cleanly else _AFTER_A_KILL
+    for log in _logs(world):
+        for finding in log.findings:
+            if finding.found not in expected:
+                yield f"{log.topic_partition}: recovery found {finding}"
+
+
+def _check_logs(world: "World", found: Partitions) -> Iterator[str]:
+    """Hold what the opened logs know against the batches in the files."""
+    for log in _logs(world):
+        name = str(log.topic_partition)
+        batches = list(batches_of(found.get(name, ())))
+        end = batches[-1].last_offset + 1 if batches else 0
+        if log.log_end_offset != end:
+            yield f"{name}: the log ends at {log.log_end_offset}, the batches at {end}"
+        if log.open_transactions():
+            yield f"{name}: open at rest are {log.open_transactions()}"
+        known = [tuple(row) for row in log.aborted_transactions()]
+        expected = [tuple(row) for rows in aborted_rows(found.get(name, ())).values() for row in rows]
+        if known != expected:
+            yield f"{name}: aborted are {apart(known, expected)}"
+
+
+def _check_recomputation(left: LeftBehind, data: Path, expected: Mapping[str, Any]) -> Iterator[str]:
+    """Take away all that can be made from the batches, and compare what is made of them."""
+    for pattern in _DERIVED:
+        for path in data.glob(f"*/{pattern}"):
+            path.unlink()
+    world = _world(left, data)
+    world.server.start()
+    for line in differences(expected, state_of(world)):
+        yield f"from the batches alone: {line}"
+    world.server.kill(power=False)
+
+
+def _world(left: LeftBehind, data: Path) -> "World":
+    """Be a world to the checks of the simulation."""
+    return cast("World", SimpleNamespace(
+        server=_Server(data, left.settings), clock=SimpleNamespace(now_ms=_now_ms),
+        plan=SimpleNamespace(groups=left.groups)))
+
+
+def _logs(world: "World") -> list[Any]:
+    return list(world.server.cluster.logs.open_all(_now_ms()))
+
+
+def _now_ms() -> int:
+    return int(time.time() * _MS_PER_S)
+
+
+@contextmanager
+def _copy(data: Path, scratch: Path) -> Iterator[Path]:
+    target = scratch / "opened"
+    shutil.copytree(data, target)
+    try:
+        yield target
+    finally:
+        shutil.rmtree(target)
