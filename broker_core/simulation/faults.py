@@ -15,7 +15,9 @@ class Fault(StrEnum):
     FRAGMENTED = "message in pieces"
     REQUEST_LOST = "request lost"
     ANSWER_LOST = "answer lost"
-    LATE_REQUEST = "request arrives after its sender gave up"
+    LATE_REQUEST = "request handled after its sender gave up"
+    DUPLICATED = "request handled twice"
+    REORDERED = "requests of one client change places"
     REFUSED = "connection refused"
     PARTITIONED = "client cut off"
     HELD_BACK = "message held back by a partition"
@@ -49,6 +51,11 @@ class FaultCounts:
     def struck(self, fault: Fault, times: int = 1) -> None:
         """Count a fault."""
         self.by_kind[fault] += times
+
+
+def never_struck(counts: Counter[Fault]) -> list[Fault]:
+    """Return the kinds that have not struck once, in their order."""
+    return [fault for fault in Fault if not counts[fault]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
 """Carry bytes between clients and brokers as TCP does: late, in pieces, in order within a connection, or not at all.
 
-What a client has sent can arrive after it has given up and closed: that is how one request comes twice, and how one of
-an older transaction comes into a newer one (KIP-890).
+What a client has sent can arrive after it has given up and closed: that is how one request comes twice, how two change
+places on two connections, and how one of an older transaction comes into a newer one (KIP-890).
 """
 
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker_core.broker.connection import Connection
 from broker_core.simulation.faults import Fault
@@ -23,6 +23,20 @@ API_KEY_PLACE = slice(4, 6)
 _CHANGING = frozenset(request.API_KEY.to_bytes(2, "big") for request in (
     m.ProduceRequest, m.InitProducerIdRequest, m.AddPartitionsToTxnRequest, m.AddOffsetsToTxnRequest, m.EndTxnRequest,
     m.TxnOffsetCommitRequest))
+
+
+class Sent(NamedTuple):
+    """Name one request on the wire: whose, the how manieth of all, of which API.
+
+    `asked` names what is asked for, so that a request that is sent again bears the name of the first; None where the
+    client does not say. `changes` says that it writes or changes a transaction.
+    """
+
+    client: str
+    number: int
+    api: bytes
+    asked: object
+    changes: bool
 
 
 class ClientEnd(Protocol):
@@ -119,8 +133,8 @@ class Link:
 
     # The client's side
 
-    def send(self, data: bytes) -> None:
-        """Send bytes to the broker."""
+    def send(self, data: bytes, asked: object = None) -> None:
+        """Send a framed request to the broker; `asked` is as in `Sent`."""
         if self._end is None:
             return
         network = self.network
@@ -129,9 +143,12 @@ class Link:
             network.scheduler.note(f"{self} breaks, a request is lost")
             self.reset()
             return
-        is_aimed_at = data[API_KEY_PLACE] in _CHANGING
-        for piece in self._up.pieces(data):
-            self._up.send(partial(self._received_by_broker, piece), is_aimed_at=is_aimed_at)
+        api = data[API_KEY_PLACE]
+        sent = network.number(self.client, api, asked, changes=api in _CHANGING)
+        *pieces, last = self._up.pieces(data)
+        for piece in pieces:
+            self._up.send(partial(self._received_by_broker, piece, None), is_aimed_at=sent.changes)
+        self._up.send(partial(self._received_by_broker, last, sent), is_aimed_at=sent.changes)
 
     def give_up(self, *, may_arrive: bool) -> None:
         """Close it as a client does that waits no longer; what it has sent may arrive all the same."""
@@ -154,13 +171,12 @@ class Link:
             self._down.send(self._lost_by_client)
         self._connection = connection
 
-    def _received_by_broker(self, data: bytes) -> None:
+    def _received_by_broker(self, data: bytes, sent: Sent | None) -> None:
+        """Hand bytes on; `sent` names the request that they complete."""
         if self._is_reset or self._connection is None:
             return
-        if self._end is None:
-            self.network.faults.struck(Fault.LATE_REQUEST)
         self.network.scheduler.note(f"{self} > {len(data)}")
-        self.network.server.received(self, self._connection, data)
+        self.network.server.received(self, self._connection, data, sent)
 
     def _received_by_client(self, data: bytes) -> None:
         if self._end is not None:

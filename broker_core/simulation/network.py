@@ -16,7 +16,7 @@ from broker_core.ports import Entropy
 from broker_core.simulation.clock import SimulatedClock
 from broker_core.simulation.disk import PowerLoss, SimulatedDisk
 from broker_core.simulation.faults import CALM, Fault, FaultCounts, Weather
-from broker_core.simulation.links import API_KEY_PLACE, ClientEnd, Link, Transport
+from broker_core.simulation.links import API_KEY_PLACE, ClientEnd, Link, Sent, Transport
 from broker_core.simulation.scheduler import Event, Scheduler
 
 PORT = 9092
@@ -33,6 +33,11 @@ class SimulatedNetwork:
         self._links: dict[int, Link] = {}
         self._link_count = 0
         self._cut: set[str] = set()
+        self._sent_count = 0
+        self._handled: set[tuple[str, object]] = set()
+        self._newest: dict[str, Sent] = {}
+        # Which requests of whom were handled after their sender gave up, by API key as on the wire.
+        self.late: set[tuple[str, bytes]] = set()
 
     @property
     def server(self) -> "SimulatedServer":
@@ -53,6 +58,33 @@ class SimulatedNetwork:
     def forget(self, link: Link) -> None:
         """Drop a link that is gone."""
         self._links.pop(link.number, None)
+
+    def number(self, client: str, api: bytes, asked: object, *, changes: bool) -> Sent:
+        """Name a request that goes out."""
+        self._sent_count += 1
+        return Sent(client, self._sent_count, api, asked, changes)
+
+    def handled(self, sent: Sent, *, is_late: bool) -> None:
+        """Count a request that a broker handles late, for the second time, or after one that was sent later.
+
+        Only what changes something counts as coming twice or out of order: two looks may change places unnoticed. A
+        request that is overtaken by nothing but its own repetition comes twice, but not out of order.
+        """
+        if is_late:
+            self.faults.struck(Fault.LATE_REQUEST)
+            self.late.add((sent.client, sent.api))
+        if not sent.changes:
+            return
+        if sent.asked is not None:
+            name = (sent.client, sent.asked)
+            if name in self._handled:
+                self.faults.struck(Fault.DUPLICATED)
+            self._handled.add(name)
+        newest = self._newest.get(sent.client)
+        if newest is None or newest.number < sent.number:
+            self._newest[sent.client] = sent
+        elif newest.asked is None or newest.asked != sent.asked:
+            self.faults.struck(Fault.REORDERED)
 
     def is_cut(self, client: str) -> bool:
         """Say whether a client is cut off."""
@@ -199,11 +231,13 @@ class SimulatedServer:
             return None
         return Connection(self._cluster.brokers[link.broker_id], Transport(link), link.client)
 
-    def received(self, link: Link, connection: Connection, data: bytes) -> None:
-        """Hand bytes to the core, and settle when this turn's bytes are all in."""
+    def received(self, link: Link, connection: Connection, data: bytes, sent: Sent | None = None) -> None:
+        """Hand bytes to the core, and settle when this turn's bytes are all in; `sent` names what they complete."""
         if self._waiting is not None:
-            self._waiting.append(partial(self.received, link, connection, data))
+            self._waiting.append(partial(self.received, link, connection, data, sent))
         elif self._cluster is not None and not connection.closed:
+            if sent is not None:
+                self.network.handled(sent, is_late=not link.is_open)
             if self._mine is not None and data[API_KEY_PLACE] == self._mine[0]:
                 self.disk.fuse, self._mine = self._mine[1], None
             self._drive(lambda now_ms: connection.receive(data, now_ms))

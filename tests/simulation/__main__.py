@@ -1,29 +1,48 @@
 """Play many seeds, or one again: `python -m tests.simulation --seeds 1000`."""
 
 import argparse
+import contextlib
+import shlex
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-from broker_core.simulation.faults import Fault
+from broker_core.simulation.faults import Fault, never_struck
 from tests.history.format import write_history
+from tests.simulation.broken import BROKEN, first_caught
 from tests.simulation.world import Outcome, play
 
+# Worlds are drawn so that among this many every kind of fault strikes; where one does not, it is not tried any more.
+ENOUGH_SEEDS = 200
+_COMMAND = ("python", "-m", "tests.simulation")
+_ALL = "all"
 
-def main() -> int:
-    """Play what the command line asks for."""
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Play what the command line asks for; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=100, help="how many seeds to play")
+    parser.add_argument("--seeds", type=int, help=f"how many seeds to play: 100, or at most {ENOUGH_SEEDS} if --broken")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--replay", type=int, help="play this one seed and print its trace")
     parser.add_argument("--trace", type=Path, help="write the trace of --replay to a file instead")
     parser.add_argument("--history", type=Path, help="write the clients' history of --replay to a file, as JSON lines")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
-    arguments = parser.parse_args()
+    parser.add_argument("--broken", choices=[_ALL, *BROKEN], nargs="?", const=_ALL, metavar="NAME",
+                        help="break the broker on purpose, in one way or in all one after the other, and print the "
+                             f"first seed that shows it; NAME is one of: {', '.join(BROKEN)}")
+    arguments = parser.parse_args(words)
     if arguments.replay is not None:
-        return _replay(arguments.replay, arguments.trace, arguments.history)
-    return _many(arguments.first, arguments.seeds, keep_going=arguments.keep_going)
+        if arguments.broken == _ALL:
+            parser.error("--replay needs to know which broken broker is meant: --broken NAME")
+        with BROKEN[arguments.broken].breakage() if arguments.broken else contextlib.nullcontext():
+            return _replay(arguments.replay, arguments.trace, arguments.history)
+    if arguments.broken is not None:
+        names = list(BROKEN) if arguments.broken == _ALL else [arguments.broken]
+        seeds = range(arguments.first, arguments.first + (arguments.seeds or ENOUGH_SEEDS))
+        return int(sum(_catch(name, seeds) for name in names) < len(names))
+    return _many(arguments.first, arguments.seeds or 100, keep_going=arguments.keep_going)
 
 
 def _replay(seed: int, trace: Path | None, history: Path | None) -> int:
@@ -45,6 +64,18 @@ def _tell(outcome: Outcome) -> None:
         print(f"seed {outcome.seed}: {problem}")
 
 
+def _catch(name: str, seeds: range) -> bool:
+    """Print the first seed that shows a broken broker for what it is; say whether one does."""
+    caught = first_caught(BROKEN[name], seeds)
+    if caught is None:
+        print(f"{name}: no seed from {seeds.start} to {seeds.stop - 1} shows it")
+        return False
+    seed, shown = caught
+    print(f"{name}: seed {seed} shows it: {shown}")
+    print(f"  Replay it with: {shlex.join([*_COMMAND, '--broken', name, '--replay', str(seed)])}", flush=True)
+    return True
+
+
 def _many(first: int, count: int, *, keep_going: bool) -> int:
     faults: Counter[Fault] = Counter()
     failed: list[int] = []
@@ -64,12 +95,26 @@ def _many(first: int, count: int, *, keep_going: bool) -> int:
             print(f"{played} seeds, {len(failed)} failed", flush=True)
     seconds = time.monotonic() - began
     print(f"{played} seeds from {first} on in {seconds:.0f} s, {events} events; {len(failed)} failed")
+    is_complete = _tell_faults(faults, played)
+    if failed:
+        print(f"First failing seed: {failed[0]}. Replay it with: "
+              f"{shlex.join([*_COMMAND, '--replay', str(failed[0])])}")
+    return int(bool(failed) or not is_complete)
+
+
+def _tell_faults(faults: Counter[Fault], played: int) -> bool:
+    """Print how often each kind of fault struck; say whether each has that may be asked to, after so many seeds."""
     print("Faults that struck:")
     for kind in Fault:
         print(f"  {faults[kind]:>8}  {kind.value}")
-    if failed:
-        print(f"First failing seed: {failed[0]}. Replay it with: python -m tests.simulation --replay {failed[0]}")
-    return 1 if failed else 0
+    never = never_struck(faults)
+    if not never:
+        return True
+    print(f"Never struck: {', '.join(kind.value for kind in never)}")
+    if played < ENOUGH_SEEDS:
+        return True
+    print(f"{played} seeds are enough for every kind of fault: tests/simulation/plan.py draws too few of these")
+    return False
 
 
 if __name__ == "__main__":

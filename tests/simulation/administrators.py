@@ -16,6 +16,7 @@ E = ErrorCode
 # A transaction that no coordinator knows of may be on its way to one, but not for that long.
 _SUSPICION_MS = 12_000
 _NO_START = -1
+_FEATURE, _LEVELS = "transaction.version", (1, 2)
 
 
 class Hanging(NamedTuple):
@@ -39,6 +40,7 @@ class AdministratorActor:
         self._random = self.world.random_of(name)
         self._suspects: dict[Hanging, int] = {}
         self._topic_count = 0
+        self._level = int(self.world.plan.settings[_FEATURE])
 
     def run(self) -> None:
         """Do it."""
@@ -69,16 +71,26 @@ class AdministratorActor:
             timeout_ms=1_000, validate_only=False), 7)
 
     def _change_feature(self) -> None:
-        level = self._random.choice((1, 2))
+        level = next(each for each in _LEVELS if each != self._level)
         form = m.UpdateFeaturesRequest
-        # Whether that is up or down is not known here: the wrong one is refused.
-        for kind in (1, 2):
-            answer = self._ask_any(form(timeout_ms=1_000, validate_only=False, feature_updates=[
-                form.FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=kind)]), 2)
-            if answer.error_code == E.NONE:
-                self.world.nemesis(f"transaction.version is {level}")
+        try:
+            # Whether that is up or down is known for sure only to the broker: the wrong one is refused.
+            for kind in (1, 2):
+                answer = self._ask_any(form(timeout_ms=1_000, validate_only=False, feature_updates=[
+                    form.FeatureUpdateKey(feature=_FEATURE, max_version_level=level, upgrade_type=kind)]), 2)
+                if answer.error_code == E.NONE:
+                    return
+        finally:
+            self._note_level()
+
+    def _note_level(self) -> None:
+        """Count a change that took effect, whatever was answered."""
+        if self.world.server.is_running:
+            level = self.world.server.cluster.catalog.features[_FEATURE]
+            if level != self._level:
+                self._level = level
+                self.world.nemesis(f"{_FEATURE} is {level}")
                 self.world.faults.struck(Fault.FEATURE_CHANGED)
-                return
 
     def _list(self) -> set[int]:
         """Return the producer ids of all transactions that some coordinator has open; raises `UnansweredError`."""

@@ -1,9 +1,12 @@
 """Break the broker on purpose, in ways brokers are known to be broken, so that the simulation can show its worth."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
 
+from broker_core.broker import markers
 from broker_core.broker.logs import Logs
 from broker_core.coordinator.transaction_coordinator import TransactionCoordinator
 from broker_core.coordinator.transaction_ending import TransactionEnding
@@ -17,6 +20,15 @@ from broker_core.log import producer_state, reading
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_rules import BatchCase, judge_batch
 from broker_core.log.state import LogState
+from broker_core.types import TopicPartition
+from broker_core.wire import messages as m
+from tests.history.anomalies import Kind
+from tests.history.checker import check
+
+if TYPE_CHECKING:
+    from broker_core.broker.cluster import Cluster
+    from broker_core.coordinator.transaction_messages import MarkerOrder
+    from tests.simulation.world import Outcome
 
 Break = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -81,7 +93,24 @@ def dedupe_window_lost() -> Iterator[None]:
 
 @contextlib.contextmanager
 def late_end_applied() -> Iterator[None]:
-    """Apply an EndTxn of the epoch before to the transaction that is open now, as the old protocol does (KIP-890)."""
+    """Let late EndTxns of the old protocol arrive, which it applies to the next transaction by design (KIP-890).
+
+    The broker is as it is: what is broken is the protocol, and the worlds else keep such requests from arriving.
+    """
+    from tests.simulation import plan
+
+    right = plan.recalled
+
+    def recalled(protocol: int, *, verifies: bool) -> frozenset[int]:
+        return right(protocol, verifies=verifies) - {m.EndTxnRequest.API_KEY}
+
+    with patch.object(plan, "recalled", recalled):
+        yield
+
+
+@contextlib.contextmanager
+def stale_end_applied() -> Iterator[None]:
+    """Apply an EndTxn of the epoch before to the transaction that is open now: the new protocol's epochs forbid it."""
     right = TransactionCoordinator.end_transaction
 
     def end_transaction(
@@ -114,26 +143,102 @@ def last_stable_offset_ignored() -> Iterator[None]:
         yield
 
 
-# How each broken broker is called, and the first seed from 1 on that catches it.
-BROKEN: dict[str, tuple[Break, int]] = {
-    "aborted list left out": (aborted_list_left_out, 1),
-    "takeover without abort": (takeover_without_abort, 11),
-    "recovery without marker": (recovery_without_marker, 2),
-    "dedupe window lost": (dedupe_window_lost, 10),
-    "late EndTxn applied to the next transaction": (late_end_applied, 111),
-    "answers before syncs": (answers_before_syncs, 2),
-    "last stable offset ignored": (last_stable_offset_ignored, 2),
+@contextlib.contextmanager
+def marker_twice() -> Iterator[None]:
+    """Write every marker of a coordinator two times."""
+    right = markers._written
+
+    def written(cluster: "Cluster", order: "MarkerOrder", topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
+        right(cluster, order, topic_partition, now_ms)
+        return right(cluster, order, topic_partition, now_ms)
+
+    with patch.object(markers, "_written", written):
+        yield
+
+
+@contextlib.contextmanager
+def no_marker_for_one_partition() -> Iterator[None]:
+    """Leave the marker out in the last partition of each transaction that has several."""
+    right = markers._written
+
+    def written(cluster: "Cluster", order: "MarkerOrder", topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
+        if len(order.partitions) > 1 and topic_partition == max(order.partitions):
+            return ErrorCode.NONE
+        return right(cluster, order, topic_partition, now_ms)
+
+    with patch.object(markers, "_written", written):
+        yield
+
+
+@contextlib.contextmanager
+def commit_ends_in_abort() -> Iterator[None]:
+    """Abort every other producer's transaction that is to be committed, and say that somebody had fenced it."""
+    right = TransactionCoordinator.end_transaction
+
+    def end_transaction(
+        self: TransactionCoordinator, transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool,
+        now_ms: int, **rest: int,
+    ) -> ProducerIdResult:
+        entry = self._store.find(transactional_id)
+        is_met = entry is not None and entry.image.identity == (producer_id, producer_epoch) and producer_id % 2 == 1
+        if commit and is_met and entry.image.state is TransactionState.ONGOING:
+            self._ending.abort_ongoing(entry, now_ms)
+            return ProducerIdResult(ErrorCode.PRODUCER_FENCED)
+        return right(self, transactional_id, producer_id, producer_epoch, commit=commit, now_ms=now_ms, **rest)
+
+    with patch.object(TransactionCoordinator, "end_transaction", end_transaction):
+        yield
+
+
+class Broken(NamedTuple):
+    """Hold a way to break the broker and what it must be caught by.
+
+    `kind` is what the history of the clients alone must show, `line` what the look into the logs must say: where the
+    history cannot show it, the line stands alone. `seed` is the first from 1 on that shows all that is asked for.
+    """
+
+    breakage: Break
+    seed: int
+    kind: Kind | None = None
+    line: str = ""
+
+    def shown_by(self, outcome: "Outcome") -> str | None:
+        """Return what in the outcome of a world shows what is broken, if anything does."""
+        stories = [f"{anomaly.kind}: {anomaly.story}" for anomaly in check(outcome.history.ops)
+                   if anomaly.kind is self.kind]
+        lines = [problem for problem in outcome.problems if self.line and re.search(self.line, problem)]
+        if bool(stories) < (self.kind is not None) or bool(lines) < bool(self.line):
+            return None
+        return "; ".join([*stories[:1], *lines[:1]])
+
+
+BROKEN: dict[str, Broken] = {
+    "aborted list left out": Broken(aborted_list_left_out, 1, Kind.ABORTED_READ),
+    "takeover without abort": Broken(takeover_without_abort, 1, Kind.ABORTED_READ),
+    "recovery without marker": Broken(recovery_without_marker, 10, Kind.LOST_WRITE),
+    "dedupe window lost": Broken(dedupe_window_lost, 10, Kind.DUPLICATE),
+    "late EndTxn applied to the next transaction under the old protocol": Broken(
+        late_end_applied, 21, Kind.ABORTED_READ),
+    "stale EndTxn applied under the new protocol": Broken(stale_end_applied, 191, Kind.ABORTED_READ),
+    # Clients are told the truth, that it was not committed; only the log tells that nothing was the reason.
+    "commit ends in abort": Broken(commit_ends_in_abort, 3, line=r"stopped over .*, which has not timed out"),
+    "answers before syncs": Broken(answers_before_syncs, 7, Kind.LOST_WRITE),
+    "last stable offset ignored": Broken(last_stable_offset_ignored, 5, Kind.ABORTED_READ),
+    # No client sees a marker: a second one hides nothing.
+    "marker twice": Broken(marker_twice, 1, line=r"a commit marker of producer \d+ at \d+, after the commit marker"),
+    "no marker for one partition": Broken(
+        no_marker_for_one_partition, 5, Kind.TORN, r"was committed, but no marker follows its record"),
 }
 
 
-def first_caught(breakage: Break, seeds: range) -> tuple[int, list[str]] | None:
-    """Play seeds on a broken broker until one shows it; return that one and what it showed."""
+def first_caught(broken: Broken, seeds: range) -> tuple[int, str] | None:
+    """Play seeds on a broken broker until one shows it; return that one and what shows it."""
     # The worlds are played as ever: they do not know what is broken.
     from tests.simulation.world import play
 
-    with breakage():
+    with broken.breakage():
         for seed in seeds:
-            problems = play(seed).problems
-            if problems:
-                return seed, problems
+            shown = broken.shown_by(play(seed))
+            if shown is not None:
+                return seed, shown
     return None

@@ -30,6 +30,9 @@ MOVED = frozenset({
     E.KAFKA_STORAGE_ERROR, E.UNKNOWN_TOPIC_ID, E.REQUEST_TIMED_OUT, E.NETWORK_EXCEPTION,
 })
 RETRIED = MOVED | {E.CONCURRENT_TRANSACTIONS}
+_CORRELATION_ID = slice(8, 12)
+# From which version on the content of a request names what it asks for: a batch by its sequence, an end by its epoch.
+_NAMED_FROM = {m.ProduceRequest.API_KEY: 3, m.EndTxnRequest.API_KEY: 5}
 
 
 class UnansweredError(Exception):
@@ -52,12 +55,14 @@ class Exchange:
         self.value: Any = None
         self.exception: BaseException | None = None
         self.settled: Callable[[], None] = lambda: None
+        self.answered: Callable[[], None] = lambda: None
         self._response = response
         self._version = version
 
     def answer(self, frame: bytes) -> None:
         """Take the answer."""
         self.value = self._response.decode(frame, version=self._version, header=True)
+        self.answered()
         self._settle()
 
     def fail(self, exception: BaseException) -> None:
@@ -76,6 +81,8 @@ class Wire(ClientEnd):
 
     def __init__(self, world: "World", client: str, broker_id: int) -> None:
         self._client = client
+        # What was answered is not sent again after that, but asked anew.
+        self._answers = world.answers_to(client)
         self._reader = FrameReader(LARGEST_ANSWER)
         self._count = 0
         self._open: dict[int, Exchange] = {}
@@ -86,13 +93,18 @@ class Wire(ClientEnd):
         """Say whether requests can go out."""
         return self.link.is_open
 
-    def send(self, request: Any, version: int) -> Exchange:
-        """Send a request."""
+    def send(self, request: Any, version: int, asked: object = None) -> Exchange:
+        """Send a request; `asked` names the question it asks, perhaps again."""
         self._count += 1
         exchange = self._open[self._count] = Exchange(SERVED[request.API_KEY].response, version)
         request.API_VERSION = version
         request.with_header(self._count, self._client)
-        self.link.send(bytes(request.encode(header=True, framed=True)))
+        frame = bytes(request.encode(header=True, framed=True))
+        if asked is None and version >= _NAMED_FROM.get(request.API_KEY, version + 1):
+            content = frame[:_CORRELATION_ID.start] + frame[_CORRELATION_ID.stop:]
+            exchange.answered = lambda: self._answers.update([content])
+            asked = (content, self._answers[content])
+        self.link.send(frame, asked)
         return exchange
 
     def received(self, data: bytes) -> None:
@@ -116,14 +128,14 @@ class Wire(ClientEnd):
 class Client:
     """Ask one thing after the other, each of whoever is in charge of it.
 
-    `may_arrive` says whether what it gave up on may reach a broker later. With the old protocol that can end the next
-    transaction (KIP-890), so that only clients of the new one are put to it.
+    What it gave up on may reach a broker later, but for requests of the APIs in `recalled`.
     """
 
-    def __init__(self, world: "World", name: str, *, may_arrive: bool = True) -> None:
+    def __init__(self, world: "World", name: str, *, recalled: Collection[int] = ()) -> None:
         self.world = world
         self.name = name
-        self.may_arrive = may_arrive
+        self.recalled = frozenset(recalled)
+        self._question = 0
         self._wires: dict[int, Wire] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         self._leaders: dict[tuple[str, int], int] = {}
@@ -135,7 +147,7 @@ class Client:
         wire = self._wires.get(broker_id)
         if wire is None or not wire.is_open:
             wire = self._wires[broker_id] = Wire(self.world, self.name, broker_id)
-        exchange = wire.send(request, version)
+        exchange = wire.send(request, version, self._question)
         fiber = self.world.fibers.current
         exchange.settled = fiber.resume
         until_us = self.world.scheduler.now_us + timeout_ms * US_PER_MS
@@ -144,7 +156,7 @@ class Client:
         exchange.settled = _nobody_waits
         if not exchange.is_done:
             del self._wires[broker_id]
-            wire.give_up(may_arrive=self.may_arrive)
+            wire.give_up(may_arrive=request.API_KEY not in self.recalled)
             raise UnansweredError("no answer in time")
         if exchange.exception is not None:
             raise exchange.exception
@@ -153,7 +165,7 @@ class Client:
     def close(self) -> None:
         """Close all links."""
         for wire in self._wires.values():
-            wire.give_up(may_arrive=self.may_arrive)
+            wire.give_up(may_arrive=True)
         self._wires.clear()
 
     # One question, until it is answered
@@ -167,6 +179,7 @@ class Client:
         Raises `GaveUpError` when time is up.
         """
         until_us = self.world.scheduler.now_us + patience_ms * US_PER_MS
+        self._question += 1
         unanswered, backoff_ms = 0, FIRST_BACKOFF_MS
         code: ErrorCode | None = None
         while True:
@@ -180,6 +193,8 @@ class Client:
                     return answer, code, unanswered
                 if code in MOVED:
                     forget()
+                # What was answered is not sent again: it is asked anew.
+                self._question += 1
             if self.world.scheduler.now_us >= until_us:
                 raise GaveUpError(what, code)
             self.world.fibers.sleep_ms(backoff_ms)

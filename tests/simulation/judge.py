@@ -1,5 +1,6 @@
 """Judge a world at rest: what readers saw against what writers know, and the logs against themselves."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 Seen = dict[str, list[tuple[int, str]]]
 _ALL = 1 << 30
+# How the sink's account names a transaction whose fate it is sure of.
+_LOST = re.compile(r"task \d+: lost, \S+ producer (\d+) epoch (\d+)")
 
 
 def judge(world: "World") -> list[str]:
@@ -30,6 +33,7 @@ def judge(world: "World") -> list[str]:
     problems += check_transactions(world, truth)
     problems += check_work(world, truth[READ_COMMITTED])
     problems += check_rows(world, truth[READ_COMMITTED])
+    problems += check_lost(world)
     problems += [f"{anomaly.kind}: {anomaly.story}" for anomaly in check(world.history.ops)]
     if not problems:
         problems += check_replay(world)
@@ -127,6 +131,21 @@ def check_work(world: "World", there: Seen) -> Iterator[str]:
         for offset, value in records if key.startswith(f"{INPUT}-") else ():
             if carried[value] != 1:
                 yield f"{value}, at {offset} of {key}, was carried over {carried[value]} times"
+
+
+def check_lost(world: "World") -> Iterator[str]:
+    """Check that a query which stopped over lost transactions had lost each of them, by the coordinator's clock.
+
+    Nothing else may end what is decided: the sink sweeps no decided transaction and gives its id to nobody.
+    """
+    if not world.plan.has_query or world.actors["sink"].checkpoint.lost is None:
+        return
+    story = world.actors["sink"].checkpoint.lost
+    lost = {(int(producer_id), int(epoch)) for producer_id, epoch in _LOST.findall(story)}
+    if not lost:
+        yield f"the query stopped over lost transactions and names none: {story}"
+    for one in sorted(lost - world.watch.timed_out):
+        yield f"the query stopped over the transaction of producer and epoch {one}, which has not timed out: {story}"
 
 
 def check_rows(world: "World", there: Seen) -> Iterator[str]:

@@ -1,14 +1,13 @@
 """Hold the broker's logs against themselves: what is derived must be what the records say, live and after a restart."""
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker_core.coordinator.transaction_states import TransactionState
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.producer_entry import ProducerStateEntry
-from broker_core.simulation.faults import Fault
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel
+from tests.simulation.markers import ABORT, KeptBatch, Scanned, check_markers, spans_of
 from tests.simulation.readers import batches_of
 
 if TYPE_CHECKING:
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 
 _ALL = 1 << 30
 _OPEN = {TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
-# What may make a coordinator write a marker once more.
-_REPEATING = (Fault.RESTARTED, Fault.COORDINATOR_MOVED, Fault.LEADER_MOVED, Fault.DISK_FULL)
 
 
 class Folded(NamedTuple):
@@ -25,7 +22,6 @@ class Folded(NamedTuple):
 
     open: dict[int, int]
     aborted: list[tuple[int, int, int]]
-    markers: Counter[tuple[int, int]]
     problems: list[str]
 
 
@@ -46,12 +42,15 @@ def check_marks(world: "World", *, at_rest: bool = False) -> Iterator[str]:
 
 
 def check_logs(world: "World") -> Iterator[str]:
-    """Recompute from the records what is open and aborted in each log, and count the markers."""
-    repeats = any(world.faults.by_kind[fault] for fault in _REPEATING)
+    """Recompute from the records what is open and aborted in each log, and hold the markers against the history."""
+    scanned: Scanned = {}
     for log in world.server.cluster.logs.open_all(world.clock.now_ms()):
         name = str(log.topic_partition)
         is_compacted = log.config.cleanup_policy == "compact"
-        folded = fold(log, is_dense=not is_compacted, markers_tell=not is_compacted and world.plan.is_all_v2)
+        batches = batches_in(log)
+        if not is_compacted or _is_whole(batches):
+            scanned[log.topic_partition] = spans_of(batches)
+        folded = fold(batches, log.log_start_offset, is_dense=not is_compacted)
         yield from (f"{name}: {problem}" for problem in folded.problems)
         opened = {each.producer_id: each.first_offset for each in log.open_transactions()}
         if opened != folded.open:
@@ -59,57 +58,55 @@ def check_logs(world: "World") -> Iterator[str]:
         aborted = [(each.producer_id, each.first_offset, each.last_offset) for each in log.aborted_transactions()]
         if not is_compacted and aborted != folded.aborted:
             yield f"{name}: the aborted index has {aborted}, the records say {folded.aborted}"
-        if not repeats:
-            for (producer_id, epoch), count in folded.markers.items():
-                if count > 1:
-                    yield f"{name}: {count} markers end one transaction of producer {producer_id} at epoch {epoch}"
+    yield from check_markers(world, scanned)
 
 
-def fold(log: PartitionLog, *, is_dense: bool, markers_tell: bool) -> Folded:
-    """Read the records of a log from the start and follow its transactions.
-
-    `markers_tell` says that each transaction has an epoch of its own, so that two markers of one epoch end one
-    transaction. Under the old protocol a partition may be added, never written to, and get its marker all the same.
-    """
-    folded = Folded({}, [], Counter(), [])
-    verdicts: dict[tuple[int, int], str] = {}
-    following: dict[int, tuple[int, int]] = {}
+def batches_in(log: PartitionLog) -> list[KeptBatch]:
+    """Read all batches of a log."""
+    found: list[KeptBatch] = []
     offset = log.log_start_offset
-    end = offset
     while offset < log.log_end_offset:
         data = bytes(log.read(offset, _ALL, IsolationLevel.READ_UNCOMMITTED).records)
         if not data:
             break
-        for batch in batches_of(data):
-            if is_dense and batch.base_offset != end:
-                folded.problems.append(f"offset {batch.base_offset} follows {end - 1}")
-            end = offset = batch.next_offset
-            if batch.is_control_batch:
-                _fold_marker(batch, folded, verdicts if markers_tell else {})
-            elif batch.is_transactional:
-                folded.open.setdefault(batch.producer_id, batch.base_offset)
-                verdicts.pop((batch.producer_id, batch.producer_epoch), None)
-                if is_dense:
-                    _fold_sequence(batch, folded, following)
+        found += map(KeptBatch, batches_of(data))
+        offset = found[-1].next_offset
+    return found
+
+
+def _is_whole(batches: list[KeptBatch]) -> bool:
+    """Say whether compaction has taken nothing from a log."""
+    ends = [0, *(batch.next_offset for batch in batches)]
+    return all(
+        batch.base_offset == end and batch.records_count == batch.next_offset - batch.base_offset
+        for batch, end in zip(batches, ends, strict=False))
+
+
+def fold(batches: list[KeptBatch], start: int, *, is_dense: bool) -> Folded:
+    """Follow the transactions in the records of a log from its start."""
+    folded = Folded({}, [], [])
+    following: dict[int, tuple[int, int]] = {}
+    end = start
+    for batch in batches:
+        if is_dense and batch.base_offset != end:
+            folded.problems.append(f"offset {batch.base_offset} follows {end - 1}")
+        end = batch.next_offset
+        if batch.marker is not None:
+            _fold_marker(batch, folded)
+        elif batch.is_transactional:
+            folded.open.setdefault(batch.producer_id, batch.base_offset)
+            if is_dense:
+                _fold_sequence(batch, folded, following)
     return folded
 
 
-def _fold_marker(batch: Any, folded: Folded, verdicts: dict[tuple[int, int], str]) -> None:
-    kind = "commit" if next(iter(batch)).key[2:4] == b"\0\1" else "abort"
+def _fold_marker(batch: KeptBatch, folded: Folded) -> None:
     first = folded.open.pop(batch.producer_id, None)
-    if first is not None and kind == "abort":
+    if first is not None and batch.marker == ABORT:
         folded.aborted.append((batch.producer_id, first, batch.base_offset))
-    name = (batch.producer_id, batch.producer_epoch)
-    before = verdicts.get(name)
-    if before is None:
-        verdicts[name] = kind
-    elif before != kind:
-        folded.problems.append(f"producer {name} has a {kind} marker after a {before} marker, and nothing between")
-    else:
-        folded.markers[name] += 2 - bool(folded.markers[name])
 
 
-def _fold_sequence(batch: Any, folded: Folded, following: dict[int, tuple[int, int]]) -> None:
+def _fold_sequence(batch: KeptBatch, folded: Folded, following: dict[int, tuple[int, int]]) -> None:
     epoch, expected = following.get(batch.producer_id, (-1, -1))
     if batch.producer_epoch == epoch and batch.base_sequence != expected:
         folded.problems.append(

@@ -31,10 +31,17 @@ class Nemesis:
             self._cut: 3, self._pause_client: 3, self._fill_disk: 1, self._reset_links: 2,
             self._kill_client: 2, self._make_zombie: 3, self._jump_client: 1,
         }
+        if world.plan.is_undisturbed:
+            self._blows = {blow: often for blow, often in self._blows.items() if blow not in self._disturbing()}
         # Some worlds know all kinds of trouble, some only a few, so that those happen often enough to meet.
         if self._random.random() < 0.5:
             kept = set(self._random.sample(range(len(self._blows)), 4))
             self._blows = {blow: often for at, (blow, often) in enumerate(self._blows.items()) if at in kept}
+
+    def _disturbing(self) -> set[Callable[[], None]]:
+        """Return what may let a coordinator begin anew."""
+        return {self._kill, self._lose_power, self._lose_power_writing, self._lose_power_ending, self._move_leader,
+                self._move_coordinator, self._take_broker_down, self._fill_disk}
 
     def run(self) -> None:
         """Do it."""

@@ -1,7 +1,7 @@
 """Draw a world from its seed: the cluster, its settings, who lives there, and how bad it gets."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from tests.simulation.administrators import AdministratorActor, RogueActor
 from tests.simulation.client import Client
 from tests.simulation.history import READ_UNCOMMITTED
 from tests.simulation.nemesis import Nemesis
-from tests.simulation.producers import CLASSIC, V2, ProducerActor, TransactionalProducer
+from tests.simulation.producers import CLASSIC, V2, ProducerActor, TransactionalProducer, recalled
 from tests.simulation.readers import ReaderActor
 from tests.simulation.sink import DECISIONS
 from tests.simulation.sink import GROUP as SINK_GROUP
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 TOPIC, INPUT, OUTPUT, SUNK = "t", "in", "out", "sunk"
 PARTITIONS = 2
 _TIMEOUTS_MS = (4_000, 8_000)
+# Those with a query are none, so that about a tenth of all are.
+_UNDISTURBED = 0.14
+# How much longer those who hurry are put to it: what is late meets a later transaction seldom enough.
+_HURRIED_TIMES = 3
+_VERIFICATION = "transaction.partition.verification.enable"
 
 
 @dataclass(frozen=True)
@@ -46,11 +51,14 @@ class Plan:
     has_rogue: bool
     has_query: bool
     is_hurried: bool
+    # Nothing befalls the cluster but what its network does, and all speak the new protocol: nothing excuses a marker
+    # too many there.
+    is_undisturbed: bool = False
 
     @property
-    def is_all_v2(self) -> bool:
-        """Say whether everybody speaks the new protocol, so that each transaction has an epoch of its own."""
-        return not self.has_query and CLASSIC not in (*self.workers, *(protocol for _, protocol in self.producers))
+    def verifies(self) -> bool:
+        """Say whether the broker asks about the old protocol's batches whether their transaction is open."""
+        return self.settings.get(_VERIFICATION) != "false"
 
 
 def cast(world: "World") -> Iterator[Any]:
@@ -59,7 +67,8 @@ def cast(world: "World") -> Iterator[Any]:
     for number, (topic, protocol) in enumerate(plan.producers):
         yield ProducerActor(
             _producer(world, f"producer{number}", protocol), f"producer{number}", topic, PARTITIONS,
-            world.random_of("counts").randint(3, 8), is_hurried=plan.is_hurried)
+            world.random_of("counts").randint(3, 8) * (_HURRIED_TIMES if plan.is_hurried else 1),
+            is_hurried=plan.is_hurried)
     for number, protocol in enumerate(plan.workers):
         name = f"worker{number}"
         yield WorkerActor(_producer(world, name, protocol), name, (INPUT, OUTPUT), PARTITIONS, is_last=number == 0)
@@ -80,11 +89,25 @@ def cast(world: "World") -> Iterator[Any]:
 def _producer(world: "World", name: str, protocol: int) -> TransactionalProducer:
     timeout_ms = world.random_of(f"{name}.timeout").choice(_TIMEOUTS_MS)
     return TransactionalProducer(
-        Client(world, name, may_arrive=protocol == V2), f"id-{name}", protocol, timeout_ms=timeout_ms)
+        Client(world, name, recalled=recalled(protocol, verifies=world.plan.verifies)), f"id-{name}", protocol,
+        timeout_ms=timeout_ms)
 
 
 def draw(seed: int) -> Plan:
     """Draw a world."""
+    plan = _draw(seed)
+    # By a chance of its own, which leaves all other worlds as they are.
+    is_undisturbed = Random(f"undisturbed/{seed}").random() < _UNDISTURBED and not plan.has_query
+    return _undisturbed(plan) if is_undisturbed else plan
+
+
+def _undisturbed(plan: Plan) -> Plan:
+    return replace(
+        plan, is_undisturbed=True, settings={**plan.settings, "transaction.version": "2"}, changes_features=False,
+        producers=tuple((topic, V2) for topic, _ in plan.producers), workers=tuple(V2 for _ in plan.workers))
+
+
+def _draw(seed: int) -> Plan:
     random = Random(f"plan/{seed}")
     level = random.choice((1, 2, 2))
     settings = {
@@ -117,7 +140,7 @@ def draw(seed: int) -> Plan:
         journals[DECISIONS] = (1, {"cleanup.policy": "compact", "segment.bytes": str(size_bytes)})
     has_rogue = scene == "producers" and random.random() < 0.1
     if has_rogue:
-        settings["transaction.partition.verification.enable"] = "false"
+        settings[_VERIFICATION] = "false"
     return Plan(
         seed=seed,
         brokers=random.choice((1, 2, 3)),
@@ -125,7 +148,7 @@ def draw(seed: int) -> Plan:
         topics=topics,
         journals=journals,
         groups=((GROUP,) if workers else ()) + ((SINK_GROUP,) if has_query else ()),
-        trouble_ms=random.randint(5_000, 12_000),
+        trouble_ms=random.randint(5_000, 12_000) * (_HURRIED_TIMES if is_hurried else 1),
         weather=Weather(
             slow_chance=random.choice((0.0, 0.03, 0.08)), fragment_chance=random.choice((0.0, 0.1)),
             aimed_slow_chance=0.3 if is_hurried else random.choice((0.0, 0.0, 0.1)),
@@ -133,7 +156,7 @@ def draw(seed: int) -> Plan:
         producers=tuple(producers),
         workers=tuple(workers),
         has_administrator=has_rogue or random.random() < 0.2,
-        changes_features=random.random() < 0.5,
+        changes_features=random.random() < 0.8,
         has_rogue=has_rogue,
         has_query=has_query,
         is_hurried=is_hurried,

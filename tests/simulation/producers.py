@@ -22,6 +22,21 @@ CLASSIC, V2 = 1, 2
 PRODUCE, END, OFFSETS = {CLASSIC: 11, V2: 12}, {CLASSIC: 4, V2: 5}, {CLASSIC: 4, V2: 5}
 FENCING = frozenset({E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED, E.INVALID_PRODUCER_ID_MAPPING})
 NOBODY = Identity(-1, -1)
+# What an old protocol's client takes back when it gives up on it, so that it cannot arrive in its next transaction:
+# both bear only the producer's epoch, which all its transactions share there. An EndTxn would end, and the offsets
+# would be committed with, a transaction they were not meant for, as the protocol has it (KIP-890). Whatever else is
+# late is met by a sequence number, or adds a partition that gets a marker and nothing more.
+UNPROTECTED = frozenset({m.EndTxnRequest.API_KEY, m.TxnOffsetCommitRequest.API_KEY})
+
+
+def recalled(protocol: int, *, verifies: bool) -> frozenset[int]:
+    """Return the APIs whose late requests would do harm by design; `verifies` as the broker does of old batches.
+
+    Where it does not, a late batch opens a transaction that nobody ends (KIP-890, part 1).
+    """
+    if protocol != CLASSIC:
+        return frozenset()
+    return UNPROTECTED if verifies else UNPROTECTED | {m.ProduceRequest.API_KEY}
 
 
 class FencedError(Exception):
@@ -82,6 +97,7 @@ class TransactionalProducer:
         if identity != self.identity:
             self._sequences.clear()
         self.identity = identity
+        self.world.users.setdefault(identity.producer_id, set()).add((self.client.name, self.protocol))
         self._is_unsure = False
 
     # One transaction
@@ -218,7 +234,7 @@ class ProducerActor:
 
     def successor(self, name: str, begins_after_ms: int) -> "ProducerActor":
         """Make another process that uses the same id."""
-        client = Client(self.world, name, may_arrive=self.producer.client.may_arrive)
+        client = Client(self.world, name, recalled=self.producer.client.recalled)
         producer = self.producer.of_another_process(client)
         return ProducerActor(producer, name, self._topic, self._partitions, 2, begins_after_ms=begins_after_ms,
                              is_hurried=self._is_hurried)

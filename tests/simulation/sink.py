@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PREFIX, QUERY = "sim", "query"
 GROUP = group_id(PREFIX, QUERY)
 DECISIONS = "eos-kafka-decisions"
+LONGEST_TIMEOUT_MS = 25_000
+_TIMEOUTS_MS = (15_000, LONGEST_TIMEOUT_MS)
 _ATTEMPTS = 4
 _LOST_EXECUTOR_MS = 6_000
 _RUN_LIMIT = 60
@@ -218,7 +220,7 @@ def query(world: "World", name: str, topic: str, partitions: int) -> QueryActor:
     options = sink_options({
         "kafka.bootstrap.servers": ",".join(f"broker{each}:9092" for each in world.broker_ids),
         "topic": topic, "transactionalIdPrefix": PREFIX, "decisionTopic": DECISIONS,
-        "transactionTimeout": str(random.choice((15_000, 25_000))),
+        "transactionTimeout": str(random.choice(_TIMEOUTS_MS)),
         "onLostTransaction": random.choice(("rewrite", "fail")),
         "kafka.request.timeout.ms": "2000", "kafka.default.api.timeout.ms": "10000",
         "kafka.delivery.timeout.ms": "8000",

@@ -1,4 +1,7 @@
-"""What the simulation has found in the broker, each proved without it: power fails at every operation of the disk."""
+"""What the simulation has found in the broker, each proved without it: power fails at every operation of the disk.
+
+What it has found in itself, so that worlds are made otherwise since, stands at the end.
+"""
 
 from collections.abc import Callable
 from random import Random
@@ -7,13 +10,18 @@ from typing import Any
 import pytest
 
 from broker_core.broker.cluster import Cluster
+from broker_core.config import BrokerConfig
 from broker_core.coordinator.transaction_states import TransactionState
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import PowerLoss, SimulatedDisk
-from broker_core.simulation.faults import FaultCounts
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.simulation.faults import Fault, FaultCounts
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
 from tests.conformance.raw_session import Identity, record_batch
+from tests.simulation.logs import batches_in
+from tests.simulation.plan import draw
+from tests.simulation.sink import DECISIONS, LONGEST_TIMEOUT_MS
+from tests.simulation.world import REST_US, World
 from tests.support.direct import DirectClient, direct_cluster
 
 TOPIC, GROUP, ID = "t", "group", "id"
@@ -166,3 +174,41 @@ def test_a_coordinator_on_a_full_disk_has_the_client_ask_again() -> None:
     world.disk.is_full = False
     assert world.produce().responses[0].partition_responses[0].error_code == 0
     assert unknown_transactions(world.cluster) == []
+
+
+def test_a_fetch_ends_with_its_segment_and_who_reads_on_comes_to_the_end() -> None:
+    """Seed 15: the end of what one fetch gives is not the end of the log."""
+    world = Prepared()
+    small = world.cluster.create_topic("small", 1, {"segment.bytes": "400"}).topic_partitions()[0]
+    log = world.cluster.logs.get(small, world.cluster.now_ms)
+    for number in range(12):
+        batch = record_batch([b"x" * 50], Identity(-1, -1), -1, transactional=False, timestamp_ms=world.cluster.now_ms)
+        assert log.append_as_leader(batch, now_ms=world.cluster.now_ms, leader_epoch=0).base_offset == number
+    first = log.read(0, 1 << 20, IsolationLevel.READ_UNCOMMITTED).records
+    assert 0 < len(first) <= 400
+    assert [batch.base_offset for batch in batches_in(log)] == list(range(12))
+
+
+def test_a_clock_goes_back_at_a_start_but_not_in_the_calm() -> None:
+    """Seed 521: a driver whose clock was ahead of the broker's could commit nothing, for as long as the calm lasts."""
+    world = World(draw(1))
+    world.is_calm = True
+    for _ in range(50):
+        world._restart_later(True)
+    assert (world.clock.offset_ms, world.faults.by_kind[Fault.CLOCK_BACK]) == (0, 0)
+    world.is_calm = False
+    for _ in range(50):
+        world._restart_later(True)
+    assert world.clock.offset_ms < 0
+    assert world.faults.by_kind[Fault.CLOCK_BACK] > 0
+
+
+def test_worlds_leave_room_for_decisions_and_groups_and_time_for_what_was_left_open() -> None:
+    """Seeds 54, 7525 and 5132: what is rightly refused for ever, or ends later than one looks, is no finding."""
+    for seed in range(1, 201):
+        plan = draw(seed)
+        assert int(plan.settings["offsets.topic.segment.bytes"]) >= 10_000
+        if DECISIONS in plan.journals:
+            assert int(plan.journals[DECISIONS][1]["segment.bytes"]) >= 2_500
+        scan_ms = BrokerConfig().override(plan.settings).transaction_abort_interval_ms
+        assert REST_US / 1_000 > LONGEST_TIMEOUT_MS + scan_ms

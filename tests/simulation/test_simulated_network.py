@@ -9,8 +9,10 @@ from broker_core.config import BrokerConfig
 from broker_core.simulation.clock import SeededEntropy, SimulatedClock
 from broker_core.simulation.disk import SimulatedDisk
 from broker_core.simulation.faults import Fault, FaultCounts, Weather
+from broker_core.simulation.links import Link
 from broker_core.simulation.network import SimulatedNetwork, SimulatedServer
 from broker_core.simulation.scheduler import US_PER_MS, Scheduler
+from broker_core.types import TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from broker_core.wire.versions import SERVED
 from tests.simulation.fibers import Fibers
@@ -32,6 +34,12 @@ class End:
         self.is_lost = True
 
 
+def _frame(request: Any, version: int, correlation_id: int) -> bytes:
+    request.API_VERSION = version
+    request.with_header(correlation_id, "client")
+    return bytes(request.encode(header=True, framed=True))
+
+
 class Small:
     """Hold a server, its network and one client's link."""
 
@@ -42,17 +50,35 @@ class Small:
         self.clock = SimulatedClock(self.scheduler)
         self.server = SimulatedServer(
             network=self.network, disk=SimulatedDisk(Random(seed), self.faults), entropy=SeededEntropy(seed),
-            clock=self.clock, config=BrokerConfig(), broker_count=2)
+            clock=self.clock, config=BrokerConfig().override({"transaction.state.log.num.partitions": "1"}),
+            broker_count=2)
         assert self.server.start()
         self.network.weather = weather or Weather()
         self.end = End()
         self.link = self.network.connect("client", 1, self.end)
 
-    def ask(self, correlation_id: int) -> None:
+    def ask(self, correlation_id: int, asked: object = None) -> None:
         request = m.ApiVersionsRequest(client_software_name="x", client_software_version="1")
-        request.API_VERSION = 3
-        request.with_header(correlation_id, "client")
-        self.link.send(bytes(request.encode(header=True, framed=True)))
+        self.link.send(_frame(request, 3, correlation_id), asked)
+
+    def coordinator(self) -> int:
+        """Return the broker that coordinates the transactional ids; they all lie in one partition."""
+        state = self.server.cluster.coordinator_partition_of(TRANSACTION_STATE_TOPIC, "id")
+        return self.server.cluster.catalog.leadership(state).leader
+
+    def epochs(self) -> dict[str, int]:
+        """Return the epoch of each transactional id: 0 when it was initialised once, 1 when two times."""
+        return {name: image.producer_epoch for broker in self.server.cluster.brokers.values()
+                for name, image in broker.transactions.images().items()}
+
+    def initialise(self, transactional_id: str, latency_us: int, asked: object) -> Link:
+        """Ask for a producer id on a connection of its own that takes so long."""
+        self.network.weather = Weather(latency_us=(latency_us, latency_us))
+        link = self.network.connect("client", self.coordinator(), End())
+        request = m.InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+        link.send(_frame(request, 4, 1), asked)
+        return link
 
     def answers(self) -> list[int]:
         """Return the correlation ids of the answers so far."""
@@ -103,6 +129,57 @@ def test_what_was_sent_may_arrive_after_its_sender_gave_up(may_arrive: bool, mon
     assert len(handled) == may_arrive
     assert small.faults.by_kind[Fault.LATE_REQUEST] == may_arrive
     assert small.end.data == b"", "but its answer has nobody to go to"
+
+
+def test_a_request_that_is_sent_again_is_handled_twice() -> None:
+    small = Small()
+    small.initialise("id", _SECOND_US, asked=1).give_up(may_arrive=True)
+    small.initialise("id", 1_000, asked=1)
+    small.pass_s(0.5)
+    assert small.epochs() == {"id": 0}
+    assert small.faults.by_kind[Fault.DUPLICATED] == 0
+    small.pass_s(2)
+    assert small.epochs() == {"id": 1}
+    assert small.faults.by_kind[Fault.DUPLICATED] == 1
+    assert small.faults.by_kind[Fault.LATE_REQUEST] == 1
+    assert small.faults.by_kind[Fault.REORDERED] == 0, "it was overtaken by itself"
+
+
+def test_requests_on_two_connections_change_places() -> None:
+    small = Small()
+    small.initialise("first", _SECOND_US, asked=1)
+    small.initialise("second", 1_000, asked=2)
+    small.pass_s(0.5)
+    assert small.epochs() == {"second": 0}
+    assert small.faults.by_kind[Fault.REORDERED] == 0
+    small.pass_s(2)
+    assert small.epochs() == {"first": 0, "second": 0}
+    assert small.faults.by_kind[Fault.REORDERED] == 1
+    assert small.faults.by_kind[Fault.DUPLICATED] == 0
+
+
+def test_requests_in_their_order_and_requests_that_change_nothing_are_no_faults() -> None:
+    small = Small()
+    small.initialise("first", 1_000, asked=1)
+    small.pass_s(1)
+    small.initialise("second", 1_000, asked=2)
+    small.ask(1, asked=3)
+    small.ask(2, asked=3)
+    small.pass_s(1)
+    assert small.epochs() == {"first": 0, "second": 0}
+    assert small.answers() == [1, 2]
+    assert small.faults.by_kind[Fault.REORDERED] == small.faults.by_kind[Fault.DUPLICATED] == 0
+
+
+def test_a_request_that_a_paused_cluster_handles_after_its_sender_gave_up_is_late() -> None:
+    small = Small()
+    small.server.pause(3 * _SECOND_US)
+    small.ask(1)
+    small.pass_s(1)
+    small.link.give_up(may_arrive=True)
+    assert small.faults.by_kind[Fault.LATE_REQUEST] == 0
+    small.pass_s(3)
+    assert small.faults.by_kind[Fault.LATE_REQUEST] == 1
 
 
 @pytest.mark.parametrize(("weather", "fault"), [

@@ -44,7 +44,7 @@ class WorkerActor:
 
     def successor(self, name: str, begins_after_ms: int) -> "WorkerActor":
         """Make another process that uses the same id and has the same duties."""
-        producer = self.producer.of_another_process(Client(self.world, name, may_arrive=self._client.may_arrive))
+        producer = self.producer.of_another_process(Client(self.world, name, recalled=self._client.recalled))
         return WorkerActor(producer, name, (self._input, self._output), self._partitions, is_last=self._is_last,
                            begins_after_ms=begins_after_ms)
 

@@ -6,6 +6,7 @@ client finishes what it does, every transaction left open times out, and then al
 
 import contextlib
 import logging
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
@@ -22,12 +23,13 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.history.format import to_line
 from tests.simulation.fibers import Fibers
 from tests.simulation.history import NEMESIS, History
+from tests.simulation.markers import MarkerWatch
 from tests.simulation.plan import Plan, cast, draw
 
 _SECOND_US = 1_000 * US_PER_MS
 _FINISH_LIMIT_US = 400 * _SECOND_US
 # Longer than any transaction may stay open and than the coordinators take to notice.
-_REST_US = 40 * _SECOND_US
+REST_US = 40 * _SECOND_US
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,14 @@ class World:
         self.flags: set[str] = set()
         # Producers that write what no coordinator knows of.
         self.rogues: set[int] = set()
+        # Which clients have held a producer id, and the protocol they speak.
+        self.users: dict[int, set[tuple[str, int]]] = {}
+        self.watch = MarkerWatch()
         self.actors: dict[str, Any] = {}
         self._owners: dict[str, int] = {}
         self._clock_offsets_ms: dict[str, int] = {}
         self._process_count = 0
+        self._answers: dict[str, Counter[bytes]] = defaultdict(Counter)
 
     # What the inhabitants ask
 
@@ -107,6 +113,10 @@ class World:
     def clock_offset_of(self, host: str) -> int:
         """Return by how much a machine's clock is wrong."""
         return self.clock.offset_ms if self.is_calm else self._clock_offsets_ms.get(host, 0)
+
+    def answers_to(self, client: str) -> Counter[bytes]:
+        """Return how often each content of a client's requests was answered."""
+        return self._answers[client]
 
     def set_clock_of(self, host: str, by_ms: int) -> None:
         """Let a machine's clock jump."""
@@ -163,9 +173,9 @@ class World:
         self.problems += [
             f"{fiber.name} did not come to an end within {_FINISH_LIMIT_US // _SECOND_US} s of calm"
             for fiber in self.workers if not fiber.is_done]
-        self.scheduler.run(self.scheduler.now_us + _REST_US)
+        self.scheduler.run(self.scheduler.now_us + REST_US)
         self.is_quiet = True
-        while not all(fiber.is_done for fiber in self.fibers.all) and self.scheduler.step(limit_us + 2 * _REST_US):
+        while not all(fiber.is_done for fiber in self.fibers.all) and self.scheduler.step(limit_us + 2 * REST_US):
             pass
 
     @property
@@ -205,7 +215,7 @@ def play(seed: int, *, keep_trace: bool = False) -> Outcome:
     from tests.simulation.sink_network import virtual_surroundings
 
     world = World(draw(seed), keep_trace=keep_trace)
-    with listening() as complaints, virtual_surroundings(world):
+    with listening() as complaints, virtual_surroundings(world), world.watch.watching():
         try:
             world.boot()
             world.live()

@@ -1,0 +1,85 @@
+"""The command says what failed and how to see it again, and which faults never struck."""
+
+import re
+import shlex
+from collections import Counter
+
+import pytest
+
+from broker_core.simulation.faults import Fault
+from tests.simulation import __main__ as command
+from tests.simulation.broken import BROKEN
+
+_NAME = "aborted list left out"
+
+
+def _replay_words(told: str) -> list[str]:
+    """Return the words that follow the module's name in the command that was printed."""
+    [line] = re.findall(r"Replay it with: (.+)", told)
+    words = shlex.split(line)
+    assert words[:3] == ["python", "-m", "tests.simulation"]
+    return words[3:]
+
+
+def _problems(told: str) -> list[str]:
+    return re.findall(r"^seed \d+: (?!\d+ events).+$", told, re.MULTILINE)
+
+
+def test_the_first_failing_seed_is_told_with_the_command_that_replays_it(capsys: pytest.CaptureFixture[str]) -> None:
+    broken = BROKEN[_NAME]
+    with broken.breakage():
+        assert command.main(["--seeds", "3", "--first", str(broken.seed)]) == 1
+        told = capsys.readouterr().out
+        words = _replay_words(told)
+        assert words == ["--replay", str(broken.seed)]
+        assert f"1 seeds from {broken.seed} on" in told
+        assert "1 failed" in told
+        assert command.main(words) == 1
+        again = capsys.readouterr().out
+    assert _problems(told) == _problems(again) != []
+    assert len(again.splitlines()) > 100, "with its trace"
+    assert command.main(words) == 0, "what is not broken does not fail"
+
+
+def test_the_seed_that_shows_a_broken_broker_is_told_with_the_command_that_replays_it(
+    capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = BROKEN[_NAME]
+    assert command.main(["--broken", _NAME, "--seeds", str(broken.seed)]) == 0
+    told = capsys.readouterr().out
+    assert f"{_NAME}: seed {broken.seed} shows it: {broken.kind}" in told
+    words = _replay_words(told)
+    assert command.main(words) == 1
+    assert any(str(broken.kind) in problem for problem in _problems(capsys.readouterr().out))
+
+
+def test_a_broken_broker_that_no_seed_shows_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unmet = BROKEN[_NAME]._replace(kind=None, line="no world ever says this")
+    monkeypatch.setitem(BROKEN, _NAME, unmet)
+    assert command.main(["--broken", _NAME, "--seeds", "1"]) == 1
+    assert "no seed from 1 to 1 shows it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("played", "is_complete"), [(199, True), (200, False)])
+def test_a_fault_that_never_struck_is_named_and_in_enough_worlds_a_failure(
+    played: int, is_complete: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faults = Counter({fault: 1 for fault in Fault if fault is not Fault.REORDERED})
+    assert command._tell_faults(faults, played) == is_complete
+    assert f"Never struck: {Fault.REORDERED.value}\n" in capsys.readouterr().out
+
+
+def test_when_every_fault_struck_nothing_is_missed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command._tell_faults(Counter(dict.fromkeys(Fault, 1)), 200)
+    assert "Never struck" not in capsys.readouterr().out
+
+
+def test_worlds_in_which_a_fault_never_struck_make_the_command_fail(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "ENOUGH_SEEDS", 2)
+    assert command.main(["--seeds", "2"]) == 1
+    assert "0 failed" in (told := capsys.readouterr().out)
+    assert "Never struck" in told

@@ -1,0 +1,221 @@
+"""Markers are counted for each transaction and partition; which repetitions are legitimate, and no others."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from broker_core.wire import messages as m
+from tests.history.format import FAIL, INFO, INVOKE, OK
+from tests.simulation.history import TXN, History
+from tests.simulation.judge import check_lost
+from tests.simulation.markers import ABORT, COMMIT, Marker, MarkerWatch, Span, check_markers
+from tests.simulation.producers import CLASSIC, V2
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+OFFSETS = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
+PRODUCER_ID = 7
+_ADD = m.AddPartitionsToTxnRequest.API_KEY.to_bytes(2, "big")
+
+
+class Told:
+    """Tell one producer's log and history; the new protocol's records are of one epoch less than their marker."""
+
+    def __init__(self, protocol: int = V2) -> None:
+        self.history = History()
+        self.plan = SimpleNamespace(topics={"t": (2, {})}, is_undisturbed=False)
+        self.watch = MarkerWatch()
+        self.users = {PRODUCER_ID: {("p", protocol)}}
+        self.network = SimpleNamespace(late=set())
+        self.server = SimpleNamespace(cluster=SimpleNamespace(coordinator_partition_of=lambda *_: OFFSETS))
+        self.scanned: dict[TopicPartition, list[Span]] = {}
+
+    def txn(self, name: str, kind: str, *sends: tuple[TopicPartition, str], offset: int | None = None) -> None:
+        plan = [["send", f"{place.topic}-{place.partition}", value] for place, value in sends]
+        done: list[Any] = [["send", key, [None, value]] for _, key, value in plan]
+        if offset is not None:
+            done.append(["offsets", "group", {"in-0": offset}])
+        self.history.note(0, "p", INVOKE, TXN, plan, transaction=name)
+        self.history.note(0, "p", kind, TXN, done, transaction=name)
+
+    def log(self, place: TopicPartition, epoch: int, values: list[str], *markers: Marker) -> None:
+        records = [SimpleNamespace(offset=at, value=value.encode()) for at, value in enumerate(values)]
+        self._span(place, epoch, records, markers)
+
+    def offsets(self, epoch: int, offset: int, *markers: Marker) -> None:
+        key = b"..in\0\0\0\0"
+        records = [SimpleNamespace(offset=0, key=key, value=b"\0\3" + offset.to_bytes(8, "big"))]
+        self._span(OFFSETS, epoch, records, markers)
+
+    def _span(self, place: TopicPartition, epoch: int, records: list[Any], markers: tuple[Marker, ...]) -> None:
+        data = [SimpleNamespace(producer_epoch=epoch, base_offset=0, records=records)] if records else []
+        self.scanned.setdefault(place, []).append(Span(PRODUCER_ID, data, list(markers)))  # type: ignore[arg-type]
+
+    def problems(self) -> list[str]:
+        return list(check_markers(self, self.scanned))  # type: ignore[arg-type]
+
+
+def commit(offset: int, epoch: int = 1) -> Marker:
+    return Marker(offset, epoch, COMMIT)
+
+
+def abort(offset: int, epoch: int = 1) -> Marker:
+    return Marker(offset, epoch, ABORT)
+
+
+def test_one_marker_in_each_partition_is_right() -> None:
+    told = Told()
+    told.txn("a", OK, (T0, "x"), (T1, "y"))
+    told.log(T0, 0, ["x"], commit(1))
+    told.log(T1, 0, ["y"], commit(1))
+    told.txn("b", FAIL, (T0, "z"))
+    told.log(T0, 1, ["z"], abort(3, epoch=2))
+    assert told.problems() == []
+
+
+@pytest.mark.parametrize("marker", [[], [abort(1)]])
+def test_a_committed_transaction_lacks_its_marker_in_one_partition(marker: list[Marker]) -> None:
+    told = Told()
+    told.txn("a", OK, (T0, "x"), (T1, "y"))
+    told.log(T0, 0, ["x"], commit(1))
+    told.log(T1, 0, ["y"], *marker)
+    first, second = told.problems()
+    assert "a was committed, but" in first
+    assert "has ended differently" in second
+
+
+def test_a_failed_transaction_has_a_commit_marker() -> None:
+    told = Told()
+    told.txn("a", FAIL, (T0, "x"))
+    told.log(T0, 0, ["x"], commit(1))
+    [problem] = told.problems()
+    assert "a failed, but a commit marker follows its record at 0" in problem
+
+
+@pytest.mark.parametrize("marker", [commit(1), abort(1)])
+def test_a_transaction_of_unknown_fate_may_have_ended_either_way_but_one_way(marker: Marker) -> None:
+    told = Told()
+    told.txn("a", INFO, (T0, "x"), (T1, "y"))
+    told.log(T0, 0, ["x"], marker)
+    told.log(T1, 0, ["y"], marker)
+    assert told.problems() == []
+    told.scanned[T1][0].markers[0] = commit(1) if marker.kind == ABORT else abort(1)
+    [problem] = told.problems()
+    assert "a has ended differently" in problem
+
+
+def test_two_transactions_share_one_marker() -> None:
+    told = Told(CLASSIC)
+    told.txn("a", OK, (T0, "x"))
+    told.txn("b", OK, (T0, "y"))
+    told.log(T0, 1, ["x", "y"], commit(2))
+    [problem] = told.problems()
+    assert "no marker between the records of a at 0 and of b at 1" in problem
+
+
+def test_records_of_two_epochs_share_one_marker() -> None:
+    told = Told()
+    told.log(T0, 0, ["x"])
+    told.log(T0, 1, ["y"], commit(2, epoch=2))
+    earlier, later = told.scanned[T0]
+    told.scanned[T0] = [Span(PRODUCER_ID, earlier.data + later.data, later.markers)]
+    [problem] = told.problems()
+    assert "no marker of producer 7 between its records of epoch 0" in problem
+
+
+def test_a_marker_parts_a_transaction() -> None:
+    told = Told(CLASSIC)
+    told.txn("a", OK, (T0, "x"), (T0, "y"))
+    told.log(T0, 1, ["x"], commit(1))
+    told.log(T0, 1, ["y"], commit(3))
+    assert told.problems() == ["t-0: markers part the records of a"]
+
+
+@pytest.mark.parametrize("make", [commit, abort])
+def test_a_second_marker_is_one_too_many(make: Callable[[int], Marker]) -> None:
+    told = Told()
+    told.log(T0, 0, ["x"], make(1), make(2))
+    [problem] = told.problems()
+    assert f"a {make(0).kind} marker of producer 7 at 2, after the {make(0).kind} marker of the same epoch 1" in problem
+
+
+def test_a_second_marker_of_another_epoch_ends_another_transaction() -> None:
+    told = Told()
+    told.log(T0, 0, ["x"], commit(1), abort(2, epoch=2))
+    assert told.problems() == []
+
+
+def test_a_coordinator_that_loads_a_prepared_transaction_repeats_its_markers() -> None:
+    told = Told()
+    told.log(T0, 0, ["x"], commit(1), commit(2), commit(3))
+    told.watch._loads_before = {(T0, 1): 0, (T0, 2): 1, (T0, 3): 1}
+    told.watch.loads[PRODUCER_ID] = 1
+    [problem] = told.problems()
+    assert "at 3, after the commit marker of the same epoch 1 at 2" in problem, "one load excuses one repetition"
+
+
+def test_no_load_excuses_another_verdict() -> None:
+    told = Told()
+    told.log(T0, 0, ["x"], commit(1), abort(2))
+    told.watch._loads_before = {(T0, 1): 0, (T0, 2): 1}
+    assert len(told.problems()) == 1
+
+
+def test_nothing_begins_anew_in_an_undisturbed_world() -> None:
+    told = Told()
+    told.plan.is_undisturbed = True
+    assert told.problems() == []
+    told.watch.loads[PRODUCER_ID] = 1
+    assert told.problems() == ["a coordinator has begun anew in a world in which nothing lets it"]
+
+
+def test_the_old_protocol_aborts_where_it_has_written_nothing() -> None:
+    """Seed 21: a partition that was added and not written to gets a marker right behind that of the one before."""
+    told = Told(CLASSIC)
+    told.txn("a", OK, (T0, "x"))
+    told.log(T0, 1, ["x"], commit(1), abort(2))
+    assert told.problems() == []
+
+
+def test_the_old_protocol_commits_where_it_has_written_nothing_only_if_a_late_request_has_added_it() -> None:
+    told = Told(CLASSIC)
+    told.log(T0, 1, ["x"], commit(1), commit(2))
+    assert len(told.problems()) == 1
+    told.network.late.add(("other", _ADD))
+    assert len(told.problems()) == 1
+    told.network.late.add(("p", _ADD))
+    assert told.problems() == []
+
+
+@pytest.mark.parametrize(("kind", "markers", "words"), [
+    (OK, [commit(1)], ""), (OK, [abort(1)], "0 commit markers follow its offset 5"),
+    (OK, [], "0 commit markers follow its offset 5"), (FAIL, [abort(1)], ""), (FAIL, [], ""),
+    (FAIL, [commit(1)], "failed, but a commit marker follows its offset 5"),
+])
+def test_offsets_of_a_group_end_as_their_transaction_does(kind: str, markers: list[Marker], words: str) -> None:
+    told = Told()
+    told.txn("a", kind, (T0, "x"), offset=5)
+    told.log(T0, 0, ["x"], commit(1) if kind == OK else abort(1))
+    told.offsets(0, 5, *markers)
+    assert len(told.problems()) == bool(words)
+    assert words in "".join(told.problems())
+
+
+_STORY = "Micro-batch 3 was decided, but 1 of 2: task 0: lost, sim.query.r.w.0 producer 4 epoch 2: t-0@1..1 (1 records)"
+
+
+@pytest.mark.parametrize(("story", "timed_out", "words"), [
+    (None, set(), ""), (_STORY, {(4, 2)}, ""), (_STORY, {(4, 1)}, "which has not timed out"),
+    ("was decided, but all is well", {(4, 2)}, "names none"),
+])
+def test_a_query_may_stop_only_over_transactions_that_timed_out(
+    story: str | None, timed_out: set[tuple[int, int]], words: str
+) -> None:
+    world: Any = SimpleNamespace(
+        plan=SimpleNamespace(has_query=True), watch=SimpleNamespace(timed_out=timed_out),
+        actors={"sink": SimpleNamespace(checkpoint=SimpleNamespace(lost=story))})
+    problems = list(check_lost(world))
+    assert len(problems) == bool(words)
+    assert words in "".join(problems)
