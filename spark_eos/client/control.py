@@ -12,6 +12,7 @@ from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, In
 
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from spark_eos.client.answers import check_complete
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.coordinated import Exchange, ask_coordinator, ask_coordinators
 from spark_eos.client.coordinators import CoordinatorType
@@ -166,7 +167,8 @@ def add_partitions_to_txn(
 ) -> None:
     """Register partitions with the transaction before the first produce to them (TV1)."""
     partitions_of: dict[str, list[int]] = {}
-    for each in topic_partitions:
+    asked = list(topic_partitions)
+    for each in asked:
         partitions_of.setdefault(each.topic, []).append(each.partition)
 
     def make() -> Any:
@@ -192,6 +194,8 @@ def add_partitions_to_txn(
     if worst != ErrorCode.NONE:
         refused = next(each for each, code in _partition_codes(response).items() if code == worst)
         raise failure(Api.ADD_PARTITIONS, worst, f"{refused} in transaction {identity.transactional_id!r}")
+    what = f"{Api.ADD_PARTITIONS.value} for {identity.transactional_id!r}"
+    check_complete(asked, _partition_codes(response), what)
 
 
 def _partition_codes(response: Any) -> Mapping[TopicPartition, int]:

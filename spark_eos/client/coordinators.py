@@ -71,8 +71,12 @@ class Coordinators:
         if isinstance(response, EosKafkaError):
             raise response
         trouble: str | None = None
-        found = response.coordinators if batched else [response]
-        for key, each in zip([each.key for each in found] if batched else keys, found, strict=True):
+        found = {each.key: each for each in response.coordinators} if batched else {keys[0]: response}
+        for key in keys:
+            each = found.get(key)
+            if each is None:
+                trouble = f"one that leaves out {key!r}"
+                continue
             verdict = classify(Api.FIND_COORDINATOR, each.error_code)
             if each.error_code == ErrorCode.NONE:
                 self._nodes[key_type, key] = each.node_id

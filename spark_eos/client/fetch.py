@@ -24,6 +24,7 @@ from kafka.protocol.consumer import FetchRequest
 from broker_core.errors import ErrorCode
 from broker_core.records.header import BatchHeader, InvalidBatch, iter_headers
 from broker_core.types import AbortedTransaction, IsolationLevel, TopicPartition
+from spark_eos.client.answers import only_part
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.history import History, LogPoint
 from spark_eos.client.lookup import (
@@ -285,10 +286,10 @@ class RangeFetch:
         try:
             response = self._client.send(
                 self._leader_id, message, min_version=FIRST_FENCED_VERSION, timeout_ms=timeout_ms)
+            answer = only_part(only_part(response.topics, "OffsetForLeaderEpoch").partitions, "OffsetForLeaderEpoch")
         except UnansweredError:
             self._leader_id = -1
             return False
-        answer = response.topics[0].partitions[0]
         if answer.error_code in _RETRIED:
             self._leader_id = -1
             return False

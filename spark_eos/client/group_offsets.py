@@ -9,6 +9,7 @@ from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitReque
 
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition
+from spark_eos.client.answers import check_complete, only_part
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import TV2, TransactionIdentity
 from spark_eos.client.coordinated import Exchange, ask_coordinator
@@ -90,6 +91,7 @@ def txn_offset_commit(
     code = _worst_commit_code(Api.TXN_OFFSET_COMMIT, response)
     if code != ErrorCode.NONE:
         raise failure(Api.TXN_OFFSET_COMMIT, code, f"group {group_id!r} in {identity.transactional_id!r}")
+    check_complete(offsets, _committed(response), f"{Api.TXN_OFFSET_COMMIT.value} for group {group_id!r}")
 
 
 def commit_offsets(
@@ -125,6 +127,7 @@ def commit_offsets(
     code = _worst_commit_code(Api.OFFSET_COMMIT, response)
     if code != ErrorCode.NONE:
         raise failure(Api.OFFSET_COMMIT, code, f"group {group_id!r}")
+    check_complete(offsets, _committed(response), f"{Api.OFFSET_COMMIT.value} for group {group_id!r}")
 
 
 def fetch_offsets(
@@ -216,6 +219,12 @@ def _topics_to_commit(
     ]
 
 
+def _committed(response: Any) -> set[TopicPartition]:
+    return {
+        TopicPartition(topic.name, each.partition_index) for topic in response.topics for each in topic.partitions
+    }
+
+
 def _worst_commit_code(api: Api, response: Any) -> int:
     return worst_code(api, [each.error_code for topic in response.topics for each in topic.partitions])
 
@@ -235,7 +244,7 @@ def _fetch_request(
 
 
 def _fetched(response: Any, grouped: bool) -> Any:
-    return response.groups[0] if grouped else response
+    return only_part(response.groups, Api.OFFSET_FETCH.value) if grouped else response
 
 
 def _worst_fetch_code(response: Any, grouped: bool) -> int:

@@ -21,6 +21,8 @@ import kafka.errors as kafka_errors
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
+from spark_eos.client.answer_layout import MalformedAnswer
+from spark_eos.client.answers import check_answers
 from spark_eos.client.credentials import keep_out_of_logs, token_provider
 from spark_eos.client.tls import tls_context
 from spark_eos.client_options import ClientOptions
@@ -57,6 +59,7 @@ class Network:
         except BaseException:
             self._selector.close()
             raise
+        check_answers(self._manager)
         _abandon_after_fork(self)
 
     @property
@@ -179,7 +182,13 @@ class Network:
         remaining_ms = (deadline - time.monotonic()) * 1000
         timeout_ms = min(self._manager.socket_connection_setup_timeout_ms(node_id), max(1.0, remaining_ms))
         connection = self._manager.get_connection(node_id, timeout_ms=timeout_ms, refresh_metadata_on_err=False)
-        return await connection
+        try:
+            return await connection
+        except (kafka_errors.KafkaError, EosKafkaError):
+            raise
+        except Exception as error:
+            # kafka-python trips over addresses that are none, and over what it is answered while it authenticates.
+            raise MalformedAnswer(f"no connection can be set up, {type(error).__name__}: {error}") from None
 
 
 def translate(error: BaseException, described: str) -> EosKafkaError | BaseException:
@@ -204,6 +213,11 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
         return AuthenticationError(
             f"The broker refused the client's certificate, or the want of one: {error}",
             remedy="Give a certificate that the broker trusts, and its key, with kafka.ssl.keystore.location (PEM)",
+        )
+    if isinstance(error, kafka_errors.KafkaProtocolError):
+        return UnansweredError(
+            f"{described} was answered with something that is no answer: {error}",
+            remedy="Check that kafka.bootstrap.servers names Kafka brokers and that kafka.security.protocol is theirs",
         )
     if isinstance(error, kafka_errors.KafkaError):
         return UnansweredError(f"{described} got no answer: {error or type(error).__name__}")

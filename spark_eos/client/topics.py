@@ -7,6 +7,7 @@ from typing import Any, Final
 from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 
 from broker_core.errors import ErrorCode
+from spark_eos.client.answers import only_part
 from spark_eos.client.connection import KafkaClient, remaining_ms
 from spark_eos.client.coordinated import RESENT
 from spark_eos.client.error_table import Api, classify, failure
@@ -66,9 +67,9 @@ def _create_once(client: KafkaClient, request: Any, deadline: float) -> tuple[in
         response = client.send(
             None, request, min_version=_FIRST_DEFAULTS_VERSION, timeout_ms=remaining_ms(deadline)
         )
+        answer = only_part(response.topics, "CreateTopics")
     except UnansweredError as error:
         return ErrorCode.NETWORK_EXCEPTION, error.happened
-    answer = response.topics[0]
     return answer.error_code, answer.error_message or ""
 
 
@@ -98,7 +99,8 @@ def _describe_config(
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
         trouble: EosKafkaError
         try:
-            result = client.send(node_id, request, min_version=1, timeout_ms=remaining_ms(deadline)).results[0]
+            response = client.send(node_id, request, min_version=1, timeout_ms=remaining_ms(deadline))
+            result = only_part(response.results, "DescribeConfigs")
         except UnansweredError as error:
             trouble = error
         else:

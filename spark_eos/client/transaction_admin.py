@@ -6,6 +6,7 @@ moved (`inspection` does neither), and its `find_hanging_transactions`, which li
 a transaction hangs when no coordinator knows it.
 """
 
+import struct
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
@@ -16,10 +17,12 @@ from typing import Any, Final, Self, TypeVar
 import kafka.errors as kafka_errors
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.admin import AbortTransactionSpec, KafkaAdminClient
+from kafka.net.compat import KafkaNetClient
 from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
+from spark_eos.client.answers import check_answers, only_part
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.credentials import Hidden
 from spark_eos.client.error_table import code_name
@@ -47,7 +50,7 @@ _MISSING_GRACE_SECONDS: Final = 2.0
 # After these a request may have been carried out all the same.
 _ANSWER_LOST: Final = (
     kafka_errors.KafkaConnectionError, kafka_errors.KafkaTimeoutError, kafka_errors.RequestTimedOutError,
-    kafka_errors.Cancelled,
+    kafka_errors.Cancelled, kafka_errors.KafkaProtocolError,
 )
 _RIGHTS: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Grant the principal READ on the topic",
@@ -183,7 +186,8 @@ class TransactionAdmin:
             coordinator_epoch=coordinator_epoch)])
         # From version 2 on the epoch would have to be the next one already.
         response = self.client.send(place.leader_id, request, max_version=_LAST_CLASSIC_MARKER_VERSION)
-        for code in (part.error_code for made in response.markers for each in made.topics for part in each.partitions):
+        written = [part for made in response.markers for each in made.topics for part in each.partitions]
+        for code in [only_part(written, what).error_code, *(part.error_code for part in written)]:
             if code != ErrorCode.NONE:
                 raise partition_error(topic_partition, code, what)
 
@@ -208,6 +212,12 @@ class TransactionAdmin:
             except ValueError as error:
                 # The library has an enumeration of states, which a newer broker may add to.
                 raise UnsupportedError(f"The answer to {what} is not understood: {error}") from error
+            except (LookupError, TypeError, AttributeError, OverflowError, struct.error) as error:
+                # The library takes for granted that an answer names what was asked for.
+                raise UnansweredError(
+                    f"{what} was answered with something that is no answer: {type(error).__name__}: {error}",
+                    remedy="Look with describe-producers or list before you try again",
+                ) from error
 
     def _connected(self) -> Any:
         if self._admin is None:
@@ -218,8 +228,14 @@ class TransactionAdmin:
             known = {name: value for name, value in config.items() if name in KafkaAdminClient.DEFAULT_CONFIG}
             if options.sasl_password is not None:
                 known["sasl_plain_password"] = Hidden(options.sasl_password)
-            self._admin = self._stack.enter_context(KafkaAdminClient(**known))
+            self._admin = self._stack.enter_context(KafkaAdminClient(kafka_client=_checked_client, **known))
         return self._admin
+
+
+def _checked_client(**config: Any) -> KafkaNetClient:
+    client = KafkaNetClient(**config)
+    check_answers(client._manager)
+    return client
 
 
 def _producer(state: Any) -> ActiveProducer:
@@ -243,8 +259,10 @@ def _translated(error: Any, what: str) -> EosKafkaError | BaseException:
     if isinstance(error, kafka_errors.UnsupportedVersionError):
         return UnsupportedError(f"{what} is more than the brokers can do: {error}")
     if isinstance(error, _ANSWER_LOST):
+        unread = isinstance(error, kafka_errors.KafkaProtocolError)
+        happened = "was answered with something that is no answer" if unread else "got no answer"
         return UnansweredError(
-            f"{what} got no answer: {error}", remedy="Look with describe-producers or list before you try again"
+            f"{what} {happened}: {error}", remedy="Look with describe-producers or list before you try again"
         )
     if not isinstance(error, kafka_errors.BrokerResponseError):
         return translate(error, what)

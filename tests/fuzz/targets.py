@@ -6,12 +6,14 @@ A target takes bytes and either returns or raises what it declares. Whatever els
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kafka.errors import KafkaProtocolError
+
 from broker_core.errors import DamageError
 from broker_core.records.invalid import InvalidBatch
 from broker_core.security.sasl import AuthenticationFailed
 from broker_core.wire.framing import MalformedFrame, UnsupportedVersion
 from spark_eos.errors import EosKafkaError
-from tests.fuzz import brokers, clients, files, journals, records, secrets, seeds
+from tests.fuzz import answers, brokers, clients, files, handshakes, journals, records, secrets, seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,5 +52,9 @@ TARGETS: Sequence[Target] = (
     Target("decode", clients.feed_decode, (InvalidBatch,), seeds.batches),
     Target("decisions", clients.feed_decision, (EosKafkaError,), seeds.decisions),
     Target("options", clients.feed_options, (EosKafkaError,), seeds.options),
+    # kafka-python closes a connection upon this one, and the client makes one of its own errors of it.
+    Target("answers", answers.feed_answer, (KafkaProtocolError,), answers.answer_seeds),
+    Target("conversations", answers.feed_conversation, (EosKafkaError,), answers.conversation_seeds),
+    Target("handshakes", handshakes.feed_handshake, (EosKafkaError,), handshakes.handshake_seeds),
 )
 BY_NAME = {target.name: target for target in TARGETS}

@@ -1,0 +1,222 @@
+"""Measure an answer's body against Kafka's schema before it is decoded.
+
+Every length has to fit into what is left, and nothing may be null of which the schema does not say so. What follows
+behind the body is not looked at, as in Kafka's own clients.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+import kafka.errors as kafka_errors
+
+_LENGTH: Final = struct.Struct(">i")
+_SHORT_LENGTH: Final = struct.Struct(">h")
+_ERROR_CODE: Final = struct.Struct(">h")
+_API_VERSIONS_KEY: Final = 18
+_LONGEST_VARINT_BYTES: Final = 5
+_LONGEST_STRING_BYTES: Final = (1 << 15) - 1
+# kafka-python copies all that follows a set of tagged fields, for each set that is not empty.
+_MOST_COPIED_BYTES: Final = 1 << 30
+
+# Steps over one field: takes the walk and a position, gives the position behind the field.
+_Step = Callable[["_Walk", int], int]
+
+# Worked out once for each kind of answer and version.
+_plans: dict[tuple[int, int], _Step] = {}
+
+
+class MalformedAnswer(kafka_errors.KafkaProtocolError):  # type: ignore[misc]
+    """Report bytes that are no answer to what was asked."""
+
+    def __str__(self) -> str:
+        """Say what is wrong without the name of the class."""
+        return str(self.args[0])
+
+
+def check_body(kind: Any, version: int, body: memoryview) -> None:
+    """Raise `MalformedAnswer` when an answer's body is not laid out as the schema of its version says."""
+    if kind.API_KEY == _API_VERSIONS_KEY and len(body) >= _ERROR_CODE.size and _ERROR_CODE.unpack_from(body)[0]:
+        # A broker that does not know the version asked for says so in the oldest one.
+        version = 0
+    key = (kind.API_KEY, version)
+    if key not in _plans:
+        flexible = kind.flexible_version_q(version)
+        _plans[key] = _struct_step(kind._struct, version, compact=flexible, tagged=flexible)
+    walk = _Walk(body)
+    try:
+        _plans[key](walk, 0)
+    except MalformedAnswer as error:
+        raise MalformedAnswer(f"{kind.name} version {version} cannot be decoded: {error}") from None
+
+
+class _Walk:
+    """Hold the bytes of one body, and what its tagged fields have cost so far."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self.end = len(data)
+        self._copied_bytes = 0
+
+    def skip(self, position: int, size_bytes: int, name: str) -> int:
+        """Step over bytes that must be there."""
+        if size_bytes > self.end - position:
+            raise MalformedAnswer(f"{name} takes {size_bytes} bytes where {self.end - position} are left")
+        return position + size_bytes
+
+    def varint(self, position: int, name: str) -> tuple[int, int]:
+        """Read an unsigned number of at most 32 bits; gives it and the position behind it."""
+        value = 0
+        for index in range(_LONGEST_VARINT_BYTES):
+            self.skip(position, index + 1, name)
+            byte = self.data[position + index]
+            value |= (byte & 0x7F) << (7 * index)
+            if byte < 0x80:
+                return value, position + index + 1
+        raise MalformedAnswer(f"the length of {name} does not end")
+
+    def copy(self, position: int) -> None:
+        """Note that kafka-python will copy all that follows."""
+        self._copied_bytes += self.end - position
+        if self._copied_bytes > _MOST_COPIED_BYTES:
+            raise MalformedAnswer("too many tagged fields")
+
+
+def _fields_step(struct_field: Any, version: int, compact: bool, tagged: bool | None) -> _Step:
+    steps: list[_Step] = []
+    fixed: list[tuple[str, int]] = []
+
+    def step_over_fixed() -> None:
+        if fixed:
+            names = fixed[0][0] if len(fixed) == 1 else f"{fixed[0][0]} to {fixed[-1][0]}"
+            steps.append(_fixed_step(names, sum(size for _, size in fixed)))
+            fixed.clear()
+
+    for field in struct_field.untagged_fields(version):
+        size = _fixed_size(field)
+        if size is not None:
+            fixed.append((field.name, size))
+        else:
+            step_over_fixed()
+            steps.append(_step(field, version, compact, tagged))
+    step_over_fixed()
+    if tagged:
+        steps.append(_tags_step(struct_field.tagged_fields(version), version))
+    elif tagged is None:
+        steps.append(_no_tags)
+
+    def walk_fields(walk: _Walk, position: int) -> int:
+        for step in steps:
+            position = step(walk, position)
+        return position
+
+    return walk_fields
+
+
+def _struct_step(struct_field: Any, version: int, compact: bool, tagged: bool | None) -> _Step:
+    fields = _fields_step(struct_field, version, compact, tagged)
+    if not struct_field.nullable_for_version_q(version):
+        return fields
+
+    def walk_nullable(walk: _Walk, position: int) -> int:
+        behind = walk.skip(position, 1, struct_field.name)
+        return behind if walk.data[position] == 0xFF else fields(walk, behind)
+
+    return walk_nullable
+
+
+def _step(field: Any, version: int, compact: bool, tagged: bool | None) -> _Step:
+    nullable = field.nullable_for_version_q(version)
+    if field.is_array() or field.is_struct_array():
+        return _array_step(field, version, compact, tagged, nullable)
+    if field.is_struct():
+        return _struct_step(field, version, compact, tagged)
+    return _sized_step(field.name, field.type_str == "string", compact, nullable)
+
+
+def _fixed_size(field: Any) -> int | None:
+    size = getattr(getattr(field, "_type", None), "size", None)
+    return size if isinstance(size, int) else None
+
+
+def _fixed_step(name: str, size_bytes: int) -> _Step:
+    return lambda walk, position: walk.skip(position, size_bytes, name)
+
+
+def _length(walk: _Walk, position: int, name: str, form: struct.Struct | None, nullable: bool) -> tuple[int, int]:
+    """Read a length or count, -1 for null; `form` is None for a compact one."""
+    if form is None:
+        value, position = walk.varint(position, name)
+        value -= 1
+    else:
+        behind = walk.skip(position, form.size, name)
+        (value,) = form.unpack_from(walk.data, position)
+        position = behind
+    if value < -1 or (value == -1 and not nullable):
+        raise MalformedAnswer(f"{name} is null" if value == -1 else f"{name} has a length of {value}")
+    return value, position
+
+
+def _sized_step(name: str, is_text: bool, compact: bool, nullable: bool) -> _Step:
+    form = None if compact else _SHORT_LENGTH if is_text else _LENGTH
+
+    def walk_sized(walk: _Walk, position: int) -> int:
+        size_bytes, position = _length(walk, position, name, form, nullable)
+        if is_text and size_bytes > _LONGEST_STRING_BYTES:
+            raise MalformedAnswer(f"{name} is a string of {size_bytes} bytes")
+        return walk.skip(position, max(size_bytes, 0), name)
+
+    return walk_sized
+
+
+def _array_step(field: Any, version: int, compact: bool, tagged: bool | None, nullable: bool) -> _Step:
+    form = None if compact else _LENGTH
+    name, item = field.name, field.array_of
+    size = _fixed_size(item)
+    step = _fields_step(item, version, compact, tagged) if field.is_struct_array() else (
+        None if size is not None else _step(item, version, compact, tagged)
+    )
+
+    def walk_array(walk: _Walk, position: int) -> int:
+        count, position = _length(walk, position, name, form, nullable)
+        if step is None:
+            return walk.skip(position, max(count, 0) * (size or 0), name)
+        # An item has one byte at least, so a count that lies is found out where the bytes end.
+        for _ in range(count):
+            position = step(walk, position)
+        return position
+
+    return walk_array
+
+
+def _no_tags(walk: _Walk, position: int) -> int:
+    behind = walk.skip(position, 1, "tagged fields")
+    if walk.data[position]:
+        raise MalformedAnswer("tagged fields stand where none can be")
+    return behind
+
+
+def _tags_step(tagged_fields: Any, version: int) -> _Step:
+    known = {tag: (field.name, _tag_step(field, version)) for tag, field in tagged_fields._tags.items()}
+
+    def walk_tags(walk: _Walk, position: int) -> int:
+        start = position
+        count, position = walk.varint(position, "tagged fields")
+        if count:
+            walk.copy(start)
+        for _ in range(count):
+            tag, position = walk.varint(position, "a tagged field")
+            size_bytes, position = walk.varint(position, "a tagged field")
+            behind = walk.skip(position, size_bytes, "a tagged field")
+            if tag in known and known[tag][1](walk, position) != behind:
+                raise MalformedAnswer(f"{known[tag][0]} does not take the {size_bytes} bytes it says")
+            position = behind
+        return position
+
+    return walk_tags
+
+
+def _tag_step(field: Any, version: int) -> _Step:
+    size = _fixed_size(field)
+    # Inside of tagged fields kafka-python knows no others.
+    return _fixed_step(field.name, size) if size is not None else _step(field, version, compact=True, tagged=None)

@@ -1,0 +1,132 @@
+"""Read what brokers answer so that no answer, however wrong, costs more than its connection.
+
+kafka-python trusts a broker: bytes that are no answer end its reader with whatever the decoder trips over, and the
+connection stays open, deaf, until the request times out; a few bytes can have it take memory for the longest frame,
+or count for hours. Here a frame takes memory as its bytes come, and `answer_layout` measures its body before it is
+decoded. Whatever is wrong is a `KafkaProtocolError`, upon which kafka-python closes the connection and fails what waits
+for it.
+"""
+
+import functools
+import io
+import ssl
+import struct
+import weakref
+from collections.abc import Collection, Sequence
+from typing import Any, Final, TypeVar
+
+import kafka.errors as kafka_errors
+from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.sasl import SaslBytesResponse
+
+from spark_eos.client.answer_layout import MalformedAnswer, check_body
+from spark_eos.errors import UnansweredError
+
+Part = TypeVar("Part")
+
+_LENGTH: Final = struct.Struct(">i")
+_RECEIVED_AT_ONCE_BYTES: Final = 1 << 20
+_PIECE_BYTES: Final = 1 << 16
+
+
+def check_answers(manager: Any) -> None:
+    """Have every connection that kafka-python's manager opens from now on read its answers here."""
+    manager._connect = functools.partial(_connect, weakref.proxy(manager), type(manager)._connect)
+
+
+async def _connect(manager: Any, connect: Any, node: Any, connection: Any, **how: Any) -> None:
+    made = connection.connection_made
+
+    def connection_made(transport: Any) -> None:
+        made(transport)
+        transport._sock_recv = functools.partial(_receive, transport)
+        connection.parser = AnswerReader(
+            client_id=connection.config["client_id"],
+            receive_message_max_bytes=connection.config["receive_message_max_bytes"],
+        )
+
+    connection.connection_made = connection_made
+    await connect(manager, node, connection, **how)
+
+
+def _receive(transport: Any) -> tuple[bytes, BaseException | None]:
+    """Take what has come, up to a limit: a broker that never stops sending must not keep the loop here for ever."""
+    sock = transport._sock
+    pieces: list[bytes] = []
+    size_bytes = 0
+    # What TLS has decrypted already does not wake the selector, so it has to be taken now.
+    while size_bytes < _RECEIVED_AT_ONCE_BYTES or (isinstance(sock, ssl.SSLSocket) and sock.pending()):
+        try:
+            piece = sock.recv(_PIECE_BYTES)
+        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            break
+        except OSError as error:
+            return b"", kafka_errors.KafkaConnectionError(error)
+        if not piece:
+            if pieces:
+                break
+            return b"", kafka_errors.KafkaConnectionError("socket disconnected")
+        pieces.append(piece)
+        size_bytes += len(piece)
+    return b"".join(pieces), None
+
+
+class AnswerReader(KafkaProtocol):  # type: ignore[misc]
+    """Cut the stream of one connection into frames and decode them as answers to the requests sent."""
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__(**config)
+        self._received = bytearray()
+
+    def receive_bytes(self, data: bytes) -> list[tuple[int, Any]]:
+        """Take bytes; give the answers they complete, each with its correlation id, or raise KafkaProtocolError."""
+        self._received += data
+        answers = []
+        position = 0
+        while len(self._received) - position >= _LENGTH.size:
+            (size_bytes,) = _LENGTH.unpack_from(self._received, position)
+            self._validate_frame_size(size_bytes)
+            end = position + _LENGTH.size + size_bytes
+            if end > len(self._received):
+                break
+            frame = bytes(memoryview(self._received)[position + _LENGTH.size : end])
+            position = end
+            answers.append(self._answer(frame))
+        del self._received[:position]
+        return answers
+
+    def _answer(self, frame: bytes) -> tuple[int, Any]:
+        if not self.in_flight_requests:
+            raise MalformedAnswer("an answer came though nothing was asked")
+        request = self.in_flight_requests.popleft()
+        kind = request.get_response_class()
+        if kind is None:
+            raise MalformedAnswer(f"API {request.request_api_key} has no known answer")
+        try:
+            stream = io.BytesIO(frame)
+            answered = kind.parse_header(stream).correlation_id
+            if answered != request.correlation_id:
+                raise MalformedAnswer(f"request {request.correlation_id} got the answer to request {answered}")
+            if isinstance(kind, SaslBytesResponse):
+                return request.correlation_id, kind.decode(stream)
+            body = memoryview(frame)[stream.tell() :]
+            check_body(kind, request.request_api_version, body)
+            return request.correlation_id, kind.decode(body)
+        except kafka_errors.KafkaProtocolError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the decoder raises many kinds on hostile bytes
+            raise MalformedAnswer(f"an answer cannot be decoded, {type(error).__name__}: {error}") from None
+
+
+def only_part(parts: Sequence[Part], what: str) -> Part:
+    """Give what was asked for alone; raises `UnansweredError` when the answer leaves it out."""
+    if not parts:
+        raise UnansweredError(f"{what}: the broker's answer leaves out what was asked for")
+    return parts[0]
+
+
+def check_complete(asked: Collection[Any], answered: Collection[Any], what: str) -> None:
+    """Raise `UnansweredError` when an answer says nothing of something that was asked for: that is no success."""
+    left_out = [each for each in asked if each not in answered]
+    if left_out:
+        raise UnansweredError(f"{what}: the broker's answer leaves out {left_out[0]} and {len(left_out) - 1} others")

@@ -1,0 +1,184 @@
+"""Feed what a client reads from brokers: one answer to the decoder alone, or one in the midst of a conversation.
+
+A conversation is held once with the broker of this project and kept; then it is held again and again by a client that
+gets, for one of the answers, whatever bytes there are.
+"""
+
+import functools
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from broker_core.broker.connection import Connection
+from broker_core.types import TopicPartition
+from broker_core.wire import messages as m
+from broker_core.wire.versions import SERVED
+from spark_eos.client.answer_layout import check_body
+from spark_eos.client.answers import AnswerReader
+from tests.broker_core.test_every_version import full_requests
+from tests.fuzz.memory_network import Answer, client_of
+from tests.fuzz.questions import DECLARED_BESIDE, QUESTIONS, TOPIC
+from tests.support.direct import DirectClient, direct_cluster
+
+_SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
+_STEP_MS, _MOST_STEPS = 20, 100
+_BY_NAME = 11
+_MAX_FRAME_BYTES = 1 << 20
+HEADER = struct.Struct(">hhi")
+_WHOLE_FRAME = 0x80
+_LARGEST_PLACE = 0x7F
+
+
+class _Heard(NamedTuple):
+    """Hold one answer: to which API and version, and its bytes behind the correlation id."""
+
+    api_key: int
+    version: int
+    content: bytes
+
+
+class _Pipe:
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def send(self, data: bytes) -> None:
+        self.sent.append(bytes(data))
+
+    def close(self) -> None:
+        """Be closed."""
+
+
+def framed(correlation_id: int, content: bytes) -> bytes:
+    """Put an answer's length and correlation id in front of it."""
+    return struct.pack(">ii", 4 + len(content), correlation_id) + content
+
+
+def _listening(heard: list[_Heard]) -> Answer:
+    """Answer with a broker of this project, and keep what it says."""
+    cluster = direct_cluster(settings=_SETTINGS)
+    cluster.create_topic(TOPIC, 2)
+    writer = DirectClient(cluster)
+    for _ in range(2):
+        writer.ask(full_requests(_BY_NAME, UUID(int=0))["Produce"](), _BY_NAME)
+        # A later leader is asked where the epoch of the one before has ended.
+        cluster.move_leader(TopicPartition(TOPIC, 0), 1)
+    now_ms = cluster.now_ms
+
+    def answer(request: bytes) -> bytes | None:
+        nonlocal now_ms
+        pipe = _Pipe()
+        connection = Connection(cluster.brokers[1], pipe, "fuzz")
+        connection.receive(struct.pack(">i", len(request)) + request, now_ms)
+        for _ in range(_MOST_STEPS):
+            now_ms += _STEP_MS
+            cluster.settle(now_ms)
+            if pipe.sent:
+                break
+        (data,) = pipe.sent
+        api_key, version, _ = HEADER.unpack_from(request)
+        heard.append(_Heard(api_key, version, data[8:]))
+        return data
+
+    return answer
+
+
+@functools.cache
+def conversations() -> dict[str, list[_Heard]]:
+    """Hold every conversation once with a good broker."""
+    found: dict[str, list[_Heard]] = {}
+    for name, ask in QUESTIONS.items():
+        heard: list[_Heard] = []
+        with client_of(_listening(heard)) as client:
+            ask(client)
+        found[name] = heard
+    return found
+
+
+def conversation_seeds() -> list[bytes]:
+    """Give every answer of every conversation, with the numbers of both in front."""
+    return [
+        bytes([number, place]) + each.content
+        for number, heard in enumerate(conversations().values())
+        for place, each in enumerate(heard[: _LARGEST_PLACE])
+    ]
+
+
+def _replaying(heard: Sequence[_Heard], place: int, data: bytes, *, is_whole: bool) -> Answer:
+    """Answer as was heard, but for one answer; what was never asked in the good conversation is answered as last time.
+
+    The answer that is not as heard comes again and again to those who ask again.
+    """
+    told = 0
+    attacked = heard[place % len(heard)][:2]
+    before = sum(each[:2] == attacked for each in heard[: place % len(heard)])
+    asked = 0
+
+    def answer(request: bytes) -> bytes | None:
+        nonlocal told, asked
+        api_key, version, correlation_id = HEADER.unpack_from(request)
+        if (api_key, version) == attacked:
+            asked += 1
+            if asked > before:
+                return data if is_whole else framed(correlation_id, data)
+        for step in range(len(heard)):
+            each = heard[(told + step) % len(heard)]
+            if each[:2] == (api_key, version):
+                told = (told + step + 1) % len(heard)
+                return framed(correlation_id, each.content)
+        return None
+
+    return answer
+
+
+def feed_conversation(data: bytes) -> None:
+    """Answer one of a client's requests with bytes; those in front say which, and whether frame and header are good."""
+    if len(data) < 2:
+        return
+    name = list(QUESTIONS)[data[0] % len(QUESTIONS)]
+    is_whole, place = bool(data[1] & _WHOLE_FRAME), data[1] & _LARGEST_PLACE
+    answer = _replaying(conversations()[name], place, data[2:], is_whole=is_whole)
+    with client_of(answer) as client:
+        try:
+            QUESTIONS[name](client)
+        except DECLARED_BESIDE:
+            return
+
+
+@functools.cache
+def answered() -> list[Any]:
+    """Give what a client may ask, in every version it may ask it in."""
+    apis = {each.api_key for heard in conversations().values() for each in heard} | {m.SaslHandshakeRequest.API_KEY,
+                                                                                    m.SaslAuthenticateRequest.API_KEY}
+    return [(SERVED[key], version) for key in sorted(apis)
+            for version in range(SERVED[key].min_version, SERVED[key].max_version + 1)]
+
+
+def answer_seeds() -> list[bytes]:
+    """Give good answers, the number of their API and version in front."""
+    places = {(api.key, version): number for number, (api, version) in enumerate(answered())}
+    heard = dict.fromkeys(each for heard in conversations().values() for each in heard)
+    return [bytes([places[each[:2]]]) + framed(1, each.content) for each in heard if each[:2] in places]
+
+
+def ask_reader(reader: AnswerReader, api: Any, version: int) -> None:
+    """Have a reader expect an answer."""
+    request = api.request()
+    request.API_VERSION = version
+    request.with_header(1, "fuzz")
+    reader.in_flight_requests.append(request.header)
+
+
+def feed_answer(data: bytes) -> None:
+    """Decode the bytes of one connection, which come in two pieces; the first byte says what was asked."""
+    if not data:
+        return
+    api, version = answered()[data[0] % len(answered())]
+    reader = AnswerReader(client_id="fuzz", receive_message_max_bytes=_MAX_FRAME_BYTES)
+    ask_reader(reader, api, version)
+    cut = 1 + len(data) // 2
+    answers = [*reader.receive_bytes(data[1:cut]), *reader.receive_bytes(data[cut:])]
+    for _, answer in answers:
+        answer._header = None
+        # What was let through can be told again, so nothing in it is null that must not be.
+        check_body(api.response, answer.version, memoryview(bytes(answer.encode(version=answer.version))))

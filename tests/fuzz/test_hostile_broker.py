@@ -1,0 +1,239 @@
+"""Let brokers answer whatever they like: a client ends in its own words and its own time, and others notice nothing."""
+
+import contextlib
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from broker_core.embedded import EmbeddedBroker
+from broker_core.types import IsolationLevel, TopicPartition
+from broker_core.wire import messages as m
+from spark_eos.client.active_producers import open_transactions
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.control import init_producer_id
+from spark_eos.client.inspection import describe_transactions, list_transactions
+from spark_eos.client.lookup import OffsetLookup
+from spark_eos.client.topics import create_topic
+from spark_eos.client.transaction_admin import TransactionAdmin
+from spark_eos.client_options import ClientOptions
+from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError
+from spark_eos.source_positions import LATEST
+from tests.fuzz.answers import framed
+from tests.fuzz.hostile_broker import (
+    API_VERSIONS,
+    METADATA,
+    Attack,
+    HostileBroker,
+    drip,
+    flood,
+    metadata_content,
+)
+from tests.support.waiting import wait_until
+
+_API_TIMEOUT_MS = 400
+_CALM_MS = 10_000
+# The machine may be busy; what is to be found out is a client that never ends.
+_LATE_S = 20
+# A client that backs off asks some tens of times in its timeout, one that spins thousands of times.
+_MOST_REQUESTS = 200
+_MOST_MEMORY_BYTES = 48 << 20
+_MOST_TRIES = 20
+_LIST_TRANSACTIONS, _DESCRIBE_PRODUCERS, _WRITE_MARKERS = 66, 61, 27
+
+
+def options(address: str) -> ClientOptions:
+    return ClientOptions((address,), api_timeout_ms=_API_TIMEOUT_MS, request_timeout_ms=_API_TIMEOUT_MS)
+
+
+@contextlib.contextmanager
+def connected(hostile: HostileBroker, api_timeout_ms: int = _API_TIMEOUT_MS) -> Iterator[KafkaClient]:
+    """Connect with all the time that a busy machine needs, and then be in a hurry."""
+    with KafkaClient(ClientOptions((hostile.address,))) as client:
+        client.connect()
+        client.options = replace(client.options, api_timeout_ms=api_timeout_ms)
+        yield client
+
+
+def _body(content: bytes) -> Attack:
+    return lambda key, version, correlation_id: framed(correlation_id, content)
+
+
+def _frame(length: int) -> Attack:
+    return lambda key, version, correlation_id: struct.pack(">ii", length, correlation_id)
+
+
+def _cut_honest(key: int, version: int, correlation_id: int) -> bytes:
+    content = metadata_content(9, version)
+    return framed(correlation_id, content[: len(content) // 2])
+
+
+ATTACKS: dict[str, Attack] = {
+    "a frame of 2 GiB": _frame(2**31 - 1),
+    "a frame of a negative length": _frame(-1),
+    "a frame of the least length": _frame(-(2**31)),
+    "a frame of nothing": lambda *_: struct.pack(">i", 0),
+    "a frame too short for a header": lambda *_: struct.pack(">ih", 2, 0),
+    "a frame that is longer than what comes": _frame(1 << 20),
+    "a frame of which a byte comes now and then": lambda *_: drip,
+    "an answer without a body": _body(b""),
+    "the answer to another request": lambda key, version, correlation_id: framed(correlation_id + 1, b"\0" * 64),
+    "two answers to one request": lambda key, version, correlation_id: framed(correlation_id, b"\0" * 64) * 2,
+    "an answer that ends in its middle": _cut_honest,
+    "zeros": _body(b"\0" * 1_000),
+    "ones": _body(b"\xff" * 1_000),
+    "a length that does not end": _body(b"\0" * 5 + b"\xff" * 100_000),
+    "a page of the web": lambda *_: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "an alert of TLS": lambda *_: b"\x15\x03\x03\x00\x02\x02\x46",
+    "silence": lambda *_: None,
+    "a broker that hangs up": lambda *_: lambda accepted: accepted.close(),
+    "bytes without end": lambda *_: flood,
+}
+
+
+QUESTIONS: dict[str, tuple[int, Callable[[KafkaClient], object]]] = {
+    "metadata": (METADATA, lambda client: client.require_topics(["t"])),
+    "versions": (API_VERSIONS, lambda client: client.transaction_version()),
+    "coordinator": (10, lambda client: describe_transactions(client, ["id"])),
+    "offsets": (2, lambda client: OffsetLookup(client).offsets(
+        {TopicPartition("t", 0): LATEST}, IsolationLevel.READ_COMMITTED)),
+    "producer id": (22, lambda client: init_producer_id(
+        client, "id", transaction_timeout_ms=1_000, transaction_version=2)),
+    "description": (65, lambda client: describe_transactions(client, ["id"])),
+    "listing": (66, lambda client: list_transactions(client)),
+    "producers": (61, lambda client: open_transactions(client, TopicPartition("t", 0), 1)),
+    "new topic": (19, lambda client: create_topic(client, "new")),
+}
+
+
+@pytest.fixture(scope="module")
+def good_broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(topics={"t": 1}) as broker:
+        yield broker
+
+
+def ends_with(ask: Callable[[], object]) -> EosKafkaError:
+    """Ask; it has to end with one of our errors, and before long."""
+    began = time.monotonic()
+    with pytest.raises(EosKafkaError) as caught:
+        ask()
+    assert time.monotonic() - began < _LATE_S
+    return caught.value
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_broker_that_answers_nothing_well_costs_one_client_its_question(
+    name: str, good_broker: EmbeddedBroker
+) -> None:
+    with KafkaClient(ClientOptions((good_broker.bootstrap_servers,))) as other, HostileBroker(ATTACKS[name]) as hostile:
+        other.require_topics(["t"])
+        with KafkaClient(options(hostile.address)) as client:
+            error = ends_with(client.connect)
+            assert isinstance(error, UnreachableError)
+            assert hostile.address in str(error)
+            other.require_topics(["t"])
+        assert hostile.requests < _MOST_REQUESTS
+        wait_until(lambda: hostile.open == 0, "the client has closed all connections", deadline_s=_LATE_S)
+        other.require_topics(["t"])
+
+
+BAD_BODIES = ("an answer without a body", "ones", "a length that does not end", "a frame of 2 GiB")
+
+
+@pytest.mark.parametrize("attack", BAD_BODIES)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_that_is_answered_badly_ends_in_time(question: str, attack: str) -> None:
+    attacked, ask = QUESTIONS[question]
+    at_once = attacked in (API_VERSIONS, METADATA)
+    with HostileBroker(ATTACKS[attack], attacked=attacked) as hostile:
+        with KafkaClient(options(hostile.address)) if at_once else connected(hostile) as client:
+            tries = 0
+            while not hostile.asked[attacked]:
+                error = ends_with(lambda: ask(client))
+                tries += 1
+                assert len(str(error)) < 2_000
+                assert tries < _MOST_TRIES
+            assert hostile.requests < _MOST_REQUESTS * tries
+        wait_until(lambda: hostile.open == 0, "the client has closed all connections", deadline_s=_LATE_S)
+
+
+@pytest.mark.parametrize("how", ["answers after an answer", "bytes that are no answer"])
+def test_a_connection_on_which_something_else_came_is_closed(how: str) -> None:
+    content = {"answers after an answer": b"\0" * 64, "bytes that are no answer": b"\xff" * 64}[how]
+    attack = _body(content)
+    with HostileBroker(attack, attacked=_LIST_TRANSACTIONS) as hostile, connected(hostile, _CALM_MS) as client:
+        client.require_topics(["t"])
+        held = hostile.open
+        pending = client.start(1, list_request(), client.deadline())
+        client.network.wait([pending], client.deadline())
+        with pytest.raises(UnansweredError, match="no answer"):
+            client.outcome(pending, list_request(), 1)
+        wait_until(lambda: hostile.open < held, "the connection is closed", deadline_s=_LATE_S)
+
+
+def list_request() -> m.ListTransactionsRequest:
+    return m.ListTransactionsRequest(state_filters=[], producer_id_filters=[], duration_filter=-1)
+
+
+@pytest.mark.parametrize("name", ["a frame of 2 GiB", "a frame that is longer than what comes", "bytes without end"])
+def test_a_hostile_broker_costs_little_memory(name: str) -> None:
+    def nearly_the_longest(key: int, version: int, correlation_id: int) -> bytes:
+        return struct.pack(">ii", 255 << 20, correlation_id)
+
+    attack = nearly_the_longest if "longer" in name else ATTACKS[name]
+    with HostileBroker(attack) as hostile, KafkaClient(options(hostile.address)) as client:
+        tracemalloc.start()
+        try:
+            ends_with(client.connect)
+            assert tracemalloc.get_traced_memory()[1] < _MOST_MEMORY_BYTES
+        finally:
+            tracemalloc.stop()
+
+
+def test_a_broker_that_asks_for_silence_for_weeks_is_not_waited_for() -> None:
+    def throttle(key: int, version: int, correlation_id: int) -> bytes:
+        content = bytearray(metadata_content(hostile.port, version))
+        content[1:5] = struct.pack(">i", 2**31 - 1)
+        return framed(correlation_id, bytes(content))
+
+    with HostileBroker(throttle, attacked=METADATA) as hostile, connected(hostile) as client:
+        client.metadata(["t"], timeout_ms=_CALM_MS)
+        assert isinstance(ends_with(lambda: QUESTIONS["listing"][1](client)), UnansweredError)
+
+
+@pytest.mark.parametrize("host, port", [
+    ("127.0.0.1", 2**31 - 1), ("127.0.0.1", -1), ("127.0.0.1", 0), ("", 9092), ("a" * 300, 9092), ("a..b", 9092),
+    ("nul\0", 9092), ("\u2603" * 70, 9092),
+])
+def test_an_address_that_is_none_is_told_in_our_words(host: str, port: int) -> None:
+    def misled(key: int, version: int, correlation_id: int) -> bytes:
+        return framed(correlation_id, metadata_content(port, version, host=host))
+
+    with HostileBroker(misled, attacked=METADATA) as hostile, connected(hostile) as client:
+        ends_with(lambda: client.metadata(["t"]))
+
+
+@pytest.mark.parametrize("attack", BAD_BODIES)
+def test_an_administrator_is_told_in_our_words_too(attack: str) -> None:
+    with HostileBroker(ATTACKS[attack], attacked=_DESCRIBE_PRODUCERS) as hostile:
+        with connected(hostile, _CALM_MS) as client, TransactionAdmin(client) as admin:
+            error = ends_with(lambda: admin.describe_producers([TopicPartition("t", 0)], 1))
+            assert "something that is no answer" in str(error)
+            error = ends_with(lambda: QUESTIONS["producers"][1](client))
+            assert "something that is no answer" in str(error)
+
+
+@pytest.mark.parametrize("attack", ["the answer to another request", "ones", "an answer without a body"])
+def test_a_marker_that_was_answered_badly_is_not_written_twice(attack: str) -> None:
+    with HostileBroker(ATTACKS[attack], attacked=_WRITE_MARKERS) as hostile:
+        with connected(hostile, _CALM_MS) as client, TransactionAdmin(client) as admin:
+            place = TopicPartition("t", 0)
+            error = ends_with(lambda: admin.write_abort_marker(place, 77, 0, 0))
+            assert isinstance(error, UnansweredError)
+            assert "before you try again" in str(error)
+            assert hostile.asked[_WRITE_MARKERS] == 1
+            assert isinstance(ends_with(lambda: admin.write_commit_marker(place, 77, 0, 0)), UnansweredError)
+            assert hostile.asked[_WRITE_MARKERS] == 2
