@@ -33,7 +33,8 @@ _RECORDS = frozenset({"broker_core.records"})
 _EOS_WORDS = _rooms("spark_eos", "errors", "failpoints", "metrics", "client_settings", "client_options", "sink_options",
                     "source_positions", "source_options", "operator_commands")
 _EOS_TOOLS = _rooms("spark_eos", "codec", "client")
-# All that spark_eos may know of the broker core: its words, and the one home of the batch format.
+# All that spark_eos may know of the broker core: its words, the one home of the batch format, and for its client that
+# of the messages' layout.
 _SHARED_WORDS = _rooms("broker_core", "errors", "types")
 _SHARED = _SHARED_WORDS | _RECORDS
 
@@ -78,7 +79,8 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         # The producer seals and splits the codec's batches; the codec knows nothing of connections.
-        "spark_eos.client": _EOS_WORDS | _SHARED | _rooms("spark_eos", "codec"),
+        # Both sides read the same messages, so their layout is measured in one place.
+        "spark_eos.client": _EOS_WORDS | _SHARED | _rooms("spark_eos", "codec") | _rooms("broker_core", "wire"),
     },
     {
         "broker_core.embedded": _BELOW_WORLDS | _CORE_WORLDS,
@@ -225,7 +227,7 @@ def test_the_table_keeps_the_packages_apart():
     shared = {name for room, allowed in ROOMS.items() if room.startswith("spark_eos")
               for name in allowed if name.startswith("broker_core")}
     assert upwards == {}
-    assert shared == {"broker_core.errors", "broker_core.types", "broker_core.records"}
+    assert shared == {"broker_core.errors", "broker_core.types", "broker_core.records", "broker_core.wire"}
 
 
 def _fabricated(name: str, source: str) -> list[Module]:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_core.wire import messages as m
-from broker_core.wire.fields import check_fields
+from broker_core.wire.layout import MalformedLayout, check_body, check_tags
 from broker_core.wire.versions import API_VERSIONS_KEY, SASL_AUTHENTICATE_KEY, SERVED, Api
 
 _LENGTH = struct.Struct(">i")
 _FIXED_HEADER = struct.Struct(">hhi")
+_CLIENT_ID_LENGTH = struct.Struct(">h")
 _RESPONSE_HEADER = struct.Struct(">ii")
 _NO_TAGS = b"\0"
 _WITH_SECRETS = frozenset({SASL_AUTHENTICATE_KEY, int(m.AlterUserScramCredentialsRequest.API_KEY)})
@@ -117,15 +118,26 @@ def decode_request(frame: bytes) -> Request:
     if api is None or not api.min_version <= version <= api.max_version:
         raise UnsupportedVersion(api_key, version, correlation_id)
     try:
+        flexible = api.request.flexible_version_q(version)
+        if flexible:
+            check_tags(memoryview(frame), _end_of_client_id(frame))
         stream = io.BytesIO(frame)
-        header = m.RequestHeader.decode(stream, flexible=api.request.flexible_version_q(version))
-        body = api.request.decode(memoryview(frame)[stream.tell() :], version=version)
-        check_fields(body, version)
+        header = m.RequestHeader.decode(stream, flexible=flexible)
+        content = memoryview(frame)[stream.tell() :]
+        check_body(api.request, version, content)
+        body = api.request.decode(content, version=version)
+    except MalformedLayout as error:
+        raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {error}") from None
     except Exception as error:  # noqa: BLE001 - the decoder raises many kinds on hostile bytes
         # Some kinds quote the bytes they choke on, and those may be a password.
         what = type(error).__name__ if api.key in _WITH_SECRETS else repr(error)
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {what}") from None
     return Request(api, version, correlation_id, header.client_id, body, len(frame))
+
+
+def _end_of_client_id(frame: bytes) -> int:
+    length: int = _CLIENT_ID_LENGTH.unpack_from(frame, _FIXED_HEADER.size)[0]
+    return _FIXED_HEADER.size + _CLIENT_ID_LENGTH.size + max(length, 0)
 
 
 def encode_response(request: Request, response: Any) -> bytes:

@@ -2,7 +2,7 @@
 
 kafka-python trusts a broker: bytes that are no answer end its reader with whatever the decoder trips over, and the
 connection stays open, deaf, until the request times out; a few bytes can have it take memory for the longest frame,
-or count for hours. Here a frame takes memory as its bytes come, and `answer_layout` measures its body before it is
+or count for hours. Here a frame takes memory as its bytes come, and is measured against Kafka's schema before it is
 decoded. Whatever is wrong is a `KafkaProtocolError`, upon which kafka-python closes the connection and fails what waits
 for it.
 """
@@ -19,7 +19,7 @@ import kafka.errors as kafka_errors
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslBytesResponse
 
-from spark_eos.client.answer_layout import MalformedAnswer, check_body
+from broker_core.wire.layout import MalformedLayout, check_body, check_tags
 from spark_eos.errors import UnansweredError
 
 Part = TypeVar("Part")
@@ -27,6 +27,17 @@ Part = TypeVar("Part")
 _LENGTH: Final = struct.Struct(">i")
 _RECEIVED_AT_ONCE_BYTES: Final = 1 << 20
 _PIECE_BYTES: Final = 1 << 16
+_CORRELATION_ID: Final = struct.Struct(">i")
+_ERROR_CODE: Final = struct.Struct(">h")
+_API_VERSIONS_KEY: Final = 18
+
+
+class MalformedAnswer(kafka_errors.KafkaProtocolError):  # type: ignore[misc]
+    """Report bytes that are no answer to what was asked."""
+
+    def __str__(self) -> str:
+        """Say what is wrong without the name of the class."""
+        return str(self.args[0])
 
 
 def check_answers(manager: Any) -> None:
@@ -104,18 +115,35 @@ class AnswerReader(KafkaProtocol):  # type: ignore[misc]
             raise MalformedAnswer(f"API {request.request_api_key} has no known answer")
         try:
             stream = io.BytesIO(frame)
+            if _has_tags(kind, request.request_api_version):
+                check_tags(memoryview(frame), _CORRELATION_ID.size)
             answered = kind.parse_header(stream).correlation_id
             if answered != request.correlation_id:
                 raise MalformedAnswer(f"request {request.correlation_id} got the answer to request {answered}")
             if isinstance(kind, SaslBytesResponse):
                 return request.correlation_id, kind.decode(stream)
             body = memoryview(frame)[stream.tell() :]
-            check_body(kind, request.request_api_version, body)
+            check_body(kind, _version_of(kind, request.request_api_version, body), body)
             return request.correlation_id, kind.decode(body)
         except kafka_errors.KafkaProtocolError:
             raise
+        except MalformedLayout as error:
+            what = f"{kind.name} version {request.request_api_version}"
+            raise MalformedAnswer(f"{what} cannot be decoded: {error}") from None
         except Exception as error:  # noqa: BLE001 - the decoder raises many kinds on hostile bytes
             raise MalformedAnswer(f"an answer cannot be decoded, {type(error).__name__}: {error}") from None
+
+
+def _has_tags(kind: Any, version: int) -> bool:
+    # ApiVersions has the short header in every version.
+    return bool(kind.flexible_version_q(version)) and kind.API_KEY != _API_VERSIONS_KEY
+
+
+def _version_of(kind: Any, version: int, body: memoryview) -> int:
+    if kind.API_KEY == _API_VERSIONS_KEY and len(body) >= _ERROR_CODE.size and _ERROR_CODE.unpack_from(body)[0]:
+        # A broker that does not know the version asked for says so in the oldest one.
+        return 0
+    return version
 
 
 def only_part(parts: Sequence[Part], what: str) -> Part:

@@ -21,8 +21,7 @@ import kafka.errors as kafka_errors
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
-from spark_eos.client.answer_layout import MalformedAnswer
-from spark_eos.client.answers import check_answers
+from spark_eos.client.answers import MalformedAnswer, check_answers
 from spark_eos.client.credentials import keep_out_of_logs, token_provider
 from spark_eos.client.tls import tls_context
 from spark_eos.client_options import ClientOptions

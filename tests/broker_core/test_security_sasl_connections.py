@@ -426,14 +426,15 @@ def test_a_listener_in_plaintext_wants_no_sasl(cluster):
 
 # Secrets
 
-@pytest.mark.parametrize("kind", [m.SaslAuthenticateRequest, m.AlterUserScramCredentialsRequest])
-def test_what_a_decoder_says_of_a_secret_is_told_to_nobody(kind, monkeypatch):
+@pytest.mark.parametrize("kind, body", [
+    (m.SaslAuthenticateRequest, b"\0\0\0\0"), (m.AlterUserScramCredentialsRequest, b"\0\1\1\0")])
+def test_what_a_decoder_says_of_a_secret_is_told_to_nobody(kind, body, monkeypatch):
     def choke(*_args, **_kwargs):
         raise ValueError("tell-nobody")
 
     monkeypatch.setattr(kind, "decode", choke)
     with pytest.raises(MalformedFrame, match="cannot be decoded: ValueError") as malformed:
-        decode_request(struct.pack(">hhih", kind.API_KEY, 0, 7, -1) + b"\0")
+        decode_request(struct.pack(">hhih", kind.API_KEY, 0, 7, -1) + body)
     assert "tell-nobody" not in str(malformed.value)
 
 

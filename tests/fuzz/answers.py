@@ -13,8 +13,8 @@ from uuid import UUID
 from broker_core.broker.connection import Connection
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
+from broker_core.wire.layout import check_body
 from broker_core.wire.versions import SERVED
-from spark_eos.client.answer_layout import check_body
 from spark_eos.client.answers import AnswerReader
 from tests.broker_core.test_every_version import full_requests
 from tests.fuzz.memory_network import Answer, client_of

@@ -9,8 +9,7 @@ from kafka.errors import KafkaConnectionError, KafkaProtocolError
 
 from broker_core.wire import messages as m
 from broker_core.wire.versions import SERVED
-from spark_eos.client.answer_layout import MalformedAnswer
-from spark_eos.client.answers import AnswerReader, _receive
+from spark_eos.client.answers import AnswerReader, MalformedAnswer, _receive
 from spark_eos.client.network import translate
 from spark_eos.errors import EosKafkaError, UnansweredError
 from tests.fuzz.answers import HEADER, answer_seeds, answered, ask_reader, conversations, framed

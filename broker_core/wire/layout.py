@@ -1,57 +1,51 @@
-"""Measure an answer's body against Kafka's schema before it is decoded.
+"""Measure a message's body against Kafka's schema before it is decoded.
 
-Every length has to fit into what is left, and nothing may be null of which the schema does not say so. What follows
-behind the body is not looked at, as in Kafka's own clients.
+kafka-python's decoder trusts what it reads: it counts to whatever number stands there, follows a varint that does not
+end in quadratic time, copies what is left for each set of tagged fields, takes a length of -1 for null in any field,
+and strings of any length. So every length has to fit into what is left here, nothing may be null of which the schema
+does not say so, and a string has at most as many bytes as an int16 can count, which answers and records could not
+repeat. What follows behind the body is not looked at, as in Kafka itself.
 """
 
 import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-import kafka.errors as kafka_errors
+from broker_core.types import LONGEST_STRING_BYTES
 
 _LENGTH: Final = struct.Struct(">i")
 _SHORT_LENGTH: Final = struct.Struct(">h")
-_ERROR_CODE: Final = struct.Struct(">h")
-_API_VERSIONS_KEY: Final = 18
 _LONGEST_VARINT_BYTES: Final = 5
-_LONGEST_STRING_BYTES: Final = (1 << 15) - 1
 # kafka-python copies all that follows a set of tagged fields, for each set that is not empty.
 _MOST_COPIED_BYTES: Final = 1 << 30
 
 # Steps over one field: takes the walk and a position, gives the position behind the field.
 _Step = Callable[["_Walk", int], int]
 
-# Worked out once for each kind of answer and version.
-_plans: dict[tuple[int, int], _Step] = {}
+# Worked out once for each kind of message and version.
+_plans: dict[tuple[str, int], _Step] = {}
 
 
-class MalformedAnswer(kafka_errors.KafkaProtocolError):  # type: ignore[misc]
-    """Report bytes that are no answer to what was asked."""
-
-    def __str__(self) -> str:
-        """Say what is wrong without the name of the class."""
-        return str(self.args[0])
+class MalformedLayout(ValueError):
+    """Report bytes that are not laid out as the schema says."""
 
 
 def check_body(kind: Any, version: int, body: memoryview) -> None:
-    """Raise `MalformedAnswer` when an answer's body is not laid out as the schema of its version says."""
-    if kind.API_KEY == _API_VERSIONS_KEY and len(body) >= _ERROR_CODE.size and _ERROR_CODE.unpack_from(body)[0]:
-        # A broker that does not know the version asked for says so in the oldest one.
-        version = 0
-    key = (kind.API_KEY, version)
+    """Raise `MalformedLayout` when the body of a message class of kafka-python's does not fit its version."""
+    key = (kind.name, version)
     if key not in _plans:
         flexible = kind.flexible_version_q(version)
         _plans[key] = _struct_step(kind._struct, version, compact=flexible, tagged=flexible)
-    walk = _Walk(body)
-    try:
-        _plans[key](walk, 0)
-    except MalformedAnswer as error:
-        raise MalformedAnswer(f"{kind.name} version {version} cannot be decoded: {error}") from None
+    _plans[key](_Walk(body), 0)
+
+
+def check_tags(data: memoryview, position: int) -> None:
+    """Raise `MalformedLayout` when no set of tagged fields stands at a position."""
+    _walk_unknown_tags(_Walk(data), position)
 
 
 class _Walk:
-    """Hold the bytes of one body, and what its tagged fields have cost so far."""
+    """Hold the bytes of one message, and what its tagged fields have cost so far."""
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
@@ -61,7 +55,7 @@ class _Walk:
     def skip(self, position: int, size_bytes: int, name: str) -> int:
         """Step over bytes that must be there."""
         if size_bytes > self.end - position:
-            raise MalformedAnswer(f"{name} takes {size_bytes} bytes where {self.end - position} are left")
+            raise MalformedLayout(f"{name} takes {size_bytes} bytes where {self.end - position} are left")
         return position + size_bytes
 
     def varint(self, position: int, name: str) -> tuple[int, int]:
@@ -73,13 +67,13 @@ class _Walk:
             value |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
                 return value, position + index + 1
-        raise MalformedAnswer(f"the length of {name} does not end")
+        raise MalformedLayout(f"the length of {name} does not end")
 
     def copy(self, position: int) -> None:
         """Note that kafka-python will copy all that follows."""
         self._copied_bytes += self.end - position
         if self._copied_bytes > _MOST_COPIED_BYTES:
-            raise MalformedAnswer("too many tagged fields")
+            raise MalformedLayout("too many tagged fields")
 
 
 def _fields_step(struct_field: Any, version: int, compact: bool, tagged: bool | None) -> _Step:
@@ -153,7 +147,7 @@ def _length(walk: _Walk, position: int, name: str, form: struct.Struct | None, n
         (value,) = form.unpack_from(walk.data, position)
         position = behind
     if value < -1 or (value == -1 and not nullable):
-        raise MalformedAnswer(f"{name} is null" if value == -1 else f"{name} has a length of {value}")
+        raise MalformedLayout(f"{name} is null" if value == -1 else f"{name} has a length of {value}")
     return value, position
 
 
@@ -162,8 +156,8 @@ def _sized_step(name: str, is_text: bool, compact: bool, nullable: bool) -> _Ste
 
     def walk_sized(walk: _Walk, position: int) -> int:
         size_bytes, position = _length(walk, position, name, form, nullable)
-        if is_text and size_bytes > _LONGEST_STRING_BYTES:
-            raise MalformedAnswer(f"{name} is a string of {size_bytes} bytes")
+        if is_text and size_bytes > LONGEST_STRING_BYTES:
+            raise MalformedLayout(f"{name} is a string of {size_bytes} bytes")
         return walk.skip(position, max(size_bytes, 0), name)
 
     return walk_sized
@@ -192,13 +186,15 @@ def _array_step(field: Any, version: int, compact: bool, tagged: bool | None, nu
 def _no_tags(walk: _Walk, position: int) -> int:
     behind = walk.skip(position, 1, "tagged fields")
     if walk.data[position]:
-        raise MalformedAnswer("tagged fields stand where none can be")
+        raise MalformedLayout("tagged fields stand where none can be")
     return behind
 
 
 def _tags_step(tagged_fields: Any, version: int) -> _Step:
-    known = {tag: (field.name, _tag_step(field, version)) for tag, field in tagged_fields._tags.items()}
+    return _tags_walk({tag: (field.name, _tag_step(field, version)) for tag, field in tagged_fields._tags.items()})
 
+
+def _tags_walk(known: dict[int, tuple[str, _Step]]) -> _Step:
     def walk_tags(walk: _Walk, position: int) -> int:
         start = position
         count, position = walk.varint(position, "tagged fields")
@@ -209,7 +205,7 @@ def _tags_step(tagged_fields: Any, version: int) -> _Step:
             size_bytes, position = walk.varint(position, "a tagged field")
             behind = walk.skip(position, size_bytes, "a tagged field")
             if tag in known and known[tag][1](walk, position) != behind:
-                raise MalformedAnswer(f"{known[tag][0]} does not take the {size_bytes} bytes it says")
+                raise MalformedLayout(f"{known[tag][0]} does not take the {size_bytes} bytes it says")
             position = behind
         return position
 
@@ -220,3 +216,6 @@ def _tag_step(field: Any, version: int) -> _Step:
     size = _fixed_size(field)
     # Inside of tagged fields kafka-python knows no others.
     return _fixed_step(field.name, size) if size is not None else _step(field, version, compact=True, tagged=None)
+
+
+_walk_unknown_tags: Final = _tags_walk({})
