@@ -13,10 +13,11 @@ from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, In
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from spark_eos.client.answers import check_complete
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.connection import KafkaClient, remaining_ms
 from spark_eos.client.coordinated import Exchange, ask_coordinator, ask_coordinators
 from spark_eos.client.coordinators import CoordinatorType
 from spark_eos.client.error_table import Api, failure, worst_code
+from spark_eos.errors import UnansweredError
 
 TV2: Final = 2
 LAST_TV1_END_TXN: Final = 4
@@ -59,10 +60,12 @@ def init_producer_id(
     transaction_timeout_ms: int,
     transaction_version: int | None = None,
     timeout_ms: float | None = None,
+    repeats: bool = True,
 ) -> TransactionIdentity:
     """Take over a transactional id: abort what it has open, fence its former owner, get a fresh epoch.
 
-    `transaction_version` is what the next transaction will be begun with; None asks the cluster.
+    `transaction_version` is what the next transaction will be begun with; None asks the cluster. Without `repeats` the
+    first request that stays unanswered is an `UnansweredError`.
     """
     deadline = client.deadline(timeout_ms)
     if transaction_version is None:
@@ -80,7 +83,7 @@ def init_producer_id(
         client,
         Api.INIT_PRODUCER_ID,
         CoordinatorType.TRANSACTION,
-        Exchange(transactional_id, make, _error_code),
+        Exchange(transactional_id, make, _error_code, repeats),
         deadline=deadline,
         max_version=5,
     )
@@ -94,6 +97,27 @@ def init_producer_id(
     return TransactionIdentity(
         transactional_id, response.producer_id, response.producer_epoch, transaction_version
     )
+
+
+def own_one_of(
+    client: KafkaClient, transactional_ids: Iterable[str], *, transaction_timeout_ms: int
+) -> TransactionIdentity:
+    """Take over the first of these ids whose coordinator answers.
+
+    A request that stays unanswered may be applied late, and would then abort what its id has open by that time. So it
+    is not sent again, its id is given up, and the next one is tried, until the client's deadline.
+    """
+    deadline = client.deadline(None)
+    for attempt, transactional_id in enumerate(transactional_ids):
+        try:
+            return init_producer_id(
+                client, transactional_id, transaction_timeout_ms=transaction_timeout_ms,
+                timeout_ms=remaining_ms(deadline), repeats=False,
+            )
+        except UnansweredError:
+            if not client.back_off(attempt, deadline):
+                raise
+    raise AssertionError("there are ever more ids")
 
 
 def end_txn(

@@ -17,11 +17,15 @@ _FIRST_BACKOFF_MS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Describe one request to the coordinator of `key`; `make` builds it anew for each attempt."""
+    """Describe one request to the coordinator of `key`; `make` builds it anew for each attempt.
+
+    One that does not `repeat` raises `UnansweredError` at the first attempt that is not answered at all.
+    """
 
     key: str
     make: Callable[[], Any]
     code: Callable[[Any], int]
+    repeats: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ def ask_coordinators(
 ) -> Mapping[str, Answer]:
     """Ask the coordinators of many keys at once, again and again for those that do not settle.
 
-    A lost connection is answered with the same request: every request that goes through here may be repeated.
+    A lost connection is answered with the same request, unless an exchange says otherwise.
     """
     open_exchanges = {exchange.key: exchange for exchange in exchanges}
     assert len(open_exchanges) == len(exchanges), "two exchanges for one key would hide each other"
@@ -108,6 +112,8 @@ def _judge(
 ) -> Answer:
     if isinstance(response, UnansweredError):
         client.forget_coordinator(key_type, exchange.key)
+        if not exchange.repeats:
+            raise response
         return Answer(None, ErrorCode.NETWORK_EXCEPTION)
     if isinstance(response, EosKafkaError):
         raise response

@@ -2,5 +2,5 @@
 
 Owns: vectorised varints, batch splitting, sealing, decoding, and Kafka's partitioner.
 Asks: `broker_core.records` for the batch header and the compression codecs; numpy and pyarrow for the work.
-Never: talks to a broker, knows a transaction, or loops over rows (but for the few that `boundaries` walks).
+Never: talks to a broker, knows a transaction, or loops over rows but for few of them, or very large batches.
 """

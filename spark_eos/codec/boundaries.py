@@ -9,10 +9,14 @@ Nothing rests on the guesses being right. The first lane of a section begins at 
 record and lands exactly on the start of the next shows that the next begins at a record too. A lane that does not land
 (a wrong guess lies ahead, or a length of three bytes, or damage) is walked on one by one, past wrong guesses, until it
 lands on a lane or the end of its section. So the records are those that a single walk finds, and so are the failures.
+
+Bytes can be hostile, so nothing here costs more than the records that should be there: no walk finds more of them, and
+guesses look at a bounded number of places at a time.
 """
 
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from math import isqrt
 from typing import Any, Final, NamedTuple
 
@@ -29,12 +33,15 @@ _LARGEST_MEAN_BYTES: Final = 4096
 # Guesses cost time for each lane and steps cost time for each record of a lane: their sum is least near such a number.
 _LANES_PER_ROOT: Final = 4
 _LINKS_OF_A_GUESS: Final = 3
+_LOOKED_AT_ONCE: Final = 2**19
 _STEPS_BETWEEN_LOOKS: Final = 4
 _FEW_LANES: Final = 50
 _ASTRAY: Final = 2**40
 # attributes, two deltas, the lengths of key and value, and the number of headers.
 _SMALLEST_LENGTH: Final = 6
+SMALLEST_RECORD_BYTES: Final = 1 + _SMALLEST_LENGTH
 # No length of more than ten bytes is a number of 64 bits.
+_LONGEST_LENGTH: Final = 10
 _LARGEST_SHIFT: Final = 63
 
 
@@ -64,7 +71,7 @@ def find_records(
         words = np.ndarray((len(octets) - 1,), np.dtype("<u2"), octets.data, 0, (1,))
         lanes = _lanes(bounds, _guesses(octets, words, bounds, total))
         paths = _advance(words, lanes, 2 * total // len(lanes.starts) + 4 * _STEPS_BETWEEN_LOOKS)
-    starts, lane_counts = _collect(data, lanes, paths)
+    starts, lane_counts = _collect(data, lanes, paths, total)
     found = np.bincount(lanes.sections, lane_counts, len(bounds)).astype(np.int64)
     if (found != counts).any():
         raise _astray()
@@ -72,6 +79,18 @@ def find_records(
     ends[:-1] = starts[1:]
     ends[np.cumsum(counts) - 1] = bounds[:, 1]
     return starts, ends
+
+
+def find_leading_records(data: bytes | bytearray | memoryview, most: int, complete: bool) -> tuple[Ints, int]:
+    """Return where the first records begin, `most` of them at most, and where the last ends.
+
+    That end lies beyond the data when the record is cut short. Unless the data is `complete`, its last few bytes are
+    left alone, for they may be but a part of a record's length. Raises `InvalidBatch` for a length that is none.
+    """
+    starts = array("q")
+    goal = len(data) if complete else len(data) - _LONGEST_LENGTH
+    end = _walk(data, 0, goal, min(most, len(data) // SMALLEST_RECORD_BYTES + 1), starts.append)
+    return np.frombuffer(starts, np.int64), end
 
 
 def _astray() -> InvalidBatch:
@@ -114,6 +133,17 @@ def _guesses(octets: Octets, words: Any, bounds: Ints, total: int) -> Ints:
     spacing = max(1, (end - begin) // (_LANES_PER_ROOT * isqrt(total)))
     width = min(spacing, 2 * (end - begin) // total)
     windows: Octets = np.ndarray(((end - begin - width) // spacing, width), np.uint8, octets.data, begin, (spacing, 1))
+    rows = max(1, _LOOKED_AT_ONCE // max(1, width))
+    found = [
+        _look(octets, words, windows[first : first + rows], begin + first * spacing, end - 3)
+        for first in range(0, len(windows), rows)
+    ]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def _look(octets: Octets, words: Any, windows: Octets, begin: int, last: int) -> Ints:
+    """Return the first place in each of the windows, the first of them at `begin`, where a record seems to begin."""
+    spacing, width = windows.strides[0], windows.shape[1]
     window, column = np.divmod(np.flatnonzero(windows == 0), width)
     attributes = begin + window * spacing + column
     # The length before them takes one byte or two.
@@ -122,7 +152,7 @@ def _guesses(octets: Octets, words: Any, bounds: Ints, total: int) -> Ints:
     places = places[(places >= begin) & (places + 1 + (octets[places] >> 7) == attributes)]
     reached = places
     for _ in range(_LINKS_OF_A_GUESS):
-        reached = np.minimum(reached + _STRIDES[words[reached]], end - 3)
+        reached = np.minimum(reached + _STRIDES[words[reached]], last)
         linked = np.flatnonzero(octets[reached + 1 + (octets[reached] >> 7)] == 0)
         places, reached = places[linked], reached[linked]
     places.sort()
@@ -146,7 +176,7 @@ def _advance(words: Any, lanes: _Lanes, most_steps: int) -> Ints:
     return paths
 
 
-def _collect(data: bytes | bytearray | memoryview, lanes: _Lanes, paths: Ints) -> tuple[Ints, Ints]:
+def _collect(data: bytes | bytearray | memoryview, lanes: _Lanes, paths: Ints, most: int) -> tuple[Ints, Ints]:
     """Return the start of every record, and their number in each lane; walk on where a lane has not landed."""
     inside = paths < lanes.goals
     counts = inside.sum(0)
@@ -162,7 +192,7 @@ def _collect(data: bytes | bytearray | memoryview, lanes: _Lanes, paths: Ints) -
     counts[begun] -= 1
     resumed[begun] = paths[counts[begun], begun]
     inside[counts[begun], begun] = False
-    walked, nowhere = _walk_lanes(data, lanes, resumed.tolist(), astray.tolist())
+    walked, nowhere = _walk_lanes(data, lanes, resumed.tolist(), astray.tolist(), most)
     inside[:, nowhere] = False
     counts[nowhere] = 0
     added = np.zeros_like(counts)
@@ -172,9 +202,12 @@ def _collect(data: bytes | bytearray | memoryview, lanes: _Lanes, paths: Ints) -
 
 
 def _walk_lanes(
-    data: bytes | bytearray | memoryview, lanes: _Lanes, resumed: Sequence[int], astray: Sequence[int]
+    data: bytes | bytearray | memoryview, lanes: _Lanes, resumed: Sequence[int], astray: Sequence[int], most: int
 ) -> tuple[dict[int, "array[int]"], list[int]]:
-    """Walk from where lanes are until each lands; returns the records of each, and the lanes that began nowhere."""
+    """Walk from where lanes are until each lands, over `most` records at most.
+
+    Returns the records of each, and the lanes that began nowhere.
+    """
     goals, sections = lanes.goals.tolist(), lanes.sections.tolist()
     walked: dict[int, array[int]] = {}
     nowhere: list[int] = []
@@ -183,20 +216,30 @@ def _walk_lanes(
             continue
         found = walked[lane] = array("q")
         ahead = lane
-        place = _walk(data, resumed[lane], goals[lane], found.append)
-        while place != goals[ahead]:
+        place = _walk(data, resumed[lane], goals[lane], most, found.append)
+        while place > goals[ahead]:
             ahead += 1
             if ahead == len(goals) or sections[ahead] != sections[lane]:
                 raise _astray()
             nowhere.append(ahead)
-            place = _walk(data, place, goals[ahead], found.append)
+            place = _walk(data, place, goals[ahead], most - len(found), found.append)
+        if place < goals[ahead]:
+            raise _astray()
+        most -= len(found)
     return walked, nowhere
 
 
-def _walk(data: bytes | bytearray | memoryview, place: int, goal: int, append: Callable[[int], None]) -> int:
-    """Append the start of each record from `place` on, up to `goal`; returns where the walk came to stand."""
+def _walk(
+    data: bytes | bytearray | memoryview, place: int, goal: int, most: int, append: Callable[[int], None]
+) -> int:
+    """Append the start of each record from `place` on, up to `goal`; returns where the walk came to stand.
+
+    That is before the goal when it takes more than `most` records to get there.
+    """
     try:
-        while place < goal:
+        for _ in repeat(None, most):
+            if place >= goal:
+                break
             append(place)
             byte = data[place]
             if byte < 0x80:

@@ -1,28 +1,27 @@
 """Decode Kafka record batches into Arrow columns.
 
 All batches of a call are decoded together, for many topics hold batches of a few records and a numpy call costs the
-same for ten rows as for a thousand. Uncompressed batches are read where they lie; if any is compressed, all sections
-are laid end to end first. Then `boundaries` finds where records begin, and each field is read from all of them at once.
+same for ten rows as for a thousand; but no more of them at a time than memory bears, for they can unfold to anything.
+`unfold` brings their records into memory, `boundaries` finds where each begins, and then each field is read from all of
+them at once.
 """
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from broker_core.records.compression import Compression, decompress
-from broker_core.records.header import HEADER_SIZE, BatchHeader, crc_matches
-from broker_core.records.invalid import InvalidBatch
+from broker_core.records.header import BatchHeader, crc_matches
+from broker_core.records.invalid import InvalidBatch, UnfoldedTooLarge
 from broker_core.types import TimestampType
-from spark_eos.codec.boundaries import find_records
 from spark_eos.codec.header_column import HEADER_TYPE, decode_headers, read_field
 from spark_eos.codec.overlay import Overlay
+from spark_eos.codec.unfold import LARGEST_BYTES, Bytes, Slab, Span, unfold
 from spark_eos.codec.varints import Ints, read_varints
 
-Span = tuple[int, BatchHeader]
-
-_LARGEST_BYTES: Final = 2**31 - 1
+# A row costs a few hundred bytes while it is decoded.
+_ROWS_AT_ONCE: Final = 2**17
 _FIELDS: Final = [
     ("key", pa.binary()),
     ("value", pa.binary()),
@@ -34,15 +33,8 @@ SCHEMA: Final = pa.schema(_FIELDS)
 SCHEMA_WITH_HEADERS: Final = pa.schema([*_FIELDS, ("headers", HEADER_TYPE)])
 
 
-class _Sections(NamedTuple):
-    """Hold the records sections of all batches in one buffer, with where each begins and ends."""
-
-    data: bytes | bytearray | memoryview
-    bounds: list[tuple[int, int]]
-
-
 def decode_batches(
-    buffer: bytes | bytearray | memoryview,
+    buffer: Bytes,
     spans: Sequence[Span],
     *,
     include_headers: bool,
@@ -50,11 +42,9 @@ def decode_batches(
     end_offset: int,
     verify_crc: bool = True,
 ) -> Any:
-    """Decode the batches at `spans` (position and header) into one Arrow record batch, in the order given.
+    """Decode as `decode_slabs` does, but give one Arrow record batch, which is empty when no record is wanted.
 
-    Records outside [first_offset, end_offset) are dropped, and so are control batches. Returns the columns of `SCHEMA`,
-    and with `include_headers` a headers column that is null where a record has none. Raises `InvalidBatch` for bytes
-    that are not what their header says, and when the records of one call unfold to more than 2 GiB.
+    Raises `UnfoldedTooLarge`, too, when it would be larger than 2 GiB.
 
     >>> from broker_core.records.batch import NewRecord, build_batch
     >>> data = build_batch([NewRecord(b"k", b"v", (), 5)], base_offset=3)
@@ -62,6 +52,45 @@ def decode_batches(
     >>> rows = decode_batches(data, spans, include_headers=False, first_offset=0, end_offset=10)
     >>> rows["offset"].to_pylist(), rows["value"].to_pylist()
     ([3], [b'v'])
+    """
+    slabs: list[Any] = []
+    size = 0
+    for slab in decode_slabs(
+        buffer,
+        spans,
+        include_headers=include_headers,
+        first_offset=first_offset,
+        end_offset=end_offset,
+        verify_crc=verify_crc,
+    ):
+        size += slab.nbytes
+        if slabs and size > LARGEST_BYTES:
+            raise UnfoldedTooLarge("the records of one call unfold to more than 2 GiB; decode fewer batches at a time")
+        slabs.append(slab)
+    if len(slabs) == 1:
+        return slabs[0]
+    schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
+    if not slabs:
+        return pa.RecordBatch.from_pylist([], schema)
+    columns = [pa.concat_arrays([slab.column(index) for slab in slabs]) for index in range(len(schema))]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def decode_slabs(
+    buffer: Bytes,
+    spans: Sequence[Span],
+    *,
+    include_headers: bool,
+    first_offset: int,
+    end_offset: int,
+    verify_crc: bool = True,
+) -> Iterator[Any]:
+    """Decode the batches at `spans` (position and header) into Arrow record batches, in the order given.
+
+    Records outside [first_offset, end_offset) are dropped, and so are control batches. Each Arrow record batch has the
+    columns of `SCHEMA`, and with `include_headers` a headers column that is null where a record has none; all of one
+    take about three times 16 MiB, or three times the largest record if that is more, however much there is in all.
+    Raises `InvalidBatch` for bytes that are not what their header says, which can be after some rows were given.
     """
     wanted = [
         (position, header)
@@ -71,61 +100,33 @@ def decode_batches(
         and header.last_offset >= first_offset
         and header.base_offset < end_offset
     ]
-    schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
     if not wanted:
-        return pa.RecordBatch.from_pylist([], schema)
+        return
     if verify_crc:
         _verify(buffer, wanted)
-    sections = _unfold(buffer, wanted)
-    try:
-        arrays = _decode(sections, [header for _, header in wanted], include_headers, first_offset, end_offset)
-    except IndexError:
-        raise InvalidBatch("a record runs past the end of its batch") from None
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
+    for slab in unfold(buffer, wanted):
+        overlay = Overlay(slab.data)
+        for first in range(0, len(slab.starts), _ROWS_AT_ONCE):
+            rows = slab.rows(first, first + _ROWS_AT_ONCE)
+            try:
+                arrays = _decode(overlay, rows, include_headers, first_offset, end_offset)
+            except IndexError:
+                raise InvalidBatch("a record runs past the end of its batch") from None
+            if len(arrays[0]):
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _verify(buffer: bytes | bytearray | memoryview, spans: Sequence[Span]) -> None:
+def _verify(buffer: Bytes, spans: Sequence[Span]) -> None:
     for position, header in spans:
         if not crc_matches(buffer, position, header):
             problem = f"its CRC-32C is not {header.crc:#010x}, or it is cut short"
             raise InvalidBatch(f"the batch at offset {header.base_offset} is damaged: {problem}")
 
 
-def _unfold(buffer: bytes | bytearray | memoryview, spans: Sequence[Span]) -> _Sections:
-    """Bring all records sections, decompressed, into one buffer of at most 2 GiB."""
-    codecs = [header.compression for _, header in spans]
-    if not any(codecs):
-        if len(buffer) > _LARGEST_BYTES:
-            raise _too_large()
-        return _Sections(buffer, [(position + HEADER_SIZE, position + header.size_bytes) for position, header in spans])
-    view = memoryview(buffer)
-    parts: list[bytes | memoryview] = []
-    bounds: list[tuple[int, int]] = []
-    size = 0
-    for (position, header), codec in zip(spans, codecs, strict=True):
-        part: bytes | memoryview = view[position + HEADER_SIZE : position + header.size_bytes]
-        if codec is not Compression.NONE:
-            part = decompress(codec, part, _LARGEST_BYTES - size)
-        parts.append(part)
-        bounds.append((size, size + len(part)))
-        size += len(part)
-        if size > _LARGEST_BYTES:
-            raise _too_large()
-    return _Sections(b"".join(parts), bounds)
-
-
-def _too_large() -> InvalidBatch:
-    return InvalidBatch("the record batches of one call unfold to more than 2 GiB; fetch fewer bytes at a time")
-
-
-def _decode(
-    sections: _Sections, headers: Sequence[BatchHeader], include_headers: bool, first_offset: int, end_offset: int
-) -> list[Any]:
-    starts, ends = _records(sections, headers)
-    counts = np.array([header.record_count for header in headers])
-    overlay = Overlay(sections.data)
-    octets = overlay.octets
-    lengths, at = read_varints(octets, starts)
+def _decode(overlay: Overlay, rows: Slab, include_headers: bool, first_offset: int, end_offset: int) -> list[Any]:
+    octets, headers, counts, ends = overlay.octets, rows.headers, rows.counts, rows.ends
+    lengths, at = read_varints(octets, rows.starts)
     if (lengths != ends - at).any():
         raise InvalidBatch("the length of a record is negative")
     timestamp_deltas, at = read_varints(octets, at + 1)
@@ -148,14 +149,6 @@ def _decode(
     if include_headers:
         arrays.append(decode_headers(overlay, at, header_counts, ends))
     return arrays
-
-
-def _records(sections: _Sections, headers: Sequence[BatchHeader]) -> tuple[Ints, Ints]:
-    """Return the start and end position of every record."""
-    for (start, end), header in zip(sections.bounds, headers, strict=True):
-        if header.record_count > end - start:
-            raise InvalidBatch(f"{header.record_count} records cannot fit {end - start} bytes")
-    return find_records(sections.data, sections.bounds, [header.record_count for header in headers])
 
 
 def _timestamps(headers: Sequence[BatchHeader], counts: Any, deltas: Ints) -> tuple[Ints, Any]:

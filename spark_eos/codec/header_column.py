@@ -1,17 +1,23 @@
 """Encode and decode the headers column: lists of (key, value) structs, by arithmetic on the flattened children."""
 
-from typing import Any, NamedTuple
+from array import array
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.records.invalid import InvalidBatch
+from broker_core.records.varint import read_varint
 from spark_eos.codec.columns import EncodeError, binary_column, bounds_of, lengths_of
 from spark_eos.codec.overlay import Overlay
 from spark_eos.codec.varints import Ints, Octets, Pieces, lay, read_varints, varint_pieces
 
 _JOIN = pc.JoinOptions(null_handling="replace", null_replacement="")
+# As many as the largest batch holds that a broker takes by default, at two bytes each; the rest is malice.
+_MOST_HEADERS: Final = 2**19
+# With fewer rows, reading a header in Python costs less than a step with numpy.
+_FEWEST_ROWS_IN_STEP: Final = 64
 HEADER_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -70,8 +76,24 @@ def _encode_entries(names: Any, values: Any) -> Any:
 def decode_headers(overlay: Overlay, positions: Ints, counts: Ints, record_ends: Ints) -> Any:
     """Decode each row's headers from `positions` on; a row without headers becomes null, as in Spark.
 
-    Headers are walked in step, the first of every row, then the second: as many steps as the longest list is long.
+    Rows are taken together as long as memory bears their headers. Raises `InvalidBatch` for a row of more than 524,288.
     """
+    if len(counts) and counts.max() > _MOST_HEADERS:
+        raise InvalidBatch(f"a record has {counts.max()} headers; with more than {_MOST_HEADERS} it can "
+                           "only be read without headers")
+    sums = np.cumsum(counts)
+    total = int(sums[-1]) if len(sums) else 0
+    cuts = np.searchsorted(sums, np.arange(_MOST_HEADERS, total, _MOST_HEADERS), "right")
+    bounds = [0, *np.unique(cuts[cuts > 0]).tolist(), len(counts)]
+    parts = [
+        _decode_rows(overlay, positions[first:after], counts[first:after], record_ends[first:after])
+        for first, after in zip(bounds, bounds[1:], strict=False)
+    ]
+    return pa.concat_arrays(parts) if len(parts) > 1 else parts[0]
+
+
+def _decode_rows(overlay: Overlay, positions: Ints, counts: Ints, record_ends: Ints) -> Any:
+    """Decode headers in step, the first of every row, then the second; when few rows have more, row by row."""
     ends = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
     total = int(ends[-1])
@@ -81,7 +103,7 @@ def decode_headers(overlay: Overlay, positions: Ints, counts: Ints, record_ends:
     at = positions.copy()
     rows = np.flatnonzero(counts)
     step = 0
-    while len(rows):
+    while len(rows) >= _FEWEST_ROWS_IN_STEP:
         slots = ends[rows] + step
         limits = record_ends[rows]
         name_lengths[slots], bounds[slots, 0], value_at = read_field(overlay.octets, at[rows], limits)
@@ -91,6 +113,14 @@ def decode_headers(overlay: Overlay, positions: Ints, counts: Ints, record_ends:
         at[rows] = after
         step += 1
         rows = rows[counts[rows] > step]
+    data = overlay.octets.data
+    for row in rows.tolist():
+        found, at[row] = _walk_fields(data, int(at[row]), 2 * (int(counts[row]) - step), int(record_ends[row]))
+        slots = np.arange(ends[row] + step, ends[row + 1])
+        fields = np.frombuffer(found, np.int64).reshape(-1, 4)
+        name_lengths[slots], value_lengths[slots] = fields[:, 0], fields[:, 2]
+        bounds[slots, 0::2] = fields[:, 1::2]
+        bounds[slots, 1::2] = fields[:, 1::2] + np.maximum(fields[:, 0::2], 0)
     if (name_lengths < 0).any():
         raise InvalidBatch("a record header has no key")
     if (at != record_ends).any():
@@ -102,12 +132,30 @@ def decode_headers(overlay: Overlay, positions: Ints, counts: Ints, record_ends:
     )
 
 
+def _walk_fields(data: memoryview, at: int, count: int, limit: int) -> tuple["array[int]", int]:
+    """Read `count` length-prefixed fields, one after the other: the length and start of each, and the end of all."""
+    found = array("q")
+    for _ in range(count):
+        length, at = read_varint(data, at)
+        if not -1 <= length <= limit - at:
+            raise _too_long()
+        found.append(length)
+        found.append(at)
+        if length > 0:
+            at += length
+    return found, at
+
+
 def read_field(data: Octets, positions: Ints, limits: Ints) -> tuple[Ints, Ints, Ints]:
     """Read a length-prefixed field for each row: its length (-1 for null), start and end, checked against `limits`."""
     lengths, starts = read_varints(data, positions)
     if (lengths < -1).any() or (lengths > limits - starts).any():
-        raise InvalidBatch("the length of a key, value or header runs past its record")
+        raise _too_long()
     return lengths, starts, starts + np.maximum(lengths, 0)
+
+
+def _too_long() -> InvalidBatch:
+    return InvalidBatch("the length of a key, value or header runs past its record")
 
 
 def _as_text(names: Any) -> Any:

@@ -58,6 +58,11 @@ class KafkaCluster:
         made = control.init_producer_id(self.client, transactional_id, transaction_timeout_ms=timeout_ms)
         return ProducerIdentity(made.producer_id, made.producer_epoch)
 
+    def own_one_of(self, transactional_ids: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
+        """Become the owner of the first of these ids whose coordinator answers; one that did not is given up."""
+        made = control.own_one_of(self.client, transactional_ids, transaction_timeout_ms=timeout_ms)
+        return made.transactional_id, ProducerIdentity(made.producer_id, made.producer_epoch)
+
     def describe_transactions(self, transactional_ids: Collection[str]) -> Mapping[str, Description]:
         """Describe ids; one the coordinator does not know is left out."""
         described = inspection.describe_transactions(self.client, transactional_ids)

@@ -4,10 +4,15 @@ InitProducerId aborts whatever its id has open, whatever epoch the caller names,
 attempt of its task is alive. So an id belongs to one process and to one run of one query, and nobody else ever
 initialises it. A process runs one task at a time, but earlier transactions of its own may still await the
 driver's verdict: those ids are left alone, and the coordinator is asked, not the memory of this process.
+
+For the same reason an InitProducerId that stayed unanswered is not sent again: the first one may be applied as late as
+a broker likes, and would abort what the second had let begin, decided or not. The id is given up for a fresh one.
 """
 
+import itertools
 import os
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -41,9 +46,10 @@ class IdentityPool:
         self._cluster = cluster
         self._name = TaskId(prefix, query, run, worker, 0)
         self._slots: list[_Slot] = []
+        self._fresh_names = self._name_ids()
 
     def __len__(self) -> int:
-        """Count the ids made so far."""
+        """Count the ids in use."""
         return len(self._slots)
 
     def take(self, timeout_ms: int) -> TaskIdentity:
@@ -57,23 +63,35 @@ class IdentityPool:
             if description is None or description.state is TransactionState.ONGOING:
                 continue
             identity = next_identity(slot.last, slot.transaction_version, version, description)
-            return self._use(slot, identity or self._initialise(slot.transactional_id, timeout_ms), version)
-        transactional_id = str(self._name._replace(number=len(self._slots)))
-        identity = self._initialise(transactional_id, timeout_ms)
-        slot = _Slot(transactional_id, identity, version)
-        self._slots.append(slot)
-        return self._use(slot, identity, version)
+            return self._renew(slot, version, timeout_ms) if identity is None else self._use(slot, identity, version)
+        transactional_id, identity = self._own(self._fresh_names, timeout_ms)
+        return self._add(transactional_id, identity, version)
+
+    def _renew(self, slot: _Slot, version: int, timeout_ms: int) -> TaskIdentity:
+        transactional_id, identity = self._own(itertools.chain([slot.transactional_id], self._fresh_names), timeout_ms)
+        if transactional_id == slot.transactional_id:
+            return self._use(slot, identity, version)
+        self._slots.remove(slot)
+        return self._add(transactional_id, identity, version)
+
+    def _add(self, transactional_id: str, identity: ProducerIdentity, version: int) -> TaskIdentity:
+        self._slots.append(_Slot(transactional_id, identity, version))
+        return self._use(self._slots[-1], identity, version)
 
     def _use(self, slot: _Slot, identity: ProducerIdentity, version: int) -> TaskIdentity:
         slot.last, slot.transaction_version = identity, version
         return TaskIdentity(slot.transactional_id, identity, version)
 
-    def _initialise(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
-        identity = self._cluster.init_producer_id(transactional_id, timeout_ms)
+    def _own(self, names: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
+        transactional_id, identity = self._cluster.own_one_of(names, timeout_ms)
         # At the last epoch the end of a transaction changes the producer id, and recovery could not follow it.
         while identity.producer_epoch >= LAST_CLIENT_EPOCH:
-            identity = self._cluster.init_producer_id(transactional_id, timeout_ms)
-        return identity
+            again = itertools.chain([transactional_id], names)
+            transactional_id, identity = self._cluster.own_one_of(again, timeout_ms)
+        return transactional_id, identity
+
+    def _name_ids(self) -> Iterator[str]:
+        return (str(self._name._replace(number=number)) for number in itertools.count())
 
 
 def next_identity(

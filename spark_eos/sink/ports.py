@@ -94,6 +94,9 @@ class Cluster(Protocol):
     def init_producer_id(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
         """Become the owner of an id; whatever it had open is aborted."""
 
+    def own_one_of(self, transactional_ids: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
+        """Become the owner of the first of these ids whose coordinator answers; one that did not is given up."""
+
     def describe_transactions(self, transactional_ids: Collection[str]) -> Mapping[str, Description]:
         """Describe ids; one the coordinator does not know is left out."""
 

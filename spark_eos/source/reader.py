@@ -15,7 +15,7 @@ from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFe
 from spark_eos.client.history import LogPoint
 from spark_eos.client.lookup import PartitionPlace
 from spark_eos.client.visibility import visible_in
-from spark_eos.codec.decode import decode_batches
+from spark_eos.codec.decode import decode_slabs
 from spark_eos.errors import BrokerError
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 from spark_eos.source.schema import ARROW_HEADERS, ARROW_TIMESTAMP, arrow_schema
@@ -76,15 +76,14 @@ def _rows(chunk: FetchedChunk, piece: OffsetRange, options: SourceOptions) -> It
             if span[1].last_offset >= chunk.position and span[1].base_offset < piece.end
         ]
         for spans in _portions(wanted):
-            columns = decode_batches(
+            for columns in decode_slabs(
                 chunk.data,
                 spans,
                 include_headers=options.include_headers,
                 first_offset=chunk.position,
                 end_offset=piece.end,
                 verify_crc=options.check_crcs,
-            )
-            if columns.num_rows:
+            ):
                 yield _to_spark(columns, piece.topic_partition, options.include_headers)
     except InvalidBatch as error:
         raise BrokerError(

@@ -66,6 +66,13 @@ class MemoryCluster:
         self.ids[transactional_id] = Id(identity, timeout_ms)
         return identity
 
+    def own_one_of(self, transactional_ids: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
+        for name in transactional_ids:
+            identity = self.init_producer_id(name, timeout_ms)
+            if name not in self.lose_answer_of:
+                return name, identity
+        raise AssertionError("there are ever more ids")
+
     def describe_transactions(self, transactional_ids: Collection[str]) -> Mapping[str, Description]:
         self.calls.append(f"describe {len(transactional_ids)}")
         return {

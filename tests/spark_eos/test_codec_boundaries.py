@@ -78,7 +78,7 @@ def lay_out(sections: list[list[NewRecord]]) -> tuple[bytearray, list[tuple[int,
 @contextmanager
 def lanes_for_everything() -> Iterator[None]:
     """Have few records followed in lanes as many are."""
-    with patch.multiple(boundaries, _FEWEST_RECORDS=1, _FEW_LANES=0, _LARGEST_MEAN_BYTES=2**20):
+    with patch.multiple(boundaries, _FEWEST_RECORDS=1, _FEW_LANES=0, _LARGEST_MEAN_BYTES=2**20, _LOOKED_AT_ONCE=2**10):
         yield
 
 
@@ -156,12 +156,12 @@ def test_few_of_many_records_are_walked(large: bool) -> None:
     data, bounds, counts = make([("text", (60, 124), 5000, 1), ("random", (60, 124), 5000, 2)], large)
     walked: list[int] = []
 
-    def counted(data: Any, place: int, goal: int, append: Any) -> int:
+    def counted(data: Any, place: int, goal: int, most: int, append: Any) -> int:
         def note(place: int) -> None:
             walked.append(place)
             append(place)
 
-        return plain(data, place, goal, note)
+        return plain(data, place, goal, most, note)
 
     plain = boundaries._walk
     with patch.object(boundaries, "_walk", counted):

@@ -96,6 +96,18 @@ def test_after_anything_but_a_commit_the_owner_initialises_anew(what: str) -> No
     assert cluster.calls.count("init p.q.r.w.0") == 2
 
 
+def test_an_id_whose_initialisation_was_not_answered_is_given_up() -> None:
+    """It may be initialised late, and what it had begun meanwhile would be aborted."""
+    cluster = MemoryCluster(lose_answer_of={"p.q.r.w.0", "p.q.r.w.1"})
+    pool = _pool(cluster)
+    name, identity = _use(cluster, pool)
+    assert name == "p.q.r.w.2" and len(pool) == 1
+    _end(cluster, name, identity, False)
+    cluster.lose_answer_of.add(name)
+    assert _use(cluster, pool)[0] == "p.q.r.w.3" and len(pool) == 1
+    assert [cluster.calls.count(f"init p.q.r.w.{number}") for number in range(4)] == [1, 1, 2, 1]
+
+
 def test_an_exhausted_epoch_is_passed_over() -> None:
     cluster = MemoryCluster()
     pool = _pool(cluster)

@@ -1,0 +1,402 @@
+"""Check that no record batch, whatever it unfolds to, costs time or memory out of proportion, and none is lost by that.
+
+Limits are about ten times the processor time and three times the memory that was measured.
+"""
+
+import contextlib
+import ctypes
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from unittest.mock import patch
+
+import crc32c
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_core.embedded import EmbeddedBroker
+from broker_core.log.producer_state import AppendOrigin
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.records.compression import Compression, compress
+from broker_core.records.header import ATTRIBUTES_POSITION, HEADER, HEADER_SIZE, iter_headers
+from broker_core.records.invalid import InvalidBatch, UnfoldedTooLarge
+from broker_core.records.varint import append_varint
+from broker_core.types import TopicPartition
+from spark_eos.codec import decode, header_column, unfold
+from spark_eos.codec.decode import decode_batches, decode_slabs
+from spark_eos.errors import BrokerError
+from spark_eos.source.reader import read_range
+from spark_eos.source.splits import OffsetRange
+from spark_eos.source_options import batch_options
+
+MIB: Final = 1 << 20
+CODECS: Final = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
+EVERYTHING: Final = {"first_offset": 0, "end_offset": 2**62}
+TINY: Final = b"\x0c\x00\x00\x00\x01\x01\x00"
+SMALL_SLABS: Final = 200
+RECORDS: Final = st.lists(
+    st.builds(
+        NewRecord,
+        st.none() | st.binary(max_size=20),
+        st.none() | st.binary(max_size=40) | st.integers(90, 1000).map(bytes),
+        st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=9)), max_size=5).map(tuple),
+        st.integers(0, 2**41),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+class Cost(NamedTuple):
+    """Hold what a call took, and what came of it: a number of rows or a refusal."""
+
+    seconds: float
+    mib: float
+    outcome: Any
+
+
+def batch(section: bytes, count: int, codec: Compression, *, folded: bytes | None = None) -> bytes:
+    """Lay a header that says `count` over a section, which need not be true."""
+    body = compress(codec, section) if folded is None else folded
+    length = HEADER_SIZE - 12 + len(body)
+    fields = [0, length, 0, 2, 0, int(codec), max(count - 1, 0), 0, 0, -1, -1, -1, count]
+    fields[4] = crc32c.crc32c(body, crc32c.crc32c(HEADER.pack(*fields)[ATTRIBUTES_POSITION:]))
+    return HEADER.pack(*fields) + body
+
+
+def record(value_bytes: int, header_count: int = 0) -> bytes:
+    """Make a record of a value of zeros and of headers that are two zeros each."""
+    body = bytearray(b"\x00\x00\x00\x01")
+    append_varint(body, value_bytes)
+    body += bytes(value_bytes)
+    append_varint(body, header_count)
+    body += bytes(2 * header_count)
+    append_varint(whole := bytearray(), len(body))
+    return bytes(whole + body)
+
+
+def decoded(data: bytes, **options: Any) -> Any:
+    return decode_batches(data, list(iter_headers(data)), **{"include_headers": False, **EVERYTHING, **options})
+
+
+def slabs(data: bytes, **options: Any) -> Iterator[Any]:
+    return decode_slabs(data, list(iter_headers(data)), **{"include_headers": False, **EVERYTHING, **options})
+
+
+def _memory(name: str) -> float:
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name)]
+    return int(line.split()[1]) / 1024
+
+
+def _settled_memory() -> float:
+    """Give back what is not used any more and forget the peak; Arrow gives back with a delay, which is waited for."""
+    for _ in range(50):
+        pa.default_memory_pool().release_unused()
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")
+        if _memory("VmHWM") - _memory("VmRSS") < 2:
+            break
+    return _memory("VmHWM")
+
+
+def cost(action: Callable[[], Any]) -> Cost:
+    """Measure processor time, and by how much resident memory, that of Arrow and the codecs included, grew at most."""
+    if sys.platform != "linux":
+        pytest.skip("peak memory is read from /proc")
+    before, started = _settled_memory(), time.process_time()
+    try:
+        outcome = action()
+    except InvalidBatch as error:
+        outcome = error
+    return Cost(time.process_time() - started, _memory("VmHWM") - before, outcome)
+
+
+def refusal(data: bytes, problem: str, *, seconds: float, mib: float, **options: Any) -> None:
+    """Check that a batch is refused for what is wrong with it, in both ways of decoding and within limits."""
+    for read in (lambda: decoded(data, **options), lambda: sum(1 for _ in slabs(data, **options))):
+        found = cost(read)
+        assert isinstance(found.outcome, InvalidBatch), found.outcome
+        assert problem in str(found.outcome)
+        assert found.seconds < seconds, found
+        assert found.mib < mib, found
+
+
+@functools.cache
+def folded_zeros(codec: Compression) -> bytes:
+    """Fold 32 MiB of zeros, to be repeated: the streams of these codecs can follow one another."""
+    folded = compress(codec, bytes(32 * MIB))
+    return folded[len(compress(codec, b"")) :] if codec is Compression.SNAPPY else folded
+
+
+def bomb(codec: Compression, first: bytes, unfolded_mib: int, count: int = 1) -> bytes:
+    """Make a batch that says `count` records, begins with `first` and goes on with zeros."""
+    return batch(b"", count, codec, folded=compress(codec, first) + folded_zeros(codec) * (unfolded_mib // 32))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("first", [TINY, record(17 * MIB)], ids=["tiny", "large"])
+def test_what_follows_the_last_record_is_not_unfolded(codec: Compression, first: bytes) -> None:
+    # Snappy cannot be read by pieces, but makes no more than 22 bytes of one.
+    snappy = codec is Compression.SNAPPY
+    data = bomb(codec, first, 64 if snappy else 512)
+    follows = "bytes follow the last of the 1 records of the batch at offset 0"
+    refusal(data, follows, seconds=3, mib=400 if snappy else 180)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_small_surplus_is_refused(codec: Compression) -> None:
+    refusal(batch(TINY + bytes(2 * MIB), 1, codec), "do not lead to the end", seconds=1, mib=25)
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
+def test_a_bomb_costs_no_more_for_being_larger(codec: Compression) -> None:
+    refusal(bomb(codec, TINY, 8192), "bytes follow", seconds=3, mib=150)
+
+
+def test_many_small_bombs_are_not_held_together() -> None:
+    data = batch(TINY + bytes(2 * MIB), 1, Compression.ZSTD) * 2000
+    refusal(data, "do not lead to the end", seconds=3, mib=150)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_empty_records_without_end_are_refused_at_the_first_few(codec: Compression) -> None:
+    snappy = codec is Compression.SNAPPY
+    refusal(batch(bytes(8 * MIB), 2 * MIB, codec), "cannot fit", seconds=1, mib=60)
+    refusal(bomb(codec, b"", 64, 9 * MIB), "runs past its record", seconds=6, mib=400 if snappy else 200)
+
+
+def test_looking_for_records_among_zeros_costs_little() -> None:
+    refusal(batch(TINY + bytes(64 * MIB), 20_000, Compression.NONE), "do not lead to the end", seconds=3, mib=80)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_that_are_not_there_are_refused(codec: Compression) -> None:
+    refusal(batch(TINY, 2**31 - 1, codec), "2147483647 records cannot fit 7 bytes", seconds=1, mib=20)
+    there = 20 * MIB // len(record(1000))
+    most = record(1000) * there
+    refusal(batch(most, there + 1, codec), f"counts {there + 1} records, 1 more than it has", seconds=3, mib=300)
+    refusal(batch(most[:-1], there, codec), f"counts {there} records, 1 more than it has", seconds=3, mib=300)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("length", [2**30, 2**31 - 1, 2**31, 2**40, 2**62])
+def test_a_record_that_says_it_is_huge_costs_what_is_there(codec: Compression, length: int) -> None:
+    append_varint(head := bytearray(), length)
+    refusal(batch(bytes(head) + bytes(40), 1, codec), "do not lead to the end", seconds=1, mib=20)
+    problem = "1 more than it has" if length < 2**31 - 6 else "none can be over 2 GiB"
+    refusal(bomb(codec, bytes(head), 32), problem, seconds=2, mib=200)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_length_without_end_is_refused(codec: Compression) -> None:
+    refusal(batch(b"\xff" * (20 * MIB), 1, codec), "none can be over 2 GiB", seconds=3, mib=200)
+    refusal(batch(record(17 * MIB) + b"\xff" * 5, 2, codec), "do not lead to the end", seconds=3, mib=200)
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+def test_a_large_section_cut_short_is_refused(codec: Compression) -> None:
+    folded = compress(codec, record(20 * MIB))
+    refusal(batch(b"", 1, codec, folded=folded[:-9]), "decompress", seconds=3, mib=150)
+    refusal(batch(b"", 1, codec, folded=folded + b"junk of more than a header"), "decompress", seconds=3, mib=150)
+
+
+def test_a_snappy_block_that_lies_about_its_size_is_refused() -> None:
+    folded = b"\xff\xff\xff\xff\x07" + compress(Compression.SNAPPY, TINY)[20:]
+    refusal(batch(b"", 1, Compression.SNAPPY, folded=folded), "limit", seconds=1, mib=20)
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, *CODECS])
+def test_a_million_tiny_records_are_read(codec: Compression) -> None:
+    data = batch(TINY * MIB, MIB, codec)
+    found = cost(lambda: decoded(data).num_rows)
+    assert found.outcome == MIB
+    assert found.seconds < 4
+    assert found.mib < 300
+    assert cost(lambda: max(slab.num_rows for slab in slabs(data))).outcome < MIB
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_batch_of_equal_rows_is_read_whole(codec: Compression) -> None:
+    # With zstd 64 MiB of rows take 7 kB: what a batch unfolds to says nothing about its honesty.
+    one, value = record(100), bytes(100)
+    count = (64 if codec is Compression.ZSTD else 24) * MIB // len(one)
+    data = batch(one * count, count, codec)
+    assert codec is not Compression.ZSTD or len(data) < 100_000
+    found = cost(lambda: decoded(data))
+    assert found.outcome.num_rows == count
+    assert found.outcome["value"].value_counts().to_pylist() == [{"values": value, "counts": count}]
+    assert found.seconds < 6
+    assert found.mib < 3 * len(one) * count / MIB + 150
+    by_slabs = cost(lambda: sum(slab.num_rows for slab in slabs(data)))
+    assert by_slabs.outcome == count
+    assert by_slabs.mib < 250
+
+
+def test_what_is_given_slab_by_slab_is_not_held() -> None:
+    data = batch(record(MIB) * 300, 300, Compression.ZSTD)
+    found = cost(lambda: [slab.num_rows for slab in slabs(data)])
+    assert sum(found.outcome) == 300
+    assert max(found.outcome) <= 16
+    assert found.seconds < 5
+    assert found.mib < 200
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_record_larger_than_a_slab_is_read(codec: Compression) -> None:
+    section = TINY + record(33 * MIB) + TINY
+    found = cost(lambda: decoded(batch(section, 3, codec)))
+    assert [value.as_py() and len(value.as_py()) for value in found.outcome["value"]] == [None, 33 * MIB, None]
+    assert found.mib < 330
+
+
+def test_headers_cost_what_they_are() -> None:
+    found = cost(lambda: decoded(batch(record(0, 2**18), 1, Compression.ZSTD), include_headers=True))
+    assert len(found.outcome["headers"][0]) == 2**18
+    assert found.seconds < 3
+    assert found.mib < 150
+    many = batch(record(0, 2**15) * 48, 48, Compression.ZSTD)
+    by_rows = cost(lambda: decoded(many, include_headers=True)["headers"].value_lengths().to_pylist())
+    assert by_rows.outcome == [2**15] * 48
+    assert by_rows.seconds < 8
+    assert by_rows.mib < 250
+
+
+def test_more_headers_than_a_message_holds_are_refused() -> None:
+    data = batch(record(0, 2**19 + 1), 1, Compression.ZSTD)
+    refusal(data, "a record has 524289 headers", seconds=1, mib=50, include_headers=True)
+    assert decoded(data).num_rows == 1
+
+
+def test_one_arrow_batch_is_not_more_than_arrow_holds() -> None:
+    data = build_batch([NewRecord(None, bytes(150))] * 9, compression=Compression.ZSTD)
+    with small_slabs(), patch.object(decode, "LARGEST_BYTES", 1000):
+        with pytest.raises(UnfoldedTooLarge, match="more than 2 GiB; decode fewer batches"):
+            decoded(data)
+        assert sum(slab.num_rows for slab in slabs(data)) == 9
+    with patch.object(unfold, "LARGEST_BYTES", len(data) - 1), pytest.raises(UnfoldedTooLarge, match="fetch fewer"):
+        decoded(data)
+
+
+@contextmanager
+def small_slabs(header_rows: int = 1) -> Iterator[None]:
+    """Do with little what is done with much."""
+    with (
+        patch.object(unfold, "_SLAB_BYTES", SMALL_SLABS),
+        patch.object(decode, "_ROWS_AT_ONCE", 3),
+        patch.multiple(header_column, _FEWEST_ROWS_IN_STEP=header_rows, _MOST_HEADERS=6),
+    ):
+        yield
+
+
+BATCHES: Final = st.lists(st.tuples(RECORDS, st.sampled_from(Compression)), min_size=1, max_size=4)
+
+
+def laid(batches: list[tuple[list[NewRecord], Compression]]) -> bytes:
+    data, offset = b"", 0
+    for records, codec in batches:
+        data += build_batch(records, base_offset=offset, compression=codec)
+        offset += len(records)
+    return data
+
+
+@given(BATCHES, st.sampled_from([1, 2, 64]), st.integers(0, 50), st.integers(0, 100))
+@settings(max_examples=60, deadline=None)
+def test_slabs_hold_the_rows_that_are_decoded_at_once(
+    batches: list[tuple[list[NewRecord], Compression]], header_rows: int, first_offset: int, width: int
+) -> None:
+    data = laid(batches)
+    options = {"include_headers": True, "first_offset": first_offset, "end_offset": first_offset + width}
+    wanted = decoded(data, **options)
+    with small_slabs(header_rows):
+        found = list(slabs(data, **options))
+        whole = decoded(data, **options)
+    whole.validate(full=True)
+    assert whole.equals(wanted)
+    assert sum((slab.to_pylist() for slab in found), []) == wanted.to_pylist()
+    assert all(0 < slab.num_rows <= 3 for slab in found)
+
+
+def test_a_length_may_lie_across_the_end_of_a_slab() -> None:
+    for size in range(100, SMALL_SLABS):
+        records = [NewRecord(None, bytes(each)) for each in (size, 9000, 90, size, 90)]
+        data = build_batch(records, compression=Compression.ZSTD)
+        with small_slabs():
+            assert decoded(data)["value"].to_pylist() == [each.value for each in records]
+
+
+@pytest.mark.parametrize("rows_in_step", [1, 64])
+@pytest.mark.parametrize("fields", [b"\x03\x00", b"\x02k\x03", b"\x06k\x00", b"\x02k\x04", b"\xfe\xff\xff\xff\x0f\x00"])
+def test_a_header_of_an_impossible_length_is_refused(rows_in_step: int, fields: bytes) -> None:
+    body = b"\x00\x00\x00\x01\x01\x02" + fields
+    data = batch(bytes([2 * len(body)]) + body, 1, Compression.NONE)
+    with patch.object(header_column, "_FEWEST_ROWS_IN_STEP", rows_in_step):
+        with pytest.raises(InvalidBatch, match="key, value or header runs past its record"):
+            decoded(data, include_headers=True)
+
+
+@given(RECORDS, st.sampled_from(CODECS), st.integers(-2, 2), st.binary(max_size=3), st.data())
+@settings(max_examples=120, deadline=None)
+def test_damage_is_refused_in_slabs_as_at_once(
+    records: list[NewRecord], codec: Compression, more: int, tail: bytes, data: st.DataObject
+) -> None:
+    section = bytearray(build_batch(records)[HEADER_SIZE:])
+    for _ in range(data.draw(st.integers(0, 3))):
+        section[data.draw(st.integers(0, len(section) - 1))] = data.draw(st.integers(0, 255))
+    hostile = batch(bytes(section) + tail, max(1, len(records) + more), codec)
+    wanted = None
+    with contextlib.suppress(InvalidBatch):
+        wanted = decoded(hostile, include_headers=True)
+    try:
+        with small_slabs(header_rows=2):
+            found = decoded(hostile, include_headers=True)
+    except InvalidBatch:
+        assert wanted is None
+    else:
+        assert found.equals(wanted)
+
+
+SOURCE_BOMBS: Final = {
+    "surplus": (TINY, 1),
+    "zeros": (b"", 1),
+    "huge-record": (b"\xfe\xff\xff\xff\x0f", 1),
+    "more-records": (TINY, 2**31 - 1),
+}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_source_tells_of_a_bomb_once(codec: Compression, caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedBroker() as kafka:
+        for name, (first, count) in SOURCE_BOMBS.items():
+            kafka.create_topic(name, config={"max.message.bytes": str(8 * MIB)})
+            at, data = TopicPartition(name, 0), bytearray(bomb(codec, first, 64, count))
+            end = kafka.call(lambda cluster, at=at, data=data: _append(cluster, at, data))
+            piece = OffsetRange(name, 0, 0, end)
+            options = batch_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name})
+            fetches = len(kafka.requests(api="Fetch"))
+            found = cost(lambda piece=piece, options=options: _told(piece, options))
+            assert found.outcome.startswith(f"A record batch of {at} between offsets 0 and {end} cannot be read: ")
+            assert "Read it with another client" in found.outcome
+            assert len(kafka.requests(api="Fetch")) == fetches + 1
+            assert found.seconds < 6
+            assert found.mib < 500
+    assert caplog.messages == []
+
+
+def _append(cluster: Any, at: TopicPartition, data: bytearray) -> int:
+    """Put a batch into the log as it is, for a client's would be refused, and return where the log ends."""
+    log = cluster.logs.get(at, cluster.now_ms)
+    log.append_as_leader(data, now_ms=cluster.now_ms, leader_epoch=0, origin=AppendOrigin.COORDINATOR)
+    cluster.logs.appended(at)
+    return int(log.log_end_offset)
+
+
+def _told(piece: OffsetRange, options: Any) -> str:
+    with pytest.raises(BrokerError) as refused:
+        list(read_range(piece, options))
+    return str(refused.value)
