@@ -1,0 +1,50 @@
+"""An id whose InitProducerId stayed unanswered is given up, for the request may be applied late."""
+
+import itertools
+
+import pytest
+
+from broker_core.embedded import Disconnect, EmbeddedBroker, Error
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.control import init_producer_id, own_one_of
+from spark_eos.client_options import ClientOptions
+from spark_eos.errors import UnansweredError
+
+
+def asked(kafka: EmbeddedBroker) -> list[str]:
+    """List the ids of the InitProducerId requests that came, in order."""
+    return [name for each in kafka.requests(api="InitProducerId") for name in each.transactional_ids]
+
+
+@pytest.mark.parametrize("when", ["before", "after_apply"])
+def test_an_id_that_was_not_answered_is_not_asked_for_again(when: str) -> None:
+    with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        kafka.fault(api="InitProducerId", when=when, action=Disconnect(), times=2)
+        made = own_one_of(client, (f"id{n}" for n in itertools.count()), transaction_timeout_ms=60_000)
+        assert made.transactional_id == "id2"
+        assert asked(kafka) == ["id0", "id1", "id2"]
+
+
+def test_an_answer_that_asks_for_patience_keeps_the_id() -> None:
+    with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        kafka.fault(api="InitProducerId", action=Error("COORDINATOR_LOAD_IN_PROGRESS"), times=2)
+        made = own_one_of(client, (f"id{n}" for n in itertools.count()), transaction_timeout_ms=60_000)
+        assert made.transactional_id == "id0"
+        assert asked(kafka) == ["id0"] * 3
+
+
+def test_who_needs_this_very_id_asks_again() -> None:
+    with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        kafka.fault(api="InitProducerId", action=Disconnect(), times=2)
+        assert init_producer_id(client, "driver", transaction_timeout_ms=60_000).transactional_id == "driver"
+        assert asked(kafka) == ["driver"] * 3
+
+
+def test_without_any_answer_the_clients_deadline_ends_it() -> None:
+    with EmbeddedBroker() as kafka:
+        options = ClientOptions((kafka.bootstrap_servers,), request_timeout_ms=200, api_timeout_ms=1_000)
+        with KafkaClient(options) as client:
+            kafka.fault(api="InitProducerId", action=Disconnect())
+            with pytest.raises(UnansweredError):
+                own_one_of(client, (f"id{n}" for n in itertools.count()), transaction_timeout_ms=60_000)
+            assert len(asked(kafka)) == len(set(asked(kafka))) > 1
