@@ -68,8 +68,15 @@ def run(spark: SparkSession, command: Mapping[str, Any]) -> None:
     try:
         start(spark, command).awaitTermination()
     except Exception as failure:
-        error = str(failure)
+        error = "\n".join([str(failure), *causes(failure)])
     report(name=command["name"], error=error)
+
+
+def causes(failure: Exception) -> list[str]:
+    """Name what Spark's JVM says was the cause, which the text of the failure leaves out."""
+    trace = getattr(failure, "_stackTrace", None) or ""
+    told = ("Caused by", "Serialization stack", "\t- ")
+    return [line.strip()[:500] for line in trace.splitlines() if line.startswith(told)]
 
 
 def warm_up(spark: SparkSession) -> None:
