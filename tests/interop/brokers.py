@@ -1,14 +1,15 @@
 """Run the brokers that the scenarios ask for, of both makes."""
 
-import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from broker_core.embedded import EmbeddedBroker
 from broker_core.wire import messages as m
-from tests.support.apache_kafka import apache_kafka
+from tests.support.apache_kafka import apache_kafka, free_ports
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
@@ -25,7 +26,15 @@ FLEETING = SETTINGS | {
     "transactional.id.expiration.ms": "1500",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
 }
-SAFE_DOWNGRADE = 2
+# Partitions forget their producers soon.
+FORGETFUL = SETTINGS | {"producer.id.expiration.ms": "1500", "producer.id.expiration.check.interval.ms": "100"}
+# What Apache Kafka aborts before its partitions have leaders again hangs (KAFKA-20734): so not right after a start.
+BOUNCED = SETTINGS | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "4000"}
+BROKERS_IN_CLUSTER = 3
+UPGRADE, SAFE_DOWNGRADE = 1, 2
+NEWEST_VERSION = 2
+STOP_S = 30
+ROOT = Path(__file__).parents[2]
 
 
 class Running(Protocol):
@@ -42,53 +51,122 @@ def broker(kind: str, settings: Mapping[str, str] = SETTINGS) -> AbstractContext
     return apache_kafka(settings) if kind == "apache" else EmbeddedBroker(config=settings)
 
 
+def cluster() -> EmbeddedBroker:
+    """Return three brokers, whose leaders and coordinators can be moved."""
+    return EmbeddedBroker(brokers=BROKERS_IN_CLUSTER, config=SETTINGS)
+
+
+@contextmanager
+def at_version(running: "Broker", version: int) -> Iterator[None]:
+    """Let a broker's transactions be of the old protocol, for every client that connects in the block, or leave it."""
+    _set_version(running, version)
+    try:
+        yield
+    finally:
+        _set_version(running, NEWEST_VERSION)
+
+
+def _set_version(running: "Broker", version: int) -> None:
+    def level() -> int:
+        answer = client.send(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
+        return next((feature.max_version_level for feature in answer.finalized_features
+                     if feature.name == "transaction.version"), 0)
+
+    with RawClient(running.bootstrap_servers) as client:
+        before = level()
+        if before == version:
+            return
+        form = m.UpdateFeaturesRequest.FeatureUpdateKey
+        assert client.send(m.UpdateFeaturesRequest(validate_only=False, feature_updates=[
+            form(feature="transaction.version", max_version_level=version,
+                 upgrade_type=SAFE_DOWNGRADE if version < before else UPGRADE)]), 2).error_code == 0
+        wait_until(lambda: level() == version, f"transaction.version {version}")
+
+
 @contextmanager
 def broker_of_version_1(kind: str) -> Iterator[Running]:
     """Run a broker whose transactions are of the old protocol, for every client."""
-    with broker(kind) as running, RawClient(running.bootstrap_servers) as client:
-        form = m.UpdateFeaturesRequest.FeatureUpdateKey
-        assert client.send(m.UpdateFeaturesRequest(validate_only=False, feature_updates=[
-            form(feature="transaction.version", max_version_level=1, upgrade_type=SAFE_DOWNGRADE)]), 2).error_code == 0
-
-        def level() -> int:
-            answer = client.send(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
-            return next((feature.max_version_level for feature in answer.finalized_features
-                         if feature.name == "transaction.version"), 0)
-
-        wait_until(lambda: level() == 1, "transaction.version 1")
+    with broker(kind) as running, at_version(running, 1):
         yield running
+
+
+class CoreProcess:
+    """Run `python -m broker_core` on a folder until the block ends."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str], port: int) -> None:
+        self.bootstrap_servers = f"127.0.0.1:{port}"
+        self._output = folder / "output"
+        config = folder / "broker.properties"
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self._command = [sys.executable, "-m", "broker_core", "--port", str(port), "--data-dir", str(folder / "data"),
+                         "--config", str(config), "--log-level", "WARNING"]
+
+    def __enter__(self) -> Self:
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+        def listens() -> bool:
+            assert self._process.poll() is None, self._output.read_text()[-2000:]
+            return "is listening on" in self._output.read_text()
+
+        wait_until(listens, "broker_core listens")
+        return self
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._process.kill()
+        self._process.wait()
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_S)
+        finally:
+            self.kill()
+
+
+class Killable(Running, Protocol):
+    """Stand for either broker as a process of its own."""
+
+    def kill(self) -> None:
+        """End it as a crash would."""
 
 
 class Bouncing:
     """Be one broker over one folder and at one address, that can be taken away and brought back."""
 
-    def __init__(self, start: Callable[[], AbstractContextManager[Running]]) -> None:
+    def __init__(self, start: Callable[[], AbstractContextManager[Killable]]) -> None:
         self._start = start
-        self._block: AbstractContextManager[Running] | None = None
+        self._block = ExitStack()
+        self._running: Killable | None = None
         self.bootstrap_servers = ""
 
     def start(self) -> None:
         """Bring it back; does nothing when it runs."""
-        if self._block is None:
-            self._block = self._start()
-            self.bootstrap_servers = self._block.__enter__().bootstrap_servers
+        if self._running is None:
+            self._running = self._block.enter_context(self._start())
+            self.bootstrap_servers = self._running.bootstrap_servers
 
-    def stop(self) -> None:
-        """Stop it cleanly; does nothing when it is stopped."""
-        block, self._block = self._block, None
-        if block is not None:
-            block.__exit__(None, None, None)
+    def stop(self, *, hard: bool = False) -> None:
+        """Stop it as its operator or as a crash would; does nothing when it is stopped."""
+        running, self._running = self._running, None
+        if running is not None and hard:
+            running.kill()
+        self._block.close()
+
+
+Broker = Running | Bouncing
 
 
 @contextmanager
 def bouncing_broker(kind: str, folder: Path) -> Iterator[Bouncing]:
     """Run a broker that can be bounced."""
     if kind == "apache":
-        bouncing = Bouncing(lambda: apache_kafka(SETTINGS, folder))
+        bouncing = Bouncing(lambda: apache_kafka(BOUNCED, folder))
     else:
-        with socket.create_server(("127.0.0.1", 0)) as reserved:
-            port = reserved.getsockname()[1]
-        bouncing = Bouncing(lambda: EmbeddedBroker(config=SETTINGS, data_dir=folder, port=port))
+        (port,) = free_ports(1)
+        bouncing = Bouncing(lambda: CoreProcess(folder, BOUNCED, port))
     bouncing.start()
     try:
         yield bouncing

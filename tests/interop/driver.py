@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import pytest
-
 from tests.conformance.clients import READ_COMMITTED, unique
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +44,7 @@ class Adapter:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
 
     def call(self, do: str, **arguments: Any) -> Any:
-        """Return the answer; ClientError when it is an error, a skipped test when the client cannot do it at all."""
+        """Return the answer; ClientError when it is an error."""
         self.start(do, **arguments)
         return self.finish()
 
@@ -54,7 +52,7 @@ class Adapter:
         """Send a command whose answer `finish` waits for."""
         if self._is_busy:
             # A test failed before it had asked for the answer, which must not be taken for that of the next command.
-            self._end()
+            self.kill()
         process = self._running()
         self._is_busy = True
         assert process.stdin is not None
@@ -67,8 +65,6 @@ class Adapter:
         while "note" in said:
             said = self._next(deadline_s)
         self._is_busy = False
-        if said.get("error") == "unsupported":
-            pytest.skip(f"unsupported: {said['message']}")
         if "error" in said:
             raise ClientError(said["error"], said["message"])
         return said["answer"]
@@ -103,8 +99,8 @@ class Adapter:
             threading.Thread(target=_pump, args=(self._process, self._lines), daemon=True).start()
         return self._process
 
-    def _end(self) -> int | None:
-        """Kill the process and return the exit status that it had by itself."""
+    def kill(self) -> int | None:
+        """Kill the process, which the next command replaces, and return the exit status that it had by itself."""
         process, self._process = self._process, None
         self._is_busy = False
         if process is None:
@@ -121,7 +117,7 @@ class Adapter:
             line = None
         if line is None:
             # What it holds cannot be known any more: the next command gets a new process.
-            ended = self._end()
+            ended = self.kill()
             self._errors.seek(0)
             raise AssertionError(
                 f"no answer from {self._command[-1]} (exit status {ended}): {self._errors.read()[-2000:]}")
@@ -147,14 +143,34 @@ class Record:
     value: str
 
 
+@dataclass(frozen=True)
+class Copy:
+    """Say what is to be copied, by whom, and what the group coordinator is told of the member that does it."""
+
+    group: str
+    transactional_id: str
+    source: str
+    target: str
+    partitions: int
+    metadata: bool = False
+    instance: str | None = None
+    session_ms: int = 6_000
+
+
 class TransactionalProducer:
     """Be a producer in the process of a client."""
 
-    def __init__(self, client: "Client", transactional_id: str, timeout_ms: int, block_ms: int) -> None:
+    def __init__(self, client: "Client", transactional_id: str | None, timeout_ms: int, block_ms: int,
+                 in_flight: int | None, compression: str | None) -> None:
         self._adapter = client.writer
         self._name = unique("producer")
         self._adapter.call("producer", at=client.at, name=self._name, transactional_id=transactional_id,
-                           timeout_ms=timeout_ms, block_ms=block_ms)
+                           timeout_ms=timeout_ms, block_ms=block_ms, in_flight=in_flight, compression=compression)
+
+    def init(self) -> Self:
+        """Send InitProducerId."""
+        self._adapter.call("init", name=self._name)
+        return self
 
     def begin(self) -> Self:
         """Begin a transaction."""
@@ -167,10 +183,15 @@ class TransactionalProducer:
             "send", name=self._name, topic=topic, partition=partition, values=values)
         return offsets
 
-    def offsets(self, group: str, topic: str, offset: int, metadata: str = "", partition: int = 0) -> None:
-        """Make a group's offset a part of the transaction."""
-        self._adapter.call(
-            "offsets", name=self._name, group=group, topic=topic, offsets=[[partition, offset, metadata]])
+    def add(self, topic: str, partition: int = 0) -> None:
+        """Add a partition to the transaction, and nothing to the partition."""
+        self._adapter.call("add", name=self._name, topic=topic, partition=partition)
+
+    def offsets(self, group: str, topic: str, offset: int, metadata: str = "", *, epoch: int | None = None,
+                member: str | None = None) -> None:
+        """Make a group's offset in partition 0 a part of the transaction, as that member knew the group if named."""
+        self._adapter.call("offsets", name=self._name, group=group, topic=topic, member=member,
+                           offsets=[[0, offset, metadata, epoch]])
 
     def commit(self) -> None:
         """Commit."""
@@ -194,20 +215,38 @@ class Client:
         self.reader = reader
         self.at = at
         self._producers: list[TransactionalProducer] = []
+        self._members: list[str] = []
 
-    def producer(self, transactional_id: str, *, timeout_ms: int = 60_000,
-                 block_ms: int = LONG_MS) -> TransactionalProducer:
+    def producer(self, transactional_id: str, **settings: Any) -> TransactionalProducer:
         """Return a producer that has been through InitProducerId."""
-        producer = TransactionalProducer(self, transactional_id, timeout_ms, block_ms)
+        return self.new_producer(transactional_id, **settings).init()
+
+    def new_producer(self, transactional_id: str | None, *, timeout_ms: int = 60_000, block_ms: int = LONG_MS,
+                     in_flight: int | None = None, compression: str | None = None) -> TransactionalProducer:
+        """Return a producer that has yet to go through it; without an id it is only idempotent."""
+        producer = TransactionalProducer(self, transactional_id, timeout_ms, block_ms, in_flight, compression)
         self._producers.append(producer)
         return producer
 
+    def join(self, group: str, topic: str, instance: str | None = None) -> str:
+        """Join a group beside the producers, keep what the member then knows of it, and return its name."""
+        member = unique("member")
+        self.writer.call("join", at=self.at, member=member, group=group, topic=topic, instance=instance)
+        self._members.append(member)
+        return member
+
+    def leave(self, member: str) -> None:
+        """Close a member; what it knew is kept."""
+        self._members.remove(member)
+        self.writer.call("leave", member=member)
+
     def start_reading(self, topic: str, *, isolation: str = READ_COMMITTED, partitions: int = 1,
                       until: str | None = END, at_least: int = 0, quiet_s: float = 0, tell: int | None = None,
-                      max_wait_ms: int = 100) -> None:
+                      max_wait_ms: int = 100, fetch_bytes: int = 1 << 20) -> None:
         """Read until `until` was seen in each partition, or `at_least` records and then nothing for `quiet_s`."""
         self.reader.start("read", at=self.at, topic=topic, partitions=partitions, isolation=isolation, until=until,
-                          at_least=at_least, quiet_s=quiet_s, tell=tell, max_wait_ms=max_wait_ms)
+                          at_least=at_least, quiet_s=quiet_s, tell=tell, max_wait_ms=max_wait_ms,
+                          fetch_bytes=fetch_bytes)
 
     def finish_reading(self) -> list[Record]:
         """Return what was read, without the end's own records."""
@@ -223,15 +262,33 @@ class Client:
         """Return the values alone."""
         return [each.value for each in self.read(topic, **wanted)]
 
+    def end_of(self, topic: str, isolation: str = READ_COMMITTED) -> int:
+        """Return the position of a consumer that goes to the end of partition 0."""
+        return int(self.reader.call("end_of", at=self.at, topic=topic, partition=0, isolation=isolation))
+
+    def offset_at(self, topic: str, timestamp_ms: int, isolation: str = READ_COMMITTED) -> int | None:
+        """Return the first offset of partition 0 from that time on."""
+        found: int | None = self.reader.call(
+            "offset_at", at=self.at, topic=topic, partition=0, isolation=isolation, timestamp_ms=timestamp_ms)
+        return found
+
     def committed(self, group: str, topic: str) -> tuple[int, str] | None:
         """Return the group's offset and its metadata."""
         found = self.reader.call("committed", at=self.at, group=group, topic=topic, partition=0)
         return None if found is None else (found[0], found[1])
 
-    def start_copying(self, group: str, source: str, target: str, *, partitions: int, abort_every: int = 0) -> None:
-        """Consume, transform, produce, until END was read from each partition."""
-        self.reader.start("copy", at=self.at, group=group, transactional_id=unique(f"copy-{self.name}"), source=source,
-                          partitions=partitions, target=target, abort_every=abort_every, until=END)
+    def committed_epoch(self, group: str, topic: str) -> int | None:
+        """Return the leader epoch that was committed with the group's offset."""
+        epoch: int | None = self.reader.call("committed", at=self.at, group=group, topic=topic, partition=0)[2]
+        return epoch
+
+    def start_copying(self, task: "Copy", *, abort_every: int = 0, hold_at: int = 0, stop_after: int = 0) -> None:
+        """Consume, transform, produce, until END was read from each partition, or for `stop_after` commits.
+
+        Every so many transactions are aborted. That of number `hold_at` is told by a note, and never ended.
+        """
+        self.reader.start("copy", at=self.at, **vars(task), until=END, abort_every=abort_every, hold_at=hold_at,
+                          stop_after=stop_after)
 
     def finish_copying(self) -> dict[str, int]:
         """Return how many transactions were committed, aborted and failed."""
@@ -240,7 +297,10 @@ class Client:
 
     def close(self) -> None:
         """Let go of all producers, as a test does at its end."""
+        # A process that had to be replaced knows nothing of them any more.
         while self._producers:
-            # A process that had to be replaced knows nothing of it any more.
             with suppress(ClientError):
                 self._producers.pop().close()
+        while self._members:
+            with suppress(ClientError):
+                self.leave(self._members[0])

@@ -1,26 +1,84 @@
 """Prepare topics and look at brokers from outside: what a scenario needs that is not the client's business."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
 
-from broker_core.errors import ErrorCode
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import AbortTransactionSpec
+
+from broker_core.broker.journals import TopicJournal
+from broker_core.coordinator.transaction_records import TransactionImage, encode_value
+from broker_core.coordinator.transaction_states import TransactionState
+from broker_core.embedded import EmbeddedBroker
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.types import LAST_CLIENT_EPOCH, TRANSACTION_STATE_TOPIC, coordinator_partition
 from broker_core.wire import messages as m
 from tests.conformance.clients import admin, end_offset, make_producer, make_topic, send, wait_for_end_offset
-from tests.interop.brokers import Bouncing, Running
-from tests.interop.driver import END
+from tests.conformance.protocols import REPAIRER, V2, state_record
+from tests.conformance.raw_session import RawSession
+from tests.interop.brokers import SETTINGS, Broker
+from tests.interop.driver import END, ClientError, TransactionalProducer
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
-Broker = Running | Bouncing
 # What the clients call it when another producer has their transactional id, or the coordinator has ended their
 # transaction: PRODUCER_FENCED and INVALID_PRODUCER_EPOCH.
-FENCED = {
+FENCED = frozenset({
     "ProducerFencedException", "InvalidProducerEpochException",
     "_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED",
     "ProducerFencedError", "InvalidProducerEpochError",
     "ProducerFenced", "InvalidProducerEpoch",
-}
+})
+# When the call was not answered in time.
+TIMED_OUT = frozenset({"TimeoutException", "_TIMED_OUT", "KafkaTimeoutError", "TimeoutError"})
+# When the coordinator can do nothing for now, and the client has had enough of asking; or could not, and says no more.
+UNABLE = frozenset({
+    "COORDINATOR_NOT_AVAILABLE", "CoordinatorNotAvailableException", "GROUP_COORDINATOR_NOT_AVAILABLE",
+    "UnknownServerException", "UNKNOWN", "UnknownError",
+})
+LARGEST_BYTES = 1_048_588
+# When the coordinator has ended the transaction, and the client comes before it is fenced.
+ENDED = frozenset({"CONCURRENT_TRANSACTIONS", "INVALID_TXN_STATE"})
+# When the coordinator has forgotten the transactional id.
+FORGOTTEN = frozenset({
+    "InvalidPidMappingException", "INVALID_PRODUCER_ID_MAPPING", "InvalidProducerIdMappingError",
+    "InvalidProducerIdMapping",
+})
 
-__all__ = ["FENCED", "delete_topic", "end", "end_offset", "forgets", "make_topic", "wait_for_end_offset", "write"]
+__all__ = [
+    "Broker", "ENDED", "FENCED", "FORGOTTEN", "TIMED_OUT", "UNABLE", "abort_as_administrator",
+    "delete_topic", "end", "end_offset", "forgets", "identity", "is_refused", "make_topic", "producers_of",
+    "refusing_journal", "send_and_commit", "state_of", "wait_for_end_offset", "wear_out", "write",
+]
+
+
+class Identity(NamedTuple):
+    """Name a producer as its coordinator knows it."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+def is_refused(act: Callable[[], object], names: Set[str]) -> None:
+    """Hold a client to saying what it has to say, and not that something else went wrong."""
+    with pytest.raises(ClientError) as failure:
+        act()
+    assert failure.value.name in names, failure.value
+
+
+def send_and_commit(producer: TransactionalProducer, topic: str, value: str) -> None:
+    """Finish a transaction that is expected to be refused; librdkafka throws the records away and then says why."""
+    try:
+        producer.send(topic, value)
+    except ClientError as failure:
+        if failure.name != "_PURGE_QUEUE":
+            raise
+    producer.commit()
 
 
 def write(kafka: Broker, topic: str, *values: str, partition: int = 0) -> None:
@@ -42,11 +100,96 @@ def delete_topic(kafka: Broker, topic: str) -> None:
     wait_until(lambda: topic not in client.list_topics(timeout=60).topics, f"{topic} is gone")
 
 
+def described(kafka: Broker, transactional_id: str) -> Any:
+    """Return what the coordinator tells of a transactional id."""
+    with RawClient(kafka.bootstrap_servers) as client:
+        answer = client.send(m.DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0)
+    return answer.transaction_states[0]
+
+
 def forgets(kafka: Broker, transactional_id: str) -> None:
     """Wait until the coordinator has forgotten a transactional id."""
-    def code() -> Mapping[str, int] | int:
-        answer = client.send(m.DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0)
-        return int(answer.transaction_states[0].error_code)
+    wait_until(lambda: described(kafka, transactional_id).error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+               f"{transactional_id} is forgotten")
 
+
+def identity(kafka: Broker, transactional_id: str) -> Identity:
+    """Return the producer id and epoch that the coordinator holds for the latest."""
+    found = described(kafka, transactional_id)
+    assert found.error_code == ErrorCode.NONE, found
+    return Identity(found.producer_id, found.producer_epoch)
+
+
+def state_of(kafka: Broker, transactional_id: str) -> str:
+    """Return the state that an operator is shown."""
+    return str(described(kafka, transactional_id).transaction_state)
+
+
+def producers_of(kafka: Broker, topic: str) -> list[Identity]:
+    """Return the producers that partition 0 remembers."""
+    form = m.DescribeProducersRequest.TopicRequest
     with RawClient(kafka.bootstrap_servers) as client:
-        wait_until(lambda: code() == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"{transactional_id} is forgotten")
+        answer = client.send(m.DescribeProducersRequest(topics=[form(name=topic, partition_indexes=[0])]), 0)
+    return [Identity(each.producer_id, each.producer_epoch)
+            for each in answer.topics[0].partitions[0].active_producers]
+
+
+def abort_as_administrator(kafka: Broker, topic: str, transactional_id: str) -> None:
+    """End an open transaction in partition 0 as operators do with a hanging one, by kafka-python's administrator."""
+    client = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    try:
+        client.abort_transaction(AbortTransactionSpec(TopicPartition(topic, 0), *identity(kafka, transactional_id)))
+    finally:
+        client.close()
+
+
+@contextmanager
+def refusing_journal(kafka: Broker) -> Iterator[None]:
+    """Let no coordinator of transactions record anything in the block.
+
+    Its journal has too few replicas, or, in Apache Kafka, which wants no more than there are, takes no record.
+    """
+    if isinstance(kafka, EmbeddedBroker):
+        append = TopicJournal.append
+
+        def refuse(journal: TopicJournal, *arguments: Any, **named: Any) -> int:
+            if journal._topic == TRANSACTION_STATE_TOPIC:
+                raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "as the test wants it")
+            return append(journal, *arguments, **named)
+
+        with mock.patch.object(TopicJournal, "append", refuse):
+            yield
+        return
+    _limit_records(kafka, 1)
+    try:
+        yield
+    finally:
+        _limit_records(kafka, LARGEST_BYTES)
+
+
+def _limit_records(kafka: Broker, size_bytes: int) -> None:
+    client, key = admin(kafka), "max.message.bytes"
+    change = ConfigResource(ResourceType.TOPIC, TRANSACTION_STATE_TOPIC, incremental_configs=[
+        ConfigEntry(key, str(size_bytes), incremental_operation=AlterConfigOpType.SET)])
+    client.incremental_alter_configs([change])[change].result(60)
+    place = ConfigResource(ResourceType.TOPIC, TRANSACTION_STATE_TOPIC)
+    wait_until(lambda: client.describe_configs([place])[place].result(60)[key].value == str(size_bytes), "in force")
+
+
+def wear_out(kafka: Broker, transactional_id: str) -> Identity:
+    """Write the record that 32,764 transactions would have left, which counts when its coordinator loads it.
+
+    One epoch is left then, for the next who comes.
+    """
+    now_ms = int(time.time() * 1000)
+    with RawClient(kafka.bootstrap_servers, client_id=REPAIRER) as client:
+        producer_id = RawSession(client, transactional_id).init()[1].producer_id
+        image = TransactionImage(
+            producer_id, LAST_CLIENT_EPOCH - 1, 60_000, TransactionState.EMPTY, frozenset(), now_ms)
+        partition = coordinator_partition(
+            transactional_id, int(SETTINGS["transaction.state.log.num.partitions"]))
+        error, _ = RawSession(client, None).produce(
+            TRANSACTION_STATE_TOPIC, state_record(transactional_id, encode_value(image, V2), now_ms), version=9,
+            partition=partition)
+    assert error == ErrorCode.NONE
+    return Identity(producer_id, LAST_CLIENT_EPOCH)

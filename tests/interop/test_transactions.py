@@ -1,14 +1,36 @@
 """The life of a transaction that nobody disturbs, or only a little: §4.1 of the scenarios with each client."""
 
+from collections import Counter
+from contextlib import suppress
+from threading import Event, Timer
+
 import pytest
 
-from tests.conformance.clients import READ_UNCOMMITTED, committed_offset, unique
-from tests.interop.brokers import Running
+from broker_core.embedded import EmbeddedBroker, Hold
+from tests.conformance.clients import READ_COMMITTED, READ_UNCOMMITTED, committed_offset, unique
+from tests.interop.brokers import Running, at_version
 from tests.interop.driver import Client, ClientError, TransactionalProducer
-from tests.interop.judge import delete_topic, end, make_topic
+from tests.interop.judge import (
+    abort_as_administrator,
+    delete_topic,
+    end,
+    end_offset,
+    identity,
+    is_refused,
+    make_topic,
+    state_of,
+    wait_for_end_offset,
+)
 from tests.interop.test_fencing import PHASES, fences
+from tests.support.waiting import wait_until
 
 LARGEST_BYTES = 1_000
+HURRIED = 10
+HELD_S = 0.3
+# The clients' own guards.
+NOT_NOW = frozenset({
+    "IllegalStateException", "_STATE", "Invalid transition", "Invalid state transition",
+})
 
 
 def commit_alone(producer: TransactionalProducer, topic: str, value: str) -> None:
@@ -23,6 +45,23 @@ def commit_alone(producer: TransactionalProducer, topic: str, value: str) -> Non
         producer.abort()
         producer.begin().send(topic, value)
     producer.commit()
+
+
+def commit_at_once(producer: TransactionalProducer, topic: str, value: str, partitions: int) -> None:
+    """Commit a record in each partition; kafkajs gives up when the transaction before takes long: begin again."""
+    def is_committed() -> bool:
+        producer.begin()
+        try:
+            for partition in range(partitions):
+                producer.send(topic, value, partition=partition)
+        except ClientError as failure:
+            assert failure.name == "CONCURRENT_TRANSACTIONS", failure
+            producer.abort()
+            return False
+        producer.commit()
+        return True
+
+    wait_until(is_committed, f"{value} is committed")
 
 
 def recovers_from_a_refused_record(kafka: Running, client: Client) -> None:
@@ -82,6 +121,123 @@ def test_offset_and_metadata_come_back_as_they_were_committed(kafka: Running, cl
     producer.commit()
     assert client.committed(group, topic) == (5, "métadata")
     assert committed_offset(kafka, group, topic) == 5
+
+
+def test_an_id_is_initialised_once(kafka: Running, client: Client):
+    topic, transactional_id = make_topic(kafka), unique("id")
+    producer = client.producer(transactional_id)
+    before = identity(kafka, transactional_id)
+    # Most call it a mistake; kafka-python says that there was nothing to do.
+    with suppress(ClientError):
+        producer.init()
+    assert identity(kafka, transactional_id) == before
+    again = client.producer(transactional_id)
+    assert identity(kafka, transactional_id) == (before.producer_id, before.producer_epoch + 1)
+    again.begin().send(topic, "first")
+    again.commit()
+    end(kafka, topic)
+    assert client.values(topic) == ["first"]
+
+
+def test_with_one_request_in_flight_an_abort_is_followed_by_a_commit(kafka: Running, client: Client):
+    topic = make_topic(kafka)
+    producer = client.producer(unique("id"), in_flight=1)
+    producer.begin().send(topic, "1", "2")
+    producer.abort()
+    producer.begin().send(topic, "3", "4")
+    producer.commit()
+    end(kafka, topic)
+    assert client.values(topic) == ["3", "4"]
+    assert client.values(topic, isolation=READ_UNCOMMITTED) == ["1", "2", "3", "4"]
+
+
+def test_calls_in_the_wrong_order_are_refused_and_harm_nothing(kafka: Running, client: Client):
+    topic, transactional_id = make_topic(kafka), unique("id")
+    producer = client.producer(transactional_id)
+    before = identity(kafka, transactional_id)
+    for wrong in (producer.commit, producer.abort):
+        is_refused(wrong, NOT_NOW)
+    assert (identity(kafka, transactional_id), state_of(kafka, transactional_id)) == (before, "Empty")
+    producer.begin().send(topic, "first")
+    is_refused(producer.begin, NOT_NOW)
+    producer.commit()
+    wait_until(lambda: state_of(kafka, transactional_id) == "CompleteCommit", "operators are shown that it is done")
+    end(kafka, topic)
+    assert client.values(topic) == ["first"]
+
+
+@pytest.mark.parametrize("commits", [False, True], ids=["aborted", "committed"])
+def test_a_transaction_of_offsets_alone_ends(kafka: Running, client: Client, commits: bool):
+    topic, group, transactional_id = make_topic(kafka), unique("group"), unique("id")
+    producer = client.producer(transactional_id).begin()
+    producer.offsets(group, topic, 5)
+    if commits:
+        producer.commit()
+    else:
+        producer.abort()
+    wait_until(lambda: state_of(kafka, transactional_id) == ("CompleteCommit" if commits else "CompleteAbort"),
+               "the transaction ends")
+    assert client.committed(group, topic) == ((5, "") if commits else None)
+
+
+def test_a_partition_that_was_only_added_is_committed(kafka: Running, client: Client):
+    topic, transactional_id = make_topic(kafka, partitions=2), unique("id")
+    producer = client.producer(transactional_id).begin()
+    producer.add(topic, 1)
+    producer.commit()
+    wait_until(lambda: state_of(kafka, transactional_id) == "CompleteCommit", "the transaction ends")
+    # Its marker is there, of a transaction without a record.
+    assert end_offset(kafka, topic, isolation=READ_COMMITTED, partition=1) == 1
+    producer.begin().add(topic, 1)
+    producer.send(topic, "written")
+    producer.commit()
+    end(kafka, topic, 2)
+    assert client.values(topic, partitions=2) == ["written"]
+
+
+def test_transactions_that_follow_at_once_lose_nothing(kafka: Running, client: Client):
+    topic = make_topic(kafka, partitions=3)
+    producer = client.producer(unique("id"))
+    for number in range(HURRIED):
+        commit_at_once(producer, topic, str(number), 3)
+    end(kafka, topic, 3)
+    assert Counter(client.values(topic, partitions=3)) == {str(number): 3 for number in range(HURRIED)}
+
+
+def test_a_transaction_that_is_still_being_completed_holds_up_the_next_which_loses_nothing(
+    three_brokers: EmbeddedBroker, client: Client
+):
+    topic, transactional_id, may_go_on = make_topic(three_brokers, partitions=2), unique("id"), Event()
+    producer = client.producer(transactional_id).begin()
+    producer.send(topic, "first")
+    with three_brokers.fault(api="EndTxn", when="mid", transactional_id=transactional_id, action=Hold(may_go_on)):
+        producer.commit()
+        assert three_brokers.transaction(transactional_id).state == "PrepareCommit"
+        release = Timer(HELD_S, may_go_on.set)
+        release.start()
+        try:
+            commit_at_once(producer, topic, "second", 2)
+        finally:
+            release.join()
+    end(three_brokers, topic, 2)
+    assert sorted((each.partition, each.value) for each in client.read(topic, partitions=2)) == [
+        (0, "first"), (0, "second"), (1, "second")]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_an_administrator_aborted_its_client_may_still_commit(kafka: Running, client: Client, version: int):
+    topic, transactional_id = make_topic(kafka), unique("id")
+    with at_version(kafka, version):
+        producer = client.producer(transactional_id).begin()
+        producer.send(topic, "aborted by an administrator")
+        abort_as_administrator(kafka, topic, transactional_id)
+        wait_for_end_offset(kafka, topic, 2)
+        producer.commit()
+        wait_until(lambda: state_of(kafka, transactional_id) == "CompleteCommit", "the commit took effect")
+        producer.begin().send(topic, "next")
+        producer.commit()
+    end(kafka, topic)
+    assert client.values(topic) == ["next"]
 
 
 def test_deleting_one_topic_of_a_transaction_does_not_block_the_commit_of_the_other(kafka: Running, client: Client):

@@ -10,21 +10,26 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
+import org.apache.kafka.clients.consumer.CloseOptions;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.TimeoutException;
+import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
@@ -34,9 +39,13 @@ public class JavaAdapter {
     private static final Duration POLL = Duration.ofMillis(100);
     private static final Duration CLOSE = Duration.ofSeconds(1);
     private static final int BATCH = 10;
+    private static final int LONG_SESSION_MS = 120_000;
     private static final String OUT = "copy of ";
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Map<String, KafkaProducer<String, String>> PRODUCERS = new HashMap<>();
+    // Each with its metadata as of when it joined.
+    private static final Map<String, KafkaConsumer<String, String>> MEMBERS = new HashMap<>();
+    private static final Map<String, ConsumerGroupMetadata> METADATA = new HashMap<>();
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
@@ -48,12 +57,19 @@ public class JavaAdapter {
             } catch (Exception failure) {
                 Throwable reason = failure instanceof ExecutionException ? failure.getCause() : failure;
                 answer.clear();
-                answer.put("error", reason.getClass().getSimpleName());
+                answer.put("error", nameOf(reason));
                 answer.put("message", String.valueOf(reason.getMessage()));
             }
             say(answer);
         }
         System.exit(0);
+    }
+
+    /** Name an error by its class; an answer that the client had not expected is only quoted. */
+    private static String nameOf(Throwable reason) {
+        boolean isQuoted = reason.getClass() == KafkaException.class
+            && reason.getMessage().endsWith(Errors.UNKNOWN_SERVER_ERROR.message());
+        return isQuoted ? "UnknownServerException" : reason.getClass().getSimpleName();
     }
 
     private static void say(Map<String, Object> answer) throws Exception {
@@ -69,10 +85,13 @@ public class JavaAdapter {
                 build.load(KafkaProducer.class.getResourceAsStream("/kafka/kafka-version.properties"));
                 return List.of("kafka-clients", build.getProperty("version"));
             case "producer":
-                KafkaProducer<String, String> made = producer(
-                    text(request, "at"), text(request, "transactional_id"),
-                    request.get("timeout_ms").asInt(), request.get("block_ms").asInt());
-                PRODUCERS.put(text(request, "name"), made);
+                PRODUCERS.put(text(request, "name"), producer(
+                    text(request, "at"), optional(request, "transactional_id"), request.get("timeout_ms").asInt(),
+                    request.get("block_ms").asInt(), request.get("in_flight").asInt(5),
+                    optional(request, "compression")));
+                return null;
+            case "init":
+                held.initTransactions();
                 return null;
             case "begin":
                 held.beginTransaction();
@@ -82,11 +101,23 @@ public class JavaAdapter {
             case "offsets":
                 Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
                 for (JsonNode each : request.get("offsets")) {
+                    Optional<Integer> epoch = each.get(3).isNull() ? Optional.empty() : Optional.of(each.get(3).asInt());
                     offsets.put(new TopicPartition(text(request, "topic"), each.get(0).asInt()),
-                        new OffsetAndMetadata(each.get(1).asLong(), each.get(2).asText()));
+                        new OffsetAndMetadata(each.get(1).asLong(), epoch, each.get(2).asText()));
                 }
-                held.sendOffsetsToTransaction(offsets, new ConsumerGroupMetadata(text(request, "group")));
+                held.sendOffsetsToTransaction(offsets, METADATA.getOrDefault(
+                    optional(request, "member"), new ConsumerGroupMetadata(text(request, "group"))));
                 return null;
+            case "join":
+                join(request);
+                return null;
+            case "leave":
+                MEMBERS.remove(text(request, "member")).close(CloseOptions.timeout(CLOSE));
+                return null;
+            case "end_of":
+                return endOf(request);
+            case "offset_at":
+                return offsetAt(request);
             case "commit":
                 held.commitTransaction();
                 return null;
@@ -109,6 +140,45 @@ public class JavaAdapter {
 
     private static String text(JsonNode request, String field) {
         return request.get(field).asText();
+    }
+
+    private static String optional(JsonNode request, String field) {
+        return request.get(field).isNull() ? null : text(request, field);
+    }
+
+    private static TopicPartition place(JsonNode request) {
+        return new TopicPartition(text(request, "topic"), request.get("partition").asInt());
+    }
+
+    private static void join(JsonNode request) {
+        KafkaConsumer<String, String> member = consumer(text(request, "at"), "read_committed", Map.of(
+            "group.id", text(request, "group"), "session.timeout.ms", LONG_SESSION_MS,
+            "group.instance.id", Objects.requireNonNullElse(optional(request, "instance"), "")));
+        member.subscribe(List.of(text(request, "topic")));
+        long end = System.currentTimeMillis() + DEADLINE_MS;
+        while (member.assignment().isEmpty() && System.currentTimeMillis() < end) {
+            member.poll(POLL);
+        }
+        MEMBERS.put(text(request, "member"), member);
+        METADATA.put(text(request, "member"), member.groupMetadata());
+    }
+
+    private static long endOf(JsonNode request) {
+        try (KafkaConsumer<String, String> consumer =
+                consumer(text(request, "at"), text(request, "isolation"), Map.of())) {
+            consumer.assign(List.of(place(request)));
+            consumer.seekToEnd(List.of(place(request)));
+            return consumer.position(place(request));
+        }
+    }
+
+    private static Long offsetAt(JsonNode request) {
+        try (KafkaConsumer<String, String> consumer =
+                consumer(text(request, "at"), text(request, "isolation"), Map.of())) {
+            OffsetAndTimestamp found = consumer.offsetsForTimes(
+                Map.of(place(request), request.get("timestamp_ms").asLong())).get(place(request));
+            return found == null ? null : found.offset();
+        }
     }
 
     private static List<Long> send(KafkaProducer<String, String> producer, JsonNode request) throws Exception {
@@ -134,7 +204,9 @@ public class JavaAdapter {
         long end = System.currentTimeMillis() + DEADLINE_MS;
         long last = System.currentTimeMillis();
         try (KafkaConsumer<String, String> consumer = consumer(
-                text(request, "at"), null, text(request, "isolation"), request.get("max_wait_ms").asInt())) {
+                text(request, "at"), text(request, "isolation"), Map.of(
+                    "fetch.max.wait.ms", request.get("max_wait_ms").asInt(), "max.poll.records", 500,
+                    "max.partition.fetch.bytes", request.get("fetch_bytes").asInt()))) {
             List<TopicPartition> places = new ArrayList<>();
             for (int partition = 0; partition < partitions; partition++) {
                 places.add(new TopicPartition(topic, partition));
@@ -167,9 +239,10 @@ public class JavaAdapter {
     private static List<Object> committed(JsonNode request) {
         TopicPartition place = new TopicPartition(text(request, "topic"), request.get("partition").asInt());
         try (KafkaConsumer<String, String> consumer =
-                consumer(text(request, "at"), text(request, "group"), "read_committed", 100)) {
+                consumer(text(request, "at"), "read_committed", Map.of("group.id", text(request, "group")))) {
             OffsetAndMetadata found = consumer.committed(Set.of(place)).get(place);
-            return found == null ? null : List.of(found.offset(), found.metadata());
+            return found == null ? null : List.of(
+                found.offset(), found.metadata(), found.leaderEpoch().orElse(-1));
         }
     }
 
@@ -187,12 +260,16 @@ public class JavaAdapter {
             this.source = text(request, "source");
         }
 
-        Map<String, Integer> run() {
+        Map<String, Integer> run() throws Exception {
             while (true) {
                 try (KafkaConsumer<String, String> consumer =
-                            consumer(text(request, "at"), text(request, "group"), "read_committed", 100);
-                        KafkaProducer<String, String> producer =
-                            producer(text(request, "at"), text(request, "transactional_id"), 10_000, 10_000)) {
+                            consumer(text(request, "at"), "read_committed", Map.of(
+                                "group.id", text(request, "group"),
+                                "group.instance.id", Objects.requireNonNullElse(optional(request, "instance"), ""),
+                                "session.timeout.ms", request.get("session_ms").asInt()));
+                        KafkaProducer<String, String> producer = producer(
+                            text(request, "at"), text(request, "transactional_id"), 10_000, 10_000, 5, null)) {
+                    producer.initTransactions();
                     consumer.subscribe(List.of(source));
                     while (goesOn(consumer)) {
                         step(consumer, producer);
@@ -209,6 +286,10 @@ public class JavaAdapter {
         }
 
         private boolean goesOn(KafkaConsumer<String, String> consumer) {
+            int enough = request.get("stop_after").asInt();
+            if (enough > 0 && counts.get("commits") >= enough) {
+                return false;
+            }
             boolean done = lasts.size() == request.get("partitions").asInt();
             for (Map.Entry<Integer, Long> last : lasts.entrySet()) {
                 TopicPartition place = new TopicPartition(source, last.getKey());
@@ -221,7 +302,8 @@ public class JavaAdapter {
             return !done;
         }
 
-        private void step(KafkaConsumer<String, String> consumer, KafkaProducer<String, String> producer) {
+        private void step(KafkaConsumer<String, String> consumer, KafkaProducer<String, String> producer)
+                throws Exception {
             ConsumerRecords<String, String> records = consumer.poll(POLL);
             if (records.isEmpty()) {
                 return;
@@ -237,9 +319,16 @@ public class JavaAdapter {
                         text(request, "target"), record.partition(), null, OUT + record.value()));
                 }
             }
-            producer.sendOffsetsToTransaction(ends, consumer.groupMetadata());
+            producer.sendOffsetsToTransaction(ends, request.get("metadata").asBoolean()
+                ? consumer.groupMetadata() : new ConsumerGroupMetadata(text(request, "group")));
             int every = request.get("abort_every").asInt();
             count++;
+            if (count == request.get("hold_at").asInt()) {
+                producer.flush();
+                say(Map.of("note", count));
+                // Who reads it is going to kill this process.
+                Thread.sleep(Long.MAX_VALUE);
+            }
             if (every > 0 && count % every == 0) {
                 producer.abortTransaction();
                 counts.merge("aborts", 1, Integer::sum);
@@ -253,42 +342,41 @@ public class JavaAdapter {
         }
     }
 
-    private static KafkaProducer<String, String> producer(String at, String id, int timeoutMs, int blockMs) {
+    private static KafkaProducer<String, String> producer(
+            String at, String id, int timeoutMs, int blockMs, int inFlight, String compression) {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", at);
-        settings.put("transactional.id", id);
-        settings.put("transaction.timeout.ms", timeoutMs);
+        if (id != null) {
+            settings.put("transactional.id", id);
+            settings.put("transaction.timeout.ms", timeoutMs);
+        }
+        settings.put("max.in.flight.requests.per.connection", inFlight);
+        settings.put("compression.type", Objects.requireNonNullElse(compression, "none"));
         settings.put("max.block.ms", blockMs);
         settings.put("delivery.timeout.ms", 30_000);
         settings.put("request.timeout.ms", 10_000);
         settings.put("linger.ms", 0);
         settings.put("reconnect.backoff.max.ms", 200);
-        KafkaProducer<String, String> producer =
-            new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
-        try {
-            producer.initTransactions();
-        } catch (RuntimeException failure) {
-            producer.close(CLOSE);
-            throw failure;
-        }
-        return producer;
+        return new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
     }
 
-    private static KafkaConsumer<String, String> consumer(String at, String group, String isolation, int maxWaitMs) {
+    private static KafkaConsumer<String, String> consumer(String at, String isolation, Map<String, Object> own) {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", at);
-        if (group != null) {
-            settings.put("group.id", group);
-        }
         settings.put("isolation.level", isolation);
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
-        settings.put("fetch.max.wait.ms", maxWaitMs);
+        settings.put("fetch.max.wait.ms", 100);
         settings.put("session.timeout.ms", 6_000);
         settings.put("heartbeat.interval.ms", 500);
         settings.put("default.api.timeout.ms", 10_000);
         settings.put("max.poll.records", BATCH);
         settings.put("reconnect.backoff.max.ms", 200);
+        own.forEach((name, value) -> {
+            if (!value.equals("")) {
+                settings.put(name, value);
+            }
+        });
         return new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
     }
 }

@@ -10,7 +10,7 @@ import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from tests.interop.adapters.serving import BATCH, Copying, Reading, Unsupported, serve
+from tests.interop.adapters.serving import BATCH, Copying, Reading, serve
 
 POLL_MS = 100
 LONGEST_BLOCK_MS = 30_000
@@ -22,26 +22,47 @@ class Aiokafka:
 
     def __init__(self) -> None:
         self._producers: dict[str, AIOKafkaProducer] = {}
+        self._block_s: dict[str, float] = {}
 
     async def version(self) -> list[str]:
         return ["aiokafka", aiokafka.__version__]
 
-    async def producer(self, at: str, name: str, transactional_id: str, timeout_ms: int, block_ms: int) -> None:
-        if block_ms < LONGEST_BLOCK_MS:
-            raise Unsupported("commit and abort have no timeout")
-        self._producers[name] = await _producer(at, transactional_id, timeout_ms)
+    async def producer(self, at: str, name: str, transactional_id: str | None, timeout_ms: int, block_ms: int,
+                       in_flight: int | None, compression: str | None) -> None:
+        assert in_flight is None, "there is no setting for it"
+        self._producers[name] = AIOKafkaProducer(
+            bootstrap_servers=at, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms,
+            enable_idempotence=True, compression_type=compression)
+        self._block_s[name] = block_ms / 1000
+        if transactional_id is None:
+            await self.init(name)
+
+    async def init(self, name: str) -> None:
+        await _start(self._producers[name], self._block_s[name])
 
     async def begin(self, name: str) -> None:
         await self._producers[name].begin_transaction()
 
     async def send(self, name: str, topic: str, partition: int, values: list[str]) -> list[int]:
         producer = self._producers[name]
-        sent = [await producer.send(topic, value.encode(), partition=partition) for value in values]
-        return [record.offset for record in await asyncio.gather(*sent)]
+        try:
+            sent = [await producer.send(topic, value.encode(), partition=partition) for value in values]
+            return [record.offset for record in await asyncio.gather(*sent)]
+        except KafkaError as failure:
+            raise _reason(producer, failure) from failure
 
-    async def offsets(self, name: str, group: str, topic: str, offsets: list[list[Any]]) -> None:
+    async def add(self, name: str, topic: str, partition: int) -> None:
+        # There is no public call for it: `send` does it on the way.
+        manager, place = self._producers[name]._txn_manager, TopicPartition(topic, partition)
+        manager.maybe_add_partition_to_txn(place)
+        manager.notify_task_waiter()
+        while place in manager.partitions_to_add():
+            await asyncio.sleep(POLL_MS / 1000)
+
+    async def offsets(self, name: str, group: str, topic: str, offsets: list[list[Any]], member: None) -> None:
+        assert all(epoch is None for *_, epoch in offsets), "there is no place for it"
         await self._producers[name].send_offsets_to_transaction(
-            {TopicPartition(topic, partition): (offset, note) for partition, offset, note in offsets}, group)
+            {TopicPartition(topic, partition): (offset, note) for partition, offset, note, _ in offsets}, group)
 
     async def commit(self, name: str) -> None:
         await self._producers[name].commit_transaction()
@@ -52,9 +73,10 @@ class Aiokafka:
     async def close(self, name: str) -> None:
         await _close(self._producers.pop(name))
 
-    async def read(self, at: str, topic: str, partitions: int, isolation: str, max_wait_ms: int, **wanted: Any) -> Any:
+    async def read(self, at: str, topic: str, partitions: int, isolation: str, max_wait_ms: int, fetch_bytes: int,
+                   **wanted: Any) -> Any:
         reading = Reading(partitions, **wanted)
-        consumer = await _consumer(at, None, isolation, max_wait_ms)
+        consumer = await _consumer(at, None, isolation, max_wait_ms, max_partition_fetch_bytes=fetch_bytes)
         try:
             consumer.assign([TopicPartition(topic, each) for each in range(partitions)])
             while reading.goes_on():
@@ -66,8 +88,6 @@ class Aiokafka:
         return reading.records
 
     async def committed(self, at: str, group: str, topic: str, partition: int) -> Any:
-        if not group:
-            raise Unsupported("committed() without a group")
         consumer = await _consumer(at, group, "read_committed", 100)
         try:
             place = TopicPartition(topic, partition)
@@ -76,16 +96,37 @@ class Aiokafka:
             found = await consumer._coordinator.fetch_committed_offsets([place])
         finally:
             await consumer.stop()
-        return [found[place].offset, found[place].metadata] if place in found else None
+        return [found[place].offset, found[place].metadata, None] if place in found else None
 
-    async def copy(self, at: str, group: str, transactional_id: str, source: str, partitions: int, target: str,
-                   abort_every: int, until: str) -> Any:
-        copying = Copying(partitions, until, abort_every)
+    async def end_of(self, at: str, topic: str, partition: int, isolation: str) -> int:
+        consumer, place = await _consumer(at, None, isolation, 100), TopicPartition(topic, partition)
+        try:
+            consumer.assign([place])
+            await consumer.seek_to_end(place)
+            return await consumer.position(place)
+        finally:
+            await consumer.stop()
+
+    async def offset_at(self, at: str, topic: str, partition: int, isolation: str, timestamp_ms: int) -> int | None:
+        consumer, place = await _consumer(at, None, isolation, 100), TopicPartition(topic, partition)
+        try:
+            found = (await consumer.offsets_for_times({place: timestamp_ms}))[place]
+        finally:
+            await consumer.stop()
+        return None if found is None or found.offset < 0 else found.offset
+
+    async def copy(self, at: str, group: str, transactional_id: str, source: str, target: str, metadata: bool,
+                   instance: str | None, session_ms: int, **plan: Any) -> Any:
+        assert not metadata, "offsets are sent with the group's name alone"
+        copying = Copying(**plan)
         while True:
             consumer = producer = None
             try:
-                consumer = await _consumer(at, group, "read_committed", 100)
-                producer = await _producer(at, transactional_id, 10_000)
+                consumer = await _consumer(at, group, "read_committed", 100, session_timeout_ms=session_ms,
+                                           group_instance_id=instance)
+                producer = AIOKafkaProducer(
+                    bootstrap_servers=at, transactional_id=transactional_id, transaction_timeout_ms=10_000)
+                await _start(producer, LONGEST_BLOCK_MS / 1000)
                 consumer.subscribe([source])
                 await _copy_on(copying, consumer, producer, source, target)
                 return copying.outcome()
@@ -114,6 +155,9 @@ async def _copy_on(copying: Copying, consumer: AIOKafkaConsumer, producer: AIOKa
                 (each.partition, each.offset, each.value) for records in batch.values() for each in records):
             await producer.send(target, value, partition=partition)
         await producer.send_offsets_to_transaction(ends, consumer._group_id)
+        if copying.is_to_be_held():
+            await producer.flush()
+            copying.hold()
         if copying.is_to_be_aborted():
             await producer.abort_transaction()
             copying.aborts += 1
@@ -125,15 +169,12 @@ async def _copy_on(copying: Copying, consumer: AIOKafkaConsumer, producer: AIOKa
             committed.update({place.partition: end for place, end in ends.items()})
 
 
-async def _producer(at: str, transactional_id: str, timeout_ms: int) -> AIOKafkaProducer:
-    producer = AIOKafkaProducer(
-        bootstrap_servers=at, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+async def _start(producer: AIOKafkaProducer, block_s: float) -> None:
     try:
-        await asyncio.wait_for(producer.start(), LONGEST_BLOCK_MS / 1000)
+        await asyncio.wait_for(producer.start(), block_s)
     except BaseException:
         await _close(producer)
         raise
-    return producer
 
 
 async def _close(producer: AIOKafkaProducer) -> None:
@@ -142,12 +183,25 @@ async def _close(producer: AIOKafkaProducer) -> None:
         await asyncio.wait_for(producer.stop(), CLOSE_S)
 
 
-async def _consumer(at: str, group: str | None, isolation: str, max_wait_ms: int) -> AIOKafkaConsumer:
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=at, group_id=group, isolation_level=isolation, auto_offset_reset="earliest",
-        enable_auto_commit=False, fetch_max_wait_ms=max_wait_ms, session_timeout_ms=6_000, heartbeat_interval_ms=500)
+async def _consumer(at: str, group: str | None, isolation: str, max_wait_ms: int, **own: Any) -> AIOKafkaConsumer:
+    consumer = AIOKafkaConsumer(**{
+        "bootstrap_servers": at, "group_id": group, "isolation_level": isolation, "auto_offset_reset": "earliest",
+        "enable_auto_commit": False, "fetch_max_wait_ms": max_wait_ms, "session_timeout_ms": 6_000,
+        "heartbeat_interval_ms": 500} | own)
     await consumer.start()
     return consumer
+
+
+def _reason(producer: AIOKafkaProducer, failure: KafkaError) -> BaseException:
+    """Return the error that ended the sender's task, if one did: its batches are told only that one did."""
+    task = producer._sender.sender_task
+    ended = task.exception() if task.done() and not task.cancelled() else None
+    return failure if ended is None else ended.__cause__ or ended
+
+
+def _name_of(failure: Exception) -> str:
+    """Return the error's name; the guard against calls in the wrong order is a bare assertion."""
+    return "Invalid state transition" if str(failure).startswith("Invalid state transition") else type(failure).__name__
 
 
 def main() -> None:
@@ -161,7 +215,7 @@ def main() -> None:
         return asyncio.run_coroutine_threadsafe(getattr(adapter, do)(**request), loop).result()
 
     with suppress(KeyboardInterrupt):
-        serve(command, lambda failure: type(failure).__name__)
+        serve(command, _name_of)
 
 
 if __name__ == "__main__":

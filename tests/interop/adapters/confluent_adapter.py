@@ -1,12 +1,15 @@
 """Lend confluent-kafka, that is librdkafka, to the scenarios."""
 
+import time
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from tests.interop.adapters.serving import BATCH, DEADLINE_S, Copying, Reading, serve
+from tests.interop.adapters.serving import BATCH, DEADLINE_S, LONG_SESSION_MS, Copying, Reading, serve
 
 POLL_S = 0.1
 # Errors are what many scenarios are about; the client would report them as emergencies. With one broker every restart
@@ -21,14 +24,20 @@ class Confluent:
 
     def __init__(self) -> None:
         self._producers: dict[str, tuple[Producer, float]] = {}
+        # Each with its metadata as of when it joined.
+        self._members: dict[str, tuple[Consumer, Any]] = {}
 
     def version(self) -> list[str]:
         return ["confluent-kafka", confluent_kafka.__version__]
 
-    def producer(self, at: str, name: str, transactional_id: str, timeout_ms: int, block_ms: int) -> None:
-        producer = _producer(at, transactional_id, timeout_ms)
-        producer.init_transactions(block_ms / 1000)
-        self._producers[name] = producer, block_ms / 1000
+    def producer(self, at: str, name: str, transactional_id: str | None, timeout_ms: int, block_ms: int,
+                 in_flight: int | None, compression: str | None) -> None:
+        own = {"max.in.flight": in_flight, "compression.type": compression}
+        self._producers[name] = _producer(at, transactional_id, timeout_ms, own), block_ms / 1000
+
+    def init(self, name: str) -> None:
+        producer, block_s = self._producers[name]
+        producer.init_transactions(block_s)
 
     def begin(self, name: str) -> None:
         self._producers[name][0].begin_transaction()
@@ -52,15 +61,23 @@ class Confluent:
             raise KafkaException(errors[0])
         return offsets
 
-    def offsets(self, name: str, group: str, topic: str, offsets: list[list[Any]]) -> None:
+    def offsets(self, name: str, group: str, topic: str, offsets: list[list[Any]], member: str | None) -> None:
         producer, block_s = self._producers[name]
-        consumer = Consumer(COMMON | {"bootstrap.servers": "127.0.0.1:1", "group.id": group})
-        try:
-            metadata = consumer.consumer_group_metadata()
-        finally:
-            consumer.close()
+        metadata = self._members[member][1] if member else _metadata_of_nobody(group)
         producer.send_offsets_to_transaction(
-            [TopicPartition(topic, partition, offset, note) for partition, offset, note in offsets], metadata, block_s)
+            [TopicPartition(topic, partition, offset, note, -1 if epoch is None else epoch)
+             for partition, offset, note, epoch in offsets], metadata, block_s)
+
+    def join(self, at: str, member: str, group: str, topic: str, instance: str | None) -> None:
+        consumer = _consumer(at, group, "read_committed", 100, LONG_SESSION_MS, instance)
+        consumer.subscribe([topic])
+        end_s = time.monotonic() + DEADLINE_S
+        while not consumer.assignment() and time.monotonic() < end_s:
+            consumer.poll(POLL_S)
+        self._members[member] = consumer, consumer.consumer_group_metadata()
+
+    def leave(self, member: str) -> None:
+        self._members[member][0].close()
 
     def commit(self, name: str) -> None:
         producer, block_s = self._producers[name]
@@ -76,9 +93,10 @@ class Confluent:
         with suppress(*FAILURES):
             producer.close(1)
 
-    def read(self, at: str, topic: str, partitions: int, isolation: str, max_wait_ms: int, **wanted: Any) -> Any:
+    def read(self, at: str, topic: str, partitions: int, isolation: str, max_wait_ms: int, fetch_bytes: int,
+             **wanted: Any) -> Any:
         reading = Reading(partitions, **wanted)
-        consumer = _consumer(at, "nobody", isolation, max_wait_ms)
+        consumer = _consumer(at, "nobody", isolation, max_wait_ms, fetch_bytes=fetch_bytes)
         try:
             consumer.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
             while reading.goes_on():
@@ -94,18 +112,33 @@ class Confluent:
             (found,) = consumer.committed([TopicPartition(topic, partition)], DEADLINE_S)
         finally:
             consumer.close()
-        return [found.offset, found.metadata] if found.offset >= 0 else None
+        return [found.offset, found.metadata, found.leader_epoch] if found.offset >= 0 else None
 
-    def copy(self, at: str, group: str, transactional_id: str, source: str, partitions: int, target: str,
-             abort_every: int, until: str) -> Any:
-        copying = Copying(partitions, until, abort_every)
+    def end_of(self, at: str, topic: str, partition: int, isolation: str) -> int:
+        consumer = _consumer(at, "nobody", isolation, 100)
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), DEADLINE_S)[1])
+        finally:
+            consumer.close()
+
+    def offset_at(self, at: str, topic: str, partition: int, isolation: str, timestamp_ms: int) -> int | None:
+        consumer = _consumer(at, "nobody", isolation, 100)
+        try:
+            (found,) = consumer.offsets_for_times([TopicPartition(topic, partition, timestamp_ms)], DEADLINE_S)
+        finally:
+            consumer.close()
+        return found.offset if found.offset >= 0 else None
+
+    def copy(self, at: str, group: str, transactional_id: str, source: str, target: str, metadata: bool,
+             instance: str | None, session_ms: int, **plan: Any) -> Any:
+        copying = Copying(**plan)
         while True:
-            consumer = _consumer(at, group, "read_committed", 100)
+            consumer = _consumer(at, group, "read_committed", 100, session_ms, instance)
             consumer.subscribe([source])
             try:
                 producer = _producer(at, transactional_id, 10_000)
                 producer.init_transactions(10)
-                _copy_on(copying, consumer, producer, source, target)
+                _copy_on(copying, consumer, producer, source, target, None if metadata else group)
                 return copying.outcome()
             except FAILURES:
                 # A new producer ends what the old one left, and a new member begins where the group is.
@@ -115,7 +148,8 @@ class Confluent:
                 consumer.close()
 
 
-def _copy_on(copying: Copying, consumer: Consumer, producer: Producer, source: str, target: str) -> None:
+def _copy_on(copying: Copying, consumer: Consumer, producer: Producer, source: str, target: str,
+             group_alone: str | None) -> None:
     def committed(partition: int) -> int:
         (found,) = consumer.committed([TopicPartition(source, partition)], 10)
         return found.offset
@@ -130,7 +164,11 @@ def _copy_on(copying: Copying, consumer: Consumer, producer: Producer, source: s
         for partition, value in copying.copies((m.partition(), m.offset(), m.value()) for m in messages):
             producer.produce(target, value, partition=partition)
         producer.send_offsets_to_transaction(
-            [TopicPartition(source, *end) for end in ends.items()], consumer.consumer_group_metadata(), 10)
+            [TopicPartition(source, *end) for end in ends.items()],
+            _metadata_of_nobody(group_alone) if group_alone else consumer.consumer_group_metadata(), 10)
+        if copying.is_to_be_held():
+            producer.flush(10)
+            copying.hold()
         if copying.is_to_be_aborted():
             producer.abort_transaction(10)
             copying.aborts += 1
@@ -141,19 +179,32 @@ def _copy_on(copying: Copying, consumer: Consumer, producer: Producer, source: s
             copying.commits += 1
 
 
-def _producer(at: str, transactional_id: str, timeout_ms: int) -> Producer:
-    return Producer(COMMON | {
-        "bootstrap.servers": at, "transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms,
-        "linger.ms": 0, "retry.backoff.ms": 20, "retry.backoff.max.ms": 200, "message.timeout.ms": timeout_ms,
+def _producer(at: str, transactional_id: str | None, timeout_ms: int, own: Mapping[str, Any] = MappingProxyType({}),
+              ) -> Producer:
+    kind = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms} if transactional_id else {
+        "enable.idempotence": True}
+    return Producer(COMMON | kind | {name: value for name, value in own.items() if value is not None} | {
+        "bootstrap.servers": at, "linger.ms": 0, "retry.backoff.ms": 20, "retry.backoff.max.ms": 200,
+        "message.timeout.ms": timeout_ms,
     })
 
 
-def _consumer(at: str, group: str, isolation: str, max_wait_ms: int) -> Consumer:
-    return Consumer(COMMON | {
+def _consumer(at: str, group: str, isolation: str, max_wait_ms: int, session_ms: int = 6_000,
+              instance: str | None = None, fetch_bytes: int = 1 << 20) -> Consumer:
+    return Consumer(COMMON | ({"group.instance.id": instance} if instance else {}) | {
         "bootstrap.servers": at, "group.id": group, "isolation.level": isolation, "auto.offset.reset": "earliest",
-        "enable.auto.commit": False, "fetch.wait.max.ms": max_wait_ms, "session.timeout.ms": 6_000,
-        "heartbeat.interval.ms": 500, "fetch.error.backoff.ms": 50,
+        "enable.auto.commit": False, "fetch.wait.max.ms": max_wait_ms, "session.timeout.ms": session_ms,
+        "heartbeat.interval.ms": 500, "fetch.error.backoff.ms": 50, "max.partition.fetch.bytes": fetch_bytes,
     })
+
+
+def _metadata_of_nobody(group: str) -> Any:
+    """Return what names a group and no member: the only way to get it is a consumer that has never joined."""
+    consumer = Consumer(COMMON | {"bootstrap.servers": "127.0.0.1:1", "group.id": group})
+    try:
+        return consumer.consumer_group_metadata()
+    finally:
+        consumer.close()
 
 
 def _messages(consumer: Consumer, count: int) -> list[Any]:

@@ -1,5 +1,7 @@
 """Lend kafka-python to the scenarios."""
 
+import re
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -8,7 +10,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 
-from tests.interop.adapters.serving import BATCH, Copying, Reading, Unsupported, serve
+from tests.interop.adapters.serving import BATCH, DEADLINE_S, LONG_SESSION_MS, Copying, Reading, serve
 
 POLL_MS = 100
 WAIT_S = 30
@@ -21,14 +23,20 @@ class KafkaPython:
 
     def __init__(self) -> None:
         self._producers: dict[str, KafkaProducer] = {}
+        # Each with its metadata as of when it joined.
+        self._members: dict[str, tuple[KafkaConsumer, Any]] = {}
 
     def version(self) -> list[str]:
         return ["kafka-python", kafka.__version__]
 
-    def producer(self, at: str, name: str, transactional_id: str, timeout_ms: int, block_ms: int) -> None:
-        if block_ms < LONGEST_BLOCK_MS:
-            raise Unsupported("commit and abort have no timeout")
-        self._producers[name] = _producer(at, transactional_id, timeout_ms)
+    def producer(self, at: str, name: str, transactional_id: str | None, timeout_ms: int, block_ms: int,
+                 in_flight: int | None, compression: str | None) -> None:
+        self._producers[name] = _producer(
+            at, transactional_id, timeout_ms, block_ms, compression_type=compression,
+            max_in_flight_requests_per_connection=in_flight or 5)
+
+    def init(self, name: str) -> None:
+        self._producers[name].init_transactions()
 
     def begin(self, name: str) -> None:
         self._producers[name].begin_transaction()
@@ -39,10 +47,26 @@ class KafkaPython:
         producer.flush(WAIT_S)
         return [each.get(WAIT_S).offset for each in sent]
 
-    def offsets(self, name: str, group: str, topic: str, offsets: list[list[Any]]) -> None:
+    def add(self, name: str, topic: str, partition: int) -> None:
+        # There is no public call for it: `send` does it on the way.
+        self._producers[name]._transaction_manager.maybe_add_partition_to_transaction(TopicPartition(topic, partition))
+
+    def offsets(self, name: str, group: str, topic: str, offsets: list[list[Any]], member: str | None) -> None:
         self._producers[name].send_offsets_to_transaction(
-            {TopicPartition(topic, partition): OffsetAndMetadata(offset, note, -1)
-             for partition, offset, note in offsets}, group)
+            {TopicPartition(topic, partition): OffsetAndMetadata(offset, note, -1 if epoch is None else epoch)
+             for partition, offset, note, epoch in offsets}, self._members[member][1] if member else group)
+
+    def join(self, at: str, member: str, group: str, topic: str, instance: str | None) -> None:
+        consumer = _consumer(at, group, "read_committed", 100, session_timeout_ms=LONG_SESSION_MS,
+                             group_instance_id=instance)
+        consumer.subscribe([topic])
+        end_s = time.monotonic() + DEADLINE_S
+        while not consumer.assignment() and time.monotonic() < end_s:
+            consumer.poll(POLL_MS)
+        self._members[member] = consumer, consumer.group_metadata()
+
+    def leave(self, member: str) -> None:
+        self._members[member][0].close(timeout_ms=2_000)
 
     def commit(self, name: str) -> None:
         self._producers[name].commit_transaction()
@@ -53,9 +77,11 @@ class KafkaPython:
     def close(self, name: str) -> None:
         _close(self._producers.pop(name))
 
-    def read(self, at: str, topic: str, partitions: int, isolation: str, max_wait_ms: int, **wanted: Any) -> Any:
+    def read(self, at: str, topic: str, partitions: int, isolation: str, max_wait_ms: int, fetch_bytes: int,
+             **wanted: Any) -> Any:
         reading = Reading(partitions, **wanted)
-        consumer = _consumer(at, None, isolation, max_wait_ms)
+        consumer = _consumer(
+            at, None, isolation, max_wait_ms, max_partition_fetch_bytes=fetch_bytes, max_poll_records=500)
         try:
             consumer.assign([TopicPartition(topic, each) for each in range(partitions)])
             consumer.seek_to_beginning()
@@ -73,18 +99,37 @@ class KafkaPython:
             found = consumer.committed(TopicPartition(topic, partition), metadata=True)
         finally:
             consumer.close()
-        return None if found is None else [found.offset, found.metadata]
+        return None if found is None else [found.offset, found.metadata, found.leader_epoch]
 
-    def copy(self, at: str, group: str, transactional_id: str, source: str, partitions: int, target: str,
-             abort_every: int, until: str) -> Any:
-        copying = Copying(partitions, until, abort_every)
+    def end_of(self, at: str, topic: str, partition: int, isolation: str) -> int:
+        consumer, place = _consumer(at, None, isolation, 100), TopicPartition(topic, partition)
+        try:
+            consumer.assign([place])
+            consumer.seek_to_end(place)
+            return int(consumer.position(place))
+        finally:
+            consumer.close()
+
+    def offset_at(self, at: str, topic: str, partition: int, isolation: str, timestamp_ms: int) -> int | None:
+        consumer, place = _consumer(at, None, isolation, 100), TopicPartition(topic, partition)
+        try:
+            found = consumer.offsets_for_times({place: timestamp_ms})[place]
+        finally:
+            consumer.close()
+        return None if found is None or found.offset < 0 else found.offset
+
+    def copy(self, at: str, group: str, transactional_id: str, source: str, target: str, metadata: bool,
+             instance: str | None, session_ms: int, **plan: Any) -> Any:
+        copying = Copying(**plan)
         while True:
             consumer = producer = None
             try:
-                consumer = _consumer(at, group, "read_committed", 100)
+                consumer = _consumer(at, group, "read_committed", 100, session_timeout_ms=session_ms,
+                                     group_instance_id=instance)
                 producer = _producer(at, transactional_id, 10_000)
+                producer.init_transactions()
                 consumer.subscribe([source])
-                _copy_on(copying, consumer, producer, source, target)
+                _copy_on(copying, consumer, producer, source, target, None if metadata else group)
                 return copying.outcome()
             except KafkaError:
                 # A new producer ends what the old one left, and a new member begins where the group is.
@@ -98,7 +143,8 @@ class KafkaPython:
                         consumer.close(timeout_ms=2_000)
 
 
-def _copy_on(copying: Copying, consumer: KafkaConsumer, producer: KafkaProducer, source: str, target: str) -> None:
+def _copy_on(copying: Copying, consumer: KafkaConsumer, producer: KafkaProducer, source: str, target: str,
+             group_alone: str | None) -> None:
     while copying.goes_on(lambda partition: consumer.committed(TopicPartition(source, partition)) or 0):
         found = consumer.poll(POLL_MS)
         if not found:
@@ -110,7 +156,10 @@ def _copy_on(copying: Copying, consumer: KafkaConsumer, producer: KafkaProducer,
             producer.send(target, value, partition=partition)
         metadata = consumer.group_metadata()
         assert isinstance(metadata, ConsumerGroupMetadata)
-        producer.send_offsets_to_transaction(ends, metadata)
+        producer.send_offsets_to_transaction(ends, group_alone or metadata)
+        if copying.is_to_be_held():
+            producer.flush(WAIT_S)
+            copying.hold()
         if copying.is_to_be_aborted():
             producer.abort_transaction()
             copying.aborts += 1
@@ -121,16 +170,11 @@ def _copy_on(copying: Copying, consumer: KafkaConsumer, producer: KafkaProducer,
             copying.commits += 1
 
 
-def _producer(at: str, transactional_id: str, timeout_ms: int) -> KafkaProducer:
-    producer = KafkaProducer(
+def _producer(at: str, transactional_id: str | None, timeout_ms: int, block_ms: int = LONGEST_BLOCK_MS,
+              **own: Any) -> KafkaProducer:
+    return KafkaProducer(
         bootstrap_servers=at, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, acks="all",
-        max_block_ms=LONGEST_BLOCK_MS, reconnect_backoff_max_ms=200)
-    try:
-        producer.init_transactions()
-    except Exception:
-        _close(producer)
-        raise
-    return producer
+        enable_idempotence=True, max_block_ms=block_ms, reconnect_backoff_max_ms=200, **own)
 
 
 def _close(producer: KafkaProducer) -> None:
@@ -139,14 +183,21 @@ def _close(producer: KafkaProducer) -> None:
         producer.close(timeout=1)
 
 
-def _consumer(at: str, group: str | None, isolation: str, max_wait_ms: int) -> KafkaConsumer:
-    return KafkaConsumer(
-        bootstrap_servers=at, group_id=group, isolation_level=isolation, auto_offset_reset="earliest",
-        enable_auto_commit=False, fetch_max_wait_ms=max_wait_ms, session_timeout_ms=6_000, heartbeat_interval_ms=500,
-        max_poll_records=BATCH, reconnect_backoff_max_ms=200)
+def _consumer(at: str, group: str | None, isolation: str, max_wait_ms: int, **own: Any) -> KafkaConsumer:
+    return KafkaConsumer(**{
+        "bootstrap_servers": at, "group_id": group, "isolation_level": isolation, "auto_offset_reset": "earliest",
+        "enable_auto_commit": False, "fetch_max_wait_ms": max_wait_ms, "session_timeout_ms": 6_000,
+        "heartbeat_interval_ms": 500, "max_poll_records": BATCH, "reconnect_backoff_max_ms": 200} | own)
+
+
+def _name_of(failure: Exception) -> str:
+    """Return the error's name; some are wrapped in a KafkaError that only quotes them, or have no other."""
+    name = type(failure).__name__
+    quoted = re.search(r"(Invalid transition|(?<=\] )\w+Error)", str(failure)) if name == "KafkaError" else None
+    return quoted[1] if quoted else name
 
 
 if __name__ == "__main__":
     adapter = KafkaPython()
     with suppress(KeyboardInterrupt):
-        serve(lambda do, request: getattr(adapter, do)(**request), lambda failure: type(failure).__name__)
+        serve(lambda do, request: getattr(adapter, do)(**request), _name_of)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,11 +11,9 @@ DEADLINE_S = 60
 # A broker may be started twice meanwhile, which takes Apache Kafka its time.
 COPY_DEADLINE_S = 150
 BATCH = 10
+# No member that a scenario has joined by hand is given up.
+LONG_SESSION_MS = 120_000
 OUT = "copy of "
-
-
-class Unsupported(Exception):
-    """Say what the client cannot do."""
 
 
 class Reading:
@@ -59,17 +58,24 @@ class Reading:
 class Copying:
     """Keep account of a consume-transform-produce loop."""
 
-    def __init__(self, partitions: int, until: str, abort_every: int) -> None:
+    def __init__(self, partitions: int, until: str, abort_every: int, hold_at: int, stop_after: int) -> None:
         self.commits = self.aborts = self.failures = 0
         self._partitions = partitions
         self._until = until.encode()
         self._abort_every = abort_every
+        self._hold_at = hold_at
+        self._stop_after = stop_after
         self._count = 0
         self._last: dict[int, int] = {}
         self._end_s = time.monotonic() + COPY_DEADLINE_S
 
     def goes_on(self, committed: Callable[[int], int]) -> bool:
-        """Say whether a partition's last record has not been copied; TimeoutError when that takes too long."""
+        """Say whether a partition's last record has not been copied; TimeoutError when that takes too long.
+
+        With `stop_after` so many commits are enough.
+        """
+        if self._stop_after and self.commits >= self._stop_after:
+            return False
         if len(self._last) == self._partitions and all(committed(each) > at for each, at in self._last.items()):
             return False
         if time.monotonic() > self._end_s:
@@ -95,6 +101,15 @@ class Copying:
         self._count += 1
         return bool(self._abort_every) and self._count % self._abort_every == 0
 
+    def is_to_be_held(self) -> bool:
+        """Say whether the transaction that now awaits its end is the one to stop at."""
+        return self._count + 1 == self._hold_at
+
+    def hold(self) -> None:
+        """Say so and go no further: who reads it is going to kill this process."""
+        say({"note": self._hold_at})
+        threading.Event().wait()
+
     def outcome(self) -> dict[str, int]:
         """Return how often what happened."""
         return {"commits": self.commits, "aborts": self.aborts, "failures": self.failures}
@@ -112,8 +127,6 @@ def serve(command: Callable[[str, dict[str, Any]], Any], name_of: Callable[[Exce
         request = json.loads(line)
         try:
             say({"answer": command(request.pop("do"), request)})
-        except Unsupported as reason:
-            say({"error": "unsupported", "message": str(reason)})
         # Whatever a client says goes to the scenario, which knows what had to be said.
         except Exception as failure:
             say({"error": name_of(failure), "message": str(failure)})

@@ -1,0 +1,89 @@
+"""Brokers are killed and stopped, in the midst of copies and of calls: §4.1 of the scenarios with each client."""
+
+from collections.abc import Callable
+
+from tests.conformance.clients import unique
+from tests.interop.brokers import Bouncing
+from tests.interop.copying import SHORT_SESSION_MS, hard_or_clean, make_job, with_or_without_metadata
+from tests.interop.driver import Client, ClientError
+from tests.interop.judge import TIMED_OUT, end, is_refused, make_topic
+from tests.support.waiting import wait_until
+
+BLOCK_MS = 2_500
+# What librdkafka says of a connection that is gone, when it does not wait for another.
+CUT_OFF = frozenset({"_TRANSPORT"})
+# What Apache Kafka says for a moment when it is back, and librdkafka hands on.
+NOT_YET = frozenset({"NOT_COORDINATOR"})
+
+
+@with_or_without_metadata
+@hard_or_clean
+def test_the_broker_is_bounced_during_a_copy_and_every_input_is_in_the_output_once_and_in_order(
+    bouncing_kafka: Bouncing, client: Client, hard: bool, told: str
+):
+    bouncing_kafka.start()
+    job = make_job(bouncing_kafka, metadata=told == "group metadata", session_ms=SHORT_SESSION_MS)
+    client.start_copying(job.task, abort_every=4)
+    job.goes_on("before")
+    bouncing_kafka.stop(hard=hard)
+    bouncing_kafka.start()
+    job.goes_on("after")
+    # The ends come behind the bounce, so that the copy has to go on.
+    job.feed_last()
+    client.finish_copying()
+    job.assert_copied_once()
+
+
+def test_calls_time_out_while_the_broker_is_down_and_are_taken_up_again(bouncing_kafka: Bouncing, client: Client):
+    bouncing_kafka.start()
+    topic = make_topic(bouncing_kafka)
+    # A client that has only just been started takes its time over the first producer.
+    client.producer(unique("warm"))
+    producer = client.producer(unique("id"), block_ms=BLOCK_MS)
+    for act, value in ((producer.abort, "aborted"), (producer.commit, "committed")):
+        producer.begin().send(topic, value)
+        times_out_and_succeeds(bouncing_kafka, act)
+    end(bouncing_kafka, topic)
+    assert client.values(topic) == ["committed"]
+
+
+def test_sending_offsets_times_out_while_the_broker_is_down_and_is_taken_up_again(
+    bouncing_kafka: Bouncing, client: Client
+):
+    bouncing_kafka.start()
+    topic, group = make_topic(bouncing_kafka), unique("group")
+    producer = client.producer(unique("id"), block_ms=BLOCK_MS)
+    producer.begin().send(topic, "committed")
+    times_out_and_succeeds(bouncing_kafka, lambda: producer.offsets(group, topic, 7))
+    producer.commit()
+    end(bouncing_kafka, topic)
+    assert client.values(topic) == ["committed"]
+    assert client.committed(group, topic) == (7, "")
+
+
+def test_init_times_out_while_the_broker_is_down_and_is_taken_up_again(bouncing_kafka: Bouncing, client: Client):
+    bouncing_kafka.start()
+    topic, transactional_id = make_topic(bouncing_kafka), unique("id")
+    client.producer(transactional_id).begin().send(topic, "of the predecessor")
+    producer = client.new_producer(transactional_id, block_ms=BLOCK_MS)
+    times_out_and_succeeds(bouncing_kafka, producer.init)
+    producer.begin().send(topic, "committed")
+    producer.commit()
+    end(bouncing_kafka, topic)
+    assert client.values(topic) == ["committed"]
+
+
+def times_out_and_succeeds(kafka: Bouncing, act: Callable[[], object]) -> None:
+    """Make a call while the broker is down, and again and again until it is answered."""
+    def is_done() -> bool:
+        try:
+            act()
+        except ClientError as failure:
+            assert failure.name in TIMED_OUT | CUT_OFF | NOT_YET, failure
+            return False
+        return True
+
+    kafka.stop()
+    is_refused(act, TIMED_OUT | CUT_OFF)
+    kafka.start()
+    wait_until(is_done, "the call succeeds when it is made again")
