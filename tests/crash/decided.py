@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from confluent_kafka.admin import AdminClient
 from kafka.record.memory_records import MemoryRecords
 
 from tests.conformance.raw_session import RawSession
@@ -16,6 +17,7 @@ from tests.crash.feed import Step
 from tests.history.format import FAIL, INFO, INVOKE, OK
 from tests.support.raw_client import RawClient
 
+METADATA_DEADLINE_S = 30
 _READ_UNCOMMITTED = 0
 
 
@@ -38,10 +40,12 @@ def name(line: str, offset: int) -> str:
 def transactions(address: str, topic: str, partition_count: int) -> Written:
     """Give key, offset and value of every record of a topic, seen or not, by its transaction."""
     found: dict[Producer, list[tuple[str, int, str]]] = defaultdict(list)
-    with RawClient(address) as client:
-        session = RawSession(client, None)
-        for number in range(partition_count):
-            for producer, offset, value in _records(session, topic, number):
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 3})
+    cluster = admin.list_topics(topic, timeout=METADATA_DEADLINE_S)
+    for number in range(partition_count):
+        leader = cluster.brokers[cluster.topics[topic].partitions[number].leader]
+        with RawClient(f"{leader.host}:{leader.port}") as client:
+            for producer, offset, value in _records(RawSession(client, None), topic, number):
                 found[producer].append((f"{topic}-{number}", offset, value))
     return found
 

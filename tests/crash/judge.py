@@ -14,7 +14,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tests.crash.decided import Verdicts, Written, name, story, transactions, verdicts
+from tests.crash.decided import METADATA_DEADLINE_S, Verdicts, Written, name, story, transactions, verdicts
 from tests.crash.feed import Feed
 from tests.history.checker import check
 from tests.history.format import INVOKE, OK, Op
@@ -23,7 +23,6 @@ from tests.support.waiting import wait_until
 
 READ_DEADLINE_S = 60
 SETTLE_DEADLINE_S = 15
-METADATA_DEADLINE_S = 30
 Records = Mapping[int, list[tuple[int, str]]]
 _LINE = re.compile(r"(\S+)\.(\d+)\.(\d+) ")
 

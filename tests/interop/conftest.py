@@ -71,9 +71,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     spared = []
     for item in items:
         if isinstance(item, pytest.Function) and FOLDER in item.path.parents and hasattr(item, "callspec"):
-            if _is_spared(item.callspec.params):
+            is_thorough = bool(config.getoption("--apache"))
+            if _is_spared(item.callspec.params, is_thorough):
                 spared.append(item)
-            mark = _mark(item, bool(config.getoption("--apache")))
+            mark = _mark(item, is_thorough)
             if mark is not None:
                 item.add_marker(mark)
     if spared:
@@ -81,9 +82,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=spared)
 
 
-def _is_spared(parameters: Mapping[str, object]) -> bool:
-    """Take two of the four ways to bounce Apache Kafka, which takes its time, from clients that know all four."""
-    if parameters.get("bouncing_kafka") != "apache" or "told" not in parameters:
+def _is_spared(parameters: Mapping[str, object], is_thorough: bool) -> bool:
+    """Take two of the four ways to bounce a broker from clients that know all four, where time is dear.
+
+    That is with Apache Kafka, which is slow to start, and in `make test`.
+    """
+    if "bouncing_kafka" not in parameters or "told" not in parameters:
+        return False
+    if is_thorough and parameters["bouncing_kafka"] != "apache":
         return False
     name = str(parameters["client_name"])
     knows_all = limit_of(name, "test_the_broker_is_bounced", ["group metadata"]) is None

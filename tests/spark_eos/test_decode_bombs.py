@@ -123,8 +123,9 @@ def refusal(data: bytes, problem: str, *, seconds: float, mib: float, **options:
         found = cost(read)
         assert isinstance(found.outcome, InvalidBatch), found.outcome
         assert problem in str(found.outcome)
-        assert found.seconds < seconds, found
-        assert found.mib < mib, found
+        # A busy machine, and what other threads of this process do meanwhile, count too.
+        assert found.seconds < 2 * seconds, found
+        assert found.mib < 1.5 * mib + 50, found
 
 
 @functools.cache

@@ -99,7 +99,8 @@ def test_kill_and_hold_stop_a_process(tmp_path: Path) -> None:
         assert holding.communicate(timeout=60)[0] == b"passed\n"
 
 
-def test_every_point_is_reached_somewhere_in_the_sink() -> None:
-    source = "".join(path.read_text() for path in (ROOT / "spark_eos" / "sink").glob("*.py"))
+def test_every_point_is_reached_somewhere() -> None:
+    rooms = (ROOT / "spark_eos" / "sink", ROOT / "spark_eos" / "source")
+    source = "".join(path.read_text() for room in rooms for path in room.glob("*.py"))
     assert {point for point in POINTS if f'reach("{point}"' not in source} == set()
     assert failpoints.reach is not None

@@ -145,8 +145,14 @@ class Aiokafka:
 async def _copy_on(copying: Copying, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer, source: str,
                    target: str) -> None:
     committed = {place: await consumer.committed(TopicPartition(source, place)) or 0 for place in copying.ends_seen()}
+    # A member that joins anew asks for offsets in a way that does not wait for transactions which are still being
+    # completed (KIP-447), and may be sent back: see to it here.
+    copied: dict[TopicPartition, int] = {}
     while copying.goes_on(lambda partition: committed.get(partition, 0)):
-        batch = await consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH)
+        found = await consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH)
+        fresh = {place: [each for each in records if each.offset >= copied.get(place, 0)]
+                 for place, records in found.items()}
+        batch = {place: records for place, records in fresh.items() if records}
         if not batch:
             continue
         ends = {place: records[-1].offset + 1 for place, records in batch.items()}
@@ -167,6 +173,7 @@ async def _copy_on(copying: Copying, consumer: AIOKafkaConsumer, producer: AIOKa
             await producer.commit_transaction()
             copying.commits += 1
             committed.update({place.partition: end for place, end in ends.items()})
+            copied.update(ends)
 
 
 async def _start(producer: AIOKafkaProducer, block_s: float) -> None:
