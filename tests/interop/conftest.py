@@ -26,7 +26,11 @@ FOLDER = Path(__file__).parent
 BROKER_FIXTURES = ("kafka", "kafka_v1", "fleeting_kafka", "forgetful_kafka", "bouncing_kafka", "three_brokers")
 # Apache Kafka runs as one node here, and nothing can be held in its midst.
 CORE_ONLY = ("three_brokers",)
-NOT_FETCHED = "make test fetches nothing: `make conformance` gets this client by Maven or npm"
+# A copy then waits for a transaction that nobody ends.
+FORGETS_MARKERS = "Apache Kafka 4.4.0 that is killed can forget a marker (KAFKA-20734)"
+# Each client takes a minute or two, and some have to be fetched.
+EVERYDAY = "confluent"
+NOT_EVERY_DAY = "make test asks confluent-kafka only, and fetches nothing: `make conformance` asks this client too"
 
 
 @dataclass(frozen=True)
@@ -96,11 +100,13 @@ def _is_spared(parameters: Mapping[str, object], is_thorough: bool) -> bool:
     return knows_all and (parameters["told"] == "group metadata") is not parameters["hard"]
 
 
-def _mark(item: pytest.Function, may_fetch: bool) -> pytest.MarkDecorator | None:
+def _mark(item: pytest.Function, is_thorough: bool) -> pytest.MarkDecorator | None:
     parameters = item.callspec.params
     asked = [str(parameters[name]) for name in ("client_name", "peer_name") if name in parameters]
-    if not may_fetch and any(FLEET[name].is_fetched for name in asked):
-        return pytest.mark.skip(reason=NOT_FETCHED)
+    if not is_thorough and any(name != EVERYDAY for name in asked):
+        return pytest.mark.skip(reason=NOT_EVERY_DAY)
+    if parameters.get("bouncing_kafka") == "apache" and parameters.get("hard"):
+        return pytest.mark.xfail(reason=FORGETS_MARKERS, strict=False)
     limit = limit_of(asked[0], item.originalname, list(parameters.values())) if asked else None
     if limit is None:
         return None

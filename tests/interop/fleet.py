@@ -15,11 +15,10 @@ ADAPTERS = ROOT / "tests" / "interop" / "adapters"
 
 @dataclass(frozen=True)
 class Kind:
-    """Know one client; `start` raises Unavailable. What has to be fetched first is for `make conformance` only."""
+    """Know one client; `start` raises Unavailable."""
 
     name: str
     start: Callable[[], Adapter]
-    is_fetched: bool = False
 
 
 def _python(package: str, program: str) -> Callable[[], Adapter]:
@@ -46,9 +45,9 @@ def _kafkajs() -> Adapter:
 
 
 FLEET = {kind.name: kind for kind in (
-    Kind("java", _java, is_fetched=True),
+    Kind("java", _java),
     Kind("confluent", _python("confluent_kafka", "confluent_adapter")),
     Kind("kafka_python", _python("kafka", "kafka_python_adapter")),
     Kind("aiokafka", _python("aiokafka", "aiokafka_adapter")),
-    Kind("kafkajs", _kafkajs, is_fetched=True),
+    Kind("kafkajs", _kafkajs),
 )}
