@@ -7,9 +7,10 @@ history can say of each record what should have become of it: all that is decide
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, TopicMetadata
 from kafka.record.memory_records import MemoryRecords
 
 from tests.conformance.raw_session import RawSession
@@ -37,16 +38,21 @@ def name(line: str, offset: int) -> str:
     return f"{line.split(' ')[0]}@{offset}"
 
 
-def transactions(address: str, topic: str, partition_count: int) -> Written:
-    """Give key, offset and value of every record of a topic, seen or not, by its transaction."""
+def transactions(address: str, topics: Collection[str], partition_count: int) -> dict[str, Written]:
+    """Give for each topic key, offset and value of every record, seen or not, by its transaction."""
+    cluster = AdminClient({"bootstrap.servers": address, "log_level": 3}).list_topics(timeout=METADATA_DEADLINE_S)
+    with ExitStack() as stack:
+        sessions = {number: RawSession(stack.enter_context(RawClient(f"{broker.host}:{broker.port}")), None)
+                    for number, broker in cluster.brokers.items()}
+        return {topic: _written(sessions, cluster.topics[topic], partition_count) for topic in topics}
+
+
+def _written(sessions: Mapping[int, RawSession], topic: TopicMetadata, partition_count: int) -> Written:
     found: dict[Producer, list[tuple[str, int, str]]] = defaultdict(list)
-    admin = AdminClient({"bootstrap.servers": address, "log_level": 3})
-    cluster = admin.list_topics(topic, timeout=METADATA_DEADLINE_S)
     for number in range(partition_count):
-        leader = cluster.brokers[cluster.topics[topic].partitions[number].leader]
-        with RawClient(f"{leader.host}:{leader.port}") as client:
-            for producer, offset, value in _records(RawSession(client, None), topic, number):
-                found[producer].append((f"{topic}-{number}", offset, value))
+        session = sessions[topic.partitions[number].leader]
+        for producer, offset, value in _records(session, topic.topic, number):
+            found[producer].append((f"{topic.topic}-{number}", offset, value))
     return found
 
 

@@ -39,6 +39,7 @@ def judge(address: str, queries: Mapping[str, Query], partition_count: int) -> l
     """Say what is wrong with each topic; nothing is what must come back."""
     wrong = _unstable(address, list(queries), partition_count)
     found = _read(address, [topic for topic in queries if topic not in wrong], partition_count)
+    written = transactions(address, found, partition_count)
     ends = verdicts(_decisions(address, {query.decision_topic for query in queries.values()}))
     for topic, by_partition in found.items():
         query = queries[topic]
@@ -49,10 +50,8 @@ def judge(address: str, queries: Mapping[str, Query], partition_count: int) -> l
                             f"of {query.expected.total()}")
         elif any(not _in_order([line for _, line in records]) for records in by_partition.values()):
             wrong[topic] = "a partition shows an earlier micro-batch after a later one"
-        else:
-            written = transactions(address, topic, partition_count)
-            if anomalies := check(history(topic, written, ends, by_partition, query.feed)):
-                wrong[topic] = f"{len(anomalies)} anomalies, the first: {anomalies[0].kind}: {anomalies[0].story}"
+        elif anomalies := check(history(topic, written[topic], ends, by_partition, query.feed)):
+            wrong[topic] = f"{len(anomalies)} anomalies, the first: {anomalies[0].kind}: {anomalies[0].story}"
     return [f"{topic}: {problem}" for topic, problem in wrong.items()]
 
 

@@ -49,7 +49,7 @@ def _write(address: str, case: Case, lines: list[str], *, ends: bool = True) -> 
 
 def _decide(here: World, case: Case) -> None:
     """Write the decision that names all transactions of a case."""
-    wrote = transactions(here.broker.address, case.topic, PARTITIONS)
+    wrote = transactions(here.broker.address, [case.topic], PARTITIONS)[case.topic]
     decision = {"prefix": case.prefix, "query": "query", "micro_batch": 0, "attempt": 1,
                 "transactions": [each._asdict() for each in wrote]}
     producer = Producer({"bootstrap.servers": here.broker.address})
