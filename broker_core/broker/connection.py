@@ -27,7 +27,8 @@ from broker_core.wire.framing import (
     decode_request,
     refuse_api_versions,
 )
-from broker_core.wire.versions import API_VERSIONS_KEY, SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY
+from broker_core.wire.layout import API_VERSIONS_KEY
+from broker_core.wire.versions import SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY
 
 if TYPE_CHECKING:
     from broker_core.broker.broker import Broker

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_core.wire import messages as m
-from broker_core.wire.layout import MalformedLayout, check_body, check_tags
-from broker_core.wire.versions import API_VERSIONS_KEY, SASL_AUTHENTICATE_KEY, SERVED, Api
+from broker_core.wire.layout import API_VERSIONS_KEY, MalformedLayout, answer_has_tags, check_body, check_tags
+from broker_core.wire.versions import SASL_AUTHENTICATE_KEY, SERVED, Api
 
 _LENGTH = struct.Struct(">i")
 _FIXED_HEADER = struct.Struct(">hhi")
@@ -155,7 +155,5 @@ def refuse_api_versions(correlation_id: int, error_code: int) -> bytes:
 
 def _encode(response: Any, version: int, correlation_id: int) -> bytes:
     body = response.encode(version=version)
-    # ApiVersions has the short header in every version: who asks for it does not know yet what the broker speaks.
-    is_flexible = response.flexible_version_q(version) and response.API_KEY != API_VERSIONS_KEY
-    tags = _NO_TAGS if is_flexible else b""
+    tags = _NO_TAGS if answer_has_tags(response, version) else b""
     return b"".join((_RESPONSE_HEADER.pack(4 + len(tags) + len(body), correlation_id), tags, body))

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from broker_core.types import LONGEST_STRING_BYTES
 
+API_VERSIONS_KEY: Final = 18
 _LENGTH: Final = struct.Struct(">i")
 _SHORT_LENGTH: Final = struct.Struct(">h")
 _LONGEST_VARINT_BYTES: Final = 5
@@ -37,6 +38,14 @@ def check_body(kind: Any, version: int, body: memoryview) -> None:
         flexible = kind.flexible_version_q(version)
         _plans[key] = _struct_step(kind._struct, version, compact=flexible, tagged=flexible)
     _plans[key](_Walk(body), 0)
+
+
+def answer_has_tags(kind: Any, version: int) -> bool:
+    """Say whether the header of an answer ends with tagged fields.
+
+    That of ApiVersions never does: who asks for it does not know yet what the broker speaks.
+    """
+    return bool(kind.flexible_version_q(version)) and kind.API_KEY != API_VERSIONS_KEY
 
 
 def check_tags(data: memoryview, position: int) -> None:

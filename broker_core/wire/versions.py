@@ -79,6 +79,5 @@ _ROWS = (
 )
 
 SERVED: dict[int, Api] = {api.key: api for api in _ROWS}
-API_VERSIONS_KEY = int(m.ApiVersionsRequest.API_KEY)
 SASL_HANDSHAKE_KEY = int(m.SaslHandshakeRequest.API_KEY)
 SASL_AUTHENTICATE_KEY = int(m.SaslAuthenticateRequest.API_KEY)

@@ -19,7 +19,7 @@ import kafka.errors as kafka_errors
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslBytesResponse
 
-from broker_core.wire.layout import MalformedLayout, check_body, check_tags
+from broker_core.wire.layout import API_VERSIONS_KEY, MalformedLayout, answer_has_tags, check_body, check_tags
 from spark_eos.errors import UnansweredError
 
 Part = TypeVar("Part")
@@ -29,7 +29,6 @@ _RECEIVED_AT_ONCE_BYTES: Final = 1 << 20
 _PIECE_BYTES: Final = 1 << 16
 _CORRELATION_ID: Final = struct.Struct(">i")
 _ERROR_CODE: Final = struct.Struct(">h")
-_API_VERSIONS_KEY: Final = 18
 
 
 class MalformedAnswer(kafka_errors.KafkaProtocolError):  # type: ignore[misc]
@@ -115,7 +114,7 @@ class AnswerReader(KafkaProtocol):  # type: ignore[misc]
             raise MalformedAnswer(f"API {request.request_api_key} has no known answer")
         try:
             stream = io.BytesIO(frame)
-            if _has_tags(kind, request.request_api_version):
+            if answer_has_tags(kind, request.request_api_version):
                 check_tags(memoryview(frame), _CORRELATION_ID.size)
             answered = kind.parse_header(stream).correlation_id
             if answered != request.correlation_id:
@@ -134,13 +133,8 @@ class AnswerReader(KafkaProtocol):  # type: ignore[misc]
             raise MalformedAnswer(f"an answer cannot be decoded, {type(error).__name__}: {error}") from None
 
 
-def _has_tags(kind: Any, version: int) -> bool:
-    # ApiVersions has the short header in every version.
-    return bool(kind.flexible_version_q(version)) and kind.API_KEY != _API_VERSIONS_KEY
-
-
 def _version_of(kind: Any, version: int, body: memoryview) -> int:
-    if kind.API_KEY == _API_VERSIONS_KEY and len(body) >= _ERROR_CODE.size and _ERROR_CODE.unpack_from(body)[0]:
+    if kind.API_KEY == API_VERSIONS_KEY and len(body) >= _ERROR_CODE.size and _ERROR_CODE.unpack_from(body)[0]:
         # A broker that does not know the version asked for says so in the oldest one.
         return 0
     return version

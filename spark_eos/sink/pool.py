@@ -76,7 +76,7 @@ class IdentityPool:
 
     def _add(self, transactional_id: str, identity: ProducerIdentity, version: int) -> TaskIdentity:
         self._slots.append(_Slot(transactional_id, identity, version))
-        return self._use(self._slots[-1], identity, version)
+        return TaskIdentity(transactional_id, identity, version)
 
     def _use(self, slot: _Slot, identity: ProducerIdentity, version: int) -> TaskIdentity:
         slot.last, slot.transaction_version = identity, version

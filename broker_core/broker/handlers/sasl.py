@@ -14,7 +14,8 @@ from broker_core.wire.framing import (
     decode_request,
     encode_response,
 )
-from broker_core.wire.versions import API_VERSIONS_KEY, SASL_HANDSHAKE_KEY
+from broker_core.wire.layout import API_VERSIONS_KEY
+from broker_core.wire.versions import SASL_HANDSHAKE_KEY
 
 
 def handshake(call: Call) -> None:
