@@ -1,0 +1,61 @@
+"""Fork a process that has a client open, in a process of its own, and tell what became of both.
+
+A process of its own, because a fork copies one thread only: what a collection frees in the child must not include
+clients of other libraries whose threads stayed behind, as the process that runs the tests may well hold.
+"""
+
+import gc
+import os
+import sys
+from typing import NoReturn
+
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client_options import ClientOptions
+from spark_eos.errors import ClientStateError
+
+EXPECTED = [
+    "the child is refused",
+    "the child is let in after it closed the client, by connections of its own",
+    "the child ended with 0",
+    "the parent goes on: transaction.version 2",
+]
+
+
+def main(address: str) -> None:
+    """Print what the child and, after it, the parent could do."""
+    with KafkaClient(ClientOptions((address,))) as client:
+        assert client.metadata([]) == {}
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            _use(client)
+        _, status = os.waitpid(child, 0)
+        print(f"the child ended with {os.waitstatus_to_exitcode(status)}")
+        assert client.metadata([], timeout_ms=30_000) == {}
+        print(f"the parent goes on: transaction.version {client.transaction_version(refresh=True, timeout_ms=30_000)}")
+
+
+def _use(client: KafkaClient) -> NoReturn:
+    code = 1
+    try:
+        print(f"the child is {_refused(client)}")
+        # Whatever the child drops must leave the parent's registrations alone.
+        client.close()
+        gc.collect()
+        print(f"the child is {_refused(client)} after it closed the client, by connections of its own")
+        sys.stdout.flush()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _refused(client: KafkaClient) -> str:
+    try:
+        client.metadata([])
+    except ClientStateError:
+        return "refused"
+    return "let in"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
