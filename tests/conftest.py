@@ -5,12 +5,13 @@ import os
 import sys
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support.java import java_problem
 
 # The same examples in every run, so that a failure is a change; HYPOTHESIS_PROFILE=search looks for new ones.
-settings.register_profile("repeat", derandomize=True, deadline=None)
+# That a slow machine makes examples slowly is no failure.
+settings.register_profile("repeat", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
