@@ -1,0 +1,190 @@
+"""Attack a broker in a process of its own while a transactional producer works: it alone pays who attacks."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import cramjam
+import pytest
+from confluent_kafka import Producer
+from hypothesis import given, settings
+
+from broker_core.errors import ErrorCode
+from broker_core.records.compression import Compression
+from broker_core.wire import messages as m
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client_options import ClientOptions
+from tests.crash.brokers import BrokerCore
+from tests.fuzz import seeds
+from tests.fuzz.attacks import A_MILLION_ARRAYS, LYING_FRAMES, batch, hostile
+from tests.spark_eos.client_world import make_topic, read_values, unique
+from tests.support.raw_client import RawClient
+from tests.support.waiting import wait_until
+
+MIB = 1 << 20
+DEADLINE_S = 60
+# A batch may unfold to 100 MiB before it is refused, in a buffer that grows by copying; other attacks need little.
+_MOST_MIB = 320
+_SPOILED_FRAMES = 1_500
+_HALF_FRAMES = 100
+
+
+class Worker:
+    """Write one transaction after the other until the block ends, and remember what was committed."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        self.committed: list[str] = []
+        self._topic = topic
+        self._stop = threading.Event()
+        self._problem: Exception | None = None
+        self._producer = Producer({
+            "bootstrap.servers": address, "transactional.id": unique("worker"), "linger.ms": 0, "log_level": 0,
+        })  # fmt: skip
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._producer.init_transactions(DEADLINE_S)
+        self._thread.start()
+        self.goes_on()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join(DEADLINE_S)
+        if kind is None and self._problem is not None:
+            raise self._problem
+
+    def goes_on(self) -> None:
+        """Wait until one more transaction that began after this call is committed."""
+        wanted = len(self.committed) + 21
+        wait_until(lambda: len(self.committed) >= wanted or self._problem, "the worker goes on", deadline_s=DEADLINE_S)
+        assert self._problem is None, self._problem
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                values = [str(len(self.committed) + number) for number in range(10)]
+                self._producer.begin_transaction()
+                for value in values:
+                    self._producer.produce(self._topic, value)
+                self._producer.commit_transaction(DEADLINE_S)
+                self.committed += values
+        except Exception as problem:
+            self._problem = problem
+
+
+class Attacked(BrokerCore):
+    """Tell what the process holds."""
+
+    def peak_mib(self) -> float:
+        """Return the most memory it ever held, in MiB."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status")
+        if not status.exists():
+            pytest.skip("a process's memory is read from /proc")
+        [line] = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
+        return int(line.split()[1]) / 1024
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
+    running = Attacked(tmp_path_factory.mktemp("attacked") / "broker")
+    try:
+        running.start()
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def client(broker: Attacked) -> Iterator[KafkaClient]:
+    with KafkaClient(ClientOptions((broker.address,))) as client:
+        yield client
+
+
+@pytest.fixture
+def unharmed(broker: Attacked, client: KafkaClient) -> Iterator[Worker]:
+    """Let a worker write during the test; what it committed must be there, once and in order, at little memory."""
+    topic = make_topic(client)
+    with Worker(broker.address, topic) as worker:
+        before_mib = broker.peak_mib()
+        yield worker
+        worker.goes_on()
+    assert read_values(broker.address, topic) == [worker.committed]
+    assert broker.peak_mib() < before_mib + _MOST_MIB
+
+
+def connected(broker: Attacked) -> socket.socket:
+    host, _, port = broker.address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=DEADLINE_S)
+
+
+def read_to_the_end(connection: socket.socket) -> None:
+    with contextlib.suppress(ConnectionResetError):
+        while connection.recv(65536):
+            pass
+
+
+@pytest.mark.parametrize("name", LYING_FRAMES)
+def test_a_frame_that_lies_costs_its_sender_the_connection(name: str, broker: Attacked, unharmed: Worker) -> None:
+    with connected(broker) as attacker:
+        attacker.sendall(LYING_FRAMES[name])
+        read_to_the_end(attacker)
+        unharmed.goes_on()
+
+
+BOMBS = {
+    "zstd": (Compression.ZSTD, lambda size: cramjam.zstd.compress(bytes(size)), 2048),
+    "gzip": (Compression.GZIP, lambda size: cramjam.gzip.compress(bytes(size)), 512),
+    "lz4": (Compression.LZ4, lambda size: cramjam.lz4.compress(bytes(size)), 128),
+    "snappy": (Compression.SNAPPY, lambda size: cramjam.snappy.compress_raw(bytes(size)), 16),
+}
+
+
+@pytest.mark.parametrize("codec", BOMBS)
+def test_a_bomb_is_refused_and_not_unfolded(
+    codec: str, broker: Attacked, client: KafkaClient, unharmed: Worker
+) -> None:
+    number, fold, mib = BOMBS[codec]
+    topic = make_topic(client)
+    records = batch(bytes(fold(mib * MIB)), count=1, codec=number)
+    assert len(records) < MIB, "it would be refused for its size alone"
+    topics = m.ProduceRequest.TopicProduceData
+    request = m.ProduceRequest(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=[topics(
+        name=topic, partition_data=[topics.PartitionProduceData(index=0, records=records)])])
+    with RawClient(broker.address, deadline_s=DEADLINE_S) as attacker:
+        [answer] = attacker.send(request, 9).responses[0].partition_responses
+    assert answer.error_code in {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE}
+    assert read_values(broker.address, topic, isolation="read_uncommitted") == [[]]
+
+
+def test_frames_that_are_promised_and_never_sent_hold_nothing(broker: Attacked, unharmed: Worker) -> None:
+    with ExitStack() as held:
+        for _ in range(_HALF_FRAMES):
+            held.enter_context(connected(broker)).sendall((100 * MIB).to_bytes(4, "big") + b"\0\0\0")
+        unharmed.goes_on()
+
+
+def test_a_million_arrays_of_nothing_hold_nobody_up_for_long(broker: Attacked, unharmed: Worker) -> None:
+    with connected(broker) as attacker:
+        attacker.sendall(A_MILLION_ARRAYS)
+        attacker.shutdown(socket.SHUT_WR)
+        unharmed.goes_on()
+        read_to_the_end(attacker)
+
+
+def test_spoiled_requests_are_answered_or_hung_up_on(broker: Attacked, unharmed: Worker) -> None:
+    @settings(max_examples=_SPOILED_FRAMES)
+    @given(hostile(seeds.frames()))
+    def attack(data: bytes) -> None:
+        with connected(broker) as attacker:
+            attacker.sendall(data)
+            attacker.shutdown(socket.SHUT_WR)
+            read_to_the_end(attacker)
+
+    attack()
