@@ -33,9 +33,10 @@ class OperatorCommands:
         open_to_all = options.security_protocol == "PLAINTEXT"
         return cls(options.bootstrap_servers, None if open_to_all else _CONFIG_PLACEHOLDER)
 
-    def abort(self, topic_partition: TopicPartition, first_offset: int) -> str:
-        """End one transaction in one partition, by where it begins there."""
-        return self._line("abort", *_place(topic_partition), "--start-offset", str(first_offset))
+    def abort(self, topic_partition: TopicPartition, first_offset: int, *, commit: bool = False) -> str:
+        """End one transaction in one partition, by where it begins there, as its coordinator decided."""
+        fate = ("--commit",) if commit else ()
+        return self._line("abort", *_place(topic_partition), "--start-offset", str(first_offset), *fate)
 
     def force_terminate(self, transactional_id: str) -> str:
         """Have the coordinator abort all that a transactional id has open, and fence its producer."""

@@ -91,6 +91,12 @@ class Finding:
         return coordinators_say(self.transaction.producer.producer_id, self.owners)
 
     @property
+    def is_committed(self) -> bool:
+        """Say whether all that is missing is the marker of a commit."""
+        producer = self.transaction.producer
+        return committed_owner(producer.producer_id, producer.producer_epoch, self.owners or ()) is not None
+
+    @property
     def owner(self) -> Owner | None:
         """Give the coordinator's word that counts: of the transaction itself where there is one."""
         return live_owner(self.transaction.topic_partition, self.owners or ()) or next(iter(self.owners or ()), None)
@@ -186,28 +192,13 @@ def owners_of(admin: TransactionAdmin, producer_ids: Collection[int]) -> Mapping
 
 
 def live_owner(topic_partition: TopicPartition, owners: Iterable[Owner]) -> Owner | None:
-    """Give the coordinator that will still write the marker for what a producer has open in a partition.
-
-    The partition is on its list until the marker is written.
-    """
-    for owner in owners:
-        if owner.description.exists and topic_partition in owner.description.topic_partitions:
-            return owner
-    return None
+    """Give the coordinator that will still write the marker for what a producer has open in a partition."""
+    return next((each for each in owners if each.description.will_end(topic_partition)), None)
 
 
 def committed_owner(producer_id: int, producer_epoch: int, owners: Iterable[Owner]) -> Owner | None:
-    """Give the coordinator that has committed this very transaction, as far as epochs can tell.
-
-    Under transactions V2 the end of a transaction raises the epoch by one, so that a partition that is one behind a
-    CompleteCommit lacks its marker: Apache Kafka 4 can lose one when a broker comes back (KAFKA-20734).
-    """
-    for owner in owners:
-        each = owner.description
-        if (each.exists and each.state == "CompleteCommit"
-                and (each.producer_id, each.producer_epoch) == (producer_id, producer_epoch + 1)):
-            return owner
-    return None
+    """Give the coordinator that has committed this very transaction, as far as epochs can tell."""
+    return next((each for each in owners if each.description.has_committed(producer_id, producer_epoch)), None)
 
 
 def coordinators_say(producer_id: int, owners: Sequence[Owner]) -> str:

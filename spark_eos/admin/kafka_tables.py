@@ -168,7 +168,9 @@ def explanation(each: Finding, commands: OperatorCommands, now_ms: int) -> str:
 def command_for(each: Finding, commands: OperatorCommands) -> str | None:
     """Give the command that ends a hanging transaction, or a live one that its owner has left; None for the others."""
     if each.verdict is Verdict.HANGING:
-        return commands.abort(each.transaction.topic_partition, each.transaction.producer.first_offset)
+        transaction = each.transaction
+        return commands.abort(
+            transaction.topic_partition, transaction.producer.first_offset, commit=each.is_committed)
     if each.verdict is Verdict.LIVE and each.owner is not None and each.owner.description.state == "Ongoing":
         return commands.force_terminate(each.owner.description.transactional_id)
     return None

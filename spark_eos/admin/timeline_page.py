@@ -71,7 +71,7 @@ def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
     if timeline.untold:
         return f"Its coordinator could not be asked: {timeline.untold}"
     tp = timeline.topic_partition
-    if described is not None and tp in described.topic_partitions:
+    if described is not None and described.will_end(tp):
         age_seconds = max(0, timeline.taken_at_ms - described.start_time_ms) / 1_000
         return (
             f"Its coordinator knows it: {described.state} for {age_seconds:.0f} s, and ends it after "
@@ -79,7 +79,9 @@ def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
         )
     knows = "no coordinator knows its producer id" if described is None else (
         f"its coordinator says {described.state} and does not count this partition in")
-    return f"It hangs: {knows}. To end it: {timeline.commands.abort(tp, _first_offset(bar))}"
+    committed = described is not None and described.has_committed(bar.producer_id, bar.producer_epoch)
+    lost = " It was committed, by its epoch, and lost its marker." if committed else ""
+    return f"It hangs: {knows}.{lost} To end it: {timeline.commands.abort(tp, _first_offset(bar), commit=committed)}"
 
 
 def _embedded(timeline: Timeline) -> str:

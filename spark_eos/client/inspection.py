@@ -38,6 +38,22 @@ class TransactionDescription:
         """Say whether the coordinator knows the id."""
         return self.error_code == ErrorCode.NONE
 
+    def will_end(self, topic_partition: TopicPartition) -> bool:
+        """Say whether the coordinator will still write the marker for what the producer has open in a partition.
+
+        A partition is on its list until its marker is written. What is open and on nobody's list hangs.
+        """
+        return self.exists and topic_partition in self.topic_partitions
+
+    def has_committed(self, producer_id: int, producer_epoch: int) -> bool:
+        """Say whether the transaction that a partition has open was committed, as far as epochs can tell.
+
+        Under transactions V2 the end of a transaction raises the epoch by one, so that a partition that is one behind
+        a CompleteCommit lacks its marker: Apache Kafka 4 can lose one when a broker comes back (KAFKA-20734).
+        """
+        now = self.producer_id, self.producer_epoch
+        return self.exists and self.state == "CompleteCommit" and now == (producer_id, producer_epoch + 1)
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:

@@ -36,7 +36,7 @@ def _name(client: KafkaClient, topic_partition: TopicPartition, clock: Callable[
     owners = [each.transactional_id for each in listed if each.producer_id == oldest.producer_id]
     described = describe_transactions(client, owners[:1], timeout_ms=_TIMEOUT_MS)
     for each in described.values():
-        if each.exists and topic_partition in each.topic_partitions:
+        if each.will_end(topic_partition):
             age_seconds = max(0.0, clock() - each.start_time_ms / 1_000)
             return (
                 f"It is the transaction of '{each.transactional_id}' (producer id {oldest.producer_id}, epoch "
@@ -54,7 +54,10 @@ def _name(client: KafkaClient, topic_partition: TopicPartition, clock: Callable[
             f"transactional id is hidden from the query's principal. {SEE_EVERY_ID} to have it named, or have an "
             f"operator run `{commands.find_hanging(topic_partition.topic)}`."
         )
+    committed = any(each.has_committed(oldest.producer_id, oldest.producer_epoch) for each in described.values())
+    lost = " It was committed, by its epoch, and lost its marker." if committed else ""
     return (
         f"It is a transaction of producer id {oldest.producer_id}, epoch {oldest.producer_epoch}, that no coordinator "
-        f"knows any more: it hangs. `{commands.abort(topic_partition, oldest.first_offset)}` ends it."
+        f"has in hand any more: it hangs.{lost} "
+        f"`{commands.abort(topic_partition, oldest.first_offset, commit=committed)}` ends it."
     )

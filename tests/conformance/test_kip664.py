@@ -14,6 +14,9 @@ from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.admin.exit_codes import ExitCode
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client_options import ClientOptions
+from spark_eos.source.blocker import name_blocker
 from tests.conformance.clients import make_producer, make_topic, send, unique, values_to_end
 from tests.conformance.conftest import BROKERS, Kafka
 from tests.conformance.protocols import COMMITTED, wait_for_state
@@ -119,11 +122,13 @@ def test_a_lost_marker_leaves_a_hanging_transaction(monkeypatch: pytest.MonkeyPa
             where = ("--topic", topic, "--partition", "1", "--start-offset", "0")
             if end_version == 4:
                 assert ours(address, "abort", *where, "--commit").code == ExitCode.NOTHING_DONE
-                run_printed(ran.errors.partition("to end it: ")[2].splitlines()[0])
             else:
                 assert "By its epoch it was committed and lost its marker" in ran.errors
                 assert ours(address, "abort", *where).code == ExitCode.NOTHING_DONE
-                assert ours(address, "abort", *where, "--commit").code == ExitCode.DONE
+            command = ran.errors.partition("to end it: ")[2].splitlines()[0]
+            with KafkaClient(ClientOptions((address,))) as reader:
+                assert f"`{command}` ends it" in name_blocker(reader, TopicPartition(topic, 1))
+            run_printed(command)
             assert session.fetch(topic, 0, isolation=COMMITTED, partition=1).last_stable_offset == 2
             assert values_to_end(Kafka(address), topic, partitions=2) == [b"open"] * (1 if end_version == 4 else 2)
             assert ours(address, "find-hanging", "--broker-id", "1").code == ExitCode.DONE

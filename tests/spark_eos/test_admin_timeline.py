@@ -134,6 +134,10 @@ def test_who_is_in_the_way_and_what_its_coordinator_says() -> None:
         bars, stable=20, high=100, descriptions={7: described(7, "Ongoing", TopicPartition("orders", 0))}))
     assert elsewhere.endswith(
         f"It hangs: its coordinator says Ongoing and does not count this partition in. {command_line}")
+    committed = TransactionDescription("an-id", 0, "CompleteCommit", 7, 2, 900_000, NOW_MS, ())
+    assert summary_of(a_timeline(bars, stable=20, high=100, descriptions={7: committed})).endswith(
+        "It hangs: its coordinator says CompleteCommit and does not count this partition in. It was committed, by its "
+        f"epoch, and lost its marker. {command_line} --commit")
     ended = summary_of(a_timeline(bars, stable=20, high=100, ended=frozenset({7})))
     assert ended.endswith("It has ended since: run the command again for a fresh picture.")
     refused = summary_of(a_timeline(bars, stable=20, high=100, untold="not allowed"))

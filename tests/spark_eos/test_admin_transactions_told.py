@@ -66,7 +66,7 @@ def test_the_blockers_command_ends_a_hanging_transaction(client: KafkaClient, se
     topic = make_topic(client)
     hang(session, topic)
     told = name_blocker(client, TopicPartition(topic, 0))
-    assert "no coordinator knows any more: it hangs" in told
+    assert "no coordinator has in hand any more: it hangs" in told
     assert (main(words_of(told)), stable(session, topic)) == (ExitCode.DONE, 4)
 
 
@@ -111,13 +111,16 @@ def test_every_command_is_taken_as_it_is_spelt(topic: str, name: str) -> None:
     secured = ClientOptions(("a:1", "b:2"), security_protocol="SSL")
     for options in (ClientOptions(("a:1", "b:2")), secured):
         commands = OperatorCommands.of(options)
-        lines = (commands.abort(TopicPartition(topic, 3), 17), commands.force_terminate(name),
+        place = TopicPartition(topic, 3)
+        lines = (commands.abort(place, 17), commands.abort(place, 17, commit=True), commands.force_terminate(name),
                  commands.find_hanging(topic), commands.find_hanging_offsets())
-        abort, terminate, search, offsets = (parsed(shlex.split(line)[1:]) for line in lines)
-        assert (abort.command, abort.topic, abort.partition, abort.start_offset) == ("abort", topic, 3, 17)
+        abort, commit, terminate, search, offsets = (parsed(shlex.split(line)[1:]) for line in lines)
+        for each in (abort, commit):
+            assert (each.command, each.topic, each.partition, each.start_offset) == ("abort", topic, 3, 17)
+            assert each.commit is (each is commit)
         assert (terminate.command, terminate.transactional_id) == ("force-terminate", name)
         assert (search.topic, offsets.topic) == (topic, "__consumer_offsets")
-        for each in (abort, terminate, search, offsets):
+        for each in (abort, commit, terminate, search, offsets):
             assert each.bootstrap_server == "a:1,b:2"
             assert each.command_config == ("client.properties" if options is secured else None)
 
