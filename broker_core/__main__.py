@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from broker_core.config import BrokerConfig, parse_properties
-from broker_core.errors import ConfigError
+from broker_core.errors import ConfigError, DamageError
 from broker_core.ports import Storage
 from broker_core.server.clock import SystemClock, SystemEntropy
 from broker_core.server.disk import DiskStorage
@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
     logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         asyncio.run(_serve(arguments, _config(arguments.config)))
-    except (ConfigError, OSError) as error:
+    except (ConfigError, DamageError, OSError) as error:
         print(f"broker_core cannot start: {error}", file=sys.stderr)
         return 1
     return 0

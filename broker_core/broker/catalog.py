@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from uuid import UUID
 
+from broker_core.broker.catalog_records import damaged, read_catalog_record
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Acl, stored_acl
 from broker_core.security.authorizer import Acls
@@ -241,9 +242,13 @@ class Catalog:
     # Replaying
 
     def load(self, records: Iterable[tuple[int, bytes]]) -> None:
-        """Replay the journal from its start: pairs of offset and value."""
+        """Replay the journal from its start: pairs of offset and value; `DamageError` names one that cannot be."""
         for offset, value in records:
-            self.replay(offset, json.loads(value))
+            record = read_catalog_record(offset, value)
+            try:
+                self.replay(offset, record)
+            except (LookupError, ValueError) as error:
+                raise damaged(offset, value, f"{type(error).__name__}: {error}") from None
 
     def replay(self, offset: int, record: Mapping[str, Any]) -> None:
         """Apply one record; nothing else changes the catalog."""
@@ -265,6 +270,9 @@ class Catalog:
     def _replay_topic(self, record: Mapping[str, Any]) -> None:
         partitions = tuple(Leadership(leader, epoch) for leader, epoch in record["partitions"])
         topic = Topic(record["name"], UUID(record["id"]), partitions, record["config"])
+        known = self.topics.get(topic.name, topic).topic_id
+        if (known, self.names.get(known, topic.name)) != (topic.topic_id, topic.name):
+            raise ValueError(f"the topic {topic.name} and the id {topic.topic_id} are not each other's only ones")
         self.topics[topic.name] = topic
         self.names[topic.topic_id] = topic.name
         self.topics_version += 1
@@ -278,8 +286,10 @@ class Catalog:
         self._next_producer_id = record["next"]
 
     def _replay_feature(self, record: Mapping[str, Any]) -> None:
-        assert record["name"] in FEATURES, record
-        self.features[record["name"]] = record["level"]
+        name, level = record["name"], record["level"]
+        if not 0 <= level <= FEATURES.get(name, -1):
+            raise ValueError(f"there is no {name} {level}")
+        self.features[name] = level
 
     def _replay_acl(self, record: Mapping[str, Any]) -> None:
         acl = stored_acl(*json.loads(record["name"]))

@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.__main__ import main
 from broker_core.broker.catalog import TRANSACTION_VERSION, Catalog, Leadership
-from broker_core.errors import ErrorCode, KafkaError
-from broker_core.types import TopicPartition
+from broker_core.broker.catalog_records import SHAPES
+from broker_core.embedded import EmbeddedBroker
+from broker_core.errors import DamageError, ErrorCode, KafkaError
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.types import CLUSTER_METADATA_TOPIC, TopicPartition
+from tests.fuzz.seeds import metadata_records
 
 
 class Journal:
@@ -117,3 +122,64 @@ def test_replay_gives_the_live_state(steps):
     for offset, value in enumerate(journal.records):
         replayed.replay(offset, json.loads(value))
     assert snapshot(replayed) == snapshot(catalog)
+
+
+def loaded(*records):
+    catalog = Catalog(lambda _key, _value: 0, (1, 2))
+    catalog.load(list(enumerate(records)))
+    return catalog
+
+
+def test_every_type_of_record_has_shapes_and_an_example():
+    written = [json.loads(line) for line in metadata_records()[1:]]
+    assert {each["type"] for each in written} == set(SHAPES) == set(Catalog._REPLAY)
+    for each in written:
+        assert set(each) == {"type", *SHAPES[each["type"]]}
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda record, field: record.pop(field), lambda record, field: record.update({field: -1}),
+    lambda record, field: record.update({field: ["x"]}), lambda record, field: record.update({field: 2**70}),
+], ids=["missing", "negative", "another kind", "huge"])
+@pytest.mark.parametrize(("name", "field"), [
+    (name, field) for name, fields in SHAPES.items() for field in fields if (name, field) != ("opened", "settings")])
+def test_a_field_that_does_not_fit_is_damage_and_named(name, field, spoil):
+    document = next(each for each in map(json.loads, metadata_records()[1:]) if each["type"] == name)
+    spoil(document, field)
+    with pytest.raises(DamageError, match=rf"metadata is not understood \({field} missing or of a wrong kind\)"):
+        loaded(json.dumps(document).encode())
+
+
+def topic_line(name, number):
+    return json.dumps({
+        "type": "topic", "name": name, "id": str(UUID(int=number)), "partitions": [[1, 0]], "config": {}}).encode()
+
+
+@pytest.mark.parametrize(("line", "why"), [
+    (b"", "JSONDecodeError"), (b"[]", "TypeError"), (b"[" * 100_000, "RecursionError"), (b"{}", "KeyError: 'type'"),
+    (b'{"type": "quota"}', "KeyError: 'quota'"), (b'{"type": []}', "TypeError"),
+    (b'{"type": "topic_deleted", "name": "gone"}', "KeyError: 'gone'"),
+    (topic_line("other", 1), "not each other's only ones"),
+    (topic_line("t", 2), "not each other's only ones"),
+    (b'{"type": "feature", "name": "transaction.version", "level": 3}', "there is no transaction.version 3"),
+    (b'{"type": "feature", "name": "share.version", "level": 1}', "there is no share.version 1"),
+    (b'{"type": "acl", "name": "[99, 3, \\"t\\", \\"User:a\\", \\"*\\", 3, 3]", "exists": true}', "99 is not a valid"),
+])
+def test_a_journal_of_a_newer_version_is_damage_and_named(line, why):
+    with pytest.raises(DamageError, match="record 1 of the cluster's metadata .*newer version") as caught:
+        loaded(topic_line("t", 1), line)
+    assert why in str(caught.value)
+
+
+def test_a_data_folder_of_a_newer_version_is_not_started_on(tmp_path, capsys):
+    with EmbeddedBroker(data_dir=tmp_path) as kafka:
+        metadata = tmp_path / f"{CLUSTER_METADATA_TOPIC}-0"
+        kafka.create_topic("t", 1)
+    [path] = metadata.glob("*.log")
+    newer = build_batch([NewRecord(b"quota/", b'{"type": "quota"}', (), 0)], base_offset=1_000)
+    path.write_bytes(path.read_bytes() + newer)
+    assert main(["--port", "0", "--data-dir", str(tmp_path)]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("broker_core cannot start: record 1000 of the cluster's metadata is not understood")
+    with pytest.raises(DamageError, match="newer version"):
+        EmbeddedBroker(data_dir=tmp_path).start()

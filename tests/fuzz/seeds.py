@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from uuid import UUID
 
+from broker_core.broker.catalog import Catalog
 from broker_core.coordinator.group_records import GroupMetadata, RecordedMember, group_record
 from broker_core.coordinator.offset_records import OffsetKey, OffsetValue, offset_record
 from broker_core.coordinator.transaction_records import encode_key, encode_value
@@ -15,6 +16,8 @@ from broker_core.log.transaction_index import AbortedEntry
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression, compress
 from broker_core.records.control import build_end_txn_marker
+from broker_core.security.acls import stored_acl
+from broker_core.security.sasl_scram import ScramCredential
 from broker_core.types import TopicPartition
 from broker_core.wire.versions import SERVED
 from spark_eos.sink.decision import Decision, write_decision, write_pointer
@@ -154,3 +157,26 @@ def decisions() -> list[bytes]:
 def options() -> list[bytes]:
     """Give texts that users write."""
     return [b'{"topic":{"0":23,"1":-2}}', b'{"topic":[0,1]}', b"a,b , c", b"topic-.*", b"a=b\\\n  c\n# d\ne : f\\u0041"]
+
+
+@cache
+def metadata_records() -> list[bytes]:
+    """Give a journal of the cluster's own with every type of record, one a line, and its records one by one."""
+    lines: list[bytes] = []
+
+    def append(_key: bytes, value: bytes) -> int:
+        lines.append(value)
+        return len(lines) - 1
+
+    catalog = Catalog(append, (1, 2))
+    catalog.open_cluster("cluster", 1, 1)
+    catalog.create_topic("t", UUID(int=1), 2, {"retention.ms": "5"})
+    catalog.create_topic("gone", UUID(int=2), 1, {})
+    catalog.delete_topic("gone")
+    catalog.allocate_producer_ids()
+    acl = stored_acl(2, 3, "t", "User:ann", "*", 3, 3)
+    catalog.create_acl(acl)
+    catalog.delete_acl(acl)
+    catalog.set_scram("SCRAM-SHA-256", "ann", ScramCredential(4096, b"salt", b"stored", b"server"))
+    catalog.set_scram("SCRAM-SHA-256", "ann", None)
+    return [b"\n".join(lines), *lines]

@@ -48,6 +48,7 @@ TARGETS: Sequence[Target] = (
     Target("recovery", files.feed_recovery, (DamageError,), seeds.log_files),
     Target("transaction journal", journals.feed_transactions, (DamageError,), seeds.transaction_records),
     Target("group journal", journals.feed_groups, (DamageError,), seeds.group_records),
+    Target("metadata journal", journals.feed_metadata, (DamageError,), seeds.metadata_records),
     Target("tokens", secrets.feed_tokens, (AuthenticationFailed,), seeds.tokens),
     Target("decode", clients.feed_decode, (InvalidBatch,), seeds.batches),
     Target("decisions", clients.feed_decision, (EosKafkaError,), seeds.decisions),
