@@ -43,7 +43,7 @@ from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.clock import SystemClock, SystemEntropy
 from broker_core.server.disk import DiskStorage
 from broker_core.server.handles import BrokerHandle, ClockHandle
-from broker_core.server.listeners import plan_listeners
+from broker_core.server.listeners import listener_settings, plan_listeners
 from broker_core.server.network import Server
 from broker_core.server.thread import ServerThread
 from broker_core.server.virtual_time import RealTimePurgatory, VirtualClock
@@ -64,8 +64,8 @@ class EmbeddedBroker:
     """Hold a running Kafka-compatible cluster.
 
     `brokers` broker ids share one set of logs; `topics` maps names to partition counts; `config` takes
-    Kafka's broker settings by their own names. Raises `ConfigError` for a setting that cannot be used and
-    `OSError` when a port is taken.
+    Kafka's broker settings by their own names. Raises `ConfigError` for a setting that cannot be used, `OSError` when
+    a port is taken and `DamageError` for a `data_dir` that cannot be understood, such as one of a newer version.
 
     `listeners` maps names to protocols (PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL); every broker has each of them.
     `users` maps names to the passwords with which they come in by PLAIN and SCRAM. A SCRAM password that a `data_dir`
@@ -112,7 +112,7 @@ class EmbeddedBroker:
             # A connection is as real as its client: it does not grow old with the broker's clock.
             settings["connections.max.idle.ms"] = "-1"
         if listeners is not None:
-            settings |= _listener_settings(listeners, host, port, brokers)
+            settings |= listener_settings(listeners, host, port, brokers)
         if token_validator is not None:
             settings["sasl.enabled.mechanisms"] = f"{BrokerConfig().sasl_enabled_mechanisms},OAUTHBEARER"
         self._config = BrokerConfig().override(settings | dict(config or {}))
@@ -136,6 +136,11 @@ class EmbeddedBroker:
     def bootstrap_servers(self) -> str:
         """Return the addresses clients connect to, separated by commas; of several listeners the first's."""
         return self.bootstrap(self._plans[0].name)
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """Return what a librdkafka client needs to find the broker: what runs on a real cluster too asks for this."""
+        return {"bootstrap.servers": self.bootstrap_servers}
 
     def bootstrap(self, listener: str) -> str:
         """Return the addresses of one listener, separated by commas."""
@@ -376,18 +381,6 @@ class EmbeddedBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.close)
-
-
-def _listener_settings(listeners: Mapping[str, str], host: str, port: int, brokers: int) -> dict[str, str]:
-    """Say in Kafka's settings which listeners are wanted."""
-    if not listeners:
-        raise ConfigError("listeners={}: a broker has at least one; leave it out for one in plaintext")
-    place = f"[{host}]" if ":" in host else host
-    ports = {name: port + number * brokers if port else 0 for number, name in enumerate(listeners)}
-    return {
-        "listeners": ",".join(f"{name}://{place}:{ports[name]}" for name in listeners),
-        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in listeners.items()),
-    }
 
 
 def _coordinated(transactional_id: str | None, group: str | None) -> tuple[str, str]:

@@ -15,10 +15,12 @@ The marker takes what `EmbeddedBroker` takes. When a test fails, its report carr
 of the partitions that were written.
 
 With `--kafka-bootstrap host:port` the same tests run on a real cluster; a test that asks for what cannot be had there
-is skipped and says for what. `real_cluster` tells what becomes of topics and groups there.
+is skipped and says for what. `real_cluster` tells what becomes of topics and groups there. `--kafka-config file` says
+how clients get in; `kafka.client_settings` gives it to clients that the factories have not made.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,12 +34,14 @@ if TYPE_CHECKING:
 _SHOWN_REQUESTS = 40
 _SHOWN_PARTITIONS = 8
 _SHOWN_LINES = 40
+
+Settings = Mapping[str, Any]
+
 _BROKER: "pytest.StashKey[EmbeddedBroker | RealCluster]" = pytest.StashKey()
 _SHARED: "pytest.StashKey[EmbeddedBroker | RealCluster]" = pytest.StashKey()
 _REAL_RUN: "pytest.StashKey[RealRun]" = pytest.StashKey()
+_SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 _ON_ANY_CLUSTER = frozenset({"topics", "brokers"})
-
-Settings = Mapping[str, Any]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,13 +49,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("kafka").addoption(
         "--kafka-bootstrap", metavar="HOST:PORT", help="run tests with the fixtures kafka and kafka_cluster on this "
         "cluster instead of an embedded broker; what cannot be had there is skipped")
+    parser.getgroup("kafka").addoption(
+        "--kafka-config", metavar="FILE", help="how clients get into that cluster: librdkafka's settings, name=value a "
+        "line, such as security.protocol=SASL_SSL")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Make the marker known, and read how to get into the real cluster."""
+    path = config.getoption("--kafka-config")
+    if path and not config.getoption("--kafka-bootstrap"):
+        raise pytest.UsageError("--kafka-config says how to get into a real cluster: name it with --kafka-bootstrap")
+    config.stash[_SETTINGS] = _read_settings(path) if path else {}
     config.addinivalue_line(
         "markers", "kafka(brokers=1, topics=None, transaction_version=2, ...): what the fixture kafka is made with; "
         "takes the arguments of broker_core.embedded.EmbeddedBroker")
+
+
+def _read_settings(path: str) -> dict[str, str]:
+    """Read `name=value` lines, comments and empty ones left out; a file that is no such thing ends the run."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise pytest.UsageError(f"--kafka-config {path}: {error}") from None
+    pairs = [line.partition("=") for line in map(str.strip, lines) if line and not line.startswith("#")]
+    nameless = [number for number, (name, equals, _) in enumerate(pairs, 1) if not name.strip() or not equals]
+    if nameless:
+        # What the line says may be secret.
+        raise pytest.UsageError(f"--kafka-config {path}: setting {nameless[0]} is not of the form name=value")
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _running(config: pytest.Config, options: dict[str, Any]) -> "EmbeddedBroker | RealCluster":
@@ -66,7 +91,7 @@ def _running(config: pytest.Config, options: dict[str, Any]) -> "EmbeddedBroker 
     from broker_core.pytest_plugin.real_cluster import RealCluster, RealRun
 
     if _REAL_RUN not in config.stash:
-        config.stash[_REAL_RUN] = RealRun(address)
+        config.stash[_REAL_RUN] = RealRun(address, config.stash[_SETTINGS])
     return RealCluster(config.stash[_REAL_RUN], options.get("brokers", 1), options.get("topics") or {})
 
 
@@ -106,7 +131,7 @@ def kafka_producer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Pr
     made: list[Producer] = []
 
     def make(settings: Settings | None = None) -> Producer:
-        chosen = {"bootstrap.servers": broker.bootstrap_servers, **(settings or {})}
+        chosen = {**_client_settings(broker, real), **(settings or {})}
         made.append(Producer(chosen) if real is None else real.producer(chosen))
         return made[-1]
 
@@ -140,8 +165,8 @@ def kafka_consumer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Co
                     for key, value in each.items()}
         if real is not None:
             settings["group.id"] = real.group(settings.get("group.id"))
-        made.append(Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "test",
-                              "auto.offset.reset": "earliest", **settings}))
+        made.append(Consumer({**_client_settings(broker, real), "group.id": "test", "auto.offset.reset": "earliest",
+                              **settings}))
         if topics:
             made[-1].subscribe(topics)
         return made[-1]
@@ -166,6 +191,11 @@ def _real(request: pytest.FixtureRequest, broker: object) -> "RealCluster | None
     from broker_core.pytest_plugin.real_cluster import RealCluster
 
     return broker if isinstance(broker, RealCluster) else None
+
+
+def _client_settings(broker: "EmbeddedBroker | RealCluster", real: "RealCluster | None") -> dict[str, str]:
+    """Return how a client gets in; a fixture of the test's own may know no more than its address."""
+    return {"bootstrap.servers": broker.bootstrap_servers} if real is None else real.client_settings
 
 
 def _remember(item: pytest.Item, broker: "EmbeddedBroker | RealCluster") -> None:

@@ -42,12 +42,17 @@ _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 class RealRun:
     """Hold what a whole run of pytest has to know of its cluster."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, settings: Mapping[str, str]) -> None:
         self.address = address
-        self.admin = AdminClient({"bootstrap.servers": address})
+        self.client_settings = {**settings, "bootstrap.servers": address}
         self.not_deleted: list[str] = []
         self.problem = ""
         self._topics_before: set[str] = set()
+        try:
+            self.admin = AdminClient(dict(self.client_settings))
+        except KafkaException as error:
+            self.problem = f"--kafka-config is not what librdkafka takes: {_text(error)}"
+            return
         try:
             self._topics_before = self.topics(_PATIENCE_S)
         except KafkaException as error:
@@ -75,6 +80,7 @@ class RealCluster:
         if run.problem:
             pytest.fail(run.problem, pytrace=False)
         self.bootstrap_servers = run.address
+        self.client_settings = dict(run.client_settings)
         self._run = run
         self._wanted = brokers, dict(topics)
         self._topics_before = run.topics(_PATIENCE_S)
@@ -209,8 +215,8 @@ class RealCluster:
         first = max(start, end - _SHOWN_RECORDS)
         if first > start:
             yield f"  ... {first - start} earlier offsets"
-        reader = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": self._own_group,
-                           "enable.auto.commit": False, "isolation.level": "read_uncommitted",
+        reader = Consumer({**self.client_settings, "group.id": self._own_group, "enable.auto.commit": False,
+                           "isolation.level": "read_uncommitted",
                            "enable.partition.eof": True})
         try:
             reader.assign([TopicPartition(place.topic, place.partition, first)])

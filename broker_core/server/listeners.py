@@ -53,6 +53,18 @@ class ListenerPlan:
         return Address(self.advertised.host, port + index if port else bound_port)
 
 
+def listener_settings(listeners: Mapping[str, str], host: str, port: int, brokers: int) -> dict[str, str]:
+    """Say in Kafka's settings which listeners are wanted."""
+    if not listeners:
+        raise ConfigError("listeners={}: a broker has at least one; leave it out for one in plaintext")
+    place = f"[{host}]" if ":" in host else host
+    ports = {name: port + number * brokers if port else 0 for number, name in enumerate(listeners)}
+    return {
+        "listeners": ",".join(f"{name}://{place}:{ports[name]}" for name in listeners),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in listeners.items()),
+    }
+
+
 def plan_listeners(config: BrokerConfig, *, brokers: int, host: str, port: int) -> list[ListenerPlan]:
     """Return the listeners that the settings ask for, else one in plaintext at `host` and `port`."""
     bound = _entries("listeners", config.listeners, host) or {PLAINTEXT: Address(host, port)}

@@ -158,6 +158,67 @@ def test_a_cluster_that_does_not_answer_is_told_once_and_costs_its_wait_once(run
     assert "Traceback" not in result.stdout.str()
 
 
+SECURED = {"listeners": {"SECURED": "SASL_PLAINTEXT"}, "users": {"ann": "s3cret"}}
+
+
+def test_a_cluster_that_lets_in_who_knows_the_password(run, tmp_path):
+    config = tmp_path / "client.properties"
+    config.write_text("# how to get in\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism = PLAIN\n\n"
+                      "sasl.username=ann\nsasl.password=s3cret\nlog_level=0\n")
+    with EmbeddedBroker(**SECURED) as real:
+        arguments = "--kafka-bootstrap", real.bootstrap_servers, "--kafka-config", str(config)
+        run(ROUND_TRIP, *arguments).assert_outcomes(passed=1)
+        result = run('''
+    from confluent_kafka import Consumer
+
+    def test_a_client_of_ones_own(kafka, kafka_producer):
+        producer = kafka_producer()
+        producer.produce("seen", b"hello")
+        assert producer.flush(30) == 0
+        own = Consumer({**kafka.client_settings, "group.id": "g"})
+        assert own.list_topics("seen", timeout=30).topics["seen"].error is None
+        own.close()
+        raise AssertionError("let the report be shown")
+''', *arguments)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*: null='hello'"])
+    assert "s3cret" not in result.stdout.str()
+
+
+def test_the_embedded_broker_tells_clients_as_much(run):
+    run('''
+    def test_it(kafka):
+        assert kafka.client_settings == {"bootstrap.servers": kafka.bootstrap_servers}
+''').assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(("content", "told"), [
+    (None, "*--kafka-config *client.properties: *No such file*"),
+    ("security.protocol=SSL\nsasl.password s3cret\n", "*setting 2 is not of the form name=value"),
+])
+def test_a_file_of_settings_that_is_none_ends_the_run(run, tmp_path, content, told):
+    config = tmp_path / "client.properties"
+    if content is not None:
+        config.write_text(content)
+    result = run("def test(): pass", "--kafka-bootstrap", "127.0.0.1:1", "--kafka-config", str(config))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([told])
+    assert "s3cret" not in result.stderr.str()
+
+
+def test_a_file_of_settings_needs_a_cluster(run):
+    result = run("def test(): pass", "--kafka-config", "client.properties")
+    result.stderr.fnmatch_lines(["*--kafka-config*name it with --kafka-bootstrap"])
+
+
+def test_a_setting_that_librdkafka_does_not_have_is_named(run, tmp_path):
+    config = tmp_path / "client.properties"
+    config.write_text("security.protocl=SSL\n")
+    result = run("def test_it(kafka): pass", "--kafka-bootstrap", "127.0.0.1:1", "--kafka-config", str(config))
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(['--kafka-config is not what librdkafka takes: *"security.protocl"*'])
+
+
 def test_somebody_elses_topic_is_left_alone(run):
     with EmbeddedBroker(topics={"round-trip": 1}) as real:
         result = run(ROUND_TRIP, "--kafka-bootstrap", real.bootstrap_servers, "-rs")
