@@ -52,9 +52,16 @@ _LONGEST_PAUSE_MS: Final = 10_000
 
 @dataclass(slots=True)
 class RunState:
-    """Remember, in the driver's process, what lasts from one micro-batch of a run to the next."""
+    """Remember, in one of the driver's processes, what lasts from one micro-batch of a run to the next.
+
+    Spark commits in whatever Python worker is idle, and the queries of a session share them: the commits of a run come
+    to several processes in turn. Each takes the driver's id over from the others, and knows by the newest decision
+    whether it still has it. `decided` is the micro-batch that was last decided with `driver`; None where a take-over
+    was followed by no decision: another process may have taken over since and left no trace, so it is not relied on.
+    """
 
     driver: DriverIdentity | None = None
+    decided: int | None = None
     began_at_ms: int | None = None
     superseded: tuple[str, ...] = ()
     # Whether this process has seen the run's first micro-batch, so that `began_at_ms` is that of the run.
@@ -85,7 +92,7 @@ class Committer:
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
         self.state.used_ids.note(self.query, messages)
         failpoints.reach("driver.before_verify", micro_batch)
-        settled = self._settle(self._newest_as_driver(micro_batch), micro_batch)
+        settled = self._settle(self._newest_as_driver(micro_batch, has_rows=bool(prepared)), micro_batch)
         if settled is not None and settled.is_closed:
             self._finish_decided(settled, micro_batch, prepared)
             return
@@ -122,14 +129,24 @@ class Committer:
                     f"the commit of query {self.query}, run {self.run}, micro-batch {micro_batch}"
                 )
 
-    def _newest_as_driver(self, micro_batch: int) -> Decision | None:
-        """Be the one driver, then read the newest decision; whoever takes over needs it whatever its micro-batch."""
-        driver = self.state.driver
-        if driver is None:
-            return self._take_over(micro_batch)
+    def _newest_as_driver(self, micro_batch: int, *, has_rows: bool) -> Decision | None:
+        """Be the one driver, then read the newest decision; whoever takes over needs it whatever its micro-batch.
+
+        A run fences whoever came before it with its first micro-batch, rows or none. Once it has decided, its processes
+        do not take over from one another for a micro-batch that has nothing to decide.
+        """
+        driver, decided, newer = self.state.driver, self.state.decided, None
+        if decided is not None and self.may_be_decided:
+            newer = self.log.newest(decided + 1)
+        if driver is None or decided is None or newer is not None:
+            # Who has decided since, another process of the run or a newer run, is told apart by `_take_over`.
+            self.state.driver = self.state.decided = None
+            newest = None if has_rows else self._newest_unless_superseded()
+            has_taken_over = newest is not None and newest.run == self.run and newest.micro_batch < micro_batch
+            return newest if has_taken_over else self._take_over(micro_batch)
         if not driver.spent:
             failpoints.reach("driver.taken_over", micro_batch)
-            return self.log.newest(micro_batch) if self.may_be_decided else None
+            return None
         with self._step("take over", micro_batch):
             self.state.driver = self.log.renew(driver)
         failpoints.reach("driver.taken_over", micro_batch)
@@ -170,6 +187,9 @@ class Committer:
             return None
         if newest.micro_batch > micro_batch:
             raise rolled_back_error(newest, micro_batch)
+        if newest.run == self.run and newest.micro_batch < micro_batch:
+            # Another process decided it, and completed it: a run whose commit fails has no further micro-batch.
+            return None
         failpoints.reach("driver.before_settle", micro_batch)
         with self._step("roll forward", micro_batch):
             settled = settle(self.cluster, newest)
@@ -272,7 +292,7 @@ class Committer:
         driver, self.state.driver = self.state.driver, None
         assert driver is not None
         try:
-            self.state.driver = self.log.decide(decision, driver, decide_by_ms)
+            self._decided(decision, self.log.decide(decision, driver, decide_by_ms))
             return
         except EosKafkaError as error:
             if error.error_code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
@@ -285,7 +305,10 @@ class Committer:
                 checked="The decision log, after the id of this driver had expired",
                 remedy="Run one driver for each checkpoint, then start the query again",
             )
-        self.state.driver = self.log.decide(decision, driver, decide_by_ms)
+        self._decided(decision, self.log.decide(decision, driver, decide_by_ms))
+
+    def _decided(self, decision: Decision, driver: DriverIdentity) -> None:
+        self.state.driver, self.state.decided = driver, decision.micro_batch
 
     def _complete_in_time(
         self, decision: Decision, prepared: Sequence[PreparedTransaction], ends_at_ms: int

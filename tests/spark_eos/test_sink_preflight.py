@@ -23,6 +23,7 @@ from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, OptionError, TopicError, UnsupportedError
 from spark_eos.sink import decision_topic, preflight
+from spark_eos.sink.decision_log import DriverIdentity
 from spark_eos.sink.decision_topic import ensure_decision_topic, topic_doubts, topic_problem
 from spark_eos.sink.preflight import check_cluster
 from spark_eos.sink_options import SinkOptions, sink_options
@@ -219,12 +220,18 @@ def _guarded_broker(kind: str) -> Iterator[str]:
         pytest.skip(str(problem))
 
 
-def test_two_runs_of_one_name_fence_each_other_before_anything_is_seen(client: KafkaClient) -> None:
+def test_two_runs_of_one_name_fence_each_other_before_anything_is_seen(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World(client.options.bootstrap_servers[0], client)
     first, second = world.committer("run1"), world.committer("run2")
-    first.state.driver = first.log.take_over()
-    one = world.prepare("run1")
-    second.state.driver = second.log.take_over()
+    one, decide = world.prepare("run1"), first.log.decide
+
+    def just_after_another(*arguments: Any) -> DriverIdentity:
+        second.log.take_over()
+        return decide(*arguments)
+
+    monkeypatch.setattr(first.log, "decide", just_after_another)
     with pytest.raises(EosKafkaError, match=r"a newer driver runs this query.*Run one driver for each checkpoint"):
         first.commit([one], 0)
     assert world.visible() == []

@@ -1,0 +1,141 @@
+"""Check that the commits of one run may come to several Python processes in turn, as Spark hands them out."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.types import TopicPartition
+from spark_eos.errors import EosKafkaError, FencedError
+from spark_eos.sink import committer as committer_module
+from spark_eos.sink.committer import Committer
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
+from spark_eos.sink.ports import TransactionState
+from tests.spark_eos.sink_cluster import MemoryCluster
+from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, states
+
+__all__ = ["cluster"]
+S = TransactionState
+DRIVER = "init p.q.driver"
+
+
+def empty(micro_batch: int, run: str = "run1") -> list[TaskMessage]:
+    return [Empty("q", run, micro_batch, split) for split in (0, 1)]
+
+
+def decided_by(committer: Committer) -> tuple[str, int]:
+    newest = committer.log.newest()
+    assert newest is not None
+    return newest.run, newest.micro_batch
+
+
+def test_processes_that_commit_in_turn_do_not_take_one_another_for_a_newer_driver(cluster: MemoryCluster) -> None:
+    first, second = committer_of(cluster), committer_of(cluster)
+    for micro_batch, committer in enumerate((first, second, first, first, second, second, first)):
+        committer.commit(prepare(cluster, micro_batch), micro_batch)
+        assert decided_by(first) == ("run1", micro_batch)
+        assert states(cluster) == {S.COMPLETE_COMMIT}
+    # A process that has stayed the driver under V2 goes on with its epoch.
+    assert cluster.calls.count(DRIVER) == (7 if cluster.version == 1 else 5)
+
+
+@pytest.mark.parametrize("who", list(itertools.product((0, 1), repeat=4)))
+@pytest.mark.parametrize("rows", list(itertools.product((False, True), repeat=3)))
+def test_whoever_commits_and_whatever_has_rows(
+    cluster: MemoryCluster, who: tuple[int, ...], rows: tuple[bool, ...]
+) -> None:
+    committers = committer_of(cluster), committer_of(cluster)
+    for micro_batch, (number, has_rows) in enumerate(zip(who, (*rows, True), strict=True)):
+        messages = prepare(cluster, micro_batch) if has_rows else empty(micro_batch)
+        committers[number].commit(messages, micro_batch)
+    assert decided_by(committers[0]) == ("run1", 3)
+    assert states(cluster) == {S.COMPLETE_COMMIT}
+
+
+def test_what_another_process_has_completed_is_not_looked_at_again(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    monkeypatch.setattr(committer_module, "settle", None)
+    committer_of(cluster).commit(prepare(cluster, 1), 1)
+    assert states(cluster) == {S.COMPLETE_COMMIT}
+
+
+def test_a_run_that_has_decided_takes_nothing_over_for_a_micro_batch_without_rows(cluster: MemoryCluster) -> None:
+    first, second = committer_of(cluster), committer_of(cluster)
+    first.commit(prepare(cluster, 0), 0)
+    before = cluster.calls.count(DRIVER)
+    second.commit(empty(1), 1)
+    first.commit(empty(2), 2)
+    assert cluster.calls.count(DRIVER) == before + (1 if cluster.version == 1 else 0)
+
+
+def test_a_run_that_begins_without_rows_fences_whoever_came_before(cluster: MemoryCluster) -> None:
+    old = committer_of(cluster, "run0")
+    old.commit(prepare(cluster, 0, "run0"), 0)
+    committer_of(cluster).commit(empty(1), 1)
+    with pytest.raises(FencedError, match="newer driver"):
+        old.commit(prepare(cluster, 1, "run0"), 1)
+    assert decided_by(old) == ("run0", 0)
+
+
+def test_a_process_of_an_older_run_does_not_come_back_behind_a_sibling(cluster: MemoryCluster) -> None:
+    """The sibling's decision is no leave to take over from a newer run that has decided since."""
+    first, second = committer_of(cluster, "run0"), committer_of(cluster, "run0")
+    first.commit(prepare(cluster, 0, "run0"), 0)
+    second.commit(prepare(cluster, 1, "run0"), 1)
+    committer_of(cluster).commit(prepare(cluster, 2), 2)
+    before = cluster.calls.count(DRIVER)
+    for asleep in (first, second):
+        with pytest.raises(FencedError):
+            asleep.commit(prepare(cluster, 3, "run0"), 3)
+    assert cluster.calls.count(DRIVER) == before
+    assert decided_by(first) == ("run1", 2)
+
+
+def test_a_rerun_that_one_process_finishes_is_gone_on_with_by_another(cluster: MemoryCluster) -> None:
+    messages = prepare(cluster, 0, "run0")
+    dead = committer_of(cluster, "run0").log
+    dead.decide(decision_of(messages, 0), dead.take_over())
+    first, second = committer_of(cluster), committer_of(cluster)
+    first.commit([AlreadyCommitted("q", "run1", 0, split) for split in (0, 1)], 0)
+    second.commit(empty(1), 1)
+    first.commit(prepare(cluster, 2), 2)
+    assert decided_by(first) == ("run1", 2)
+    assert states(cluster) == {S.COMPLETE_COMMIT}
+
+
+@given(st.lists(st.tuples(st.sampled_from(["old", "new"]), st.integers(0, 2), st.booleans()), max_size=12))
+def test_of_two_runs_with_many_processes_each_micro_batch_is_seen_once(
+    steps: list[tuple[str, int, bool]]
+) -> None:
+    """Two drivers on one checkpoint, each with three processes; an error stops a run, as it stops a query."""
+    made = MemoryCluster(version=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(committer_module, "_now_ms", lambda: made.now_ms)
+        patch.setattr(committer_module, "_pause", made.pass_time)
+        committers = {(run, number): committer_of(made, run) for run in ("old", "new") for number in range(3)}
+        place, running = {"old": 0, "new": 0}, {"old", "new"}
+        written: dict[tuple[int, int], list[int]] = {}
+        for run, number, has_rows in steps:
+            if run not in running:
+                continue
+            micro_batch, committer = place[run], committers[run, number]
+            messages = prepare(made, micro_batch, run) if has_rows else empty(micro_batch, run)
+            for each in messages:
+                if isinstance(each, Prepared):
+                    [written_range] = each.transaction.ranges
+                    written.setdefault((micro_batch, each.split), []).append(written_range.first_offset)
+            try:
+                committer.commit(messages, micro_batch)
+                place[run] += 1
+            except EosKafkaError:
+                running.remove(run)
+                committer.abort(messages, micro_batch)
+        for (micro_batch, split), offsets in written.items():
+            seen = [made.outcomes.get((TopicPartition("t", split), offset), False) for offset in offsets]
+            assert sum(seen) <= 1, (micro_batch, split)
+        if len({run for run, _, _ in steps}) == 1:
+            assert running == {"old", "new"}, "alone, a run is not stopped by its own processes"
+            assert all(made.outcomes.values())
