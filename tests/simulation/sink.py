@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from broker_core.simulation.faults import Fault
-from spark_eos.errors import EosKafkaError, LostTransactionError
+from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError
 from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.naming import group_id
 from spark_eos.sink.task import Place
@@ -86,6 +86,9 @@ class QueryActor:
         self._worker_count = 0
         # Python processes that have no task now.
         self._idle: list[tuple[str, int]] = []
+        # Those that commit: Spark takes whichever is idle.
+        self._committing: list[int] = []
+        self._switch = world.random_of(f"{name}'s processes")
 
     def successor(self, name: str, begins_after_ms: int) -> "QueryActor":
         """Make another driver on the same checkpoint."""
@@ -100,14 +103,18 @@ class QueryActor:
             if self.checkpoint.runs > _RUN_LIMIT:
                 raise AssertionError(f"the query has failed {_RUN_LIMIT} times")
             run = f"run{self.checkpoint.runs}"
+            is_undisturbed = self.world.is_calm and self._is_alone()
             try:
                 self._run(run)
             except (EosKafkaError, JobFailedError) as error:
                 self.world.scheduler.note(f"{self.name}: {run} ends: {type(error).__name__}: {error}")
+                if is_undisturbed and isinstance(error, FencedError):
+                    raise AssertionError(f"{run} was alone, in the calm, and stops all the same: {error}") from error
                 if isinstance(error, LostTransactionError) and "was decided, but" in error.happened:
                     self.checkpoint.lost = str(error)
             if self._random.random() < 0.7:
                 self.world.fibers.current.process_id = self.world.new_process_id()
+                self._committing.clear()
             self._idle.clear()
             self.world.fibers.sleep_ms(self._random.randint(200, 2_000))
 
@@ -118,6 +125,7 @@ class QueryActor:
             driver = None
             try:
                 messages = self._tasks(run, number)
+                self._go_to_any_process()
                 driver = committer(self._options, QUERY, run, may_be_decided=True)
                 driver.commit(messages, number)
             except (EosKafkaError, JobFailedError):
@@ -125,6 +133,18 @@ class QueryActor:
                 raise
             self._end(number)
             self.world.fibers.sleep_ms(self._random.randint(1, 1_500))
+
+    def _is_alone(self) -> bool:
+        """Say whether this is the only driver that is left of the query's."""
+        drivers = [each for each in self.world.fibers.all if each.host.startswith("sink") and "/" not in each.name]
+        return [each.name for each in drivers if not each.is_done] == [self.name]
+
+    def _go_to_any_process(self) -> None:
+        """Commit in one of two processes, of which each remembers what it knew of the run when it was last in it."""
+        fiber = self.world.fibers.current
+        if not self._committing:
+            self._committing = [fiber.process_id, self.world.new_process_id()]
+        fiber.process_id = self._switch.choice(self._committing)
 
     def _abort(self, run: str, messages: list[TaskMessage], number: int) -> None:
         """Do as Spark: abort, and let the first failure be the news."""

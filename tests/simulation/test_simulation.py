@@ -52,6 +52,12 @@ def test_seeds_that_once_failed(seed: int, story: str) -> None:
     assert play(seed).problems == [], story
 
 
+def test_without_trouble_no_query_stops() -> None:
+    """The commits of a run come to several processes in turn: none takes another for a newer driver."""
+    for seed in range(1, 101):
+        assert play(seed, without_trouble=True).problems == [], seed
+
+
 def test_the_same_seed_gives_the_same_trace_and_another_seed_another() -> None:
     first, again, other = play(3, keep_trace=True), play(3, keep_trace=True), play(4, keep_trace=True)
     assert first.lines is not None
