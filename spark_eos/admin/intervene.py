@@ -1,7 +1,8 @@
 """Roll a dead query's decision forward, or take it back, so that no live driver can come in between.
 
 The order is what makes it safe. The query is watched for signs of life. Its driver's transactional id is taken over:
-from then on no older driver can decide anything, and a live one fails at its next micro-batch with nothing visible.
+from then on no older driver can decide anything, and a live one fails at its next micro-batch with nothing visible
+(unless its run has not decided yet: it then takes the id over again, and goes by what it finds decided).
 The newest decision is read again and must be the one that was shown. What the operator wants is then written into the
 decision, with an audit record, in one transaction; only after that are the micro-batch's transactions ended, each by
 its exact producer id and epoch. Whoever restarts the query at any of these steps finds in the decision what to do.
@@ -243,7 +244,8 @@ def _after_fencing(decision: Decision, error: EosKafkaError) -> EosKafkaError:
     """Say beside what went wrong that the driver was fenced by then: that cannot be taken back."""
     fenced = (
         f"The query's driver, {driver_id(decision.prefix, decision.query)}, was fenced before that: if the query runs, "
-        "it stops at its next commit with nothing of that micro-batch visible; start it again then"
+        "it stops at its next commit with nothing of that micro-batch visible, unless its run has not decided any yet; "
+        "start it again then"
     )
     told = _with_remedy(error, fenced)
     if isinstance(error, RefusedError):

@@ -9,16 +9,14 @@ decision says that it is one: whoever takes it for "not written" and writes agai
 import logging
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from broker_core.errors import ErrorCode
 from spark_eos import failpoints
 from spark_eos.errors import (
     AuthorizationError,
     EosKafkaError,
-    FencedError,
     LostTransactionError,
     TransactionError,
     UnsupportedError,
@@ -26,7 +24,8 @@ from spark_eos.errors import (
 from spark_eos.sink.closing import Closing, close, is_due
 from spark_eos.sink.deadlines import margin_ms, verify
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.decision_log import DecisionLog, DriverIdentity
+from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.driver import Driver, RunState
 from spark_eos.sink.messages import MESSAGE_VERSION, AlreadyCommitted, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.ports import Cluster, Description
@@ -40,33 +39,13 @@ from spark_eos.sink.recovery import (
     settle,
     why_closed,
 )
-from spark_eos.sink.runs import left_open, superseded_error, superseding
+from spark_eos.sink.runs import left_open, superseding
 from spark_eos.sink.sweep import Scope, run_of, sweep
-from spark_eos.sink.used_ids import UsedIds
 from spark_eos.sink_options import OnLostTransaction
 
 LOG: Final = logging.getLogger("spark_eos.sink")
 _FIRST_PAUSE_MS: Final = 500
 _LONGEST_PAUSE_MS: Final = 10_000
-
-
-@dataclass(slots=True)
-class RunState:
-    """Remember, in one of the driver's processes, what lasts from one micro-batch of a run to the next.
-
-    Spark commits in whatever Python worker is idle, and the queries of a session share them: the commits of a run come
-    to several processes in turn. Each takes the driver's id over from the others, and knows by the newest decision
-    whether it still has it. `decided` is the micro-batch that was last decided with `driver`; None where a take-over
-    was followed by no decision: another process may have taken over since and left no trace, so it is not relied on.
-    """
-
-    driver: DriverIdentity | None = None
-    decided: int | None = None
-    began_at_ms: int | None = None
-    superseded: tuple[str, ...] = ()
-    # Whether this process has seen the run's first micro-batch, so that `began_at_ms` is that of the run.
-    is_new_run: bool = False
-    used_ids: UsedIds = field(default_factory=UsedIds)
 
 
 @dataclass(slots=True)
@@ -92,15 +71,16 @@ class Committer:
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
         self.state.used_ids.note(self.query, messages)
         failpoints.reach("driver.before_verify", micro_batch)
-        settled = self._settle(self._newest_as_driver(micro_batch, has_rows=bool(prepared)), micro_batch)
+        driver = self._driver(micro_batch)
+        settled = self._settle(driver.newest(has_rows=bool(prepared)), micro_batch)
         if settled is not None and settled.is_closed:
-            self._finish_decided(settled, micro_batch, prepared)
+            self._finish_decided(driver, settled, prepared)
             return
         kept = self._kept(settled, messages, micro_batch)
         decision = None
         # Without rows there is nothing to decide, unless a decision that was lost would else stay the newest.
         if prepared or settled is not None:
-            decision = self._decide_and_complete(messages, micro_batch, prepared, kept, settled)
+            decision = self._decide_and_complete(driver, messages, prepared, kept, settled)
         self._sweep(micro_batch, () if decision is None else decision.superseded)
         if decision is not None:
             self._close(decision)
@@ -129,52 +109,11 @@ class Committer:
                     f"the commit of query {self.query}, run {self.run}, micro-batch {micro_batch}"
                 )
 
-    def _newest_as_driver(self, micro_batch: int, *, has_rows: bool) -> Decision | None:
-        """Be the one driver, then read the newest decision; whoever takes over needs it whatever its micro-batch.
+    def _driver(self, micro_batch: int) -> Driver:
+        def step(name: str) -> AbstractContextManager[None]:
+            return self._step(name, micro_batch)
 
-        A run fences whoever came before it with its first micro-batch, rows or none. Once it has decided, its processes
-        do not take over from one another for a micro-batch that has nothing to decide.
-        """
-        driver, decided, newer = self.state.driver, self.state.decided, None
-        if decided is not None and self.may_be_decided:
-            newer = self.log.newest(decided + 1)
-        if driver is None or decided is None or newer is not None:
-            # Who has decided since, another process of the run or a newer run, is told apart by `_take_over`.
-            self.state.driver = self.state.decided = None
-            newest = None if has_rows else self._newest_unless_superseded()
-            has_taken_over = newest is not None and newest.run == self.run and newest.micro_batch < micro_batch
-            return newest if has_taken_over else self._take_over(micro_batch)
-        if not driver.spent:
-            failpoints.reach("driver.taken_over", micro_batch)
-            return None
-        with self._step("take over", micro_batch):
-            self.state.driver = self.log.renew(driver)
-        failpoints.reach("driver.taken_over", micro_batch)
-        return self._newest_since(micro_batch)
-
-    def _take_over(self, micro_batch: int) -> Decision | None:
-        """Take over in this process, unless a newer run has done so: a sleeper that wakes must not fence it."""
-        with self._step("take over", micro_batch):
-            self._newest_unless_superseded()
-            self.state.driver = self.log.take_over()
-        failpoints.reach("driver.taken_over", micro_batch)
-        newest = self._newest_unless_superseded()
-        if self._is_query:
-            self.state.is_new_run = newest is None or newest.run != self.run
-            self.state.superseded = superseding(newest, self.run)
-        return newest
-
-    def _newest_unless_superseded(self) -> Decision | None:
-        newest = self.log.newest() if self.may_be_decided else None
-        if newest is not None and self.run in newest.superseded:
-            self.state.driver = None
-            raise superseded_error(newest, self.run)
-        return newest
-
-    def _newest_since(self, micro_batch: int) -> Decision | None:
-        """Read after a renewal, which may have fenced whoever superseded this run: an older decision tells that too."""
-        newest = self._newest_unless_superseded()
-        return newest if newest is not None and newest.micro_batch >= micro_batch else None
+        return Driver(self.log, self.run, self.state, micro_batch, step, self.may_be_decided, self._is_query)
 
     @property
     def _is_query(self) -> bool:
@@ -250,12 +189,13 @@ class Committer:
 
     def _decide_and_complete(
         self,
+        driver: Driver,
         messages: Sequence[TaskMessage],
-        micro_batch: int,
         prepared: Sequence[PreparedTransaction],
         kept: tuple[PreparedTransaction, ...],
         settled: Settlement | None,
     ) -> Decision:
+        micro_batch = driver.micro_batch
         with self._step("verify", micro_batch):
             ends_at_ms, began_at_ms = verify(self.cluster, self.query, micro_batch, prepared, _now_ms)
         self.state.began_at_ms = began_at_ms if self.state.began_at_ms is None else self.state.began_at_ms
@@ -274,7 +214,8 @@ class Committer:
         with self._step("decide", micro_batch):
             # Half of the margin is left for the completion.
             margin = min((margin_ms(t.timeout_ms) for t in prepared), default=0)
-            self._decide(decision, settled, ends_at_ms - margin // 2)
+            known = None if settled is None else settled.decision
+            driver.decide(decision, known, ends_at_ms - margin // 2)
         failpoints.reach("driver.after_decide", micro_batch)
         with self._step("complete", micro_batch):
             self._complete_in_time(decision, prepared, ends_at_ms)
@@ -286,29 +227,6 @@ class Committer:
         LOG.info("micro-batch %d of %s: %d records in %d transactions are committed", micro_batch, self.query,
                  decision.record_count, len(decision.transactions))
         return decision
-
-    def _decide(self, decision: Decision, settled: Settlement | None, decide_by_ms: int) -> None:
-        """Write the decision; once more where the driver's id has expired while the query was idle."""
-        driver, self.state.driver = self.state.driver, None
-        assert driver is not None
-        try:
-            self._decided(decision, self.log.decide(decision, driver, decide_by_ms))
-            return
-        except EosKafkaError as error:
-            if error.error_code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
-                raise
-            LOG.info("micro-batch %d of %s: the driver's id has expired: %s", decision.micro_batch, self.query, error)
-        driver = self.log.renew(driver)
-        if self._newest_since(decision.micro_batch) != (settled and settled.decision):
-            raise FencedError(
-                f"Another driver has decided micro-batch {decision.micro_batch} of query {self.query}",
-                checked="The decision log, after the id of this driver had expired",
-                remedy="Run one driver for each checkpoint, then start the query again",
-            )
-        self._decided(decision, self.log.decide(decision, driver, decide_by_ms))
-
-    def _decided(self, decision: Decision, driver: DriverIdentity) -> None:
-        self.state.driver, self.state.decided = driver, decision.micro_batch
 
     def _complete_in_time(
         self, decision: Decision, prepared: Sequence[PreparedTransaction], ends_at_ms: int
@@ -343,17 +261,17 @@ class Committer:
                 raise lost_error(settled)
 
     def _finish_decided(
-        self, settled: Settlement, micro_batch: int, prepared: Sequence[PreparedTransaction]
+        self, driver: Driver, settled: Settlement, prepared: Sequence[PreparedTransaction]
     ) -> None:
         """End a micro-batch that was decided before: its own transactions, if any, are swept as orphans."""
-        decision = settled.decision
+        decision, micro_batch = settled.decision, driver.micro_batch
         LOG.warning("micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped", micro_batch,
                     self.query, why_closed(decision), len(prepared))
-        decision = self._supersede(decision, micro_batch)
+        decision = self._supersede(driver, decision)
         self._sweep(micro_batch, decision.superseded if self._is_query else (decision.run,))
         self._close(decision)
 
-    def _supersede(self, decision: Decision, micro_batch: int) -> Decision:
+    def _supersede(self, driver: Driver, decision: Decision) -> Decision:
         """Note in another run's decision that it is superseded, where it has left something open that is in the way.
 
         Without the note its driver, should it wake up, could decide the very transactions that are swept.
@@ -361,25 +279,23 @@ class Committer:
         try:
             if not self._is_query or decision.run == self.run or not left_open(self.cluster, decision):
                 return decision
-            driver, self.state.driver = self.state.driver, None
-            assert driver is not None
             noted = replace(decision, revision=decision.revision + 1, superseded=superseding(decision, self.run))
-            self.state.driver = self.log.amend(noted, driver, _now_ms())
+            driver.amend(noted, _now_ms())
         except EosKafkaError as error:
-            LOG.warning("micro-batch %d of %s is committed; what run %s has left open is swept later: %s", micro_batch,
-                        self.query, decision.run, error)
+            LOG.warning("micro-batch %d of %s is committed; what run %s has left open is swept later: %s",
+                        driver.micro_batch, self.query, decision.run, error)
             return decision
         return noted
 
     def _close(self, decision: Decision) -> None:
         """Write down what needs no proof any more; the micro-batch is committed, so a failure is only logged."""
-        if self.state.driver is None or not is_due(decision, self.closing):
+        if self.state.identity is None or not is_due(decision, self.closing):
             return
         try:
             with self._step("close", decision.micro_batch):
-                self.state.driver = close(self.log, self.state.driver, decision, self.closing, _now_ms())
+                self.state.identity = close(self.log, self.state.identity, decision, self.closing, _now_ms())
         except EosKafkaError as error:
-            self.state.driver = None
+            self.state.identity = None
             LOG.warning("job %s is committed; that could not be noted in the decision topic: %s", self.query, error)
 
     def _sweep(self, micro_batch: int, runs: Collection[str]) -> None:

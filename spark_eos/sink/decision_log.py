@@ -82,6 +82,7 @@ class DecisionLog:
         # At the last epoch the end of a transaction changes the producer id, and `renew` would take that for another.
         while identity.producer_epoch >= LAST_CLIENT_EPOCH:
             identity = self._cluster.init_producer_id(self._driver, self._driver_timeout_ms)
+        self.scan_again()
         return DriverIdentity(identity, version)
 
     def renew(self, driver: DriverIdentity) -> DriverIdentity:
@@ -115,8 +116,12 @@ class DecisionLog:
             self._newest = (pointer, self._read(pointer))
         return self._newest[1]
 
+    def scan_again(self) -> None:
+        """Forget that a scan has found nothing: somebody may have decided since."""
+        self._scan_found_nothing = False
+
     def _newest_by_scan(self, since: int) -> Decision | None:
-        """Scan once for each run: what a whole scan has not found, the run can only have decided itself."""
+        """Scan once, until `scan_again`: a task asks once only, and a driver asks anew for each micro-batch."""
         found = None if self._scan_found_nothing else self._scan()
         self._scan_found_nothing = found is None
         return found if found is not None and found.micro_batch >= since else None

@@ -6,9 +6,10 @@ from typing import Final, TypeAlias
 from spark_eos.client.connection import KafkaClient
 from spark_eos.sink.closing import Closing
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.committer import Committer, RunState
+from spark_eos.sink.committer import Committer
 from spark_eos.sink.deadlines import margin_ms
 from spark_eos.sink.decision_log import DRIVER_TIMEOUT_MS, DecisionLog
+from spark_eos.sink.driver import RunState
 from spark_eos.sink.pool import pool_of
 from spark_eos.sink.task import Place, TaskWriter
 from spark_eos.sink.transactions import TaskTransaction, write_decision

@@ -226,7 +226,7 @@ def test_a_live_driver_that_was_not_seen_can_decide_nothing_any_more(cluster: Me
     live.commit(prepare(cluster, 2), 2)
     waiting = prepare(cluster, 3)
     decision = decision_of(waiting, 3)
-    live.state.driver = live.log.decide(decision, live.log.take_over())
+    live.state.identity = live.log.decide(decision, live.log.take_over())
     operator = Operator(cluster, DECISIONS, "ann", watch_seconds=0)
     operator.carry_out(operator.plan(decision, Action.ABORT, Restart.REWRITE))
     later = prepare(cluster, 4, splits=(2,))

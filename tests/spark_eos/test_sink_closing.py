@@ -147,7 +147,7 @@ def test_a_deletion_that_was_not_confirmed_is_said(
         committer.commit(prepare(cluster, 0), 0)
     assert "could not be noted in the decision topic: The decision of q is perhaps not deleted: the end " in caplog.text
     assert f"was answered {word}" in caplog.text
-    assert committer.state.driver is None, "what is unclear is not written with again"
+    assert committer.state.identity is None, "what is unclear is not written with again"
 
 
 def test_a_query_notes_nothing(cluster: MemoryCluster) -> None:

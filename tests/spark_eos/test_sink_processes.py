@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.types import TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.errors import EosKafkaError, FencedError
 from spark_eos.sink import committer as committer_module
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
 from spark_eos.sink.ports import TransactionState
 from tests.spark_eos.sink_cluster import MemoryCluster
-from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, states
+from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, states, task_id
 
 __all__ = ["cluster"]
 S = TransactionState
@@ -104,6 +104,112 @@ def test_a_rerun_that_one_process_finishes_is_gone_on_with_by_another(cluster: M
     first.commit(prepare(cluster, 2), 2)
     assert decided_by(first) == ("run1", 2)
     assert states(cluster) == {S.COMPLETE_COMMIT}
+
+
+# What only the whole topic tells, once the group's pointer has expired.
+
+
+def test_a_pointer_that_expires_between_two_processes_stops_nobody(cluster: MemoryCluster) -> None:
+    first, second = committer_of(cluster), committer_of(cluster)
+    for micro_batch, committer in enumerate((first, second, first, second, second, first)):
+        committer.commit(prepare(cluster, micro_batch), micro_batch)
+        cluster.groups.clear()
+    assert states(cluster) == {S.COMPLETE_COMMIT}
+
+
+def test_a_process_that_once_found_nothing_looks_again(cluster: MemoryCluster) -> None:
+    first, second = committer_of(cluster), committer_of(cluster)
+    second.commit(empty(0), 0)
+    first.commit(prepare(cluster, 1), 1)
+    cluster.groups.clear()
+    second.commit(empty(2), 2)
+    first.commit(prepare(cluster, 3), 3)
+    assert decided_by(first) == ("run1", 3)
+
+
+def test_a_sleeper_that_once_found_nothing_decides_nothing_twice(cluster: MemoryCluster) -> None:
+    asleep = committer_of(cluster, "run0")
+    asleep.commit(empty(0, "run0"), 0)
+    late = prepare(cluster, 1, "run0")
+    for micro_batch in (1, 2):
+        committer_of(cluster).commit(prepare(cluster, micro_batch), micro_batch)
+    cluster.groups.clear()
+    with pytest.raises(EosKafkaError):
+        asleep.commit(late, 1)
+    seen = [place for place, committed in cluster.outcomes.items() if committed and place[0].topic == "t"]
+    assert len(seen) == 4
+
+
+def test_what_is_decided_while_a_process_takes_over_is_not_missed(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asleep, late = committer_of(cluster, "run0"), prepare(cluster, 1, "run0")
+    init, others = cluster.init_producer_id, [committer_of(cluster)]
+
+    def just_after_another(name: str, timeout_ms: int) -> ProducerIdentity:
+        if name == "p.q.driver" and others:
+            others.pop().commit(prepare(cluster, 1), 1)
+            cluster.groups.clear()
+        return init(name, timeout_ms)
+
+    monkeypatch.setattr(cluster, "init_producer_id", just_after_another)
+    asleep.commit(late, 1)
+    assert decided_by(asleep) == ("run1", 1)
+    seen = [place for place, committed in cluster.outcomes.items() if committed and place[0].topic == "t"]
+    assert len(seen) == 2
+
+
+# Who is a sibling and who a newer driver.
+
+
+def test_a_run_that_has_not_decided_gives_way_to_one_that_has(cluster: MemoryCluster) -> None:
+    asleep, newer = committer_of(cluster, "run0"), committer_of(cluster)
+    asleep.commit(empty(0, "run0"), 0)
+    late = prepare(cluster, 1, "run0")
+    newer.commit(prepare(cluster, 1), 1)
+    with pytest.raises(FencedError, match="run run1 has decided micro-batch 1"):
+        asleep.commit(late, 1)
+    newer.commit(prepare(cluster, 2), 2)
+    assert decided_by(newer) == ("run1", 2)
+
+
+def test_a_run_that_is_not_named_any_more_gives_way_all_the_same(cluster: MemoryCluster) -> None:
+    """A decision names the last sixteen runs only."""
+    asleep = committer_of(cluster, "run0")
+    asleep.commit(prepare(cluster, 0, "run0"), 0)
+    for number in range(1, 20):
+        newest = committer_of(cluster, f"later{number}")
+        newest.commit(prepare(cluster, number, f"later{number}"), number)
+    before = cluster.calls.count(DRIVER)
+    with pytest.raises(FencedError, match="later19 has decided"):
+        asleep.commit(prepare(cluster, 20, "run0"), 20)
+    assert cluster.calls.count(DRIVER) == before
+    newest.commit(prepare(cluster, 20, "later19"), 20)
+
+
+def test_what_a_process_has_swept_is_named_when_it_decides_again(cluster: MemoryCluster) -> None:
+    cluster.prepare(task_id("run0"), 5)
+    cluster.pass_time(1_000)
+    first, second = committer_of(cluster), committer_of(cluster)
+    for micro_batch, committer in enumerate((first, second, first)):
+        committer.commit(prepare(cluster, micro_batch), micro_batch)
+    newest = first.log.newest()
+    assert newest is not None and newest.superseded == ("run0",)
+
+
+def test_a_rerun_that_notes_who_is_superseded_is_no_sign_of_another_driver(cluster: MemoryCluster) -> None:
+    messages = prepare(cluster, 0, "run0")
+    dead = committer_of(cluster, "run0").log
+    dead.decide(decision_of(messages, 0), dead.take_over())
+    cluster.prepare(task_id("run0", "late"), 7)
+    committer = committer_of(cluster)
+    committer.commit([AlreadyCommitted("q", "run1", 0, split) for split in (0, 1)], 0)
+    noted = committer.log.newest()
+    assert noted is not None and noted.revision == 1
+    for micro_batch in (1, 2):
+        committer.commit(empty(micro_batch), micro_batch)
+    committer.commit(prepare(cluster, 3), 3)
+    assert decided_by(committer) == ("run1", 3)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["old", "new"]), st.integers(0, 2), st.booleans()), max_size=12))

@@ -138,7 +138,7 @@ def test_a_run_that_is_superseded_while_it_takes_over_decides_nothing(
     with pytest.raises(FencedError, match="may not decide any more"):
         asleep.commit(messages, 2)
     assert newest(cluster).micro_batch == 1
-    assert asleep.state.driver is None
+    assert asleep.state.identity is None
 
 
 def test_a_run_that_is_superseded_while_it_renews_decides_nothing(
@@ -147,8 +147,8 @@ def test_a_run_that_is_superseded_while_it_renews_decides_nothing(
     """To look who has the driver's id and to take it are two requests, and an operator may come between them."""
     awake = committer_of(cluster)
     awake.commit(prepare(cluster, 0), 0)
-    assert awake.state.driver is not None
-    awake.state.driver = replace(awake.state.driver, spent=True)
+    assert awake.state.identity is not None
+    awake.state.identity = replace(awake.state.identity, spent=True)
 
     def just_after_an_operator(_: DriverIdentity) -> DriverIdentity:
         name_as_superseded(cluster, "run1")
