@@ -160,12 +160,20 @@ def ending(transaction: PreparedTransaction, *, commit: bool) -> Ending:
 def fates_of(
     cluster: Cluster, transactions: Collection[PreparedTransaction], deadline: float = math.inf
 ) -> dict[PreparedTransaction, Fate]:
-    """Find what became of transactions, by the coordinator's word and then by the partitions' logs."""
+    """Find what became of transactions, by the coordinator's word and then by the partitions' logs.
+
+    A log that shows the records as committed goes before a coordinator that speaks of an abort. It may speak of the
+    next transaction: one that was ended by the old protocol, after a downgrade, leaves the epoch as it found it.
+    """
     described = cluster.describe_transactions([t.transactional_id for t in transactions]) if transactions else {}
-    return {
-        t: described_fate(t, described.get(t.transactional_id)) or logged_fate(cluster, t, deadline)
-        for t in transactions
-    }
+    fates: dict[PreparedTransaction, Fate] = {}
+    for each in transactions:
+        fate = described_fate(each, described.get(each.transactional_id))
+        if fate is None or fate is Fate.LOST:
+            logged = logged_fate(cluster, each, deadline)
+            fate = logged if fate is None or logged is Fate.COMMITTED else fate
+        fates[each] = fate
+    return fates
 
 
 def described_fate(transaction: PreparedTransaction, description: Description | None) -> Fate | None:

@@ -10,7 +10,7 @@ from spark_eos.errors import LostTransactionError, TransactionError, UnansweredE
 from spark_eos.sink import recovery
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
-from spark_eos.sink.ports import BatchTrace, Description, PartitionView, TransactionState
+from spark_eos.sink.ports import BatchTrace, Description, Ending, PartitionView, TransactionState
 from spark_eos.sink.recovery import FATES, Course, Fate, course_of, described_fate, seen_fate, settle
 from spark_eos.sink_options import OnLostTransaction
 from tests.spark_eos.sink_cluster import MemoryCluster
@@ -97,6 +97,18 @@ def test_what_is_open_is_committed_and_what_is_committed_stays(version: int) -> 
 def test_a_lost_answer_is_cleared_up_by_describing(version: int) -> None:
     cluster = MemoryCluster(version=version, lose_answer_of={"one"})
     assert settle(cluster, _decision(cluster.prepare("one"))).took_effect
+
+
+def test_an_abort_after_a_downgrade_is_not_taken_for_the_transaction_before_it() -> None:
+    """The old protocol's EndTxn leaves the epoch, which then looks like that of the abort of what was committed."""
+    cluster = MemoryCluster(version=2)
+    one = cluster.prepare("one")
+    assert settle(cluster, _decision(one)).took_effect
+    next_one = cluster.prepare("one", 1)
+    cluster.end_transactions(
+        [Ending("one", ProducerIdentity(next_one.producer_id, next_one.producer_epoch), False, 1)])
+    assert described_fate(one, cluster.describe_transactions(["one"])["one"]) is Fate.LOST
+    assert settle(cluster, _decision(one)).took_effect
 
 
 @pytest.mark.parametrize("version", [1, 2])
