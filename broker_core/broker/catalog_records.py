@@ -23,14 +23,14 @@ _ACL_SHAPES: Final[tuple[type, ...]] = (int, int, str, str, str, int, int)
 def read_catalog_record(offset: int, value: bytes) -> Mapping[str, Any]:
     """Return a record whose every field has the shape that `replay` relies on; `DamageError` for any other."""
     try:
-        record = json.loads(value)
+        record: dict[str, Any] = json.loads(value)
         fields = SHAPES[record["type"]]
     except _MISFITS as error:
         raise damaged(offset, value, f"{type(error).__name__}: {error}") from None
     wrong = [name for name, shape in fields.items() if not _fits(record.get(name, _MISSING), shape)]
     if wrong:
         raise damaged(offset, value, f"{', '.join(wrong)} missing or of a wrong kind")
-    return dict(record)
+    return record
 
 
 def damaged(offset: int, value: bytes, why: str) -> DamageError:

@@ -8,6 +8,7 @@ from importlib import resources
 from typing import Any, Final, NamedTuple
 
 from spark_eos.admin.timeline_log import Outcome, Timeline, TransactionBar
+from spark_eos.client.inspection import LOST_ITS_MARKER
 
 _TEMPLATE: Final = "timeline.html"
 _PLACEHOLDER: Final = re.compile("@(TITLE|SUMMARY|DATA)@")
@@ -80,7 +81,7 @@ def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
     knows = "no coordinator knows its producer id" if described is None else (
         f"its coordinator says {described.state} and does not count this partition in")
     committed = described is not None and described.has_committed(bar.producer_id, bar.producer_epoch)
-    lost = " It was committed, by its epoch, and lost its marker." if committed else ""
+    lost = f" {LOST_ITS_MARKER}" if committed else ""
     return f"It hangs: {knows}.{lost} To end it: {timeline.commands.abort(tp, _first_offset(bar), commit=committed)}"
 
 

@@ -17,6 +17,8 @@ from spark_eos.errors import AuthorizationError, EosKafkaError, UnansweredError
 
 # What to grant to a principal that has to see every transaction.
 SEE_EVERY_ID: Final = "Grant the principal DESCRIBE on all transactional ids ('*')"
+# What to say of an open transaction that `has_committed`.
+LOST_ITS_MARKER: Final = "It was committed, by its epoch, and lost its marker."
 _FIRST_PATTERN_VERSION: Final = 2
 
 

@@ -9,7 +9,7 @@ decision says that it is one: whoever takes it for "not written" and writes agai
 import logging
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -110,10 +110,10 @@ class Committer:
                 )
 
     def _driver(self, micro_batch: int) -> Driver:
-        def step(name: str) -> AbstractContextManager[None]:
-            return self._step(name, micro_batch)
-
-        return Driver(self.log, self.run, self.state, micro_batch, step, self.may_be_decided, self._is_query)
+        return Driver(
+            self.log, self.run, self.state, micro_batch, lambda name: self._step(name, micro_batch),
+            self.may_be_decided, self._is_query,
+        )
 
     @property
     def _is_query(self) -> bool:

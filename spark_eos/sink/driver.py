@@ -76,10 +76,10 @@ class Driver:
             newer = self.log.newest(decided + 1)
         if identity is None or decided is None or newer is not None:
             self.state.identity = self.state.decided = None
-            newest = None if has_rows else self._newest_unless_superseded()
+            before = self._newest_unless_superseded()
             run_has_decided = (
-                newest is not None and newest.run == self.run and newest.micro_batch < self.micro_batch)
-            return newest if run_has_decided else self._take_over()
+                before is not None and before.run == self.run and before.micro_batch < self.micro_batch)
+            return before if run_has_decided and not has_rows else self._take_over(before)
         if not identity.spent:
             failpoints.reach("driver.taken_over", self.micro_batch)
             return None
@@ -88,16 +88,15 @@ class Driver:
         failpoints.reach("driver.taken_over", self.micro_batch)
         return self.newest_since()
 
-    def _take_over(self) -> Decision | None:
+    def _take_over(self, before: Decision | None) -> Decision | None:
         """Take over in this process, unless a newer run has decided: a sleeper that wakes must not fence it.
 
         The newest decision names that run, or it is another run's and was not there when this process took over last.
         """
+        if (before is not None and before.run != self.run
+                and self.state.has_taken_over and _seen(before) != self.state.seen):
+            raise superseded_error(before, self.run)
         with self.step("take over"):
-            before = self._newest_unless_superseded()
-            if self.state.has_taken_over and before is not None and before.run != self.run \
-                    and _seen(before) != self.state.seen:
-                raise superseded_error(before, self.run)
             self.state.identity = self.log.take_over()
         failpoints.reach("driver.taken_over", self.micro_batch)
         newest = self._newest_unless_superseded()

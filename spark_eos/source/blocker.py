@@ -6,7 +6,13 @@ from collections.abc import Callable
 from broker_core.types import TopicPartition
 from spark_eos.client.active_producers import open_transactions
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client.inspection import SEE_EVERY_ID, describe_transactions, list_transactions, sees_every_id
+from spark_eos.client.inspection import (
+    LOST_ITS_MARKER,
+    SEE_EVERY_ID,
+    describe_transactions,
+    list_transactions,
+    sees_every_id,
+)
 from spark_eos.client.lookup import OffsetLookup
 from spark_eos.errors import EosKafkaError
 from spark_eos.operator_commands import OperatorCommands
@@ -55,7 +61,7 @@ def _name(client: KafkaClient, topic_partition: TopicPartition, clock: Callable[
             f"operator run `{commands.find_hanging(topic_partition.topic)}`."
         )
     committed = any(each.has_committed(oldest.producer_id, oldest.producer_epoch) for each in described.values())
-    lost = " It was committed, by its epoch, and lost its marker." if committed else ""
+    lost = f" {LOST_ITS_MARKER}" if committed else ""
     return (
         f"It is a transaction of producer id {oldest.producer_id}, epoch {oldest.producer_epoch}, that no coordinator "
         f"has in hand any more: it hangs.{lost} "

@@ -47,12 +47,9 @@ REPAIRER = "__admin_client"
 @pytest.fixture(scope="module")
 def own(hazard_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Give a broker of this module alone, which may be killed and changed."""
-    broker = make_broker(hazard_kind, tmp_path_factory.mktemp("own") / "broker")
-    try:
+    with closing(make_broker(hazard_kind, tmp_path_factory.mktemp("own") / "broker")) as broker:
         broker.start()
         yield broker
-    finally:
-        broker.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,10 @@
 
 import contextlib
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -23,6 +23,7 @@ from tests.crash.brokers import BrokerCore
 from tests.fuzz import seeds
 from tests.fuzz.attacks import A_MILLION_ARRAYS, LYING_FRAMES, batch, hostile
 from tests.spark_eos.client_world import make_topic, read_values, unique
+from tests.support.memory import resident_mib
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
@@ -84,21 +85,16 @@ class Attacked(BrokerCore):
     def peak_mib(self) -> float:
         """Return the most memory it ever held, in MiB."""
         assert self._process is not None
-        status = Path(f"/proc/{self._process.pid}/status")
-        if not status.exists():
+        if sys.platform != "linux":
             pytest.skip("a process's memory is read from /proc")
-        [line] = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
-        return int(line.split()[1]) / 1024
+        return resident_mib("VmHWM", self._process.pid)
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
-    running = Attacked(tmp_path_factory.mktemp("attacked") / "broker")
-    try:
+    with contextlib.closing(Attacked(tmp_path_factory.mktemp("attacked") / "broker")) as running:
         running.start()
         yield running
-    finally:
-        running.close()
 
 
 @pytest.fixture(scope="module")

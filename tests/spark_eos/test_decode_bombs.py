@@ -34,6 +34,7 @@ from spark_eos.errors import BrokerError
 from spark_eos.source.reader import read_range
 from spark_eos.source.splits import OffsetRange
 from spark_eos.source_options import batch_options
+from tests.support.memory import resident_mib
 
 MIB: Final = 1 << 20
 CODECS: Final = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
@@ -89,20 +90,15 @@ def slabs(data: bytes, **options: Any) -> Iterator[Any]:
     return decode_slabs(data, list(iter_headers(data)), **{"include_headers": False, **EVERYTHING, **options})
 
 
-def _memory(name: str) -> float:
-    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name)]
-    return int(line.split()[1]) / 1024
-
-
 def _settled_memory() -> float:
     """Give back what is not used any more and forget the peak; Arrow gives back with a delay, which is waited for."""
     for _ in range(50):
         pa.default_memory_pool().release_unused()
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")
-        if _memory("VmHWM") - _memory("VmRSS") < 2:
+        if resident_mib("VmHWM") - resident_mib("VmRSS") < 2:
             break
-    return _memory("VmHWM")
+    return resident_mib("VmHWM")
 
 
 def cost(action: Callable[[], Any]) -> Cost:
@@ -114,7 +110,7 @@ def cost(action: Callable[[], Any]) -> Cost:
         outcome = action()
     except InvalidBatch as error:
         outcome = error
-    return Cost(time.process_time() - started, _memory("VmHWM") - before, outcome)
+    return Cost(time.process_time() - started, resident_mib("VmHWM") - before, outcome)
 
 
 def refusal(data: bytes, problem: str, *, seconds: float, mib: float, **options: Any) -> None:
