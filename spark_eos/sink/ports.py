@@ -1,6 +1,6 @@
 """Say what the sink asks of a Kafka cluster, so that its rules can be tested without one."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -119,7 +119,9 @@ class Cluster(Protocol):
     def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
         """Read up to `count` records from an offset on, committed or not, control records left out."""
 
-    def find_records(self, topic: str, keys: Collection[bytes]) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
+    def find_records(
+        self, topic: str, is_wanted: Callable[[bytes], bool]
+    ) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic for keys; raises `TopicError` when it does not exist."""
 
     def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
