@@ -10,6 +10,10 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.inspection import list_transactions
+from spark_eos.client_options import ClientOptions
+from spark_eos.sink.naming import parse_task_id
 from tests.spark_eos.sink_query import lines_of, start
 from tests.spark_eos.sink_topic import Topic, make_topic
 from tests.spark_eos.spark_session import failpoints_file, spark
@@ -65,6 +69,21 @@ def test_a_new_checkpoint_writes_everything_once_more(
     for checkpoint in ("first", "second"):
         run_function(spark, lambda frame, _: write(frame, topic), input_folder, tmp_path / checkpoint)
     assert topic.values() == sorted(EXPECTED * 2)
+
+
+def test_foreach_batch_uses_the_ids_and_the_decision_of_a_stream(
+    spark: SparkSession, topic: Topic, prefix: str, input_folder: Path, tmp_path: Path
+) -> None:
+    for number in range(3, 8):
+        (input_folder / f"{number}.txt").write_text(f"{number}\n")
+    options = {"transactionalIdPrefix": prefix}
+    run_function(spark, lambda frame, _: write(frame, topic, **options), input_folder, tmp_path / "checkpoint")
+    with KafkaClient(ClientOptions((topic.address,))) as client:
+        names = [each.transactional_id for each in list_transactions(client)]
+    drivers = [name for name in names if name.startswith(prefix) and name.endswith(".driver")]
+    tasks = [name for name in names if (task := parse_task_id(name)) is not None and task.prefix == prefix]
+    assert len(drivers) == 1
+    assert len(tasks) <= 4, f"eight micro-batches of two tasks: {tasks}"
 
 
 def test_two_writes_to_one_topic_have_names_or_are_refused(
