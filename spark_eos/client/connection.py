@@ -7,7 +7,7 @@ safe; look-ups (bootstrap, metadata, coordinators) are, until their deadline.
 
 import random
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -243,7 +243,7 @@ class KafkaClient:
     # Coordinators.
 
     def find_coordinator(self, key_type: CoordinatorType, key: str, *, timeout_ms: float | None = None) -> int:
-        """Find the node that coordinates a group or transactional id; remembered until `forget_coordinator`."""
+        """Find the node that coordinates a group or transactional id; remembered until it is forgotten."""
         return self.find_coordinators(key_type, [key], timeout_ms=timeout_ms)[key]
 
     def find_coordinators(
@@ -264,8 +264,12 @@ class KafkaClient:
             attempt += 1
 
     def forget_coordinator(self, key_type: CoordinatorType, key: str) -> None:
-        """Drop a remembered coordinator after error 15 or 16 or a lost connection."""
-        self._coordinators.forget(key_type, key)
+        """Drop a remembered coordinator after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or a lost connection."""
+        self.forget_coordinators(key_type, [key])
+
+    def forget_coordinators(self, key_type: CoordinatorType, keys: Iterable[str]) -> None:
+        """Drop the remembered coordinators of these keys, so that the next request to each asks who it is."""
+        self._coordinators.forget(key_type, keys)
 
     # Features.
 
