@@ -31,7 +31,8 @@ from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, U
 __all__ = ["CoordinatorType", "KafkaClient", "remaining_ms"]
 
 _TRANSACTION_FEATURE: Final = "transaction.version"
-_FIRST_FEATURE_VERSION: Final = 3
+# Nothing that a transaction has to wait for.
+_FEATURES_TIMEOUT_MS: Final = 2_000
 # A topic made a moment ago may be unknown to some brokers; one that stays unknown this long is not there.
 _MISSING_TOPIC_GRACE_SECONDS: Final = 2.0
 _SOFTWARE_VERSION: Final = "1"
@@ -50,7 +51,6 @@ class KafkaClient:
         self._network: Network | None = None
         self._connected = False
         self._coordinators = Coordinators()
-        self._transaction_version: int | None = None
         self._recent = RecentTopics()
 
     def __enter__(self) -> Self:
@@ -274,36 +274,25 @@ class KafkaClient:
     # Features.
 
     def transaction_version(self, *, refresh: bool = False, timeout_ms: float | None = None) -> int:
-        """Give the cluster's finalized `transaction.version`: 0, 1 or 2 (KIP-890).
+        """Give the cluster's finalized `transaction.version`, 0, 1 or 2 (KIP-890), for a transaction that begins now.
 
-        Asked with a request of its own, since kafka-python reads the API versions of the handshake and drops
-        the features.
+        Connections learn it as they open. A broker is asked where none has spoken of it for `features.MAX_AGE_SECONDS`,
+        since a transaction has failed, or to `refresh` it; where it does not answer, what was known before counts.
         """
-        if self._transaction_version is None or refresh:
-            deadline = self.deadline(timeout_ms)
-            self._transaction_version = self._finalized_transaction_version(deadline)
-        return self._transaction_version
-
-    def _finalized_transaction_version(self, deadline: float) -> int:
-        attempt = 0
-        while True:
+        deadline = self.deadline(timeout_ms)
+        self._ensure_connected(deadline)
+        features = self.network.features
+        if refresh or not features.is_fresh:
             request = ApiVersionsRequest(client_software_name="spark-eos", client_software_version=_SOFTWARE_VERSION)
             try:
-                response = self.send(
-                    None,
-                    request,
-                    min_version=_FIRST_FEATURE_VERSION,
-                    timeout_ms=remaining_ms(deadline),
-                )
-            except UnsupportedError:
-                return 0
+                self.send(None, request, timeout_ms=min(remaining_ms(deadline), _FEATURES_TIMEOUT_MS))
             except UnansweredError:
-                if not self.back_off(attempt, deadline):
-                    raise
-                attempt += 1
-                continue
-            levels = {each.name: each.max_version_level for each in response.finalized_features or ()}
-            return int(levels.get(_TRANSACTION_FEATURE, 0))
+                features.go_on()
+        return features.level(_TRANSACTION_FEATURE)
+
+    def doubt_features(self) -> None:
+        """Have the next transaction ask for the feature levels: one has failed, perhaps since they have changed."""
+        self.network.features.doubt()
 
     # The inside.
 

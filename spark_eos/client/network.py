@@ -23,6 +23,7 @@ from kafka.net.selector import NetworkSelector
 
 from spark_eos.client.answers import MalformedAnswer, check_answers
 from spark_eos.client.credentials import keep_out_of_logs, token_provider
+from spark_eos.client.features import FinalizedFeatures
 from spark_eos.client.tls import tls_context
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import AuthenticationError, ClientStateError, EosKafkaError, UnansweredError, UnsupportedError
@@ -58,7 +59,8 @@ class Network:
         except BaseException:
             self._selector.close()
             raise
-        check_answers(self._manager)
+        self.features = FinalizedFeatures()
+        check_answers(self._manager, self.features.note)
         _abandon_after_fork(self)
 
     @property

@@ -185,6 +185,7 @@ class TransactionalProducer:
             self._failure = error
             identity = self._identity
             self._spent = None if identity is None else (identity.producer_id, identity.producer_epoch)
+            self._client.doubt_features()
             raise
 
     def _wait(self) -> None:
