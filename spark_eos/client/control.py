@@ -20,6 +20,7 @@ from spark_eos.client.error_table import Api, failure, worst_code
 from spark_eos.errors import UnansweredError
 
 TV2: Final = 2
+_NEVER: Final = 1 << 15
 LAST_TV1_END_TXN: Final = 4
 FIRST_TV2_END_TXN: Final = 5
 # Versions from 4 on are for brokers only (KIP-890 part 1).
@@ -138,11 +139,15 @@ def end_txns(
 
     Code 0 says that the coordinator has recorded the end. Every other code leaves open what became of the
     transaction: describe it.
+
+    A transaction ends by the protocol it was begun with. Only where the level has fallen to 0 since, one of TV2 ends by
+    the old one: Apache Kafka's coordinator could not write down any other end, and would refuse the id from then on.
     """
     deadline = client.deadline(timeout_ms)
+    first_tv2 = TV2 if client.transaction_version(timeout_ms=timeout_ms) > 0 else _NEVER
     results: dict[TransactionIdentity, EndTxnResult] = {}
     for same_protocol in (True, False):
-        group = [each for each in identities if (each.transaction_version >= TV2) == same_protocol]
+        group = [each for each in identities if (each.transaction_version >= first_tv2) == same_protocol]
         answers = ask_coordinators(
             client,
             Api.END_TXN,

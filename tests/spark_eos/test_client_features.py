@@ -17,9 +17,7 @@ from broker_core.embedded import Disconnect, EmbeddedBroker, Error
 from spark_eos import failpoints
 from spark_eos.client import features
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client.features import FinalizedFeatures
 from spark_eos.client_options import ClientOptions
-from spark_eos.errors import AbortableError
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.decision_log import DecisionLog
@@ -222,7 +220,7 @@ def test_a_coordinator_that_moves_with_the_change_loses_and_doubles_nothing(
     kafka.assert_quiescent(clients_may_wait=True)
 
 
-def test_either_broker_serves_a_transaction_through_any_change(
+def test_either_broker_serves_a_transaction_through_any_change_above_level_0(
     broker_kind: str, at_point: AtPoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(features, "MAX_AGE_SECONDS", 0.0)
@@ -230,13 +228,42 @@ def test_either_broker_serves_a_transaction_through_any_change(
         query = Query(address)
         level = query.run()
         for point in POINTS:
-            for later in (1, 2) if point in POINTS[::2] else (0, 2):
+            for later in (1, 2):
                 at_point(point, lambda later=later: finalize(address, later))  # type: ignore[misc]
                 assert query.run() == (later if point == "task.before_identity" else level), point
                 level = query.run()
                 assert level == later, point
+        # At level 0 Apache Kafka can only go on with a transaction of the old protocol, or end one by it.
+        for point in ("task.before_identity", "task.flushed", "driver.after_complete"):
+            at_point(point, lambda: finalize(address, 0))
+            assert query.run() == (0 if point == "task.before_identity" else 2), point
+            assert query.run() == 0, point
+            at_point(point, lambda: finalize(address, 2))
+            assert query.run() == (2 if point == "task.before_identity" else 0), point
+            assert query.run() == 2, point
         assert query.visible() == query.written
         query.close()
+
+
+def test_at_level_0_nothing_is_asked_that_apache_kafka_cannot_write_down(
+    query_at: MakeQuery, at_point: AtPoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its coordinator refuses what transactions V2 would leave, and every request for that id from then on."""
+    monkeypatch.setattr(features, "MAX_AGE_SECONDS", 0.0)
+    kafka, query = query_at(2)
+    assert query.run() == 2
+
+    def change() -> None:
+        finalize(query.address, 0)
+        for api, version in (("Produce", 12), ("Produce", 13), ("TxnOffsetCommit", 5), ("EndTxn", 5)):
+            kafka.fault(api=api, version=version, action=Error("UNSUPPORTED_VERSION"))
+        kafka.fault(api="InitProducerId", transactional_id=f"p.{query.name}.run.w.0",
+                    action=Error("UNSUPPORTED_VERSION"))
+
+    at_point("task.flushed", change)
+    assert [query.run(), query.run(), query.run()] == [2, 0, 0]
+    assert query.visible() == query.written
+    kafka.assert_quiescent(clients_may_wait=True)
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
