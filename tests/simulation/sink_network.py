@@ -13,12 +13,14 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from kafka.protocol.broker_version_data import BrokerVersionData
+from kafka.protocol.metadata import ApiVersionsResponse
 
 from broker_core.simulation.clock import START_MS
 from broker_core.simulation.network import PORT
 from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.wire.versions import SERVED
 from spark_eos.client import connection
+from spark_eos.client.features import FinalizedFeatures
 from spark_eos.client.network import translate
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import UnansweredError as SinkUnansweredError
@@ -75,6 +77,7 @@ class SimulatedClientNetwork:
         self.closed = False
         self.cluster = Brokers(options.bootstrap_servers)
         self.broker_version_data = _VERSIONS
+        self.features = FinalizedFeatures()
         self._world = _worlds[-1]
         self._host = self._fiber.host
         self._wires: dict[int, Wire] = {}
@@ -159,6 +162,8 @@ class SimulatedClientNetwork:
         if not exchange.is_done:
             raise SinkUnansweredError(f"{described} was not answered in time")
         if exchange.exception is None:
+            if isinstance(exchange.value, ApiVersionsResponse):
+                self.features.note(exchange.value)
             return exchange.value
         if isinstance(exchange.exception, UnansweredError):
             raise SinkUnansweredError(f"{described} got no answer: {exchange.exception}")
