@@ -290,6 +290,11 @@ class KafkaClient:
                 features.go_on()
         return features.level(_TRANSACTION_FEATURE)
 
+    def known_transaction_version(self, *, timeout_ms: float | None = None) -> int:
+        """Give the level learned last, without a request: for what ends transactions, and must not wait."""
+        self._ensure_connected(self.deadline(timeout_ms))
+        return self.network.features.level(_TRANSACTION_FEATURE)
+
     def doubt_features(self) -> None:
         """Have the next transaction ask for the feature levels: one has failed, perhaps since they have changed."""
         self.network.features.doubt()

@@ -144,7 +144,7 @@ def end_txns(
     the old one: Apache Kafka's coordinator could not write down any other end, and would refuse the id from then on.
     """
     deadline = client.deadline(timeout_ms)
-    first_tv2 = TV2 if client.transaction_version(timeout_ms=timeout_ms) > 0 else _NEVER
+    first_tv2 = TV2 if client.known_transaction_version(timeout_ms=timeout_ms) > 0 else _NEVER
     results: dict[TransactionIdentity, EndTxnResult] = {}
     for same_protocol in (True, False):
         group = [each for each in identities if (each.transaction_version >= first_tv2) == same_protocol]
