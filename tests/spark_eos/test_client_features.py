@@ -220,7 +220,7 @@ def test_a_coordinator_that_moves_with_the_change_loses_and_doubles_nothing(
     kafka.assert_quiescent(clients_may_wait=True)
 
 
-def test_either_broker_serves_a_transaction_through_any_change_above_level_0(
+def test_either_broker_serves_transactions_through_changes(
     broker_kind: str, at_point: AtPoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(features, "MAX_AGE_SECONDS", 0.0)
