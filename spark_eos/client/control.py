@@ -146,21 +146,21 @@ def end_txns(
     deadline = client.deadline(timeout_ms)
     first_tv2 = TV2 if client.known_transaction_version(timeout_ms=timeout_ms) > 0 else _NEVER
     results: dict[TransactionIdentity, EndTxnResult] = {}
-    for same_protocol in (True, False):
-        group = [each for each in identities if (each.transaction_version >= first_tv2) == same_protocol]
+    for by_tv2 in (True, False):
+        group = [each for each in identities if (each.transaction_version >= first_tv2) == by_tv2]
         answers = ask_coordinators(
             client,
             Api.END_TXN,
             CoordinatorType.TRANSACTION,
             [_end_exchange(identity, commit) for identity in group],
             deadline=deadline,
-            min_version=FIRST_TV2_END_TXN if same_protocol else None,
-            max_version=FIRST_TV2_END_TXN if same_protocol else LAST_TV1_END_TXN,
+            min_version=FIRST_TV2_END_TXN if by_tv2 else None,
+            max_version=FIRST_TV2_END_TXN if by_tv2 else LAST_TV1_END_TXN,
         )
         for identity in group:
             answer = answers[identity.transactional_id]
             results[identity] = EndTxnResult(
-                identity, answer.error_code, answer.settled, _next_identity(identity, answer.response)
+                identity, answer.error_code, answer.settled, _next_identity(identity, answer.response, by_tv2)
             )
     return results
 
@@ -177,10 +177,10 @@ def _end_exchange(identity: TransactionIdentity, commit: bool) -> Exchange:
     return Exchange(identity.transactional_id, make, _error_code)
 
 
-def _next_identity(identity: TransactionIdentity, response: Any) -> TransactionIdentity | None:
+def _next_identity(identity: TransactionIdentity, response: Any, by_tv2: bool) -> TransactionIdentity | None:
     if response is None or response.error_code != ErrorCode.NONE:
         return None
-    if identity.transaction_version < TV2:
+    if not by_tv2:
         return identity
     if response.producer_id == NO_PRODUCER_ID:
         return None

@@ -94,8 +94,7 @@ class DecisionLog:
         described = self._cluster.describe_transactions([self._driver]).get(self._driver)
         bumps = 1 if driver.transaction_version >= 2 else 0
         expected = ProducerIdentity(driver.identity.producer_id, driver.identity.producer_epoch + bumps)
-        # At level 0 a transaction that was begun under V2 ends without a new epoch.
-        if described is not None and described.identity not in (driver.identity, expected):
+        if described is not None and described.identity != expected:
             raise FencedError(
                 f"A newer driver runs query {self._query}",
                 checked=f"{self._driver} is producer {described.identity}, this driver left it as {expected}",
@@ -324,6 +323,9 @@ class DecisionLog:
 def _following(driver: DriverIdentity, answer: EndAnswer) -> DriverIdentity:
     """Give the identity for the next write; the last epoch is never written with, its end would change the id."""
     following = answer.next_identity
+    if following == driver.identity:
+        # The end has left the epoch as it was: at level 0 the old protocol ends what V2 has begun, too.
+        driver = replace(driver, transaction_version=min(driver.transaction_version, 1))
     spent = following is None or following == driver.identity or following.producer_epoch >= LAST_CLIENT_EPOCH
     return replace(driver, spent=True) if spent or following is None else replace(driver, identity=following)
 
