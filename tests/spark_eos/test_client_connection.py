@@ -160,7 +160,7 @@ def test_coordinators_are_found_for_many_keys_and_remembered(client: KafkaClient
     assert client.find_coordinators(CoordinatorType.TRANSACTION, keys) == found
 
 
-def test_forgotten_coordinators_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgotten_coordinators_are_asked_for_again() -> None:
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         keys = [unique("id") for _ in range(3)]
         client.find_coordinators(CoordinatorType.TRANSACTION, keys)
