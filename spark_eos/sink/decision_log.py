@@ -160,6 +160,7 @@ class DecisionLog:
         Returns the identity for the next decision. An unclear answer is cleared up by reading the pointer; where even
         that fails, the error says that nothing is certain. After `decide_by_ms` nothing is decided any more.
         """
+        driver = self._at_level(driver)
         answer = self._write(decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms)
         if answer.code is None:
             self._end_late(decision, driver)
@@ -182,6 +183,7 @@ class DecisionLog:
         self, decision: Decision, driver: DriverIdentity, now_ms: int, audit: tuple[bytes, bytes] | None = None
     ) -> DriverIdentity:
         """Replace the newest decision by a later revision of it, with an audit record in the same transaction."""
+        driver = self._at_level(driver)
         answer = self._write(decision, driver, now_ms, more=() if audit is None else (audit,))
         # Whole decisions are compared: two who amend at once write the same rank.
         if answer.code is not ErrorCode.NONE and self._look_up(decision, self.newest) != decision:
@@ -199,6 +201,7 @@ class DecisionLog:
 
         Raises where the deletion was refused or not answered; the decision is then as good as before.
         """
+        driver = self._at_level(driver)
         self._place = self._place or self._choose_place()
         keys = [decision_key(self._prefix, self._query, number) for number in range(len(write_decision(decision)))]
         answer = self._cluster.write_decision(DecisionWrite(
@@ -221,6 +224,10 @@ class DecisionLog:
                 error_code=answer.code,
             )
         return _following(driver, answer)
+
+    def _at_level(self, driver: DriverIdentity) -> DriverIdentity:
+        """Choose the protocol of a transaction that begins now: the level may have changed since the last one."""
+        return replace(driver, transaction_version=self._cluster.transaction_version())
 
     def _write(
         self,
@@ -360,6 +367,9 @@ class DecisionLog:
 def _following(driver: DriverIdentity, answer: EndAnswer) -> DriverIdentity:
     """Give the identity for the next write; the last epoch is never written with, its end would change the id."""
     following = answer.next_identity
+    if following == driver.identity:
+        # The end has left the epoch as it was: at level 0 the old protocol ends what V2 has begun, too.
+        driver = replace(driver, transaction_version=min(driver.transaction_version, 1))
     spent = following is None or following == driver.identity or following.producer_epoch >= LAST_CLIENT_EPOCH
     return replace(driver, spent=True) if spent or following is None else replace(driver, identity=following)
 

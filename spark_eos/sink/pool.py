@@ -62,6 +62,10 @@ class IdentityPool:
             # An id that its coordinator does not know, perhaps for a moment, may have a transaction open all the same.
             if description is None or description.state is TransactionState.ONGOING:
                 continue
+            # At level 0 Apache Kafka's coordinator cannot write down what transactions V2 have left: it refuses to
+            # initialise such an id, and every request for it from then on.
+            if slot.transaction_version >= 2 and version == 0:
+                continue
             identity = next_identity(slot.last, slot.transaction_version, version, description)
             return self._renew(slot, version, timeout_ms) if identity is None else self._use(slot, identity, version)
         transactional_id, identity = self._own(self._fresh_names, timeout_ms)
