@@ -182,10 +182,15 @@ class Nemesis:
         return successor is not None
 
     def _kill_client(self) -> None:
-        world, fiber = self._world, self._any_client()
-        if fiber is not None and self._replace(fiber, self._random.randint(0, 3_000)):
-            world.nemesis(f"{fiber.name} is killed")
-            world.faults.struck(Fault.CLIENT_KILLED)
+        fiber = self._any_client()
+        if fiber is not None:
+            self.kill_client(fiber, self._random.randint(0, 3_000))
+
+    def kill_client(self, fiber: "Fiber", begins_after_ms: int) -> None:
+        """End a client, if another can take up what it did."""
+        if self._replace(fiber, begins_after_ms):
+            self._world.nemesis(f"{fiber.name} is killed")
+            self._world.faults.struck(Fault.CLIENT_KILLED)
             fiber.kill()
 
     def _make_zombie(self) -> None:

@@ -20,6 +20,7 @@ _DURATIONS_MS = (1_500, 5_000, 15_000, 40_000)
 _STALE_MS = (1_500, 5_000, 12_000)
 _LONGEST_PAUSE_MS = 4_000
 _USERS = "users"
+_OFFSETS = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
 # What loses its leader, and how often.
 _KINDS = {TRANSACTION_STATE_TOPIC: 4, CONSUMER_OFFSETS_TOPIC: 3, _USERS: 2}
 
@@ -55,7 +56,7 @@ class Outages:
             return
         if self._world.plan.has_stale_brokers and self._random.random() < 0.5:
             duration_ms = self._random.choice(_STALE_MS)
-            self._cut(self._random.choice(self._world.broker_ids), duration_ms)
+            self._cut(duration_ms)
         else:
             duration_ms = self._random.choice(_DURATIONS_MS)
             kind = self._random.choices(list(_KINDS), list(_KINDS.values()))[0]
@@ -80,12 +81,28 @@ class Outages:
         if owner is not None:
             self._world.server.act(lambda cluster: cluster.absences.elect(topic_partition, owner))
 
-    def _cut(self, broker_id: int, duration_ms: int) -> None:
-        if not self.cut_off:
+    def _cut(self, duration_ms: int) -> None:
+        """Cut a broker off, the group coordinator more often than not, and kill the query's driver meanwhile.
+
+        A driver that takes over is the one who may believe what the broker says.
+        """
+        if not self.cut_off and self._world.server.is_running:
+            broker_id = self._random.choice(self._world.broker_ids)
+            coordinator = self._world.server.cluster.leader_of(_OFFSETS)
+            if coordinator is not None and self._random.random() < 0.7:
+                broker_id = coordinator.broker_id
             self._world.nemesis(f"broker {broker_id} is cut off from the others for {duration_ms} ms")
             self.cut_off.add(broker_id)
             self._world.server.cut_off(broker_id)
             self._later(duration_ms, partial(self._rejoin, broker_id))
+            for _ in range(self._random.randint(0, 2)):
+                self._later(self._random.randint(0, duration_ms), self._kill_driver)
+
+    def _kill_driver(self) -> None:
+        drivers = [each for each in self._world.fibers.all
+                   if each.host.startswith("sink") and "/" not in each.name and not each.is_done]
+        if drivers and not self._world.is_calm:
+            self._world.actors["nemesis"].kill_client(self._random.choice(drivers), self._random.randint(0, 1_000))
 
     def _rejoin(self, broker_id: int) -> None:
         if broker_id in self.cut_off:
