@@ -102,7 +102,10 @@ class SimulatedClientNetwork:
             refused.fail(error)
             return refused
         address = self.cluster.broker_metadata(node_id)
-        assert address is not None, node_id
+        if address is None:
+            unknown = Exchange(None, 0)
+            unknown.fail(UnansweredError(f"broker {node_id} is not known"))
+            return unknown
         broker_id = int(address.host.removeprefix("broker"))
         wire = self._wires.get(broker_id)
         if wire is None or not wire.is_open:
