@@ -8,7 +8,7 @@ before it reads the pointer, so an older driver can add nothing between the read
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from broker_core.errors import ErrorCode
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition, coordinator_partition
@@ -26,6 +26,15 @@ from spark_eos.sink.decision import (
     write_pointer,
 )
 from spark_eos.sink.naming import decision_key, driver_id, group_id
+from spark_eos.sink.patience import (
+    UndecidedError,
+    is_own,
+    may_be_decided_again,
+    newer_driver_error,
+    outdated_error,
+    unclear_error,
+    undecided_error,
+)
 from spark_eos.sink.ports import (
     Cluster,
     CommittedOffset,
@@ -56,6 +65,12 @@ class DriverIdentity:
     identity: ProducerIdentity
     transaction_version: int
     spent: bool = False
+
+
+class Known(NamedTuple):
+    """Name the newest decision that a driver knows of by its rank, None for none."""
+
+    rank: tuple[int, int, int] | None
 
 
 class DecisionLog:
@@ -95,11 +110,7 @@ class DecisionLog:
         bumps = 1 if driver.transaction_version >= 2 else 0
         expected = ProducerIdentity(driver.identity.producer_id, driver.identity.producer_epoch + bumps)
         if described is not None and described.identity != expected:
-            raise FencedError(
-                f"A newer driver runs query {self._query}",
-                checked=f"{self._driver} is producer {described.identity}, this driver left it as {expected}",
-                remedy="Run one driver for each checkpoint",
-            )
+            raise newer_driver_error(self._query, described, expected)
         return self.take_over()
 
     def newest(self, since: int = 0) -> Decision | None:
@@ -126,35 +137,62 @@ class DecisionLog:
         self._scan_found_nothing = found is None
         return found if found is not None and found.micro_batch >= since else None
 
-    def decide(self, decision: Decision, driver: DriverIdentity, decide_by_ms: int | None = None) -> DriverIdentity:
-        """Make the decision durable and visible, or raise with certainty that it is neither.
+    def decide(
+        self,
+        decision: Decision,
+        driver: DriverIdentity,
+        decide_by_ms: int | None = None,
+        known: Known | None = None,
+    ) -> DriverIdentity:
+        """Make the decision durable and visible, or raise `UndecidedError`, which another attempt may follow.
 
         Returns the identity for the next decision. An unclear answer is cleared up by reading the pointer; where even
-        that fails, the error says that nothing is certain. After `decide_by_ms` nothing is decided any more.
+        that fails, the error says that nothing is certain. After `decide_by_ms` nothing is decided any more. With
+        `known`, the first decision after a take-over raises `OutdatedError` where that is not the newest one.
         """
-        answer = self._write(decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms)
+        try:
+            answer = self._write(decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms, known=known)
+        except UndecidedError:
+            raise
+        except EosKafkaError as error:
+            if not may_be_decided_again(error):
+                raise
+            raise undecided_error(decision, self._group, error.happened, error.error_code) from error
         if answer.code is None:
             self._end_late(decision, driver)
-        if answer.code is not ErrorCode.NONE and not self._is_newest(decision):
-            fenced = answer.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
-            # The coordinator fences in the same words when the decision's transaction has timed out.
-            reason = (
-                f"a newer driver runs this query, or writing the decision took more than {self._driver_timeout_ms} ms"
-                if fenced else f"the end of its transaction was answered {answer.code and answer.code.name}"
-            )
-            raise (FencedError if fenced else TransactionError)(
-                f"Micro-batch {decision.micro_batch} of query {decision.query} was not decided: {reason}",
-                checked=f"The offset of group {self._group} does not point to this decision",
-                remedy="Nothing of it is visible. Run one driver for each checkpoint, then start the query again",
-                error_code=answer.code,
-            )
-        return _following(driver, answer)
+        if answer.code is ErrorCode.NONE or self._is_newest(decision):
+            return _following(driver, answer)
+        if answer.code not in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+            code = "not at all" if answer.code is None else answer.code.name
+            reason = f"the end of its transaction was answered {code}"
+            raise undecided_error(decision, self._group, reason, answer.code)
+        # The coordinator fences in the same words when the decision's transaction has timed out.
+        self._look_up(decision, lambda: self.check_own(driver))
+        reason = f"writing it took more than {self._driver_timeout_ms} ms, or its coordinator was away"
+        raise undecided_error(decision, self._group, reason, answer.code)
+
+    def check_own(self, driver: DriverIdentity) -> None:
+        """Raise `FencedError` where another driver has taken the id over since; its own timeout does not count.
+
+        A description from the past can hide a newer driver, who is then fenced; that stops it and repeats nothing.
+        """
+        found = self._cluster.describe_transactions([self._driver]).get(self._driver)
+        if found is not None and not is_own(found, driver.identity):
+            raise newer_driver_error(self._query, found, driver.identity)
+
+    def forget_coordinators(self) -> None:
+        """Look up the coordinators of the decisions again before they are asked next."""
+        self._cluster.forget_coordinators([self._driver], self._group)
 
     def amend(
         self, decision: Decision, driver: DriverIdentity, now_ms: int, audit: tuple[bytes, bytes] | None = None
     ) -> DriverIdentity:
-        """Replace the newest decision by a later revision of it, with an audit record in the same transaction."""
-        answer = self._write(decision, driver, now_ms, more=() if audit is None else (audit,))
+        """Replace the newest decision by a later revision of it, with an audit record in the same transaction.
+
+        Raises `OutdatedError` where the revision before this one is not the newest decision.
+        """
+        known = Known((decision.micro_batch, decision.attempt, decision.revision - 1))
+        answer = self._write(decision, driver, now_ms, more=() if audit is None else (audit,), known=known)
         # Whole decisions are compared: two who amend at once write the same rank.
         if answer.code is not ErrorCode.NONE and self._look_up(decision, self.newest) != decision:
             raise TransactionError(
@@ -202,6 +240,7 @@ class DecisionLog:
         *,
         more: tuple[tuple[bytes, bytes], ...] = (),
         decide_by_ms: int | None = None,
+        known: Known | None = None,
     ) -> EndAnswer:
         values = write_decision(decision)
         keys = [decision_key(self._prefix, self._query, number) for number in range(len(values))]
@@ -217,7 +256,18 @@ class DecisionLog:
             now_ms=now_ms,
             micro_batch=decision.micro_batch,
             decide_by_ms=decide_by_ms,
+            check=None if known is None else lambda offsets: self._check(known, offsets),
         ))
+
+    def _check(self, known: Known, offsets: Sequence[CommittedOffset]) -> None:
+        """Refuse to decide where the pointer is not the one known: whoever gave that spoke of the past.
+
+        Ranks only grow, since each driver that decides knows the newest decision. A pointer that has expired, or is
+        not yet applied by the coordinator, hides nothing that the known one did not show.
+        """
+        pointer = self._newest_pointer(offsets)
+        if pointer is not None and (known.rank is None or pointer.rank > known.rank):
+            raise outdated_error(self._query, self._group, pointer.rank)
 
     def _is_newest(self, decision: Decision) -> bool:
         newest = self._look_up(decision, lambda: self.newest(decision.micro_batch))
@@ -239,16 +289,10 @@ class DecisionLog:
         """Ask what became of a decision whose writing got no clear answer."""
         try:
             return ask()
+        except FencedError:
+            raise
         except EosKafkaError as error:
-            raise TransactionError(
-                f"It is not known whether micro-batch {decision.micro_batch} of query {decision.query} is decided: the "
-                "end of its decision got no clear answer, and the decision log cannot be read",
-                checked=str(error),
-                remedy=(
-                    "Do not write its rows again by other means. Start the query again from its checkpoint, or the job "
-                    f"with the same jobId (for this job, jobId={decision.query}): that finds out and completes it"
-                ),
-            ) from error
+            raise unclear_error(decision, error) from error
 
     def _choose_place(self) -> TopicPartition:
         key = f"{self._prefix}/{self._query}"
@@ -256,9 +300,11 @@ class DecisionLog:
 
     def _pointer(self) -> Pointer | None:
         """Read where the newest decision is, in whatever topic: `decisionTopic` may have been changed since."""
+        return self._newest_pointer(self._stable_offsets())
+
+    def _newest_pointer(self, offsets: Sequence[CommittedOffset]) -> Pointer | None:
         pointers = [
-            read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}")
-            for each in self._stable_offsets()
+            read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}") for each in offsets
         ]
         return max(pointers, key=lambda pointer: pointer.rank, default=None)
 

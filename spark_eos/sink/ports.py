@@ -1,8 +1,8 @@
 """Say what the sink asks of a Kafka cluster, so that its rules can be tested without one."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition
@@ -20,6 +20,13 @@ class TransactionState(StrEnum):
     COMPLETE_ABORT = "CompleteAbort"
     DEAD = "Dead"
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+# The states of a transaction whose end is recorded.
+ENDED: Final = frozenset({
+    TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_COMMIT,
+    TransactionState.COMPLETE_ABORT,
+})
 
 
 class Description(NamedTuple):
@@ -100,6 +107,9 @@ class Cluster(Protocol):
     def describe_transactions(self, transactional_ids: Collection[str]) -> Mapping[str, Description]:
         """Describe ids; one the coordinator does not know is left out."""
 
+    def forget_coordinators(self, transactional_ids: Collection[str], group_id: str | None = None) -> None:
+        """Look up the coordinators of these ids, and of the group, again before they are asked next."""
+
     def open_transactions(self, id_prefix: str) -> Sequence[str]:
         """List ids that begin with `id_prefix` and have an open transaction."""
 
@@ -141,6 +151,8 @@ class DecisionWrite(NamedTuple):
     `metadata` goes with the committed offset of the first record; None commits no offset.
     After `decide_by_ms` (None: never) the transactions decided on may time out before they are completed, so that the
     decision must not be committed any more.
+    `check` is given the group's committed offsets before the end is sent, as the very coordinator knows them that has
+    accepted the offset of this transaction; what it raises aborts the transaction.
     """
 
     transactional_id: str
@@ -153,3 +165,4 @@ class DecisionWrite(NamedTuple):
     now_ms: int
     micro_batch: int
     decide_by_ms: int | None = None
+    check: Callable[[Sequence[CommittedOffset]], None] | None = None
