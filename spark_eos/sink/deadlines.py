@@ -6,6 +6,7 @@ from typing import Final
 
 from broker_core.types import ProducerIdentity
 from spark_eos.errors import LostTransactionError
+from spark_eos.sink.descriptions import describe_prepared
 from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.ports import Cluster, Description, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction
@@ -28,7 +29,7 @@ def verify(
     Gives the time when the first one ends, by the clock `now`, and the time when the first one began, by its
     coordinator's; None without any. The margin has room for clocks that differ by less than half of it.
     """
-    described = cluster.describe_transactions([t.transactional_id for t in prepared])
+    described = describe_prepared(cluster, prepared, now())
     now_ms = now()
     for transaction in prepared:
         problem = open_problem(transaction, described.get(transaction.transactional_id), now_ms)
