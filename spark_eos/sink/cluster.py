@@ -159,10 +159,14 @@ class KafkaCluster:
             return found
         return found[:count]
 
-    def find_records(self, topic: str, keys: Collection[bytes]) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
+    def find_records(
+        self, topic: str, is_wanted: Callable[[bytes], bool]
+    ) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic for keys."""
-        wanted = set(keys)
-        return [(place, record) for place, record in self.all_records(topic) if record.key in wanted]
+        return [
+            (place, record) for place, record in self.all_records(topic)
+            if record.key is not None and is_wanted(record.key)
+        ]
 
     def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic."""

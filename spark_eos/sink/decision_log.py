@@ -3,17 +3,27 @@
 The pointer, an offset in the query's consumer group, and the decision it points to are written in one transaction
 of the driver's own transactional id. Its end is the commit point of the micro-batch. A driver initialises that id
 before it reads the pointer, so an older driver can add nothing between the reading and the writing.
+
+The first decision of a query fixes the prefix of these names: a query whose `transactionalIdPrefix` is changed goes on
+with the names it had, or its earlier decisions would be neither found nor fenced. So two prefixes never give one query
+two drivers.
 """
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar
 
 from broker_core.errors import ErrorCode
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition, coordinator_partition
 from spark_eos import failpoints
-from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError, UnreachableError
+from spark_eos.errors import (
+    EosKafkaError,
+    FencedError,
+    OptionError,
+    TransactionError,
+    UnansweredError,
+    UnreachableError,
+)
 from spark_eos.sink.decision import (
     Decision,
     Part,
@@ -25,10 +35,10 @@ from spark_eos.sink.decision import (
     write_decision,
     write_pointer,
 )
-from spark_eos.sink.naming import decision_key, driver_id, group_id
+from spark_eos.sink.driver_identity import DriverIdentity, following_identity, is_own
+from spark_eos.sink.naming import decision_key, driver_id, group_id, is_decision_of
 from spark_eos.sink.patience import (
     UndecidedError,
-    is_own,
     may_be_decided_again,
     newer_driver_error,
     outdated_error,
@@ -54,19 +64,6 @@ DRIVER_TIMEOUT_MS: Final = 30_000
 _Answer = TypeVar("_Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class DriverIdentity:
-    """Hold the identity with which a driver writes its next decision.
-
-    A spent one has served and the broker gave no next (V1, a lost answer): `renew` it. One epoch never serves
-    two decisions, or a delayed EndTxn of the first could end the second (KIP-890).
-    """
-
-    identity: ProducerIdentity
-    transaction_version: int
-    spent: bool = False
-
-
 class Known(NamedTuple):
     """Name the newest decision that a driver knows of by its rank, None for none."""
 
@@ -80,15 +77,23 @@ class DecisionLog:
         self, cluster: Cluster, prefix: str, query: str, topic: str, driver_timeout_ms: int = DRIVER_TIMEOUT_MS
     ) -> None:
         self._cluster = cluster
-        self._prefix = prefix
         self._query = query
         self._topic = topic
-        self._group = group_id(prefix, query)
-        self._driver = driver_id(prefix, query)
         self._driver_timeout_ms = driver_timeout_ms
-        self._place: TopicPartition | None = None
+        self._go_by(prefix)
         self._newest: tuple[Pointer, Decision] | None = None
         self._scan_found_nothing = False
+
+    @property
+    def prefix(self) -> str:
+        """Give the prefix of the query's decisions, which may be an earlier one than that of its options."""
+        return self._prefix
+
+    def _go_by(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._group = group_id(prefix, self._query)
+        self._driver = driver_id(prefix, self._query)
+        self._place: TopicPartition | None = None
 
     def take_over(self) -> DriverIdentity:
         """Become the one driver of the query: every older one is fenced, and its open decision aborted."""
@@ -132,9 +137,18 @@ class DecisionLog:
         self._scan_found_nothing = False
 
     def _newest_by_scan(self, since: int) -> Decision | None:
-        """Scan once, until `scan_again`: a task asks once only, and a driver asks anew for each micro-batch."""
+        """Scan once, until `scan_again`: a task asks once only, and a driver again for each micro-batch."""
         found = None if self._scan_found_nothing else self._scan()
         self._scan_found_nothing = found is None
+        if found is not None and found.prefix != self._prefix:
+            LOG.warning(
+                "query %s keeps its decisions under transactionalIdPrefix=%s, with which it was begun; the driver goes "
+                "on under that name, whatever the option says now (%s). Set it back: to find this out, the whole "
+                "decision topic is read at each start", self._query, found.prefix, self._prefix,
+            )
+            self._go_by(found.prefix)
+            # The pointer under the earlier name may know of a newer decision than the scan has seen.
+            return self.newest(since)
         return found if found is not None and found.micro_batch >= since else None
 
     def decide(
@@ -161,7 +175,7 @@ class DecisionLog:
         if answer.code is None:
             self._end_late(decision, driver)
         if answer.code is ErrorCode.NONE or self._is_newest(decision):
-            return _following(driver, answer)
+            return following_identity(driver, answer)
         if answer.code not in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
             code = "not at all" if answer.code is None else answer.code.name
             reason = f"the end of its transaction was answered {code}"
@@ -202,7 +216,7 @@ class DecisionLog:
                 remedy="If the query runs, stop it first; then try again",
                 error_code=answer.code,
             )
-        return _following(driver, answer)
+        return following_identity(driver, answer)
 
     def forget(self, decision: Decision, driver: DriverIdentity, now_ms: int) -> DriverIdentity:
         """Delete a decision that nobody will ever ask for again, so that the topic does not keep it for ever.
@@ -230,7 +244,7 @@ class DecisionLog:
                 remedy="It is completed and harms nobody; its record stays in the decision topic",
                 error_code=answer.code,
             )
-        return _following(driver, answer)
+        return following_identity(driver, answer)
 
     def _write(
         self,
@@ -299,14 +313,26 @@ class DecisionLog:
         return TopicPartition(self._topic, coordinator_partition(key, self._cluster.partition_count(self._topic)))
 
     def _pointer(self) -> Pointer | None:
-        """Read where the newest decision is, in whatever topic: `decisionTopic` may have been changed since."""
+        """Read where the newest decision is; refuses another topic than the one that the options name.
+
+        To go on in another topic would need both until the last decision in the old one is of no use any more.
+        """
         return self._newest_pointer(self._stable_offsets())
 
     def _newest_pointer(self, offsets: Sequence[CommittedOffset]) -> Pointer | None:
         pointers = [
             read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}") for each in offsets
         ]
-        return max(pointers, key=lambda pointer: pointer.rank, default=None)
+        newest = max(pointers, key=lambda pointer: pointer.rank, default=None)
+        if newest is not None and newest.topic_partition[0] != self._topic:
+            raise OptionError(
+                f"Option 'decisionTopic' is '{self._topic}', and query {self._query} keeps its decisions in "
+                f"'{newest.topic_partition[0]}'",
+                checked=f"The offsets of group {self._group}",
+                remedy=f"Set decisionTopic={newest.topic_partition[0]}. A query keeps the decision topic that it began "
+                "with; another one needs a new checkpoint",
+            )
+        return newest
 
     def _stable_offsets(self) -> list[CommittedOffset]:
         try:
@@ -346,24 +372,21 @@ class DecisionLog:
         return join_parts(wanted, where)
 
     def _scan(self) -> Decision | None:
-        """Look for the query's key in the whole topic: the pointer of a query that slept for a week has expired."""
-        head_key = decision_key(self._prefix, self._query)
-        heads = _parts(self._cluster.find_records(self._topic, [head_key]))
+        """Look for the query's decisions in the whole topic.
+
+        There is no pointer where the query has slept for a week, so that it has expired, and where its prefix was
+        changed.
+        """
+        heads = _parts(self._cluster.find_records(self._topic, lambda key: is_decision_of(key, self._prefix, self._query)))
         if not heads:
             return None
         newest = max(heads, key=lambda part: part.decision.rank)
-        keys = [decision_key(self._prefix, self._query, number) for number in range(newest.count)]
-        parts = heads if newest.count == 1 else _parts(self._cluster.find_records(self._topic, keys))
-        name = (newest.decision.run, newest.decision.rank)
-        same = {part.number: part for part in parts if (part.decision.run, part.decision.rank) == name}
-        return join_parts(list(same.values()), f"key {head_key.decode()} of {self._topic}")
-
-
-def _following(driver: DriverIdentity, answer: EndAnswer) -> DriverIdentity:
-    """Give the identity for the next write; the last epoch is never written with, its end would change the id."""
-    following = answer.next_identity
-    spent = following is None or following == driver.identity or following.producer_epoch >= LAST_CLIENT_EPOCH
-    return replace(driver, spent=True) if spent or following is None else replace(driver, identity=following)
+        prefix = newest.decision.prefix
+        keys = {decision_key(prefix, self._query, number) for number in range(newest.count)}
+        parts = heads if newest.count == 1 else _parts(self._cluster.find_records(self._topic, keys.__contains__))
+        name = (prefix, newest.decision.run, newest.decision.rank)
+        same = {p.number: p for p in parts if (p.decision.prefix, p.decision.run, p.decision.rank) == name}
+        return join_parts(list(same.values()), f"key {decision_key(prefix, self._query).decode()} of {self._topic}")
 
 
 def _parts(records: Sequence[tuple[TopicPartition, KeyedRecord]]) -> list[Part]:

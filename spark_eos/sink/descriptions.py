@@ -1,8 +1,8 @@
 """What coordinators say of transactions that are known to have begun, without answers from before that.
 
 A transaction coordinator that is cut off from its peers, or wakes from a pause, goes on to answer: with the state that
-its id had then. Nothing in the answer says so, but what is known of the transaction can prove it: see `EARLIER`. Such an
-answer is not used. Its coordinator is looked up again and asked again.
+its id had then. Nothing in the answer says so, but what is known of the transaction can prove it: see `EARLIER`. Such
+an answer is not used. Its coordinator is looked up again and asked again.
 """
 
 import logging
@@ -19,7 +19,7 @@ LOG: Final = logging.getLogger("spark_eos.sink")
 _TRIES: Final = 6
 _PAUSE_SECONDS: Final = 0.1
 
-_INITIALISED: Final = "InitProducerId raises the epoch, and its transaction begins after that: the id is Empty before it"
+_INITIALISED: Final = "InitProducerId raises the epoch and leaves the id Empty, and the transaction begins after that"
 _COMMITTED_BEFORE: Final = (
     "under transactions V2 a commit raises the epoch, so that what is committed at this one came before (KIP-890)"
 )
@@ -58,6 +58,7 @@ def describe_prepared(
     Raises `UnansweredError` where the coordinators' answers stay those of the past.
     """
     found: dict[str, Description] = {}
+    described: Mapping[str, Description] = {}
     waiting = {t.transactional_id: t for t in transactions}
     doubts: dict[str, str] = {}
     for attempt in range(_TRIES):
@@ -79,8 +80,8 @@ def describe_prepared(
         f"producer {described[name].identity}",
         checked=f"DescribeTransactions, {_TRIES} times, and FindCoordinator before each: {doubt}",
         remedy=(
-            "A broker answers that is cut off from its peers. Nothing was decided or ended on its word: start the query "
-            "again, which is safe, when the broker is back or stopped"
+            "A broker answers that is cut off from its peers. Nothing was decided or ended on its word: start the "
+            "query again, which is safe, when the broker is back or stopped"
         ),
     )
 

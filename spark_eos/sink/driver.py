@@ -21,7 +21,8 @@ from typing import Final, TypeAlias
 
 from spark_eos import failpoints
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.decision_log import DecisionLog, DriverIdentity, Known
+from spark_eos.sink.decision_log import DecisionLog, Known
+from spark_eos.sink.driver_identity import DriverIdentity
 from spark_eos.sink.patience import OutdatedError
 from spark_eos.sink.runs import superseded_error, superseding
 from spark_eos.sink.used_ids import UsedIds

@@ -19,7 +19,7 @@ from spark_eos.errors import (
     UnreachableError,
 )
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.ports import ENDED, Description, UnstableOffsetsError
+from spark_eos.sink.ports import Description, UnstableOffsetsError
 
 _FIRST_PAUSE_MS: Final = 200
 _LONGEST_PAUSE_MS: Final = 5_000
@@ -53,15 +53,6 @@ def may_be_decided_again(error: EosKafkaError) -> bool:
     if isinstance(error, RecordTooLargeError):
         return False
     return is_passing(error) or isinstance(error, AbortableError | FencedError) or error.error_code in _PASSING_CODES
-
-
-def is_own(found: Description, left: ProducerIdentity) -> bool:
-    """Say whether a driver's id is as the driver left it, or as the end of that driver's own transaction left it."""
-    if found.identity == left:
-        return True
-    # Kafka 4.0.0 raises the epoch by two when a transaction times out (KAFKA-19367).
-    ended = [ProducerIdentity(left.producer_id, left.producer_epoch + bumps) for bumps in (1, 2)]
-    return found.identity in ended and found.state in ENDED
 
 
 class Patience:

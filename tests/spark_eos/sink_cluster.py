@@ -1,6 +1,6 @@
 """Be a cluster in memory that keeps Kafka's rules for transactional ids, for tests of the sink's rules."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker_core.errors import ErrorCode
@@ -126,9 +126,11 @@ class MemoryCluster:
         log = self.logs.get(topic_partition, [])
         return [KeyedRecord(at, log[at][1], log[at][2]) for at in range(offset, min(len(log), offset + count))]
 
-    def find_records(self, topic: str, keys: Collection[bytes]) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
+    def find_records(
+        self, topic: str, is_wanted: Callable[[bytes], bool]
+    ) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
         self.calls.append("scan")
-        return [(tp, record) for tp, record in self.all_records(topic) if record.key in keys]
+        return [(tp, record) for tp, record in self.all_records(topic) if record.key and is_wanted(record.key)]
 
     def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         for tp, log in self.logs.items():
