@@ -11,7 +11,7 @@ two drivers.
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from broker_core.errors import ErrorCode
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition, coordinator_partition
@@ -35,7 +35,8 @@ from spark_eos.sink.decision import (
     write_decision,
     write_pointer,
 )
-from spark_eos.sink.driver_identity import DriverIdentity, following_identity, is_own
+from spark_eos.sink.descriptions import describe_since
+from spark_eos.sink.driver_identity import DriverIdentity, Known, following_identity, is_kept
 from spark_eos.sink.naming import decision_key, driver_id, group_id, is_decision_of
 from spark_eos.sink.patience import (
     UndecidedError,
@@ -62,12 +63,6 @@ UNSTABLE_PATIENCE_MS: Final = 5_000
 UNSTABLE_LIMIT_MS: Final = 60_000
 DRIVER_TIMEOUT_MS: Final = 30_000
 _Answer = TypeVar("_Answer")
-
-
-class Known(NamedTuple):
-    """Name the newest decision that a driver knows of by its rank, None for none."""
-
-    rank: tuple[int, int, int] | None
 
 
 class DecisionLog:
@@ -111,9 +106,9 @@ class DecisionLog:
         To look and to take are two requests. Who takes over between them is fenced as by `take_over`, and an id that
         its coordinator has forgotten is taken without a look. So read `newest` again afterwards, as after `take_over`.
         """
-        described = self._cluster.describe_transactions([self._driver]).get(self._driver)
         bumps = 1 if driver.transaction_version >= 2 else 0
         expected = ProducerIdentity(driver.identity.producer_id, driver.identity.producer_epoch + bumps)
+        described = describe_since(self._cluster, self._driver, expected)
         if described is not None and described.identity != expected:
             raise newer_driver_error(self._query, described, expected)
         return self.take_over()
@@ -181,18 +176,23 @@ class DecisionLog:
             reason = f"the end of its transaction was answered {code}"
             raise undecided_error(decision, self._group, reason, answer.code)
         # The coordinator fences in the same words when the decision's transaction has timed out.
-        self._look_up(decision, lambda: self.check_own(driver))
+        self._look_up(decision, lambda: self.check_kept(driver))
         reason = f"writing it took more than {self._driver_timeout_ms} ms, or its coordinator was away"
         raise undecided_error(decision, self._group, reason, answer.code)
 
-    def check_own(self, driver: DriverIdentity) -> None:
+    def check_kept(self, driver: DriverIdentity) -> None:
         """Raise `FencedError` where another driver has taken the id over since; its own timeout does not count.
 
         A description from the past can hide a newer driver, who is then fenced; that stops it and repeats nothing.
         """
-        found = self._cluster.describe_transactions([self._driver]).get(self._driver)
-        if found is not None and not is_own(found, driver.identity):
+        found = describe_since(self._cluster, self._driver, driver.identity)
+        if found is not None and not is_kept(found, driver):
             raise newer_driver_error(self._query, found, driver.identity)
+
+    def is_kept(self, driver: DriverIdentity) -> bool:
+        """Say whether the id is known to be as this driver left it."""
+        found = describe_since(self._cluster, self._driver, driver.identity)
+        return found is not None and is_kept(found, driver)
 
     def forget_coordinators(self) -> None:
         """Look up the coordinators of the decisions again before they are asked next."""
@@ -293,8 +293,7 @@ class DecisionLog:
         Without this it could still be committed on its way, after the transactions it names have timed out. The abort
         names this driver's transaction: it is refused where what is open is a newer driver's.
         """
-        described = self._look_up(decision, lambda: self._cluster.describe_transactions([self._driver]))
-        found = described.get(self._driver)
+        found = self._look_up(decision, lambda: describe_since(self._cluster, self._driver, driver.identity))
         if found is not None and found.state is TransactionState.ONGOING:
             ending = Ending(self._driver, driver.identity, False, driver.transaction_version)
             self._look_up(decision, lambda: self._cluster.end_transactions([ending]))
@@ -377,7 +376,8 @@ class DecisionLog:
         There is no pointer where the query has slept for a week, so that it has expired, and where its prefix was
         changed.
         """
-        heads = _parts(self._cluster.find_records(self._topic, lambda key: is_decision_of(key, self._prefix, self._query)))
+        found = self._cluster.find_records(self._topic, lambda key: is_decision_of(key, self._prefix, self._query))
+        heads = _parts(found)
         if not heads:
             return None
         newest = max(heads, key=lambda part: part.decision.rank)

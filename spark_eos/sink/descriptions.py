@@ -7,8 +7,9 @@ an answer is not used. Its coordinator is looked up again and asked again.
 
 import logging
 import time
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Final, TypeAlias
 
 from broker_core.types import ProducerIdentity
 from spark_eos.errors import UnansweredError
@@ -16,6 +17,8 @@ from spark_eos.sink.ports import Cluster, Description, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction
 
 LOG: Final = logging.getLogger("spark_eos.sink")
+# Why a description, or that there is none, is not believed; None where it is.
+_Doubt: TypeAlias = Callable[[Description | None], str | None]
 _TRIES: Final = 6
 _PAUSE_SECONDS: Final = 0.1
 
@@ -57,37 +60,51 @@ def describe_prepared(
 
     Raises `UnansweredError` where the coordinators' answers stay those of the past.
     """
+    def doubt(transaction: PreparedTransaction, description: Description | None) -> str | None:
+        if description is None:
+            return _UNKNOWN if now_ms < transaction.started_at_ms + transaction.timeout_ms else None
+        begun = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+        return why_earlier(begun, transaction.transaction_version, description)
+
+    return _describe(cluster, {t.transactional_id: partial(doubt, t) for t in transactions})
+
+
+def describe_since(cluster: Cluster, transactional_id: str, held: ProducerIdentity) -> Description | None:
+    """Describe an id that has had this identity: what has a lower epoch is from the past, and not used."""
+    def doubt(description: Description | None) -> str | None:
+        if description is None or description.identity.producer_id != held.producer_id:
+            return None
+        return _LOWER_EPOCH if description.identity.producer_epoch < held.producer_epoch else None
+
+    return _describe(cluster, {transactional_id: doubt}).get(transactional_id)
+
+
+def _describe(cluster: Cluster, wanted: Mapping[str, _Doubt]) -> Mapping[str, Description]:
+    """Describe ids, again and again where there is a doubt; unknown ones are left out in the end."""
     found: dict[str, Description] = {}
     described: Mapping[str, Description] = {}
-    waiting = {t.transactional_id: t for t in transactions}
     doubts: dict[str, str] = {}
     for attempt in range(_TRIES):
         if attempt:
             LOG.info("transactions are described again, since their coordinators may speak of the past: %s", doubts)
             cluster.forget_coordinators(doubts)
             time.sleep(_PAUSE_SECONDS)
-        described = cluster.describe_transactions(list(waiting))
-        doubts = {name: doubt for name, t in waiting.items() if (doubt := _doubt(t, described.get(name), now_ms))}
+        described = cluster.describe_transactions(list(doubts) if attempt else list(wanted))
+        asked = doubts if attempt else wanted
+        doubts = {name: why for name in asked if (why := wanted[name](described.get(name))) is not None}
         found |= {name: each for name, each in described.items() if name not in doubts}
-        waiting = {name: waiting[name] for name in doubts}
-        if not waiting:
+        if not doubts:
             return found
-    if all(doubt is _UNKNOWN for doubt in doubts.values()):
+    stale = {name: why for name, why in doubts.items() if name in described}
+    if not stale:
         return found
-    name, doubt = next((name, doubt) for name, doubt in doubts.items() if doubt is not _UNKNOWN)
+    name, why = next(iter(stale.items()))
     raise UnansweredError(
         f"The coordinator of {name} describes it as it was before its transaction began: {described[name].state}, "
         f"producer {described[name].identity}",
-        checked=f"DescribeTransactions, {_TRIES} times, and FindCoordinator before each: {doubt}",
+        checked=f"DescribeTransactions, {_TRIES} times, and FindCoordinator before each: {why}",
         remedy=(
             "A broker answers that is cut off from its peers. Nothing was decided or ended on its word: start the "
             "query again, which is safe, when the broker is back or stopped"
         ),
     )
-
-
-def _doubt(transaction: PreparedTransaction, description: Description | None, now_ms: int) -> str | None:
-    if description is None:
-        return _UNKNOWN if now_ms < transaction.started_at_ms + transaction.timeout_ms else None
-    begun = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
-    return why_earlier(begun, transaction.transaction_version, description)

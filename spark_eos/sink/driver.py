@@ -21,8 +21,8 @@ from typing import Final, TypeAlias
 
 from spark_eos import failpoints
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.decision_log import DecisionLog, Known
-from spark_eos.sink.driver_identity import DriverIdentity
+from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.driver_identity import DriverIdentity, Known
 from spark_eos.sink.patience import OutdatedError
 from spark_eos.sink.runs import superseded_error, superseding
 from spark_eos.sink.used_ids import UsedIds
@@ -38,6 +38,8 @@ class RunState:
     identity: DriverIdentity | None = None
     # The micro-batch that was last decided with the identity, None for none since it was taken over.
     decided: int | None = None
+    # The rank of that decision.
+    rank: tuple[int, int, int] | None = None
     # Whether this process has taken over before, and the newest decision there was then, None for none.
     has_taken_over: bool = False
     seen: Seen | None = None
@@ -84,7 +86,7 @@ class Driver:
             # An attempt whose answers were lost may have decided this very micro-batch: it is only completed then.
             run_has_decided = before is not None and before.run == self.run and (
                 before.micro_batch == self.micro_batch or (before.micro_batch < self.micro_batch and not has_rows))
-            return before if run_has_decided else self._take_over(before)
+            return before if run_has_decided else self._take_over(before, identity or self.state.attempted)
         if not identity.spent:
             failpoints.reach("driver.taken_over", self.micro_batch)
             return None
@@ -94,18 +96,25 @@ class Driver:
             self.state.identity = self.log.renew(identity)
         self.state.decided = decided
         failpoints.reach("driver.taken_over", self.micro_batch)
+        if has_rows and self.may_be_decided:
+            # The decision itself will check that nothing has come between.
+            self._known = Known(self.state.rank)
+            return None
         return self.newest_since()
 
-    def _take_over(self, before: Decision | None) -> Decision | None:
+    def _take_over(self, before: Decision | None, held: DriverIdentity | None) -> Decision | None:
         """Take over in this process, unless a newer run has decided: a sleeper that wakes must not fence it.
 
         The newest decision names that run, or it is another run's and was not there when this process took over last.
+        Where the id is still as this process `held` it, though, the decision is older than that, and what was read
+        then was from the past.
         """
         if (before is not None and before.run != self.run
-                and self.state.has_taken_over and _seen(before) != self.state.seen):
+                and self.state.has_taken_over and _seen(before) != self.state.seen
+                and not (held is not None and self.log.is_kept(held))):
             raise superseded_error(before, self.run)
         if self.state.attempted is not None:
-            self.log.check_own(self.state.attempted)
+            self.log.check_kept(self.state.attempted)
             # From here on another epoch may be the doing of this process.
             self.state.attempted = None
         with self.step("take over"):
@@ -153,7 +162,8 @@ class Driver:
             if newest is not None and newest.rank == error.rank:
                 self._note(newest)
             raise
-        self.state.identity, self.state.decided, self.state.attempted = following, decision.micro_batch, None
+        self.state.identity, self.state.attempted = following, None
+        self.state.decided, self.state.rank = decision.micro_batch, decision.rank
 
     def amend(self, noted: Decision, now_ms: int) -> None:
         """Replace the newest decision by a later revision of it, which is then no sign of another driver."""

@@ -1,9 +1,13 @@
 """The identity with which a driver writes its decisions, from one decision to the next."""
 
 from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity
-from spark_eos.sink.ports import ENDED, Description, EndAnswer
+from spark_eos.sink.ports import Description, EndAnswer, TransactionState
+
+_ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
+_COMMITTED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,12 @@ class DriverIdentity:
     spent: bool = False
 
 
+class Known(NamedTuple):
+    """Name the newest decision that a driver knows of by its rank, None for none."""
+
+    rank: tuple[int, int, int] | None
+
+
 def following_identity(driver: DriverIdentity, answer: EndAnswer) -> DriverIdentity:
     """Give the identity for the next write; the last epoch is never written with, its end would change the id."""
     following = answer.next_identity
@@ -26,10 +36,16 @@ def following_identity(driver: DriverIdentity, answer: EndAnswer) -> DriverIdent
     return replace(driver, spent=True) if spent or following is None else replace(driver, identity=following)
 
 
-def is_own(found: Description, left: ProducerIdentity) -> bool:
-    """Say whether a driver's id is as the driver left it, or as the end of that driver's own transaction left it."""
-    if found.identity == left:
-        return True
-    # Kafka 4.0.0 raises the epoch by two when a transaction times out (KAFKA-19367).
-    ended = [ProducerIdentity(left.producer_id, left.producer_epoch + bumps) for bumps in (1, 2)]
-    return found.identity in ended and found.state in ENDED
+def is_kept(found: Description, held: DriverIdentity) -> bool:
+    """Say whether a driver's id is as the driver left it, or as the end of that driver's own transaction left it.
+
+    Another driver initialises the id, which raises the epoch and leaves it Empty or with a transaction of its own. Only
+    where that one was aborted does it look like a timeout of ours.
+    """
+    if found.identity.producer_id != held.identity.producer_id:
+        return False
+    bumps = found.identity.producer_epoch - held.identity.producer_epoch
+    if found.state in _ABORTED:
+        # Kafka 4.0.0 raises the epoch by two when a transaction times out (KAFKA-19367).
+        return bumps in (0, 1, 2)
+    return bumps == 0 or (bumps == 1 and found.state in _COMMITTED and held.transaction_version >= 2)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition
@@ -20,13 +20,6 @@ class TransactionState(StrEnum):
     COMPLETE_ABORT = "CompleteAbort"
     DEAD = "Dead"
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
-
-
-# The states of a transaction whose end is recorded.
-ENDED: Final = frozenset({
-    TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_COMMIT,
-    TransactionState.COMPLETE_ABORT,
-})
 
 
 class Description(NamedTuple):

@@ -26,6 +26,8 @@ from spark_eos.sink_options import SinkOptions
 LOG: Final = logging.getLogger("spark_eos.sink")
 # `_check_time` has just said that there is time; without any the end would not be sent at all.
 _ONE_SEND_MS: Final = 1.0
+# A step before the end may take this long however late it is: `_check_time` comes after it.
+_SHORTEST_STEP_MS: Final = 1_000.0
 # Whoever takes over aborts what is left open, so that a coordinator that is away is not waited for.
 _ABORT_MS: Final = 5_000
 
@@ -107,7 +109,7 @@ def _committed(client: KafkaClient, coordinator: int, group_id: str) -> list[Com
 def _at_most(timeout_ms: int, write: DecisionWrite) -> int:
     """Bound a step before the end of a decision by the time there is for all of them."""
     left_ms = _left_ms(write)
-    return timeout_ms if left_ms is None else int(max(1, min(timeout_ms, left_ms)))
+    return timeout_ms if left_ms is None else int(max(_SHORTEST_STEP_MS, min(timeout_ms, left_ms)))
 
 
 def _left_ms(write: DecisionWrite) -> float | None:
