@@ -21,7 +21,8 @@ from broker_core.types import ProducerIdentity
 from spark_eos.errors import EosKafkaError
 from spark_eos.sink.closing import Closing, close
 from spark_eos.sink.decision import Decision, sealed_json
-from spark_eos.sink.decision_log import DecisionLog, DriverIdentity
+from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.driver_identity import DriverIdentity
 from spark_eos.sink.intervention import AUDIT_VERSION, Action, Intervention, Restart, intervention_document
 from spark_eos.sink.naming import audit_key, driver_id
 from spark_eos.sink.ports import Cluster, Description, TransactionState

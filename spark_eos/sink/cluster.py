@@ -8,7 +8,7 @@ from broker_core.errors import ErrorCode
 from broker_core.records.batch import read_records
 from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition
 from spark_eos.client import control, inspection
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
@@ -77,6 +77,13 @@ class KafkaCluster:
             for each in described.values()
             if each.exists
         }
+
+    def forget_coordinators(self, transactional_ids: Collection[str], group_id: str | None = None) -> None:
+        """Look up coordinators again before they are asked next."""
+        for each in transactional_ids:
+            self.client.forget_coordinator(CoordinatorType.TRANSACTION, each)
+        if group_id is not None:
+            self.client.forget_coordinator(CoordinatorType.GROUP, group_id)
 
     def open_transactions(self, id_prefix: str) -> Sequence[str]:
         """List ids with an open transaction."""

@@ -23,12 +23,13 @@ from spark_eos.errors import (
 )
 from spark_eos.sink.closing import Closing, close, is_due
 from spark_eos.sink.content import check_rows, check_write
-from spark_eos.sink.deadlines import margin_ms, verify
+from spark_eos.sink.deadlines import decide_until_ms, margin_ms, verify
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.driver import Driver, RunState
 from spark_eos.sink.messages import MESSAGE_VERSION, AlreadyCommitted, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.metrics import METRICS
+from spark_eos.sink.patience import OutdatedError, Patience, UndecidedError
 from spark_eos.sink.ports import Cluster, Description
 from spark_eos.sink.recovery import (
     Settlement,
@@ -73,6 +74,22 @@ class Committer:
         self._check(messages, micro_batch)
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
         self.state.used_ids.note(self.query, messages)
+        patience = Patience(decide_until_ms(prepared, _now_ms()), _now_ms, _pause)
+        while True:
+            try:
+                self._commit_once(messages, prepared, micro_batch)
+                return
+            except EosKafkaError as error:
+                patience.wait_after(error)
+                LOG.warning("micro-batch %d of %s: its commit is tried again: %s", micro_batch, self.query, error)
+                METRICS.add("commit_retries")
+                if not isinstance(error, OutdatedError):
+                    # They may be cut off from their peers.
+                    self.log.forget_coordinators()
+
+    def _commit_once(
+        self, messages: Sequence[TaskMessage], prepared: Sequence[PreparedTransaction], micro_batch: int
+    ) -> None:
         failpoints.reach("driver.before_verify", micro_batch)
         driver = self._driver(micro_batch)
         if any(isinstance(message, AlreadyCommitted) for message in messages):
@@ -196,10 +213,16 @@ class Committer:
         """
         if settled is None or settled.took_no_effect:
             if any(isinstance(message, AlreadyCommitted) for message in messages):
-                raise TransactionError(
+                raise UndecidedError(
                     f"A task found micro-batch {micro_batch} of query {self.query} committed, the driver does not",
-                    checked="The decision log and the fate of every transaction in it",
-                    remedy="Nothing was decided now; start the query again",
+                    checked=(
+                        "The decision log and the fate of every transaction in it. A broker that is cut off from its "
+                        "peers may have answered the driver from the past"
+                    ),
+                    remedy=(
+                        "Nothing was decided now, and nothing that was prepared now is visible. Start the query again, "
+                        "which is safe; if this repeats, look for a broker that lost its connection to the others"
+                    ),
                 )
             return ()
         if settled.pending:
@@ -241,8 +264,7 @@ class Committer:
         with self._step("decide", micro_batch):
             # Half of the margin is left for the completion.
             margin = min((margin_ms(t.timeout_ms) for t in prepared), default=0)
-            known = None if settled is None else settled.decision
-            driver.decide(decision, known, ends_at_ms - margin // 2)
+            driver.decide(decision, ends_at_ms - margin // 2)
         failpoints.reach("driver.after_decide", micro_batch)
         with self._step("complete", micro_batch):
             self._complete_in_time(decision, prepared, ends_at_ms)
@@ -292,8 +314,12 @@ class Committer:
     ) -> None:
         """End a micro-batch that was decided before: its own transactions, if any, are swept as orphans."""
         decision, micro_batch = settled.decision, driver.micro_batch
-        LOG.warning("micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped", micro_batch,
-                    self.query, why_closed(decision), len(prepared))
+        if decision.run == self.run:
+            LOG.warning("micro-batch %d of %s: an earlier attempt at this commit has decided it", micro_batch,
+                        self.query)
+        else:
+            LOG.warning("micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped",
+                        micro_batch, self.query, why_closed(decision), len(prepared))
         decision = self._supersede(driver, decision)
         self._sweep(micro_batch, decision.superseded if self._is_query else (decision.run,))
         self._close(decision)

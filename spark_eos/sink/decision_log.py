@@ -11,7 +11,7 @@ two drivers.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from broker_core.errors import ErrorCode
@@ -36,7 +36,17 @@ from spark_eos.sink.decision import (
     write_decision,
     write_pointer,
 )
+from spark_eos.sink.descriptions import describe_since
+from spark_eos.sink.driver_identity import DriverIdentity, Known, following_identity, is_kept
 from spark_eos.sink.naming import decision_key, driver_id, group_id, is_decision_of
+from spark_eos.sink.patience import (
+    UndecidedError,
+    may_be_decided_again,
+    newer_driver_error,
+    outdated_error,
+    unclear_error,
+    undecided_error,
+)
 from spark_eos.sink.ports import (
     Cluster,
     CommittedOffset,
@@ -54,19 +64,6 @@ UNSTABLE_PATIENCE_MS: Final = 5_000
 UNSTABLE_LIMIT_MS: Final = 60_000
 DRIVER_TIMEOUT_MS: Final = 30_000
 _Answer = TypeVar("_Answer")
-
-
-@dataclass(frozen=True, slots=True)
-class DriverIdentity:
-    """Hold the identity with which a driver writes its next decision.
-
-    A spent one has served and the broker gave no next (V1, a lost answer): `renew` it. One epoch never serves
-    two decisions, or a delayed EndTxn of the first could end the second (KIP-890).
-    """
-
-    identity: ProducerIdentity
-    transaction_version: int
-    spent: bool = False
 
 
 class DecisionLog:
@@ -110,15 +107,11 @@ class DecisionLog:
         To look and to take are two requests. Who takes over between them is fenced as by `take_over`, and an id that
         its coordinator has forgotten is taken without a look. So read `newest` again afterwards, as after `take_over`.
         """
-        described = self._cluster.describe_transactions([self._driver]).get(self._driver)
         bumps = 1 if driver.transaction_version >= 2 else 0
         expected = ProducerIdentity(driver.identity.producer_id, driver.identity.producer_epoch + bumps)
+        described = describe_since(self._cluster, self._driver, expected)
         if described is not None and described.identity != expected:
-            raise FencedError(
-                f"A newer driver runs query {self._query}",
-                checked=f"{self._driver} is producer {described.identity}, this driver left it as {expected}",
-                remedy="Run one driver for each checkpoint",
-            )
+            raise newer_driver_error(self._query, described, expected)
         return self.take_over()
 
     def newest(self, since: int = 0) -> Decision | None:
@@ -154,37 +147,69 @@ class DecisionLog:
             return self.newest(since)
         return found if found is not None and found.micro_batch >= since else None
 
-    def decide(self, decision: Decision, driver: DriverIdentity, decide_by_ms: int | None = None) -> DriverIdentity:
-        """Make the decision durable and visible, or raise with certainty that it is neither.
+    def decide(
+        self,
+        decision: Decision,
+        driver: DriverIdentity,
+        decide_by_ms: int | None = None,
+        known: Known | None = None,
+    ) -> DriverIdentity:
+        """Make the decision durable and visible, or raise `UndecidedError`, which another attempt may follow.
 
         Returns the identity for the next decision. An unclear answer is cleared up by reading the pointer; where even
-        that fails, the error says that nothing is certain. After `decide_by_ms` nothing is decided any more.
+        that fails, the error says that nothing is certain. After `decide_by_ms` nothing is decided any more. With
+        `known`, the first decision after a take-over raises `OutdatedError` where that is not the newest one.
         """
         driver = self._at_level(driver)
-        answer = self._write(decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms)
+        try:
+            answer = self._write(decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms, known=known)
+        except UndecidedError:
+            raise
+        except EosKafkaError as error:
+            if not may_be_decided_again(error):
+                raise
+            raise undecided_error(decision, self._group, error.happened, error.error_code) from error
         if answer.code is None:
             self._end_late(decision, driver)
-        if answer.code is not ErrorCode.NONE and not self._is_newest(decision):
-            fenced = answer.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
-            # The coordinator fences in the same words when the decision's transaction has timed out.
-            reason = (
-                f"a newer driver runs this query, or writing the decision took more than {self._driver_timeout_ms} ms"
-                if fenced else f"the end of its transaction was answered {answer.code and answer.code.name}"
-            )
-            raise (FencedError if fenced else TransactionError)(
-                f"Micro-batch {decision.micro_batch} of query {decision.query} was not decided: {reason}",
-                checked=f"The offset of group {self._group} does not point to this decision",
-                remedy="Nothing of it is visible. Run one driver for each checkpoint, then start the query again",
-                error_code=answer.code,
-            )
-        return _following(driver, answer)
+        if answer.code is ErrorCode.NONE or self._is_newest(decision):
+            return following_identity(driver, answer)
+        if answer.code not in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+            code = "not at all" if answer.code is None else answer.code.name
+            reason = f"the end of its transaction was answered {code}"
+            raise undecided_error(decision, self._group, reason, answer.code)
+        # The coordinator fences in the same words when the decision's transaction has timed out.
+        self._look_up(decision, lambda: self.check_kept(driver))
+        reason = f"writing it took more than {self._driver_timeout_ms} ms, or its coordinator was away"
+        raise undecided_error(decision, self._group, reason, answer.code)
+
+    def check_kept(self, driver: DriverIdentity) -> None:
+        """Raise `FencedError` where another driver has taken the id over since; its own timeout does not count.
+
+        A description from the past can hide a newer driver, who is then fenced; that stops it and repeats nothing.
+        """
+        found = describe_since(self._cluster, self._driver, driver.identity)
+        if found is not None and not is_kept(found, driver):
+            raise newer_driver_error(self._query, found, driver.identity)
+
+    def is_kept(self, driver: DriverIdentity) -> bool:
+        """Say whether the id is known to be as this driver left it."""
+        found = describe_since(self._cluster, self._driver, driver.identity)
+        return found is not None and is_kept(found, driver)
+
+    def forget_coordinators(self) -> None:
+        """Look up the coordinators of the decisions again before they are asked next."""
+        self._cluster.forget_coordinators([self._driver], self._group)
 
     def amend(
         self, decision: Decision, driver: DriverIdentity, now_ms: int, audit: tuple[bytes, bytes] | None = None
     ) -> DriverIdentity:
-        """Replace the newest decision by a later revision of it, with an audit record in the same transaction."""
+        """Replace the newest decision by a later revision of it, with an audit record in the same transaction.
+
+        Raises `OutdatedError` where the revision before this one is not the newest decision.
+        """
         driver = self._at_level(driver)
-        answer = self._write(decision, driver, now_ms, more=() if audit is None else (audit,))
+        known = Known((decision.micro_batch, decision.attempt, decision.revision - 1))
+        answer = self._write(decision, driver, now_ms, more=() if audit is None else (audit,), known=known)
         # Whole decisions are compared: two who amend at once write the same rank.
         if answer.code is not ErrorCode.NONE and self._look_up(decision, self.newest) != decision:
             raise TransactionError(
@@ -194,7 +219,7 @@ class DecisionLog:
                 remedy="If the query runs, stop it first; then try again",
                 error_code=answer.code,
             )
-        return _following(driver, answer)
+        return following_identity(driver, answer)
 
     def forget(self, decision: Decision, driver: DriverIdentity, now_ms: int) -> DriverIdentity:
         """Delete a decision that nobody will ever ask for again, so that the topic does not keep it for ever.
@@ -223,7 +248,7 @@ class DecisionLog:
                 remedy="It is completed and harms nobody; its record stays in the decision topic",
                 error_code=answer.code,
             )
-        return _following(driver, answer)
+        return following_identity(driver, answer)
 
     def _at_level(self, driver: DriverIdentity) -> DriverIdentity:
         """Choose the protocol of a transaction that begins now: the level may have changed since the last one."""
@@ -237,6 +262,7 @@ class DecisionLog:
         *,
         more: tuple[tuple[bytes, bytes], ...] = (),
         decide_by_ms: int | None = None,
+        known: Known | None = None,
     ) -> EndAnswer:
         values = write_decision(decision)
         keys = [decision_key(self._prefix, self._query, number) for number in range(len(values))]
@@ -252,7 +278,18 @@ class DecisionLog:
             now_ms=now_ms,
             micro_batch=decision.micro_batch,
             decide_by_ms=decide_by_ms,
+            check=None if known is None else lambda offsets: self._check(known, offsets),
         ))
+
+    def _check(self, known: Known, offsets: Sequence[CommittedOffset]) -> None:
+        """Refuse to decide where the pointer is not the one known: whoever gave that spoke of the past.
+
+        Ranks only grow, since each driver that decides knows the newest decision. A pointer that has expired, or is
+        not yet applied by the coordinator, hides nothing that the known one did not show.
+        """
+        pointer = self._newest_pointer(offsets)
+        if pointer is not None and (known.rank is None or pointer.rank > known.rank):
+            raise outdated_error(self._query, self._group, pointer.rank)
 
     def _is_newest(self, decision: Decision) -> bool:
         newest = self._look_up(decision, lambda: self.newest(decision.micro_batch))
@@ -264,8 +301,7 @@ class DecisionLog:
         Without this it could still be committed on its way, after the transactions it names have timed out. The abort
         names this driver's transaction: it is refused where what is open is a newer driver's.
         """
-        described = self._look_up(decision, lambda: self._cluster.describe_transactions([self._driver]))
-        found = described.get(self._driver)
+        found = self._look_up(decision, lambda: describe_since(self._cluster, self._driver, driver.identity))
         if found is not None and found.state is TransactionState.ONGOING:
             ending = Ending(self._driver, driver.identity, False, driver.transaction_version)
             self._look_up(decision, lambda: self._cluster.end_transactions([ending]))
@@ -274,16 +310,10 @@ class DecisionLog:
         """Ask what became of a decision whose writing got no clear answer."""
         try:
             return ask()
+        except FencedError:
+            raise
         except EosKafkaError as error:
-            raise TransactionError(
-                f"It is not known whether micro-batch {decision.micro_batch} of query {decision.query} is decided: the "
-                "end of its decision got no clear answer, and the decision log cannot be read",
-                checked=str(error),
-                remedy=(
-                    "Do not write its rows again by other means. Start the query again from its checkpoint, or the job "
-                    f"with the same jobId (for this job, jobId={decision.query}): that finds out and completes it"
-                ),
-            ) from error
+            raise unclear_error(decision, error) from error
 
     def _choose_place(self) -> TopicPartition:
         key = f"{self._prefix}/{self._query}"
@@ -294,9 +324,11 @@ class DecisionLog:
 
         To go on in another topic would need both until the last decision in the old one is of no use any more.
         """
+        return self._newest_pointer(self._stable_offsets())
+
+    def _newest_pointer(self, offsets: Sequence[CommittedOffset]) -> Pointer | None:
         pointers = [
-            read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}")
-            for each in self._stable_offsets()
+            read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}") for each in offsets
         ]
         newest = max(pointers, key=lambda pointer: pointer.rank, default=None)
         if newest is not None and newest.topic_partition[0] != self._topic:
@@ -352,7 +384,8 @@ class DecisionLog:
         There is no pointer where the query has slept for a week, so that it has expired, and where its prefix was
         changed.
         """
-        heads = _parts(self._cluster.find_records(self._topic, lambda key: is_decision_of(key, self._prefix, self._query)))
+        found = self._cluster.find_records(self._topic, lambda key: is_decision_of(key, self._prefix, self._query))
+        heads = _parts(found)
         if not heads:
             return None
         newest = max(heads, key=lambda part: part.decision.rank)
@@ -362,16 +395,6 @@ class DecisionLog:
         name = (prefix, newest.decision.run, newest.decision.rank)
         same = {p.number: p for p in parts if (p.decision.prefix, p.decision.run, p.decision.rank) == name}
         return join_parts(list(same.values()), f"key {decision_key(prefix, self._query).decode()} of {self._topic}")
-
-
-def _following(driver: DriverIdentity, answer: EndAnswer) -> DriverIdentity:
-    """Give the identity for the next write; the last epoch is never written with, its end would change the id."""
-    following = answer.next_identity
-    if following == driver.identity:
-        # The end has left the epoch as it was: at level 0 the old protocol ends what V2 has begun, too.
-        driver = replace(driver, transaction_version=min(driver.transaction_version, 1))
-    spent = following is None or following == driver.identity or following.producer_epoch >= LAST_CLIENT_EPOCH
-    return replace(driver, spent=True) if spent or following is None else replace(driver, identity=following)
 
 
 def _parts(records: Sequence[tuple[TopicPartition, KeyedRecord]]) -> list[Part]:

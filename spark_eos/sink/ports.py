@@ -100,6 +100,9 @@ class Cluster(Protocol):
     def describe_transactions(self, transactional_ids: Collection[str]) -> Mapping[str, Description]:
         """Describe ids; one the coordinator does not know is left out."""
 
+    def forget_coordinators(self, transactional_ids: Collection[str], group_id: str | None = None) -> None:
+        """Look up the coordinators of these ids, and of the group, again before they are asked next."""
+
     def open_transactions(self, id_prefix: str) -> Sequence[str]:
         """List ids that begin with `id_prefix` and have an open transaction."""
 
@@ -143,6 +146,8 @@ class DecisionWrite(NamedTuple):
     `metadata` goes with the committed offset of the first record; None commits no offset.
     After `decide_by_ms` (None: never) the transactions decided on may time out before they are completed, so that the
     decision must not be committed any more.
+    `check` is given the group's committed offsets before the end is sent, as the very coordinator knows them that has
+    accepted the offset of this transaction; what it raises aborts the transaction.
     """
 
     transactional_id: str
@@ -155,3 +160,4 @@ class DecisionWrite(NamedTuple):
     now_ms: int
     micro_batch: int
     decide_by_ms: int | None = None
+    check: Callable[[Sequence[CommittedOffset]], None] | None = None

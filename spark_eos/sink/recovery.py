@@ -28,6 +28,7 @@ from spark_eos import failpoints
 from spark_eos.errors import EosKafkaError, LostTransactionError, TransactionError, UnansweredError
 from spark_eos.operator_commands import OperatorCommands
 from spark_eos.sink.decision import Decision
+from spark_eos.sink.descriptions import describe_prepared
 from spark_eos.sink.ports import Cluster, Description, Ending, PartitionView, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 from spark_eos.sink_options import OnLostTransaction
@@ -165,7 +166,7 @@ def fates_of(
     A log that shows the records as committed goes before a coordinator that speaks of an abort. It may speak of the
     next transaction: one that was ended by the old protocol, after a downgrade, leaves the epoch as it found it.
     """
-    described = cluster.describe_transactions([t.transactional_id for t in transactions]) if transactions else {}
+    described = describe_prepared(cluster, transactions, time.time_ns() // 1_000_000) if transactions else {}
     fates: dict[PreparedTransaction, Fate] = {}
     for each in transactions:
         fate = described_fate(each, described.get(each.transactional_id))

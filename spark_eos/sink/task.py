@@ -138,7 +138,7 @@ class TaskWriter:
         placer = _Placer(self.options, self.cluster.partition_count)
         sends = placer.place(first)
         failpoints.reach("task.before_identity", micro_batch)
-        identity = self.pool.take(timeout_ms)
+        identity = self.pool.take(timeout_ms, micro_batch)
         started_at_ms = time.time_ns() // 1_000_000
         self.transaction.begin(identity)
         try:

@@ -46,8 +46,8 @@ def _pool(cluster: MemoryCluster) -> IdentityPool:
     return IdentityPool(cluster, "p", "q", "r", "w")
 
 
-def _use(cluster: MemoryCluster, pool: IdentityPool) -> tuple[str, ProducerIdentity]:
-    taken = pool.take(60_000)
+def _use(cluster: MemoryCluster, pool: IdentityPool, micro_batch: int = 0) -> tuple[str, ProducerIdentity]:
+    taken = pool.take(60_000, micro_batch)
     assert cluster.ids[taken.transactional_id].identity == taken.identity
     cluster.prepare(taken.transactional_id)
     return taken.transactional_id, taken.identity

@@ -9,8 +9,10 @@ from spark_eos.errors import FencedError, TransactionError, UnansweredError
 from spark_eos.sink.closing import Closing
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.decision import Decision, join_parts, read_part, write_decision
-from spark_eos.sink.decision_log import DecisionLog, DriverIdentity
+from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.driver_identity import DriverIdentity
 from spark_eos.sink.messages import TaskMessage
+from spark_eos.sink.patience import UndecidedError
 from spark_eos.sink.ports import EndAnswer, TransactionState
 from spark_eos.sink.runs import superseding
 from spark_eos.sink_options import OnLostTransaction
@@ -170,8 +172,8 @@ def test_a_run_that_is_superseded_while_its_expired_id_is_renewed_decides_nothin
     def expired(*_: object) -> DriverIdentity:
         monkeypatch.setattr(awake.log, "decide", decide)
         name_as_superseded(cluster, "run1")
-        monkeypatch.setattr(awake.log, "renew", lambda _: awake.log.take_over())
-        raise TransactionError("its id is unknown", error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        awake.state.attempted = None
+        raise UndecidedError("its id is unknown", error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
     monkeypatch.setattr(awake.log, "decide", expired)
     with pytest.raises(FencedError, match="may not decide any more"):
