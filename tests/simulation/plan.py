@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker_core.simulation.faults import Weather
 from tests.history.format import READ_COMMITTED
+from tests.simulation import decided
 from tests.simulation.administrators import AdministratorActor, RogueActor
 from tests.simulation.client import Client
 from tests.simulation.history import READ_UNCOMMITTED
@@ -26,6 +27,7 @@ PARTITIONS = 2
 _TIMEOUTS_MS = (4_000, 8_000)
 # Those with a query are none, so that about a tenth of all are.
 _UNDISTURBED = 0.14
+_DIES_DECIDED = 0.3
 # How much longer those who hurry are put to it: what is late meets a later transaction seldom enough.
 _HURRIED_TIMES = 3
 _VERIFICATION = "transaction.partition.verification.enable"
@@ -54,6 +56,8 @@ class Plan:
     # Nothing befalls the cluster but what its network does, and all speak the new protocol: nothing excuses a marker
     # too many there.
     is_undisturbed: bool = False
+    # The query's first driver dies between a decision and its completion, and one of its transactions times out early.
+    dies_decided: bool = False
 
     @property
     def verifies(self) -> bool:
@@ -98,6 +102,8 @@ def draw(seed: int) -> Plan:
     plan = _draw(seed)
     # By a chance of its own, which leaves all other worlds as they are.
     is_undisturbed = Random(f"undisturbed/{seed}").random() < _UNDISTURBED and not plan.has_query
+    if plan.has_query and Random(f"decided/{seed}").random() < _DIES_DECIDED:
+        return replace(plan, dies_decided=True, settings={**plan.settings, **decided.SETTINGS})
     return _undisturbed(plan) if is_undisturbed else plan
 
 
