@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from broker_core.records.compression import Compression
-from spark_eos.client_options import ClientOptions, client_options_from, kafka_settings
+from spark_eos.client_options import ClientOptions, client_options_from, kafka_settings, refuse_without_prefix
 from spark_eos.errors import OptionError
 from spark_eos.metrics import HOST_OPTION, PORT_OPTION, MetricsPlace, metrics_place
 
@@ -105,6 +105,7 @@ def _own_options(options: Mapping[str, str]) -> dict[str, str]:
                 raise OptionError(
                     f"Unknown option '{written}'", remedy=f"Did you mean '{known[near[0]]}'?"
                 )
+    refuse_without_prefix(options)
     return ours
 
 
