@@ -14,7 +14,7 @@ from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.visibility import visible_in
-from spark_eos.errors import TopicError, UnansweredError
+from spark_eos.errors import EosKafkaError, TopicError, UnansweredError
 from spark_eos.operator_commands import OperatorCommands
 from spark_eos.sink.naming import id_pattern
 from spark_eos.sink.ports import (
@@ -38,6 +38,9 @@ _LOOK: Final = FetchLimits(
 _SCAN: Final = FetchLimits(
     max_bytes=8 << 20, partition_max_bytes=4 << 20, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000
 )
+# Every chunk of rows without keys asks; a partition that loses its leader in between is waited for.
+_LEADERS_KNOWN_MS: Final = 5_000
+_LEADERS_WAIT_MS: Final = 1_000
 DecisionWriter = Callable[[KafkaClient, DecisionWrite], EndAnswer]
 
 
@@ -179,6 +182,17 @@ class KafkaCluster:
         """Count a topic's partitions."""
         found = self.client.require_topics([topic], need_leaders=False, max_age_ms=FRESH_ENOUGH_MS)
         return found[topic].partition_count
+
+    def leaderless_partitions(self, topic: str) -> Collection[int]:
+        """Name a topic's partitions that had no leader a moment ago; none where that cannot be known soon."""
+        try:
+            found = self.client.require_topics(
+                [topic], need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
+            )
+        except EosKafkaError:
+            # The producer meets the same trouble, with more patience.
+            return ()
+        return [number for number, each in found[topic].partitions.items() if each.leader < 0]
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         """Append records, commit the offset of the first to a group, and end: one transaction."""

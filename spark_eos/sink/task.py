@@ -3,7 +3,7 @@
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -135,7 +135,7 @@ class TaskWriter:
         micro_batch = self.place.micro_batch
         timeout_ms = self.options.transaction_timeout_ms or FALLBACK_TIMEOUT_MS
         # Places are found before the transaction begins, so that a wrong first row costs nobody anything.
-        placer = _Placer(self.options, self.cluster.partition_count)
+        placer = _Placer(self.options, self.cluster)
         sends = placer.place(first)
         failpoints.reach("task.before_identity", micro_batch)
         identity = self.pool.take(timeout_ms)
@@ -181,9 +181,9 @@ class TaskWriter:
 class _Placer:
     """Turn chunks of rows into encoded batches for each topic-partition."""
 
-    def __init__(self, options: SinkOptions, partition_count: Callable[[str], int]) -> None:
+    def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
         self._options = options
-        self._partition_count = partition_count
+        self._cluster = cluster
         self._counts: dict[str, int] = {}
         self._chance = random.Random()
         self.counter = RowCounter(options.topic)
@@ -193,14 +193,15 @@ class _Placer:
         self.size_bytes += rows.nbytes
         rows_per_run = self._options.batch_bytes * rows.num_rows // max(1, rows.nbytes)
         placed = place_rows(
-            rows, topic=self._options.topic, partition_count=self._count, rows_per_run=rows_per_run, chance=self._chance
+            rows, topic=self._options.topic, partition_count=self._count,
+            leaderless=self._cluster.leaderless_partitions, rows_per_run=rows_per_run, chance=self._chance,
         )
         self.counter.add(rows, _given_timestamps(rows))
         return [(each.topic_partition, self._encode(each.rows)) for each in placed]
 
     def _count(self, topic: str) -> int:
         if topic not in self._counts:
-            self._counts[topic] = self._partition_count(topic)
+            self._counts[topic] = self._cluster.partition_count(topic)
         return self._counts[topic]
 
     def _encode(self, rows: pa.RecordBatch) -> Iterator[EncodedBatch]:

@@ -47,6 +47,7 @@ class MemoryCluster:
     calls: list[str] = field(default_factory=list)
     forgotten: set[str] = field(default_factory=set)
     lose_answer_of: set[str] = field(default_factory=set)
+    leaderless: set[int] = field(default_factory=set)
     next_producer_id: int = 1
 
     def transaction_version(self) -> int:
@@ -123,6 +124,9 @@ class MemoryCluster:
 
     def partition_count(self, topic: str) -> int:  # noqa: ARG002
         return 4
+
+    def leaderless_partitions(self, topic: str) -> Collection[int]:  # noqa: ARG002
+        return self.leaderless
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         self.calls.append("decide")

@@ -16,10 +16,11 @@ from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError, FencedError, OptionError, TopicError, TransactionError, UnreachableError
 from spark_eos.sink import recovery, transactions
 from spark_eos.sink.closing import Closing
+from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.recovery import Fate, fates_of
 from spark_eos.sink.wiring import driver_timeout_ms
 from spark_eos.sink_options import SinkOptions
-from tests.spark_eos.client_world import encoded, make_topic, unique
+from tests.spark_eos.client_world import FakeClient, encoded, make_topic, unique
 from tests.spark_eos.sink_world import PLACE, World
 from tests.support.waiting import wait_until
 
@@ -208,3 +209,17 @@ def test_the_drivers_timeout_is_within_the_margin_where_that_is_possible(
 ) -> None:
     options = SinkOptions(ClientOptions(("h:1",)), transaction_timeout_ms=timeout_ms)
     assert driver_timeout_ms(options) == expected_ms
+
+
+def test_partitions_without_a_leader_are_named_and_doubt_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    client: Any = FakeClient("t", 3, [])
+    cluster = KafkaCluster(client, "decisions", transactions.write_decision)
+    assert cluster.leaderless_partitions("t") == []
+    client.leaders[1] = -1
+    assert cluster.leaderless_partitions("t") == [1]
+
+    def unanswered(*_: object, **__: object) -> None:
+        raise UnreachableError("no broker answers")
+
+    monkeypatch.setattr(client, "require_topics", unanswered)
+    assert not cluster.leaderless_partitions("t")

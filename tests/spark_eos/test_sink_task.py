@@ -216,3 +216,12 @@ def test_chunks_are_joined_and_cut_to_size_and_lose_nothing() -> None:
     assert 3 < len(chunks) < 50 and chunks[0].schema.names == ["value"]
     cut = list(gather(iter([_rows(*("x" * 1000 for _ in range(100)))]), 10_000))
     assert len(cut) >= 10 and sum(chunk.num_rows for chunk in cut) == 100
+
+
+def test_rows_without_keys_are_not_held_up_by_a_partition_without_a_leader() -> None:
+    cluster, transaction = MemoryCluster(), MemoryTransaction()
+    cluster.leaderless = {0, 1, 3}
+    writer = _writer(cluster, transaction)
+    writer.options = replace(writer.options, batch_bytes=1_000)
+    writer.write(iter([_rows(*map(str, range(5_000)))]))
+    assert set(transaction.values) == {TopicPartition("t", 2)}
