@@ -123,7 +123,9 @@ def refuse_without_prefix(options: Iterable[str]) -> None:
         if name.startswith(PREFIX) or name in _WITHOUT_PREFIX:
             continue
         # Spark and its users have options of their own, in one word; only a name with dots is compared for misspelling.
-        near = [name] if name in known else difflib.get_close_matches(name, known, n=1, cutoff=0.9) if "." in name else []
+        near = [name] if name in known else []
+        if "." in name and not near:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
         if near and near[0] not in _WITHOUT_PREFIX:
             raise OptionError(
                 f"Option '{written}' has no effect without the prefix 'kafka.'",

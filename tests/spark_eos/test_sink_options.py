@@ -85,6 +85,7 @@ def test_compression_levels() -> None:
     ({"kafka.secruity.protocol": "SSL"}, r"Unknown option 'kafka.secruity.protocol'.*Did you mean 'kafka.security"),
     ({"kafka.ssl.truststore.location": "/x/trust.jks"}, "is a Java key store; only PEM.*Convert the store to PEM"),
     ({"kafka.enable.idempotence": "false"}, "idempotence"),
+    ({"allowHangingTransactions": "yes"}, "Use true or false"),
     ({"kafka.acks": "0"}, "a transaction needs acks=all"),
     ({"acks": "all"}, "Option 'acks' has no effect without the prefix 'kafka.'.*Did you mean 'kafka.acks'"),
     ({"Security.Protocol": "SSL"}, "'Security.Protocol' has no effect.*Did you mean 'kafka.security.protocol'"),
@@ -129,7 +130,7 @@ def test_options_of_spark_itself_pass(foreign: str) -> None:
 def test_no_own_option_is_taken_for_a_misspelt_one(name: str) -> None:
     good = {"transactionTimeout": "60000", "onLostTransaction": "fail", "compression.type": "gzip",
             "compression.level": "1", "batch.size": "100", "buffer.memory": "100000", "metricsPort": "9404",
-            "discardDifferingRows": "TRUE"}
+            "discardDifferingRows": "TRUE", "allowHangingTransactions": "true"}
     needed = {key: good[key] for key in ("compression.type", "metricsPort")}
     sink_options(BASE | needed | {name: good.get(name, "x")})
 
