@@ -59,6 +59,7 @@ def committer(
         closing=closing,
         write=write,
         discard_differing_rows=options.discard_differing_rows,
+        may_hang=options.allow_hanging_transactions,
     )
 
 
