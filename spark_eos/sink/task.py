@@ -26,7 +26,7 @@ from spark_eos.sink.messages import (
     WrittenRange,
 )
 from spark_eos.sink.placement import place_rows
-from spark_eos.sink.pool import IdentityPool, TaskIdentity, is_worker_kept
+from spark_eos.sink.pool import IdentityPool, TaskIdentity, TaskSet, is_worker_kept
 from spark_eos.sink.ports import Cluster
 from spark_eos.sink.recovery import Course, course_of, rolled_back_error, settle, utc
 from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, SinkOptions
@@ -76,7 +76,8 @@ class Place:
 class TaskWriter:
     """Write one task's rows.
 
-    `log` is None where an earlier decision cannot exist: a batch job without a job id of its own.
+    `log` is None where an earlier decision cannot exist: a batch job without a job id of its own. `task_set` is None
+    where two attempts of a task may run at a time.
     """
 
     options: SinkOptions
@@ -85,6 +86,7 @@ class TaskWriter:
     pool: IdentityPool
     transaction: TransactionPort
     log: DecisionLog | None
+    task_set: TaskSet | None = None
 
     def write(self, arrow_batches: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Prepare the rows, or say that there is nothing to prepare; aborts what it began when anything fails."""
@@ -138,7 +140,7 @@ class TaskWriter:
         placer = _Placer(self.options, self.cluster)
         sends = placer.place(first)
         failpoints.reach("task.before_identity", micro_batch)
-        identity = self.pool.take(timeout_ms)
+        identity = self.pool.take(timeout_ms, self.task_set)
         started_at_ms = time.time_ns() // 1_000_000
         self.transaction.begin(identity)
         try:
@@ -152,6 +154,8 @@ class TaskWriter:
         except BaseException:
             self._abort()
             raise
+        if self.task_set is not None:
+            self.pool.note_prepared(identity.transactional_id, self.task_set)
         transaction = PreparedTransaction(
             self.place.split, identity.transactional_id, *identity.identity, identity.transaction_version, timeout_ms,
             started_at_ms, ranges, placer.counter.rows(),

@@ -139,6 +139,27 @@ def test_overwrite_is_refused_in_sparks_words(spark: SparkSession, topic: Topic)
         frame.write.format("eos-kafka").mode("overwrite").options(**topic.options()).save()
 
 
+def test_update_mode_is_refused_by_spark_for_every_sink_in_python(
+    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
+) -> None:
+    """Spark's JVM asks a class of its own; when this fails, what the README says of output modes is out of date."""
+    writer = lines_of(spark, str(input_folder)).writeStream.format("eos-kafka").outputMode("update")
+    query = writer.options(**topic.options(), checkpointLocation=str(tmp_path / "c")).trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match="eos-kafka does not support Update mode"):
+        query.awaitTermination(PROCESS_DEADLINE_S)
+    assert topic.values() == []
+
+
+@pytest.mark.parametrize("kind", ["timestamp_ntz", "bigint"])
+def test_a_timestamp_that_is_none_is_refused_before_the_job_starts(
+    spark: SparkSession, topic: Topic, kind: str
+) -> None:
+    value = {"timestamp_ntz": "timestamp_ntz'2024-01-01 00:00:00'", "bigint": "1234567890123L"}[kind]
+    frame = spark.range(1).selectExpr("'v' AS value", f"{value} AS timestamp", "raise_error('a task ran') AS other")
+    with pytest.raises(Exception, match=f"timestamp attribute unsupported type {kind}"):
+        frame.write.format("eos-kafka").mode("append").options(**topic.options()).save()
+
+
 def test_a_job_run_again_under_its_job_id_writes_nothing_twice(spark: SparkSession, topic: Topic, prefix: str) -> None:
     frame = spark.range(100).selectExpr("CAST(id AS string) AS value")
     for _ in range(2):
