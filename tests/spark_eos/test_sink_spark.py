@@ -160,6 +160,17 @@ def test_a_timestamp_that_is_none_is_refused_before_the_job_starts(
         frame.write.format("eos-kafka").mode("append").options(**topic.options()).save()
 
 
+def test_a_job_that_outlasts_its_transactions_fails_before_its_work_is_done(
+    spark: SparkSession, topic: Topic, prefix: str
+) -> None:
+    slow = "reflect('java.lang.Thread', 'sleep', 1000L)"
+    frame = spark.range(0, 60, 1, 60).selectExpr(f"coalesce({slow}, CAST(id AS string)) AS value")
+    options = topic.options(transactionTimeout="2s", transactionalIdPrefix=prefix)
+    with pytest.raises(Exception, match=r"has taken longer than its transactions may.*is 900000 ms"):
+        frame.write.format("eos-kafka").mode("append").options(**options).save()
+    assert topic.values() == []
+
+
 def test_a_job_run_again_under_its_job_id_writes_nothing_twice(spark: SparkSession, topic: Topic, prefix: str) -> None:
     frame = spark.range(100).selectExpr("CAST(id AS string) AS value")
     for _ in range(2):
