@@ -9,7 +9,9 @@ For the same reason an InitProducerId that stayed unanswered is not sent again: 
 a broker likes, and would abort what the second had let begin, decided or not. The id is given up for a fresh one.
 
 The look at the coordinator also shows when a job is hopeless: an earlier task of it in this process has prepared its
-rows, and their transaction has timed out since. See `TaskSet` for why that is so.
+rows, and their transaction has timed out since. See `TaskSet` for why that is so. The task then fails, and Spark ends
+this process with it and tries the task again in another one, which knows nothing. So the finding is left with a
+coordinator, as a transactional id that exists; every later attempt of a task asks for it.
 """
 
 import itertools
@@ -17,11 +19,12 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity
-from spark_eos.errors import LostTransactionError
+from spark_eos.errors import EosKafkaError, LostTransactionError
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.ports import Cluster, Description, TransactionState
 
@@ -39,7 +42,9 @@ class TaskIdentity(NamedTuple):
 
 
 class TaskSet(NamedTuple):
-    """Name the tasks whose rows become visible together, by Spark's stage; `limit_ms` is the brokers' longest timeout.
+    """Name the tasks whose rows become visible together, by Spark's stage.
+
+    `attempt` counts the attempts of the task from 0 on, `limit_ms` is the longest timeout that brokers allow.
 
     Spark accepts the first attempt of a task that succeeds and runs it no more. So once a task has prepared its rows,
     they are what the job would commit, and when their transaction is aborted, the job cannot succeed. Another attempt
@@ -49,6 +54,7 @@ class TaskSet(NamedTuple):
     """
 
     stage: int
+    attempt: int
     limit_ms: int | None
 
 
@@ -59,8 +65,8 @@ class _Slot:
     transaction_version: int
     # By the monotonic clock, in seconds: before the transaction began.
     taken_at: float
-    # The tasks whose rows the transaction holds, once it is prepared.
-    prepared_for: TaskSet | None = None
+    # The stage of the task whose rows the transaction holds, once it is prepared.
+    prepared_stage: int | None = None
 
 
 class IdentityPool:
@@ -83,6 +89,8 @@ class IdentityPool:
         """
         version = self._cluster.transaction_version()
         names = [slot.transactional_id for slot in self._slots]
+        if task_set is not None and task_set.attempt:
+            names.append(self._mark_of(task_set))
         described = self._cluster.describe_transactions(names) if names else {}
         if task_set is not None:
             self._check_timeouts(described, timeout_ms, task_set)
@@ -104,16 +112,28 @@ class IdentityPool:
         """Remember that the transaction last begun on an id holds all rows of one of these tasks."""
         for slot in self._slots:
             if slot.transactional_id == transactional_id:
-                slot.prepared_for = task_set
+                slot.prepared_stage = task_set.stage
+
+    def _mark_of(self, task_set: TaskSet) -> str:
+        """Name the id that exists once a task of a stage has found that the stage is hopeless."""
+        return str(self._name._replace(worker=f"stage-{task_set.stage}-timed-out"))
 
     def _check_timeouts(self, described: Mapping[str, Description], timeout_ms: int, task_set: TaskSet) -> None:
+        mark = self._mark_of(task_set)
+        if mark in described:
+            raise _hopeless_error("a transaction of an earlier task", timeout_ms, task_set.limit_ms)
         for slot in self._slots:
             age_ms = round((time.monotonic() - slot.taken_at) * 1000)
+            description = described.get(slot.transactional_id)
             # Younger than its timeout it was aborted by a driver, whose job has then ended anyway.
-            if slot.prepared_for == task_set and age_ms >= timeout_ms:
-                description = described.get(slot.transactional_id)
-                if description is not None and _is_fenced_abort(slot.last, description):
-                    raise _hopeless_error(slot.transactional_id, age_ms, timeout_ms, task_set.limit_ms)
+            if slot.prepared_stage != task_set.stage or age_ms < timeout_ms or description is None:
+                continue
+            if _is_fenced_abort(slot.last, description):
+                # Without an answer the next attempt goes on until it finds out for itself.
+                with suppress(EosKafkaError):
+                    self._cluster.init_producer_id(mark, timeout_ms)
+                what = f"transaction {slot.transactional_id} of an earlier task, begun {age_ms} ms ago,"
+                raise _hopeless_error(what, timeout_ms, task_set.limit_ms)
 
     def _renew(self, slot: _Slot, version: int, timeout_ms: int) -> TaskIdentity:
         transactional_id, identity = self._own(itertools.chain([slot.transactional_id], self._fresh_names), timeout_ms)
@@ -128,7 +148,7 @@ class IdentityPool:
 
     def _use(self, slot: _Slot, identity: ProducerIdentity, version: int) -> TaskIdentity:
         slot.last, slot.transaction_version = identity, version
-        slot.taken_at, slot.prepared_for = time.monotonic(), None
+        slot.taken_at, slot.prepared_stage = time.monotonic(), None
         return TaskIdentity(slot.transactional_id, identity, version)
 
     def _own(self, names: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
@@ -165,18 +185,15 @@ def _is_fenced_abort(last: ProducerIdentity, description: Description) -> bool:
     return description.state in _ABORTED and description.identity == following
 
 
-def _hopeless_error(
-    transactional_id: str, age_ms: int, timeout_ms: int, limit_ms: int | None
-) -> LostTransactionError:
+def _hopeless_error(what: str, timeout_ms: int, limit_ms: int | None) -> LostTransactionError:
     """Say why a job cannot be committed any more, and how long the brokers would let it take."""
     allowed = "is not known here" if limit_ms is None else f"is {limit_ms} ms"
     raised = "transactionTimeout"
     if limit_ms is not None and timeout_ms >= limit_ms:
         raised = "transaction.max.timeout.ms on the brokers, and transactionTimeout with it,"
     return LostTransactionError(
-        f"The job or micro-batch has taken longer than its transactions may: {transactional_id}, which holds the rows "
-        f"of an earlier task, was begun {age_ms} ms ago and has timed out (transactionTimeout is {timeout_ms} ms), so "
-        "that nothing of it can be committed",
+        f"The job or micro-batch has taken longer than its transactions may: {what} has timed out with its rows "
+        f"(transactionTimeout is {timeout_ms} ms), so that nothing can be committed",
         checked="DescribeTransactions, before this task wrote anything",
         remedy=(
             f"Raise {raised} above the duration of the whole; what the brokers allow now (transaction.max.timeout.ms) "

@@ -45,7 +45,7 @@ def _task_set(options: SinkOptions) -> TaskSet | None:
     # Spark gives its tasks the settings of the session as local properties.
     if context is None or context.getLocalProperty("spark.speculation") == "true":
         return None
-    return TaskSet(context.stageId(), options.timeout_limit_ms)
+    return TaskSet(context.stageId(), context.attemptNumber(), options.timeout_limit_ms)
 
 
 def committer(

@@ -162,9 +162,9 @@ def test_the_sources_process_on_the_driver_is_killed(hazard: Hazard) -> None:
     for pid in _processes_running("python_streaming_source_runner", hazard.spark):
         os.kill(pid, signal.SIGKILL)
     held.release()
-    with pytest.raises(StreamingQueryException) as ended:
+    # Should Spark say what has ended the query, the README is to be corrected.
+    with pytest.raises(StreamingQueryException, match=r"terminated with exception:\s+SQLSTATE"):
         end(query)
-    assert str(ended.value.desc).strip() in {"", "null"}, "Spark says now what has ended the query: correct the README"
     end(hazard.write(rows, case))
     found = read_committed(hazard.broker, [case.topic], PARTITIONS)[case.topic]
     assert sorted(line for lines in found.values() for line in lines) == sorted(source.expected.elements())

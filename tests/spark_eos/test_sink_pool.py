@@ -163,7 +163,7 @@ def test_at_level_0_an_id_that_transactions_v2_have_used_is_left_alone() -> None
 
 
 TIMEOUT_MS = 60_000
-STAGE = TaskSet(7, 900_000)
+STAGE = TaskSet(7, 0, 900_000)
 
 
 class Job:
@@ -198,10 +198,16 @@ def test_a_job_that_takes_longer_than_its_first_transaction_may_fails_at_its_nex
     assert second != first, "an open transaction is left alone"
     job.time_out(first)
     calls = len(job.cluster.calls)
-    for _ in range(2):
-        with pytest.raises(LostTransactionError, match=rf"{first}.*begun 95000 ms ago.*timed out.*is 60000 ms"):
-            job.run_task()
-    assert job.cluster.calls[calls:] == ["describe 2"] * 2, "nothing is begun, and no more asked than ever"
+    with pytest.raises(LostTransactionError, match=rf"{first}.*begun 95000 ms ago, has timed out.*is 60000 ms"):
+        job.run_task()
+    assert job.cluster.calls[calls:] == ["describe 2", "init p.q.r.stage-7-timed-out.0"], "no more is asked than ever"
+    # Spark ends the process with the task, and tries the task again in another.
+    job.pool = IdentityPool(job.cluster, "p", "q", "r", "another")
+    for attempt in (1, 2):
+        with pytest.raises(LostTransactionError, match="a transaction of an earlier task has timed out"):
+            job.run_task(STAGE._replace(attempt=attempt))
+    # Of a later stage, as when a function of foreachBatch tries again, nothing is known.
+    job.run_task(TaskSet(8, 1, 900_000))
 
 
 @pytest.mark.parametrize(("limit_ms", "remedy"), [
@@ -210,7 +216,7 @@ def test_a_job_that_takes_longer_than_its_first_transaction_may_fails_at_its_nex
     (None, "is not known here"),
 ])
 def test_what_the_brokers_allow_is_said(monkeypatch: pytest.MonkeyPatch, limit_ms: int | None, remedy: str) -> None:
-    job, stage = Job(monkeypatch), TaskSet(7, limit_ms)
+    job, stage = Job(monkeypatch), TaskSet(7, 0, limit_ms)
     job.time_out(job.run_task(stage))
     with pytest.raises(LostTransactionError, match=remedy):
         job.run_task(stage)
@@ -219,12 +225,16 @@ def test_what_the_brokers_allow_is_said(monkeypatch: pytest.MonkeyPatch, limit_m
 def test_no_job_is_failed_that_may_succeed(monkeypatch: pytest.MonkeyPatch) -> None:
     # Of an earlier job or micro-batch: what it prepared and lost is its own affair.
     job = Job(monkeypatch)
-    job.time_out(job.run_task(TaskSet(6, 900_000)))
+    job.time_out(job.run_task(TaskSet(6, 0, 900_000)))
     job.run_task()
     # The task failed, and another attempt has written its rows.
     job = Job(monkeypatch)
     job.time_out(job.run_task(prepares=False))
     job.run_task()
+    # The same, and the other attempt is this one, in the same process or another.
+    job = Job(monkeypatch)
+    job.time_out(job.run_task(prepares=False))
+    job.run_task(STAGE._replace(attempt=1))
     # Another attempt may have been accepted: under speculation nothing is concluded.
     job = Job(monkeypatch)
     job.time_out(job.run_task())
@@ -258,7 +268,8 @@ def test_no_job_is_failed_that_may_succeed(monkeypatch: pytest.MonkeyPatch) -> N
 def test_tasks_belong_together_by_stage_unless_spark_speculates(
     monkeypatch: pytest.MonkeyPatch, speculation: str | None, found: TaskSet | None
 ) -> None:
-    context = SimpleNamespace(stageId=lambda: 7, getLocalProperty={"spark.speculation": speculation}.get)
+    properties = {"spark.speculation": speculation}
+    context = SimpleNamespace(stageId=lambda: 7, attemptNumber=lambda: 0, getLocalProperty=properties.get)
     monkeypatch.setattr(wiring, "TaskContext", SimpleNamespace(get=lambda: context))
     options = SinkOptions(ClientOptions(("h:1",)), transaction_timeout_ms=TIMEOUT_MS, timeout_limit_ms=900_000)
     writer = wiring.task_writer(options, Place("q", "r", 0, 0), may_be_decided=False)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tests.spark_eos.sink_query import lines_of, start
@@ -164,9 +164,9 @@ def test_a_job_that_outlasts_its_transactions_fails_before_its_work_is_done(
     spark: SparkSession, topic: Topic, prefix: str
 ) -> None:
     slow = "reflect('java.lang.Thread', 'sleep', 1000L)"
-    frame = spark.range(0, 60, 1, 60).selectExpr(f"coalesce({slow}, CAST(id AS string)) AS value")
+    frame = spark.range(0, 40, 1, 40).selectExpr(f"coalesce({slow}, CAST(id AS string)) AS value")
     options = topic.options(transactionTimeout="2s", transactionalIdPrefix=prefix)
-    with pytest.raises(Exception, match=r"has taken longer than its transactions may.*is 900000 ms"):
+    with pytest.raises(PySparkException, match=r"has taken longer than its transactions may.*is 900000 ms"):
         frame.write.format("eos-kafka").mode("append").options(**options).save()
     assert topic.values() == []
 

@@ -233,7 +233,7 @@ def test_only_what_was_flushed_counts_as_prepared(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(IdentityPool, "note_prepared", lambda _, *what: noted.append(what))
     for fails in (True, False):
         writer = _writer(MemoryCluster(), MemoryTransaction(fail_flush=fails))
-        writer.task_set = TaskSet(3, None)
+        writer.task_set = TaskSet(3, 0, None)
         with pytest.raises(AbortableError) if fails else contextlib.nullcontext():
             writer.write(iter([_rows("a")]))
-        assert noted == ([] if fails else [("p.q.run2.w.0", TaskSet(3, None))])
+        assert noted == ([] if fails else [("p.q.run2.w.0", TaskSet(3, 0, None))])

@@ -1,9 +1,6 @@
 """Read topics with `spark.readStream` in a real local Spark."""
 
-import contextlib
 import json
-import os
-import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -251,36 +248,3 @@ def test_nulls_headers_and_topics_by_pattern(spark: SparkSession, kafka_address:
 def test_bad_input_is_named(reading: Reading, options: dict[str, str], words: str) -> None:
     with pytest.raises(PySparkException, match=words):
         reading.run(**options)
-
-
-def test_a_query_whose_source_process_is_killed_ends_and_goes_on_where_it_was(
-    reading: Reading, kafka_address: str
-) -> None:
-    """Spark runs the driver's half of a Python source in one process and ends the query when it is gone."""
-    topic = create_topic(kafka_address)
-    send_plain(kafka_address, topic, ["before"])
-    query = reading.start(available_now=False, subscribe=topic, startingOffsets="earliest")
-    wait_until(lambda: reading.shown() == ["before"], "the first micro-batch is done")
-    jvm = reading.spark.sparkContext._jvm
-    assert jvm is not None
-    for pid in _children(jvm.java.lang.ProcessHandle.current().pid(), "python_streaming_source_runner"):
-        os.kill(pid, signal.SIGKILL)
-    send_plain(kafka_address, topic, ["after"])
-    wait_until(lambda: not query.isActive, "the query ends", deadline_s=60)
-    error = query.exception()
-    assert error is not None
-    print("MESSAGE", repr(str(error))[:3000])
-    reading.start(available_now=True, subscribe=topic, startingOffsets="earliest")
-    wait_until(lambda: reading.shown() == ["before", "after"], "the restarted query reads on", deadline_s=60)
-
-
-def _children(parent: int, module: str) -> list[int]:
-    """Find the Python processes of a JVM that run a module."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (folder / "cmdline").read_bytes().decode(errors="replace")
-            if module in words and int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
-                found.append(int(folder.name))
-    assert found, f"no process of {parent} runs {module}"
-    return found
