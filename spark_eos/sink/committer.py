@@ -44,7 +44,7 @@ from spark_eos.sink.recovery import (
 )
 from spark_eos.sink.recovery_table import Action
 from spark_eos.sink.runs import left_open, superseding
-from spark_eos.sink.sweep import Scope, run_of, sweep
+from spark_eos.sink.sweep import Scope, named, run_of, sweep
 from spark_eos.sink_options import OnLostTransaction
 
 LOG: Final = logging.getLogger("spark_eos.sink")
@@ -56,7 +56,8 @@ _LONGEST_PAUSE_MS: Final = 10_000
 class Committer:
     """Commit or abort micro-batches of one run of one query.
 
-    `may_be_decided` is False where no earlier run can be: a batch job without a job id of its own.
+    `may_be_decided` is False where no earlier run can be: a batch job without a job id of its own. `may_hang` is True
+    where partition leaders do not verify transactions, so that none may be ended that a task may still write to.
     """
 
     cluster: Cluster
@@ -70,6 +71,7 @@ class Committer:
     closing: Closing = Closing.REPLACE
     write: str = ""
     discard_differing_rows: bool = False
+    may_hang: bool = False
 
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """Make a micro-batch visible, or raise; returns only when every transaction of it is committed."""
@@ -117,7 +119,7 @@ class Committer:
         failpoints.reach("driver.abort", micro_batch)
         with self._step("abort", micro_batch):
             prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
-            swept = self._end_orphans({self.run}, None)
+            swept = self._end_orphans({self.run}, None, prepared)
         failpoints.reach("driver.after_abort", micro_batch)
         METRICS.add("transactions_aborted", len(swept))
         LOG.info("micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared),
@@ -342,7 +344,7 @@ class Committer:
             LOG.warning("micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped",
                         micro_batch, self.query, why_closed(decision), len(prepared))
         decision = self._supersede(driver, decision)
-        self._sweep(micro_batch, decision.superseded if self._is_query else (decision.run,))
+        self._sweep(micro_batch, decision.superseded if self._is_query else (decision.run,), prepared)
         self._close(decision)
 
     def _supersede(self, driver: Driver, decision: Decision) -> Decision:
@@ -372,12 +374,14 @@ class Committer:
             self.state.identity = None
             LOG.warning("job %s is committed; that could not be noted in the decision topic: %s", self.query, error)
 
-    def _sweep(self, micro_batch: int, runs: Collection[str]) -> None:
+    def _sweep(
+        self, micro_batch: int, runs: Collection[str], dropped: Sequence[PreparedTransaction] = ()
+    ) -> None:
         """Sweep after the commit point, where a failure is no reason to call the micro-batch failed."""
         swept: list[Description] = []
         try:
             with self._step("sweep", micro_batch):
-                swept = self._end_orphans({self.run, *runs}, self.state.began_at_ms)
+                swept = self._end_orphans({self.run, *runs}, self.state.began_at_ms, dropped)
         except EosKafkaError as error:
             METRICS.add("sweeps_failed")
             LOG.warning("micro-batch %d of %s is committed; what lost attempts left open is swept later: %s",
@@ -392,10 +396,16 @@ class Committer:
         LOG.info("micro-batch %d of %s: %s", micro_batch, self.query, dict(METRICS.snapshot()))
         failpoints.reach("driver.after_sweep", micro_batch)
 
-    def _end_orphans(self, runs: Collection[str], older_than_ms: int | None) -> list[Description]:
-        """Sweep under the prefix of the options and, where it was changed, under that of earlier runs."""
+    def _end_orphans(
+        self, runs: Collection[str], older_than_ms: int | None, dropped: Sequence[PreparedTransaction]
+    ) -> list[Description]:
+        """Sweep under the prefix of the options and, where it was changed, under that of earlier runs.
+
+        `dropped` are prepared transactions that will not be decided.
+        """
         prefixes = dict.fromkeys((self.prefix, self.log.prefix))
-        scopes = [Scope(prefix, self.query, runs, older_than_ms) for prefix in prefixes]
+        flushed = named(dropped) if self.may_hang else None
+        scopes = [Scope(prefix, self.query, runs, older_than_ms, flushed) for prefix in prefixes]
         return [each for scope in scopes for each in sweep(self.cluster, scope, self.log.newest)]
 
     @contextmanager

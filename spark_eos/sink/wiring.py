@@ -3,6 +3,8 @@
 import os
 from typing import Final, TypeAlias
 
+from pyspark.taskcontext import TaskContext
+
 from spark_eos.client.connection import KafkaClient
 from spark_eos.sink.closing import Closing
 from spark_eos.sink.cluster import KafkaCluster
@@ -10,7 +12,7 @@ from spark_eos.sink.committer import Committer
 from spark_eos.sink.deadlines import margin_ms
 from spark_eos.sink.decision_log import DRIVER_TIMEOUT_MS, DecisionLog
 from spark_eos.sink.driver import RunState
-from spark_eos.sink.pool import pool_of
+from spark_eos.sink.pool import TaskSet, pool_of
 from spark_eos.sink.task import Place, TaskWriter
 from spark_eos.sink.transactions import TaskTransaction, write_decision
 from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, SinkOptions
@@ -33,7 +35,17 @@ def task_writer(options: SinkOptions, place: Place, *, may_be_decided: bool) -> 
         pool=pool_of(cluster, options.prefix, place.query, place.run),
         transaction=TaskTransaction(cluster.client, options),
         log=_log(cluster, options, place.query, place.run) if may_be_decided else None,
+        task_set=_task_set(options),
     )
+
+
+def _task_set(options: SinkOptions) -> TaskSet | None:
+    """Name the tasks that are committed together; None under speculation, where one may be written twice at a time."""
+    context = TaskContext.get()
+    # Spark gives its tasks the settings of the session as local properties.
+    if context is None or context.getLocalProperty("spark.speculation") == "true":
+        return None
+    return TaskSet(context.stageId(), context.attemptNumber(), options.timeout_limit_ms)
 
 
 def committer(
@@ -59,6 +71,7 @@ def committer(
         closing=closing,
         write=write,
         discard_differing_rows=options.discard_differing_rows,
+        may_hang=options.allow_hanging_transactions,
     )
 
 
