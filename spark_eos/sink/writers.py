@@ -17,7 +17,9 @@ from pyspark.taskcontext import TaskContext
 from spark_eos import failpoints
 from spark_eos.errors import ClientStateError, OptionError
 from spark_eos.metrics import check_servable, serve
+from spark_eos.sink.abandoned import sweep_again, sweep_launch
 from spark_eos.sink.columns import check_append, check_columns
+from spark_eos.sink.launch import checkpoint_of, current_launch, end_launch, new_launch
 from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.metrics import METRICS, PREFIX
 from spark_eos.sink.preflight import preflight
@@ -50,15 +52,21 @@ class BatchWriter(DataSourceArrowWriter):
         self.options = preflight(self.options)
         self.query = self.options.job_id or f"job-{secrets.token_hex(12)}"
         self.run = secrets.token_hex(8)
+        # This object is the job's only one: Spark pickles it to the tasks, the commit and the abort.
+        self.launch = new_launch()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare the rows of one task."""
+        from spark_eos.sink.watcher import watched
         from spark_eos.sink.wiring import task_writer
 
         failpoints.enter(self.options.prefix)
         split = _task_context().partitionId()
         place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, split)
-        return task_writer(self.options, place, may_be_decided=self.options.job_id is not None).write(iterator)
+        named = self.options.job_id is not None
+        writer = task_writer(self.options, place, may_be_decided=named, launch=self.launch)
+        writer.transaction = watched(writer.transaction, self.options.client)
+        return writer.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make all rows visible."""
@@ -66,6 +74,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drop what the job has prepared."""
+        if None in messages:
+            sweep_again(self.options, self.launch, BATCH_JOB_MICRO_BATCH)
         self._committer().abort(_present(messages), BATCH_JOB_MICRO_BATCH)
 
     def _committer(self) -> "Committer":
@@ -91,13 +101,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
         check_columns(schema, self.options.topic)
         check_servable(self.options.metrics_place)
         self.options = preflight(self.options)
+        self.checkpoint = checkpoint_of(options)
+        self.launch = current_launch(self.checkpoint)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare the rows of one task of a micro-batch."""
+        from spark_eos.sink.watcher import watched
         from spark_eos.sink.wiring import task_writer
 
         failpoints.enter(self.options.prefix)
-        return task_writer(self.options, streaming_place(_task_context()), may_be_decided=True).write(iterator)
+        place = streaming_place(_task_context())
+        writer = task_writer(self.options, place, may_be_decided=True, launch=self.launch)
+        writer.transaction = watched(writer.transaction, self.options.client)
+        return writer.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make a micro-batch visible; without any task there is nothing to do."""
@@ -106,10 +122,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
             self._committer(present[0]).commit(present, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Drop what the run has prepared; without any message the run is unknown and the timeout does it."""
+        """Drop what the run has open; where no task has finished, the run is known by the launch."""
+        launch = end_launch(self.checkpoint)
+        if launch is not None and None in messages:
+            sweep_again(self.options, launch, batchId)
         present = _present(messages)
         if present:
             self._committer(present[0]).abort(present, batchId)
+        elif launch is not None:
+            sweep_launch(self.options, launch, batchId)
 
     def _committer(self, message: TaskMessage) -> "Committer":
         from spark_eos.sink.wiring import committer
