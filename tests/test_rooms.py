@@ -140,7 +140,7 @@ WINDOWS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("asyncio", "threading", "_thread", "concurrent", "multiprocessing", "queue", "subprocess",
                      "sched"), _CORE_REAL | _EOS_REAL),
     "threading.Lock": _CORE_REAL | _EOS_REAL | _EOS_METRICS,
-    "signal": _CORE_REAL | _FAILPOINTS | _rooms("spark_eos", "sink.detached"),
+    "signal": _CORE_REAL | _FAILPOINTS,
     # Clocks.
     "time": _CORE_REAL | _EOS_REAL | _FAILPOINTS,
     "datetime": _CORE_REAL | _EOS_REAL,

@@ -11,13 +11,14 @@ is never decided: nothing decided is aborted, and nothing of a newer run is in r
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from spark_eos.errors import EosKafkaError
-from spark_eos.sink.detached import detach
 from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.ports import Cluster
+from spark_eos.sink.successor import Successor
 from spark_eos.sink.wiring import cluster_of, committer
 from spark_eos.sink_options import SinkOptions
 
@@ -41,12 +42,14 @@ def sweep_launch(options: SinkOptions, launch: str, micro_batch: int) -> None:
 def sweep_again(options: SinkOptions, launch: str, micro_batch: int) -> None:
     """Sweep what tasks that still run will leave open, in a process of its own."""
     try:
-        detach(lambda: _sweep_now_and_then(options, launch, micro_batch, SWEEPS_AFTER_SECONDS))
+        successor = Successor()
+        successor.hand_over(partial(_sweep_now_and_then, options, launch, micro_batch, SWEEPS_AFTER_SECONDS))
+        successor.close()
     except OSError as error:
         LOG.warning("micro-batch %d: what its tasks leave open from now on ends by its timeout: %s", micro_batch, error)
 
 
-def _sweep_now_and_then(options: SinkOptions, launch: str, micro_batch: int, pauses: Iterable[float]) -> None:
+def _sweep_now_and_then(options: SinkOptions, launch: str, micro_batch: int, pauses: Sequence[float]) -> None:
     for seconds in pauses:
         time.sleep(seconds)
         try:
