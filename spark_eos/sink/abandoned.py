@@ -12,6 +12,8 @@ is never decided: nothing decided is aborted, and nothing of a newer run is in r
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -19,6 +21,7 @@ from spark_eos.errors import EosKafkaError
 from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.ports import Cluster
 from spark_eos.sink.successor import Successor
+from spark_eos.sink.unprepared import LIMIT_SECONDS, impatient
 from spark_eos.sink.wiring import cluster_of, committer
 from spark_eos.sink_options import SinkOptions
 
@@ -50,9 +53,10 @@ def sweep_again(options: SinkOptions, launch: str, micro_batch: int) -> None:
 
 
 def _sweep_now_and_then(options: SinkOptions, launch: str, micro_batch: int, pauses: Sequence[float]) -> None:
+    until, hasty = time.monotonic() + LIMIT_SECONDS, replace(options, client=impatient(options.client))
     for seconds in pauses:
         time.sleep(seconds)
-        try:
-            sweep_launch(options, launch, micro_batch)
-        except EosKafkaError as error:
-            LOG.warning("micro-batch %d: what its tasks have left open is not swept: %s", micro_batch, error)
+        with suppress(EosKafkaError):
+            sweep_launch(hasty, launch, micro_batch)
+        if time.monotonic() > until:
+            return

@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from spark_eos import failpoints
@@ -46,6 +47,7 @@ from spark_eos.sink_options import OnLostTransaction
 LOG: Final = logging.getLogger("spark_eos.sink")
 _FIRST_PAUSE_MS: Final = 500
 _LONGEST_PAUSE_MS: Final = 10_000
+_ABORT_PATIENCE_MS: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -90,7 +92,9 @@ class Committer:
         failpoints.reach("driver.abort", micro_batch)
         with self._step("abort", micro_batch):
             prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
-            swept = sweep(self.cluster, Scope(self.prefix, self.query, {self.run}), self.log.newest)
+            # Spark aborts when the run's commit has ended. If that was killed, its open decision is not waited for.
+            newest = partial(self.log.newest, patience_ms=_ABORT_PATIENCE_MS)
+            swept = sweep(self.cluster, Scope(self.prefix, self.query, {self.run}), newest)
         failpoints.reach("driver.after_abort", micro_batch)
         METRICS.add("transactions_aborted", len(swept))
         LOG.info("micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared),

@@ -102,12 +102,13 @@ class DecisionLog:
             )
         return self.take_over()
 
-    def newest(self, since: int = 0) -> Decision | None:
+    def newest(self, since: int = 0, patience_ms: int = UNSTABLE_PATIENCE_MS) -> Decision | None:
         """Read the newest decision, whoever wrote it; None when there is none for micro-batch `since` or later.
 
-        The pointer alone tells that the newest is older, which is the everyday case: one OffsetFetch.
+        The pointer alone tells that the newest is older, which is the everyday case: one OffsetFetch. A decision
+        that is written and not ended after `patience_ms` is aborted.
         """
-        pointer = self._pointer()
+        pointer = self._pointer(patience_ms)
         if pointer is None:
             return self._newest_by_scan(since)
         if pointer.micro_batch < since:
@@ -254,17 +255,17 @@ class DecisionLog:
         key = f"{self._prefix}/{self._query}"
         return TopicPartition(self._topic, coordinator_partition(key, self._cluster.partition_count(self._topic)))
 
-    def _pointer(self) -> Pointer | None:
+    def _pointer(self, patience_ms: int) -> Pointer | None:
         """Read where the newest decision is, in whatever topic: `decisionTopic` may have been changed since."""
         pointers = [
             read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}")
-            for each in self._stable_offsets()
+            for each in self._stable_offsets(patience_ms)
         ]
         return max(pointers, key=lambda pointer: pointer.rank, default=None)
 
-    def _stable_offsets(self) -> list[CommittedOffset]:
+    def _stable_offsets(self, patience_ms: int) -> list[CommittedOffset]:
         try:
-            return list(self._cluster.committed_offsets(self._group, wait_ms=UNSTABLE_PATIENCE_MS))
+            return list(self._cluster.committed_offsets(self._group, wait_ms=patience_ms))
         except UnstableOffsetsError:
             self._end_dead_driver()
         except (UnansweredError, UnreachableError) as error:

@@ -5,6 +5,7 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,14 +57,33 @@ class Job:
     rules: Path
     prefix: str
 
+    @property
+    def options(self) -> dict[str, str]:
+        """Give the sink's options."""
+        return self.topic.options(**{
+            "transactionalIdPrefix": self.prefix, "buffer.memory": "65536", "batch.size": "2000"})
+
     def start(self, column: str = "value") -> StreamingQuery:
         """Start the query; `column` is what it writes as value."""
         lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.folder / "input"))
         rows = lines.repartition(2, "value").selectExpr("value AS key", f"{column} AS value")
-        options = self.topic.options(**{
-            "transactionalIdPrefix": self.prefix, "buffer.memory": "65536", "batch.size": "2000"})
-        writer = rows.writeStream.format("eos-kafka").options(**options)
+        writer = rows.writeStream.format("eos-kafka").options(**self.options)
         return writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True).start()
+
+    def register_bad_row(self) -> Path:
+        """Make the function `raise_late`: it raises at a row of the first file once the path that is given exists."""
+        ready = self.folder / "ready"
+
+        @udf("string")
+        def raise_late(value: str) -> str:
+            if value.startswith("0-7-"):
+                while not ready.exists():
+                    time.sleep(0.05)
+                raise ValueError("a bad row")
+            return value
+
+        self.spark.udf.register("raise_late", raise_late)
+        return ready
 
     def hold(self, point: str, micro_batch: int = 0) -> Hold:
         """Make a rule that holds one process; `arm` it."""
@@ -108,8 +128,7 @@ def job(spark: SparkSession, kafka_address: str, failpoints_file: Path, tmp_path
         query.stop()
 
 
-@pytest.mark.parametrize("micro_batch", [0, 1])
-@pytest.mark.parametrize("point", ["task.before_flush", "task.flushed"])
+@pytest.mark.parametrize(("point", "micro_batch"), [("task.before_flush", 0), ("task.flushed", 1)])
 def test_stop_leaves_nothing_open(job: Job, point: str, micro_batch: int) -> None:
     held = [job.hold(point, micro_batch), job.hold(point, micro_batch)]
     job.arm(*held)
@@ -147,25 +166,58 @@ def _has_records(topic: Topic) -> bool:
         consumer.close()
 
 
-def test_a_udf_that_raises_leaves_nothing_open(job: Job) -> None:
-    """In the first micro-batch: of two tasks one has prepared, the other has written and waits for the bad row."""
-    ready = job.folder / "ready"
-
-    @udf("string")
-    def raise_late(value: str) -> str:
-        if value.startswith("0-7-"):
-            while not ready.exists():
-                time.sleep(0.05)
-            raise ValueError("a bad row")
-        return value
-
-    job.spark.udf.register("raise_late", raise_late)
+@pytest.mark.parametrize("other", ["prepared", "writes"])
+def test_a_udf_that_raises_leaves_nothing_open(job: Job, other: str) -> None:
+    """In the first micro-batch: one task meets a bad row, the other one has finished or is in mid-write."""
+    held = job.hold("task.before_flush")
+    if other == "writes":
+        job.arm(held)
+    ready = job.register_bad_row()
     query = job.start("raise_late(value)")
-    wait_until(lambda: job.open(), "a task writes")
+    if other == "writes":
+        held.wait()
+    wait_until(job.open, "a task writes")
     ready.touch()
     with pytest.raises(StreamingQueryException, match="a bad row"):
         query.awaitTermination(END_S)
     job.check_readers_go_on()
+    job.check_a_restart_writes_each_row_once()
+
+
+def test_a_failed_batch_job_leaves_nothing_open(job: Job) -> None:
+    held = job.hold("task.before_flush")
+    job.arm(held)
+    ready = job.register_bad_row()
+    lines = job.spark.read.text(str(job.folder / "input")).repartition(2, "value")
+    rows = lines.selectExpr("raise_late(value) AS value")
+
+    def save() -> None:
+        # Spark looks for Python data sources in the active session only, and a new thread has none.
+        job.spark._jvm.SparkSession.setActiveSession(job.spark._jsparkSession)  # type: ignore[union-attr]
+        rows.write.format("eos-kafka").mode("append").options(**job.options).save()
+
+    with ThreadPoolExecutor(1) as thread:
+        saved = thread.submit(save)
+        held.wait()
+        assert job.open()
+        ready.touch()
+        with pytest.raises(Exception, match="a bad row"):
+            saved.result(END_S)
+    job.check_readers_go_on()
+    assert job.topic.values() == []
+
+
+@pytest.mark.parametrize("point", ["driver.before_decide", "driver.mid_decide"])
+def test_a_commit_that_is_killed_leaves_nothing_open(job: Job, point: str) -> None:
+    held = job.hold(point)
+    job.arm(held)
+    query = job.start()
+    process_id = held.wait()
+    assert len(job.open()) >= 2
+    os.kill(process_id, signal.SIGKILL)
+    job.check_readers_go_on()
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination(END_S)
     job.check_a_restart_writes_each_row_once()
 
 
