@@ -36,6 +36,8 @@ class Successor:
     """This process's end of the pipe; raises OSError where no process can be started."""
 
     def __init__(self) -> None:
+        if os.name != "posix":
+            raise OSError("this system has no sessions of processes")
         # Spark's files may be on no path but this process's.
         command = [sys.executable, "-S", "-E", "-c", _CODE, *sys.path]
         nothing = subprocess.DEVNULL
