@@ -308,7 +308,7 @@ def test_what_is_decided_is_not_swept(query: Query) -> None:
     assert query.visible() == ["row 0"]
 
 
-def test_transactions_without_a_launch_are_nobodys_launch(query: Query) -> None:
+def test_transactions_without_a_launch_are_left_alone(query: Query) -> None:
     other = query.prepare("run1", None)
     sweep_launch(query.options, new_launch(), 0)
     assert query.state_of(other) == "Ongoing"
