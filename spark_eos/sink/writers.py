@@ -1,8 +1,8 @@
 """Be the writers that PySpark calls: `write` in a task, `commit` and `abort` in a Python process on the driver.
 
 Spark pickles a batch writer once, to the tasks and to the commit. A streaming writer is made anew for every micro-batch
-and again for its commit, so nothing it remembers lasts: the driver learns the query and the run from the messages, or from what is open under
-the stream's launch.
+and again for its commit, so nothing it remembers lasts: the driver learns the query and the run from the messages,
+or from what is open under the stream's launch.
 """
 
 import logging

@@ -66,14 +66,15 @@ def test_speculation_with_two_live_attempts(hazard: Hazard, cluster: Driver, poi
 
 def test_killed_executors_hold_no_reader_up(hazard: Hazard, cluster: Driver) -> None:
     """In the first micro-batch, in mid-write: what their tasks had open ends before any of them is tried again."""
-    case = hazard.case(micro_batches=2)
+    # Small requests: some of them are sent before the task is done.
+    case = hazard.case(micro_batches=2, kafka_max_request_size="5000")
     victims = [hazard.hold("task.before_flush"), hazard.hold("task.before_flush")]
     tried_again = [hazard.hold("task.begin"), hazard.hold("task.begin")]
     cluster.arm(case, *(each.rule for each in victims))
     cluster.start(case)
     for each in victims:
         each.wait()
-    assert len(hazard.open(case)) == 2
+    wait_until(lambda: len(hazard.open(case)) == 2, "both tasks have written")
     cluster.arm(case, *(each.rule for each in tried_again))
     assert cluster.kill_executors() == 2
     started = time.monotonic()
