@@ -17,6 +17,7 @@ DEFAULT_DECISION_TOPIC: Final = "eos-kafka-decisions"
 DEFAULT_BATCH_BYTES: Final = 512 * 1024
 DEFAULT_BUFFER_BYTES: Final = 64 * 1024 * 1024
 FALLBACK_TIMEOUT_MS: Final = 60_000
+LONGEST_DEFAULT_TIMEOUT_MS: Final = 900_000
 MAX_NAME_BYTES: Final = 200
 SMALLEST_TIMEOUT_MS: Final = 1_000
 # Spelt as users write them; Spark hands them over in lower case.

@@ -9,9 +9,10 @@ An error after the decision says that it is one: whoever takes it for "not writt
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from spark_eos import failpoints
@@ -50,6 +51,7 @@ from spark_eos.sink_options import OnLostTransaction
 LOG: Final = logging.getLogger("spark_eos.sink")
 _FIRST_PAUSE_MS: Final = 500
 _LONGEST_PAUSE_MS: Final = 10_000
+_ABORT_PATIENCE_MS: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -119,7 +121,9 @@ class Committer:
         failpoints.reach("driver.abort", micro_batch)
         with self._step("abort", micro_batch):
             prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
-            swept = self._end_orphans({self.run}, None, prepared)
+            # Spark aborts when the run's commit has ended. If that was killed, its open decision is not waited for.
+            newest = partial(self.log.newest, patience_ms=_ABORT_PATIENCE_MS)
+            swept = self._end_orphans({self.run}, None, prepared, newest)
         failpoints.reach("driver.after_abort", micro_batch)
         METRICS.add("transactions_aborted", len(swept))
         LOG.info("micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared),
@@ -397,7 +401,11 @@ class Committer:
         failpoints.reach("driver.after_sweep", micro_batch)
 
     def _end_orphans(
-        self, runs: Collection[str], older_than_ms: int | None, dropped: Sequence[PreparedTransaction]
+        self,
+        runs: Collection[str],
+        older_than_ms: int | None,
+        dropped: Sequence[PreparedTransaction],
+        newest: Callable[[], Decision | None] | None = None,
     ) -> list[Description]:
         """Sweep under the prefix of the options and, where it was changed, under that of earlier runs.
 
@@ -406,7 +414,7 @@ class Committer:
         prefixes = dict.fromkeys((self.prefix, self.log.prefix))
         flushed = named(dropped) if self.may_hang else None
         scopes = [Scope(prefix, self.query, runs, older_than_ms, flushed) for prefix in prefixes]
-        return [each for scope in scopes for each in sweep(self.cluster, scope, self.log.newest)]
+        return [each for scope in scopes for each in sweep(self.cluster, scope, newest or self.log.newest)]
 
     @contextmanager
     def _step(self, name: str, micro_batch: int) -> Iterator[None]:

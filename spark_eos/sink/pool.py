@@ -234,15 +234,16 @@ def is_worker_kept() -> bool:
 _pools: dict[tuple[object, ...], IdentityPool] = {}
 
 
-def pool_of(cluster: Cluster, prefix: str, query: str, run: str) -> IdentityPool:
+def pool_of(cluster: Cluster, prefix: str, query: str, run: str, launch: str | None = None) -> IdentityPool:
     """Give this process's pool for a run of a query.
 
     A worker is forked, so pools under its parent's pid are not its own. The token is the pool's, not the process's: a
     pool that is made anew must not meet ids of the one before, whose transactions may still await their verdict.
     """
-    key = (os.getpid(), prefix, query, run, id(cluster))
+    key = (os.getpid(), prefix, query, run, launch, id(cluster))
     if key not in _pools:
         while len(_pools) >= _MAX_POOLS:
             _pools.pop(next(iter(_pools)))
-        _pools[key] = IdentityPool(cluster, prefix, query, run, secrets.token_hex(6))
+        worker = secrets.token_hex(6)
+        _pools[key] = IdentityPool(cluster, prefix, query, run, worker if launch is None else f"{launch}-{worker}")
     return _pools[key]

@@ -21,7 +21,7 @@ from spark_eos.sink.decision_topic import data_durability, ensure_decision_topic
 from spark_eos.sink.naming import id_pattern, id_prefix, parse_task_id
 from spark_eos.sink.ports import TransactionState
 from spark_eos.sink.survey import TIMEOUT_LIMIT, VERIFICATION, Survey
-from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, SinkOptions
+from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, LONGEST_DEFAULT_TIMEOUT_MS, SinkOptions
 
 LOG: Final = logging.getLogger("spark_eos.sink")
 _PROBE: Final = "preflight"
@@ -82,9 +82,12 @@ def check_cluster(
 
 
 def settle_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
-    """Choose the transaction timeout: what the user wants, else the most the broker allows."""
+    """Choose the transaction timeout: what the user wants, else the most the broker allows, within bounds.
+
+    What a crash of driver and executors leaves open holds readers up for that long at worst.
+    """
     if wanted_ms is None:
-        return limit_ms if limit_ms is not None else FALLBACK_TIMEOUT_MS
+        return min(limit_ms, LONGEST_DEFAULT_TIMEOUT_MS) if limit_ms is not None else FALLBACK_TIMEOUT_MS
     if limit_ms is not None and wanted_ms > limit_ms:
         raise OptionError(
             f"Option 'transactionTimeout' is {wanted_ms} ms, the brokers allow {limit_ms} ms",

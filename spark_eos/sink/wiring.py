@@ -25,14 +25,16 @@ _runs: dict[_RunKey, RunState] = {}
 _logs: dict[_RunKey, DecisionLog] = {}
 
 
-def task_writer(options: SinkOptions, place: Place, *, may_be_decided: bool) -> TaskWriter:
+def task_writer(
+    options: SinkOptions, place: Place, *, may_be_decided: bool, launch: str | None = None
+) -> TaskWriter:
     """Make the writer of one task; identities and connections outlive it in the worker process."""
-    cluster = _cluster(options)
+    cluster = cluster_of(options)
     return TaskWriter(
         options=options,
         place=place,
         cluster=cluster,
-        pool=pool_of(cluster, options.prefix, place.query, place.run),
+        pool=pool_of(cluster, options.prefix, place.query, place.run, launch),
         transaction=TaskTransaction(cluster.client, options),
         log=_log(cluster, options, place.query, place.run) if may_be_decided else None,
         task_set=_task_set(options),
@@ -58,7 +60,7 @@ def committer(
     write: str = "",
 ) -> Committer:
     """Make the committer of a micro-batch; what its run has learned outlives it in the driver's process."""
-    cluster = _cluster(options)
+    cluster = cluster_of(options)
     return Committer(
         cluster=cluster,
         log=_log(cluster, options, query, run),
@@ -75,7 +77,8 @@ def committer(
     )
 
 
-def _cluster(options: SinkOptions) -> KafkaCluster:
+def cluster_of(options: SinkOptions) -> KafkaCluster:
+    """Give this process's cluster for these options."""
     key = (os.getpid(), options)
     if key not in _clusters:
         # A forked worker leaves its parent's connections alone; the client room sees to that.

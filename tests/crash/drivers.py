@@ -14,7 +14,7 @@ from typing import Any
 
 from spark_eos.failpoints import ENVIRONMENT_NAME
 from tests.crash.case import Case
-from tests.crash.processes import Process, send, tree
+from tests.crash.processes import Process, is_executor, send, tree
 from tests.spark_eos.spark_session import ROOT, worker_environment
 from tests.support.waiting import wait_until
 
@@ -83,6 +83,12 @@ class Driver:
         self._family = tree(self._process.pid)
         self.is_killed = True
         send([each for each in self._family if each.pid in (self._jvm, self._process.pid)], signal.SIGKILL)
+
+    def kill_executors(self) -> int:
+        """Send SIGKILL to the JVM of each executor, as a cluster manager does, and count them."""
+        executors = [each for each in tree(self._process.pid) if is_executor(each)]
+        send(executors, signal.SIGKILL)
+        return len(executors)
 
     def pause(self) -> None:
         """Send SIGSTOP to the driver and all its workers."""

@@ -137,7 +137,7 @@ def test_no_own_option_is_taken_for_a_misspelt_one(name: str) -> None:
 
 @pytest.mark.parametrize(("wanted", "limit", "settled"), [
     (None, 900_000, 900_000), (None, None, 60_000), (5_000, 900_000, 5_000), (5_000, None, 5_000),
-    (900_000, 900_000, 900_000),
+    (900_000, 900_000, 900_000), (None, 2**31 - 1, 900_000), (3_600_000, 2**31 - 1, 3_600_000), (None, 5_000, 5_000),
 ])
 def test_the_timeout_is_what_the_brokers_allow(wanted: int | None, limit: int | None, settled: int) -> None:
     assert settle_timeout(wanted, limit) == settled
