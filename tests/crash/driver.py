@@ -40,6 +40,7 @@ SETTINGS = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 _out = threading.Lock()
+_running: dict[str, StreamingQuery] = {}
 
 
 def report(**what: Any) -> None:
@@ -57,7 +58,9 @@ def start(spark: SparkSession, command: Mapping[str, Any], form: str = "eos-kafk
         lines = spark.readStream.option("maxFilesPerTrigger", 1).text(command["input"])
         rows = lines.selectExpr("substring_index(value, ' ', 1) AS key", "value")
     writer = rows.writeStream.format(form).option("checkpointLocation", command["checkpoint"])
-    return writer.options(**command["options"]).trigger(availableNow=True).start()
+    writer = writer.options(**command["options"])
+    # An endless one is triggered as soon as there is input, as Spark's queries are by default.
+    return (writer if command.get("endless") else writer.trigger(availableNow=True)).start()
 
 
 def run(spark: SparkSession, command: Mapping[str, Any]) -> None:
@@ -66,7 +69,8 @@ def run(spark: SparkSession, command: Mapping[str, Any]) -> None:
     # Spark looks for Python data sources in the active session only, and a new thread has none.
     spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)  # type: ignore[union-attr]
     try:
-        start(spark, command).awaitTermination()
+        query = _running[command["name"]] = start(spark, command)
+        query.awaitTermination()
     except Exception as failure:
         error = "\n".join([str(failure), *causes(failure)])
     report(name=command["name"], error=error)
@@ -93,7 +97,11 @@ def serve(spark: SparkSession) -> None:
     warm_up(spark)
     report(jvm=spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
     for line in sys.stdin:
-        threading.Thread(target=run, args=(spark, json.loads(line)), daemon=True).start()
+        command = json.loads(line)
+        if "stop" in command:
+            threading.Thread(target=_running[command["stop"]].stop, daemon=True).start()
+        else:
+            threading.Thread(target=run, args=(spark, command), daemon=True).start()
 
 
 def main() -> None:
