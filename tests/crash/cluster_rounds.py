@@ -47,30 +47,56 @@ class Outcome:
 
 
 class ClusterRounds:
-    """Run scenarios in one driver after another."""
+    """Run scenarios in one driver after another, with so many `cuts` in each round; `names` choose among them."""
 
-    def __init__(self, pool: DriverPool, chance: random.Random, *, cuts: int, names: Sequence[str] = ()) -> None:
+    def __init__(
+        self, pool: DriverPool, chance: random.Random, say: Callable[[str], None], *, cuts: int,
+        names: Sequence[str] = (), is_short: bool = False,
+    ) -> None:
         self._pool = pool
         self._chance = chance
+        self._say = say
         self._cuts = cuts
-        self._scenarios = [each for each in SCENARIOS if not names or any(name in each.name for name in names)]
+        self._is_short = is_short
+        self._scenarios = [each for each in SCENARIOS if not names or any(name in each.name for name in names)
+                           if each.short_length is not None or not is_short]
         self._driver: Driver | None = None
+        self.outcomes: list[Outcome] = []
 
-    def run(
-        self, folder: Path, transaction_version: int, say: Callable[[str], None], *, is_short: bool = False
-    ) -> list[Outcome]:
-        """Run each scenario once on a fresh cluster."""
-        outcomes = []
+    def total(self) -> int:
+        """Count the runs of a scenario."""
+        return len(self.outcomes)
+
+    @property
+    def mended(self) -> int:
+        """Count the transactions that Apache Kafka left hanging."""
+        return sum(each.mended for each in self.outcomes)
+
+    def table(self) -> str:
+        """Sum up all rounds, scenario by scenario."""
+        lines = [f"{'':30} | rounds |    rows | stops | wrong | seconds"]
+        for scenario in SCENARIOS:
+            those = [each for each in self.outcomes if each.scenario == scenario.name]
+            if those:
+                lines.append(
+                    f"{scenario.name:30} | {len(those):6} | {sum(each.rows for each in those):7} | "
+                    f"{sum(len(each.stops) for each in those):5} | {sum(len(each.wrong) for each in those):5} | "
+                    f"{sum(each.seconds for each in those):7.0f}"
+                )
+        return "\n".join(lines)
+
+    def run(self, _kind: str, folder: Path, transaction_version: int) -> list[str]:
+        """Run each scenario once on a fresh cluster, and say what went wrong."""
+        failures = []
         with running_cluster(folder, transaction_version) as cluster:
             for scenario in self._scenarios:
-                if is_short and scenario.short_length is None:
-                    continue
-                outcome = self._run(scenario, cluster, folder, scenario.short_length if is_short else 1)
-                say(f"  {line(outcome)}")
-                outcomes.append(outcome)
-        return outcomes
+                outcome = self._run(scenario, cluster, folder)
+                self._say(f"  {line(outcome)}")
+                self.outcomes.append(outcome)
+                failures += outcome.failures
+        return failures
 
-    def _run(self, scenario: Scenario, cluster: ApacheCluster, folder: Path, length: float | None) -> Outcome:
+    def _run(self, scenario: Scenario, cluster: ApacheCluster, folder: Path) -> Outcome:
         outcome, began = Outcome(scenario.name), time.monotonic()
         here = World(Place(cluster.nodes[1].address), Place(cluster.bootstrap_servers), folder,
                      forgets_markers=True, replicas=REPLICAS)
@@ -79,10 +105,11 @@ class ClusterRounds:
         for case in cases:
             case.endless = True
         driver = self._driver or self._pool.take()
-        streams = Streams(self._pool, driver, cases)
+        streams = Streams(self._pool, driver, cases, self._say)
         try:
             streams.wait_for_progress(2)
-            scenario.run(Scene(cluster, streams, self._chance, length or 1, self._cuts))
+            length = scenario.short_length if self._is_short else None
+            scenario.run(Scene(cluster, streams, self._chance, self._say, length or 1, self._cuts))
             cluster.repair()
             streams.wait_for_progress()
             streams.finish(here.mend_now_and_then)
@@ -117,17 +144,3 @@ def line(outcome: Outcome) -> str:
     verdict = "held" if not outcome.failures else "FAILED"
     return (f"{outcome.scenario:30} {outcome.rows:6} rows, {len(outcome.stops):3} stops, {outcome.mended:3} ended for "
             f"Kafka, {outcome.seconds:4.0f} s: {verdict}")
-
-
-def table(outcomes: Sequence[Outcome]) -> str:
-    """Sum up all rounds, scenario by scenario."""
-    lines = [f"{'':30} | rounds |    rows | stops | wrong | seconds"]
-    for scenario in SCENARIOS:
-        those = [each for each in outcomes if each.scenario == scenario.name]
-        if those:
-            lines.append(
-                f"{scenario.name:30} | {len(those):6} | {sum(each.rows for each in those):7} | "
-                f"{sum(len(each.stops) for each in those):5} | {sum(len(each.wrong) for each in those):5} | "
-                f"{sum(each.seconds for each in those):7.0f}"
-            )
-    return "\n".join(lines)

@@ -1,8 +1,8 @@
 """What happens to a cluster of three nodes while queries run and input flows: restarts, losses, pauses, cuts."""
 
 import random
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +16,8 @@ ELECT_EVERY_S = 2
 DOWN_S = 30
 # How long a query that was lured may take to its next decision, if it comes to one at all.
 LURED_S = 30
-# Where the coordinators' node is killed, and how often in a round.
+LURED_SHARE = 0.8
+# Steps of a commit at which something is to happen.
 COMMIT_POINTS = ("driver.taken_over", "driver.before_decide", "driver.decision_flushed", "driver.mid_decide",
                  "driver.after_decide", "driver.after_complete")
 # Where a driver has decided and completed a micro-batch, and Spark has not yet written that down.
@@ -30,12 +31,17 @@ class Scene:
     cluster: ApacheCluster
     streams: Streams
     chance: random.Random
+    say: Callable[[str], None]
     length: float = 1
     cuts: int = 5
 
     def times(self, count: int) -> range:
         """Count to a number, or less far in a short round."""
         return range(max(1, round(count * self.length)))
+
+    def points(self, count: int) -> list[str]:
+        """Draw steps of a commit, fewer in a short round."""
+        return self.chance.sample(COMMIT_POINTS, len(self.times(count)))
 
     def let_pass(self, seconds: float) -> None:
         """Let the queries run for a while."""
@@ -62,10 +68,11 @@ def kill_nodes(scene: Scene) -> None:
 
 
 def pause_node(scene: Scene) -> None:
-    """Send SIGSTOP to a node for 20 s: one that coordinates, as far as there is a choice."""
-    for _ in scene.times(2):
-        number = coordinators(scene)[scene.chance.randrange(2)]
-        scene.cluster.pause(number)
+    """Send SIGSTOP for 20 s to a node that coordinates a decision, as it is made."""
+    for point in scene.points(2):
+        with held_at(scene, point):
+            number = coordinators(scene)[scene.chance.randrange(2)]
+            scene.cluster.pause(number)
         scene.let_pass(PAUSE_S)
         scene.cluster.resume(number)
         scene.streams.wait_for_progress()
@@ -81,14 +88,10 @@ def elect_leaders(scene: Scene) -> None:
 
 def kill_coordinators(scene: Scene) -> None:
     """Send SIGKILL to the node that coordinates the decision, or its pointer, as a micro-batch commits."""
-    points = [*COMMIT_POINTS]
-    scene.chance.shuffle(points)
-    for number in scene.times(len(points)):
-        scene.streams.hold(scene.streams.cases[0], points[number])
-        assert scene.streams.is_held(scene.streams.cases[0]), f"no query comes to {points[number]}"
-        node = coordinators(scene)[scene.chance.randrange(2)]
-        scene.cluster.kill(node)
-        scene.streams.release()
+    for point in scene.points(len(COMMIT_POINTS)):
+        with held_at(scene, point):
+            node = coordinators(scene)[scene.chance.randrange(2)]
+            scene.cluster.kill(node)
         scene.let_pass(scene.chance.uniform(0, 10))
         scene.cluster.start(node)
         scene.streams.wait_for_progress()
@@ -96,10 +99,11 @@ def kill_coordinators(scene: Scene) -> None:
 
 
 def two_nodes_down(scene: Scene) -> None:
-    """Send SIGKILL to two nodes and start them after 30 s."""
-    for _ in scene.times(2):
-        down = scene.chance.sample(NODES, 2)
-        scene.cluster.kill(*down)
+    """Send SIGKILL to two nodes as a micro-batch commits, and start them after 30 s."""
+    for point in scene.points(2):
+        with held_at(scene, point):
+            down = scene.chance.sample(NODES, 2)
+            scene.cluster.kill(*down)
         scene.let_pass(DOWN_S)
         scene.cluster.start(*down)
         scene.streams.wait_for_progress()
@@ -151,42 +155,60 @@ def restart_cut_off(scene: Scene) -> None:
     takes clients.
     """
     cluster, streams, chance = scene.cluster, scene.streams, scene.chance
-    for _ in range(scene.cuts):
+    for number in range(scene.cuts):
         case = chance.choice(streams.cases)
         streams.wait_for_progress()
         _, group = names_of(case)
         former = cluster.wait_for_coordinator(GROUP, group)
-        others = [number for number in NODES if number != former]
         cluster.cut(former)
+        scene.say(f"cut {number + 1}: node {former}")
         cluster.wait_for_coordinator(GROUP, group, without=[former])
         streams.wait_for_progress()
         streams.hold(case, chance.choice(DECIDED_POINTS))
         assert streams.is_held(case), "no micro-batch is completed"
         streams.kill_driver()
         case.release()
-        is_lured = chance.random() < 0.8
+        scene.say(f"{case.prefix} is held after its decision")
+        is_lured = chance.random() < LURED_SHARE
         if is_lured:
-            cluster.hide(*others)
-        streams.start_driver()
-        if is_lured:
-            lure(scene, case, others)
+            lure(scene, case, [number for number in NODES if number != former])
+        else:
+            streams.start_driver()
+        scene.say("the fresh driver runs" + (", lured" if is_lured else ""))
         streams.wait_for_progress(2)
+        scene.say("progress")
         cluster.heal(former)
         cluster.wait_in_sync()
 
 
 def lure(scene: Scene, case: Case, others: list[int]) -> None:
-    """Have only the former coordinator take clients where tasks, then the driver, ask for the newest decision."""
-    scene.let_pass(scene.chance.uniform(2, 4))
-    scene.streams.hold(case, "driver.taken_over")
-    scene.cluster.show(*others)
-    if not scene.streams.is_held(case, LURED_S):
-        scene.streams.release()
-        return
+    """Start a driver while only the former coordinator takes clients where tasks ask for the newest decision.
+
+    The same again where the driver asks, if the query comes to that: the answers are from the past.
+    """
     scene.cluster.hide(*others)
+    scene.streams.start_driver((case, "task.begin"))
+    for point in (None, "driver.taken_over"):
+        if point is not None:
+            scene.streams.hold(case, point)
+        is_there = scene.streams.is_held(case, LURED_S)
+        if is_there:
+            scene.cluster.hide(*others)
+        scene.streams.release()
+        if is_there:
+            scene.let_pass(scene.chance.uniform(1, 3))
+        scene.cluster.show(*others)
+        scene.say(f"lured at {point or 'task.begin'}: {is_there}")
+
+
+@contextmanager
+def held_at(scene: Scene, point: str) -> Iterator[None]:
+    """Hold the first query at a step of a commit until the block ends."""
+    case = scene.streams.cases[0]
+    scene.streams.hold(case, point)
+    assert scene.streams.is_held(case), f"{case.prefix} does not come to {point}"
+    yield
     scene.streams.release()
-    scene.let_pass(scene.chance.uniform(1, 3))
-    scene.cluster.show(*others)
 
 
 def coordinators(scene: Scene) -> tuple[int, int]:

@@ -33,15 +33,18 @@ class Stop(NamedTuple):
 class Streams:
     """Feed the queries of some cases in one driver, and start each again that stops; `stops` has the reasons."""
 
-    def __init__(self, pool: DriverPool, driver: Driver, cases: Sequence[Case]) -> None:
+    def __init__(
+        self, pool: DriverPool, driver: Driver, cases: Sequence[Case], say: Callable[[str], None] = print
+    ) -> None:
         self.driver = driver
         self.cases = list(cases)
         self.stops: list[Stop] = []
         self._pool = pool
+        self._say = say
         self._lock = threading.RLock()
         self._is_fed = self._is_running = True
         self._is_over = threading.Event()
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         for case in cases:
             driver.start(case)
         self._thread = threading.Thread(target=self._watch, name="streams", daemon=True)
@@ -77,12 +80,14 @@ class Streams:
             self.driver.disarm()
             self.driver.kill()
 
-    def start_driver(self) -> None:
-        """Start all queries in a fresh driver."""
+    def start_driver(self, hold: tuple[Case, str] | None = None) -> None:
+        """Start all queries in a fresh driver, one of which may be held at a point."""
         driver = self._pool.take()
         with self._lock:
             self.driver.close()
             self.driver = driver
+            if hold is not None:
+                self.hold(*hold)
             for case in self.cases:
                 driver.start(case)
             self._is_running = True
@@ -143,7 +148,7 @@ class Streams:
                 if self._is_fed and fed_s >= FEED_INTERVAL_S:
                     self._feed()
                     fed_s = 0.0
-        except BaseException as failure:
+        except Exception as failure:
             self._failure = failure
 
     def _start_stopped(self) -> None:
@@ -152,6 +157,7 @@ class Streams:
                 continue
             error = self.driver.error(case) or "it ended without an error"
             self.stops.append(Stop(case.prefix, committed(case), error))
+            self._say(f"  stopped: {self.stops[-1]}")
             assert len(self.stops) < MOST_STOPS, f"{self.stops[-1]}"
             if "set onLostTransaction=rewrite" in error:
                 case.more_options["onLostTransaction"] = "rewrite"
@@ -177,6 +183,10 @@ def names_of(case: Case) -> tuple[str, str]:
 
 
 def first_words(error: str) -> str:
-    """Shorten what Spark says of a failure to what the sink said, where it is in there."""
-    lines = [line.strip() for line in error.splitlines() if "spark_eos.errors." in line]
-    return (lines[-1] if lines else error.strip().splitlines()[0])[:400]
+    """Shorten what Spark says of a failure to what the sink said, or to its cause."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    for sign in ("spark_eos.errors.", "Error: ", "Caused by"):
+        found = [line for line in lines if sign in line]
+        if found:
+            return found[-1][:500]
+    return lines[0][:500]

@@ -208,7 +208,8 @@ class ApacheCluster:
         for topic in self._metadata(self._any()).topics:
             for each in topic.partitions:
                 order = sorted(each.replica_nodes)
-                place = (order.index(each.leader_id) + chance.choice((1, 2)) if each.leader_id in order else 0) % REPLICAS
+                now = order.index(each.leader_id) if each.leader_id in order else 0
+                place = (now + chance.choice((1, 2))) % len(order)
                 replicas.setdefault(topic.name, {})[each.partition_index] = order[place:] + order[:place]
         self._ask(self._any(), _reassignment(replicas), _REASSIGN_VERSION)
         partitions = [ElectLeadersRequest.TopicPartitions(topic=name, partitions=sorted(each))
