@@ -101,7 +101,7 @@ class ClusterRounds:
         here = World(Place(cluster.nodes[1].address), Place(cluster.bootstrap_servers), folder,
                      forgets_markers=True, replicas=REPLICAS)
         here.was_killed = True
-        cases = here.new_cases(QUERIES, 0, transactionTimeout=TRANSACTION_TIMEOUT)
+        cases = here.new_cases(QUERIES, 0, transactionTimeout=TRANSACTION_TIMEOUT, **scenario.options)
         for case in cases:
             case.endless = True
         driver = self._driver or self._pool.take()

@@ -1,9 +1,10 @@
 """What happens to a cluster of three nodes while queries run and input flows: restarts, losses, pauses, cuts."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tests.crash.case import Case
@@ -17,6 +18,8 @@ DOWN_S = 30
 # How long a query that was lured may take to its next decision, if it comes to one at all.
 LURED_S = 30
 LURED_SHARE = 0.8
+# A node that is cut off lets writers wait for as long as they do; by default half a minute, once and again.
+IMPATIENT = MappingProxyType({"kafka_request_timeout_ms": "8000"})
 # Steps of a commit at which something is to happen.
 COMMIT_POINTS = ("driver.taken_over", "driver.before_decide", "driver.decision_flushed", "driver.mid_decide",
                  "driver.after_decide", "driver.after_complete")
@@ -218,11 +221,12 @@ def coordinators(scene: Scene) -> tuple[int, int]:
 
 
 class Scenario(NamedTuple):
-    """One scenario; whether it is part of the short round, and of what length there."""
+    """One scenario; of what length it is in the short round, if at all, and options of its queries."""
 
     name: str
     run: Callable[[Scene], None]
     short_length: float | None = None
+    options: Mapping[str, str] = MappingProxyType({})
 
 
 SCENARIOS = (
@@ -234,5 +238,5 @@ SCENARIOS = (
     Scenario("two nodes down for 30 s", two_nodes_down),
     Scenario("kill the driver", kill_driver),
     Scenario("all together", all_together),
-    Scenario("cut off, driver restarted", restart_cut_off, 1),
+    Scenario("cut off, driver restarted", restart_cut_off, 1, IMPATIENT),
 )
