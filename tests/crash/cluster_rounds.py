@@ -104,18 +104,13 @@ class ClusterRounds:
         cases = here.new_cases(QUERIES, 0, transactionTimeout=TRANSACTION_TIMEOUT, **scenario.options)
         for case in cases:
             case.endless = True
-        driver = self._driver or self._pool.take()
-        streams = Streams(self._pool, driver, cases, self._say)
+        streams = Streams(self._pool, self._driver or self._pool.take(), cases, self._say)
         try:
-            streams.wait_for_progress(2)
-            length = scenario.short_length if self._is_short else None
-            scenario.run(Scene(cluster, streams, self._chance, self._say, length or 1, self._cuts))
-            cluster.repair()
-            streams.wait_for_progress()
+            self._break(scenario, cluster, streams)
             streams.finish(here.mend_now_and_then)
-            here.was_killed = True
             outcome.wrong = here.judge(cases)
         except (AssertionError, *NO_ANSWER) as failure:
+            # The other scenarios go on.
             outcome.wrong.append(f"not judged: {failure}")
             streams.release()
             streams.kill_driver()
@@ -128,6 +123,13 @@ class ClusterRounds:
         outcome.stops = streams.stops
         outcome.mended = len({(each.transactional_id, each.place.producer_epoch) for each in here.mended})
         return outcome
+
+    def _break(self, scenario: Scenario, cluster: ApacheCluster, streams: Streams) -> None:
+        length = scenario.short_length if self._is_short else None
+        streams.wait_for_progress(2)
+        scenario.run(Scene(cluster, streams, self._chance, self._say, length or 1, self._cuts))
+        cluster.repair()
+        streams.wait_for_progress()
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark_eos.spark_session import build_session
+from tests.support.waiting import wait_until
 
 # Every held task keeps its slot, and a task may fail twice before its job does.
 MASTER = "local[64,3]"
@@ -73,7 +74,14 @@ def run(spark: SparkSession, command: Mapping[str, Any]) -> None:
         query.awaitTermination()
     except Exception as failure:
         error = "\n".join([str(failure), *causes(failure)])
+    _running.pop(command["name"], None)
     report(name=command["name"], error=error)
+
+
+def stop(name: str) -> None:
+    """Stop a query, which may be about to start."""
+    wait_until(lambda: name in _running, f"{name} runs")
+    _running[name].stop()
 
 
 def causes(failure: Exception) -> list[str]:
@@ -99,7 +107,7 @@ def serve(spark: SparkSession) -> None:
     for line in sys.stdin:
         command = json.loads(line)
         if "stop" in command:
-            threading.Thread(target=_running[command["stop"]].stop, daemon=True).start()
+            threading.Thread(target=stop, args=(command["stop"],), daemon=True).start()
         else:
             threading.Thread(target=run, args=(spark, command), daemon=True).start()
 

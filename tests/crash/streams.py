@@ -127,6 +127,10 @@ class Streams:
             for case in self.cases:
                 self.driver.stop(case)
         wait_until(lambda: all(self.driver.has_ended(case) for case in self.cases), "the queries end")
+        for case in self.cases:
+            error = self.driver.error(case)
+            if error is not None:
+                self.stops.append(Stop(case.prefix, committed(case), error))
 
     def close(self) -> None:
         """Leave the driver without queries where it lives."""
