@@ -16,6 +16,8 @@ from tests.spark_eos.conftest import LATEST_TRANSACTION_VERSION, finalize
 from tests.support.apache_cluster import REPLICAS, ApacheCluster, apache_cluster
 
 KIND = "apache3"
+# What a failure holds that no reader sees.
+STOPPED = "a query stopped:"
 QUERIES = 2
 TRANSACTION_TIMEOUT = "300s"
 # Each node leads some of each.
@@ -43,7 +45,7 @@ class Outcome:
     @property
     def failures(self) -> list[str]:
         """Say what did not hold."""
-        return [f"{self.scenario}: {text}" for text in (*self.wrong, *(f"stopped: {stop}" for stop in self.stops))]
+        return [f"{self.scenario}: {text}" for text in (*self.wrong, *(f"{STOPPED} {stop}" for stop in self.stops))]
 
 
 class ClusterRounds:
