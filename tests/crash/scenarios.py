@@ -231,7 +231,7 @@ class Scenario(NamedTuple):
 
 SCENARIOS = (
     Scenario("rolling restart", rolling_restart),
-    Scenario("kill a node every 15 s", kill_nodes, 0.25),
+    Scenario("kill a node every 15 s", kill_nodes),
     Scenario("pause a node for 20 s", pause_node),
     Scenario("elect leaders every 2 s", elect_leaders, 0.25),
     Scenario("kill a coordinator in a commit", kill_coordinators, 0.2),
