@@ -61,11 +61,12 @@ class Driver:
     def start(self, case: Case, **options: str) -> None:
         """Start the query of a case."""
         self._ended.pop(case.prefix, None)
-        command = {"name": case.prefix, "input": str(case.input), "source": case.source,
-                   "checkpoint": str(case.checkpoint), "options": case.options | options}
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command).encode() + b"\n")
-        self._process.stdin.flush()
+        self._command({"name": case.prefix, "input": str(case.input), "source": case.source, "endless": case.endless,
+                       "checkpoint": str(case.checkpoint), "options": case.options | options})
+
+    def stop(self, case: Case) -> None:
+        """Stop the query of a case, which must have been started, as `query.stop()` does."""
+        self._command({"stop": case.prefix})
 
     def has_ended(self, case: Case) -> bool:
         """Say whether the query of a case has ended, well or not."""
@@ -111,6 +112,11 @@ class Driver:
     def tail(self) -> str:
         """Give the end of what the driver wrote."""
         return self.log.read_text(errors="replace")[-4000:]
+
+    def _command(self, command: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command).encode() + b"\n")
+        self._process.stdin.flush()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
