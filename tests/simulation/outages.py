@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _DURATIONS_MS = (1_500, 5_000, 15_000, 40_000)
-_STALE_MS = (1_500, 6_000, 15_000)
+_STALE_MS = (3_000, 8_000, 15_000)
 _LONGEST_PAUSE_MS = 4_000
 _USERS = "users"
 _DRIVER = f"{PREFIX}.{QUERY}.driver"
@@ -60,7 +60,7 @@ class Outages:
     def _strike(self) -> None:
         if self._world.is_calm:
             return
-        if self._world.plan.has_stale_brokers and self._random.random() < 0.5:
+        if self._world.plan.has_stale_brokers and self._random.random() < 0.8:
             duration_ms = self._random.choice(_STALE_MS)
             self._cut(duration_ms)
         else:
