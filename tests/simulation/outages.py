@@ -45,7 +45,7 @@ class Outages:
         """Let them come; they overlap at times."""
         if self._world.plan.outages_ms:
             for _ in range(self._random.choice((1, 1, 2))):
-                self._later(self._random.randint(0, _LONGEST_PAUSE_MS), self._strike)
+                self._later(self._random.randint(0, _LONGEST_PAUSE_MS), self._begin_one)
 
     def end(self) -> None:
         """End all that last."""
@@ -57,7 +57,7 @@ class Outages:
     def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
         self._world.scheduler.after(delay_ms * US_PER_MS, action)
 
-    def _strike(self) -> None:
+    def _begin_one(self) -> None:
         if self._world.is_calm:
             return
         if self._world.plan.has_stale_brokers and self._random.random() < 0.8:
@@ -67,7 +67,7 @@ class Outages:
             duration_ms = self._random.choice(_DURATIONS_MS)
             kind = self._random.choices(list(_KINDS), list(_KINDS.values()))[0]
             self._world.server.act(lambda cluster: self._take_away(cluster, kind, duration_ms))
-        self._later(duration_ms + self._random.randint(0, _LONGEST_PAUSE_MS), self._strike)
+        self._later(duration_ms + self._random.randint(0, _LONGEST_PAUSE_MS), self._begin_one)
 
     def _take_away(self, cluster: Cluster, kind: str, duration_ms: int) -> None:
         names = sorted(set(cluster.catalog.topics) - INTERNAL_TOPICS) if kind == _USERS else [kind]
