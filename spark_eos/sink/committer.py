@@ -1,9 +1,10 @@
 """Take a micro-batch from prepared to visible on the driver: verify, decide, complete, sweep.
 
 The decision is the commit point. Before it, any failure means that nothing is or will be visible; after it, the
-micro-batch is only ever rolled forward, by this driver or by whoever meets the decision next. Spark calls `abort` also
-when `commit` fails, so `abort` asks the decision log first and never touches a decided transaction. An error after the
-decision says that it is one: whoever takes it for "not written" and writes again doubles the rows.
+micro-batch is rolled forward, by this driver or by the next process that reads the decision, unless a transaction is
+lost before any is committed: then all are rolled back and the micro-batch is written again (`recovery_table`). Spark
+calls `abort` also when `commit` fails, so `abort` asks the decision log first and never touches a decided transaction.
+An error after the decision says that it is one: whoever takes it for "not written" and writes again doubles the rows.
 """
 
 import logging
@@ -22,12 +23,14 @@ from spark_eos.errors import (
     UnsupportedError,
 )
 from spark_eos.sink.closing import Closing, close, is_due
-from spark_eos.sink.deadlines import margin_ms, verify
+from spark_eos.sink.content import check_rows, check_write
+from spark_eos.sink.deadlines import decide_until_ms, margin_ms, verify
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.driver import Driver, RunState
 from spark_eos.sink.messages import MESSAGE_VERSION, AlreadyCommitted, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.metrics import METRICS
+from spark_eos.sink.patience import OutdatedError, Patience, UndecidedError
 from spark_eos.sink.ports import Cluster, Description
 from spark_eos.sink.recovery import (
     Settlement,
@@ -39,6 +42,7 @@ from spark_eos.sink.recovery import (
     settle,
     why_closed,
 )
+from spark_eos.sink.recovery_table import Action
 from spark_eos.sink.runs import left_open, superseding
 from spark_eos.sink.sweep import Scope, run_of, sweep
 from spark_eos.sink_options import OnLostTransaction
@@ -64,16 +68,39 @@ class Committer:
     may_be_decided: bool = True
     state: RunState = field(default_factory=RunState)
     closing: Closing = Closing.REPLACE
+    write: str = ""
+    discard_differing_rows: bool = False
 
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """Make a micro-batch visible, or raise; returns only when every transaction of it is committed."""
         self._check(messages, micro_batch)
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
         self.state.used_ids.note(self.query, messages)
+        patience = Patience(decide_until_ms(prepared, _now_ms()), _now_ms, _pause)
+        while True:
+            try:
+                self._commit_once(messages, prepared, micro_batch)
+                return
+            except EosKafkaError as error:
+                patience.wait_after(error)
+                LOG.warning("micro-batch %d of %s: its commit is tried again: %s", micro_batch, self.query, error)
+                METRICS.add("commit_retries")
+                if not isinstance(error, OutdatedError):
+                    # They may be cut off from their peers.
+                    self.log.forget_coordinators()
+
+    def _commit_once(
+        self, messages: Sequence[TaskMessage], prepared: Sequence[PreparedTransaction], micro_batch: int
+    ) -> None:
         failpoints.reach("driver.before_verify", micro_batch)
         driver = self._driver(micro_batch)
-        settled = self._settle(driver.newest(has_rows=bool(prepared)), micro_batch)
+        if any(isinstance(message, AlreadyCommitted) for message in messages):
+            # Before the take-over: a query that is about to stop must not stop the one whose checkpoint it copied.
+            self._compare(self.log.newest(micro_batch), messages, micro_batch, is_closed=False)
+        newest = driver.newest(has_rows=bool(prepared))
+        settled = self._settle(newest, micro_batch)
         if settled is not None and settled.is_closed:
+            self._compare(newest, messages, micro_batch, is_closed=True)
             self._finish_decided(driver, settled, prepared)
             return
         kept = self._kept(settled, messages, micro_batch)
@@ -90,7 +117,7 @@ class Committer:
         failpoints.reach("driver.abort", micro_batch)
         with self._step("abort", micro_batch):
             prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
-            swept = sweep(self.cluster, Scope(self.prefix, self.query, {self.run}), self.log.newest)
+            swept = self._end_orphans({self.run}, None)
         failpoints.reach("driver.after_abort", micro_batch)
         METRICS.add("transactions_aborted", len(swept))
         LOG.info("micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared),
@@ -108,6 +135,23 @@ class Committer:
                     f"A message of query {message.query}, run {message.run}, micro-batch {message.micro_batch} came to "
                     f"the commit of query {self.query}, run {self.run}, micro-batch {micro_batch}"
                 )
+
+    def _compare(
+        self, newest: Decision | None, messages: Sequence[TaskMessage], micro_batch: int, *, is_closed: bool
+    ) -> None:
+        """Stop where a micro-batch was decided with other rows; one that an operator has closed is not compared."""
+        if newest is None or newest.micro_batch != micro_batch or newest.is_skipped:
+            return
+        check_write(newest, self.run, self.write)
+        # As long as it is not known to be closed, a task that wrote may have found that its part was lost.
+        if is_closed or not any(isinstance(message, Prepared) for message in messages):
+            self._check_rows(newest, messages, by_task=False)
+
+    def _check_rows(self, decision: Decision, messages: Sequence[TaskMessage], *, by_task: bool) -> None:
+        check_rows(
+            decision, messages, is_job=self.closing is Closing.MARK, accept_difference=self.discard_differing_rows,
+            by_task=by_task,
+        )
 
     def _driver(self, micro_batch: int) -> Driver:
         return Driver(
@@ -171,21 +215,37 @@ class Committer:
         """
         if settled is None or settled.took_no_effect:
             if any(isinstance(message, AlreadyCommitted) for message in messages):
-                raise TransactionError(
-                    f"A task found micro-batch {micro_batch} of query {self.query} committed, the driver does not",
-                    checked="The decision log and the fate of every transaction in it",
-                    remedy="Nothing was decided now; start the query again",
-                )
+                raise self._disagreement(settled, messages, micro_batch)
             return ()
-        if settled.pending:
+        if settled.action is not Action.WRITE_LOST or self.policy is not OnLostTransaction.REWRITE:
             raise lost_error(settled)
         lost = {transaction.split for transaction in settled.lost}
         written = {message.split for message in messages if isinstance(message, Prepared)}
-        if self.policy is not OnLostTransaction.REWRITE or settled.unknown:
-            raise lost_error(settled)
         if written != lost or len(messages) != settled.decision.split_count:
             raise other_plan_error(settled, len(messages), written)
+        self._check_rows(settled.decision, messages, by_task=True)
         return settled.committed
+
+    def _disagreement(
+        self, settled: Settlement | None, messages: Sequence[TaskMessage], micro_batch: int
+    ) -> UndecidedError:
+        """Stop where a task skipped its rows because it found them committed, and the driver found nothing visible."""
+        splits = [message.split for message in messages if isinstance(message, AlreadyCommitted)]
+        what = "no decision for it" if settled is None else (
+            f"all {len(settled.lost)} transactions of attempt {settled.decision.attempt} lost")
+        return UndecidedError(
+            f"{len(splits)} tasks, {splits[0]} among them, found micro-batch {micro_batch} of query {self.query} "
+            f"decided and committed; the driver finds {what}",
+            checked=(
+                "The decision log, DescribeTransactions and the partitions' logs, by each task and then by the driver. "
+                "A stale broker can cause this: one that is cut off from the others, or wakes from a pause, and "
+                "answers from the past. So can a decision topic or an output topic that was deleted meanwhile"
+            ),
+            remedy=(
+                "Nothing was decided now and nothing that this run has prepared will be visible, so a restart is safe: "
+                "start the query again. If it happens again, look for a broker that does not follow its controller"
+            ),
+        )
 
     def _decide_and_complete(
         self,
@@ -200,7 +260,7 @@ class Committer:
             ends_at_ms, began_at_ms = verify(self.cluster, self.query, micro_batch, prepared, _now_ms)
         self.state.began_at_ms = began_at_ms if self.state.began_at_ms is None else self.state.began_at_ms
         decision = Decision(
-            prefix=self.prefix,
+            prefix=self.log.prefix,
             query=self.query,
             run=self.run,
             micro_batch=micro_batch,
@@ -209,16 +269,19 @@ class Committer:
             decided_at_ms=_now_ms(),
             transactions=(*kept, *prepared),
             superseded=self.state.superseded,
+            write=self.write,
         )
         failpoints.reach("driver.before_decide", micro_batch)
         with self._step("decide", micro_batch):
             # Half of the margin is left for the completion.
             margin = min((margin_ms(t.timeout_ms) for t in prepared), default=0)
-            known = None if settled is None else settled.decision
-            driver.decide(decision, known, ends_at_ms - margin // 2)
+            decide_by_ms = ends_at_ms - margin // 2
+            driver.decide(decision, decide_by_ms)
         failpoints.reach("driver.after_decide", micro_batch)
         with self._step("complete", micro_batch):
-            self._complete_in_time(decision, prepared, ends_at_ms)
+            # A process that was paused meanwhile looks first: what it would commit may be lost in part.
+            is_open = _now_ms() < decide_by_ms
+            self._complete_in_time(decision, prepared, ends_at_ms, is_open=is_open)
         failpoints.reach("driver.after_complete", micro_batch)
         METRICS.add("transactions_committed", len(prepared))
         METRICS.add("records_committed", sum(t.record_count for t in prepared))
@@ -229,17 +292,26 @@ class Committer:
         return decision
 
     def _complete_in_time(
-        self, decision: Decision, prepared: Sequence[PreparedTransaction], ends_at_ms: int
+        self, decision: Decision, prepared: Sequence[PreparedTransaction], ends_at_ms: int, *, is_open: bool
     ) -> None:
-        """Complete a decision, again and again until its transactions are about to time out."""
+        """Complete a decision, again and again until its transactions are about to time out.
+
+        `is_open` says that none can have timed out yet. Only then the first attempt commits without a look.
+        """
         pause_ms, wait_until_ms = _FIRST_PAUSE_MS, _now_ms()
         while True:
             try:
-                self._complete(decision, prepared)
+                if is_open and self._commit_all(decision, prepared):
+                    return
+                is_open = False
+                settled = settle(self.cluster, decision)
+                if not settled.took_effect:
+                    raise lost_error(settled)
                 return
             except LostTransactionError:
                 raise
             except EosKafkaError as error:
+                is_open = False
                 wait_until_ms = max(_now_ms(), wait_until_ms) + pause_ms
                 if wait_until_ms >= ends_at_ms or isinstance(error, AuthorizationError | UnsupportedError):
                     raise incomplete_error(decision, error) from error
@@ -249,24 +321,26 @@ class Committer:
                 _pause(pause_ms)
                 pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
 
-    def _complete(self, decision: Decision, prepared: Sequence[PreparedTransaction]) -> None:
+    def _commit_all(self, decision: Decision, prepared: Sequence[PreparedTransaction]) -> bool:
+        """Commit all, and say whether every answer was plain success."""
         steps = [[t] for t in prepared] if failpoints.is_armed("driver.mid_complete") else [list(prepared)]
         committed: set[PreparedTransaction] = set()
         for step in steps:
             committed |= commit_all(self.cluster, step)
             failpoints.reach("driver.mid_complete", decision.micro_batch)
-        if len(committed) < len(prepared):
-            settled = settle(self.cluster, decision)
-            if not settled.took_effect:
-                raise lost_error(settled)
+        return len(committed) == len(prepared)
 
     def _finish_decided(
         self, driver: Driver, settled: Settlement, prepared: Sequence[PreparedTransaction]
     ) -> None:
         """End a micro-batch that was decided before: its own transactions, if any, are swept as orphans."""
         decision, micro_batch = settled.decision, driver.micro_batch
-        LOG.warning("micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped", micro_batch,
-                    self.query, why_closed(decision), len(prepared))
+        if decision.run == self.run:
+            LOG.warning("micro-batch %d of %s: an earlier attempt at this commit has decided it", micro_batch,
+                        self.query)
+        else:
+            LOG.warning("micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped",
+                        micro_batch, self.query, why_closed(decision), len(prepared))
         decision = self._supersede(driver, decision)
         self._sweep(micro_batch, decision.superseded if self._is_query else (decision.run,))
         self._close(decision)
@@ -303,8 +377,7 @@ class Committer:
         swept: list[Description] = []
         try:
             with self._step("sweep", micro_batch):
-                scope = Scope(self.prefix, self.query, {self.run, *runs}, self.state.began_at_ms)
-                swept = sweep(self.cluster, scope, self.log.newest)
+                swept = self._end_orphans({self.run, *runs}, self.state.began_at_ms)
         except EosKafkaError as error:
             METRICS.add("sweeps_failed")
             LOG.warning("micro-batch %d of %s is committed; what lost attempts left open is swept later: %s",
@@ -318,6 +391,12 @@ class Committer:
                         each.transactional_id, *each.identity)
         LOG.info("micro-batch %d of %s: %s", micro_batch, self.query, dict(METRICS.snapshot()))
         failpoints.reach("driver.after_sweep", micro_batch)
+
+    def _end_orphans(self, runs: Collection[str], older_than_ms: int | None) -> list[Description]:
+        """Sweep under the prefix of the options and, where it was changed, under that of earlier runs."""
+        prefixes = dict.fromkeys((self.prefix, self.log.prefix))
+        scopes = [Scope(prefix, self.query, runs, older_than_ms) for prefix in prefixes]
+        return [each for scope in scopes for each in sweep(self.cluster, scope, self.log.newest)]
 
     @contextmanager
     def _step(self, name: str, micro_batch: int) -> Iterator[None]:

@@ -4,8 +4,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.errors import LostTransactionError
+from spark_eos.sink.descriptions import describe_prepared
 from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.ports import Cluster, Description, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction
@@ -16,6 +17,8 @@ _MARGIN_SHARE: Final = 0.1
 MARGIN_LIMIT_MS: Final = 30_000
 # A decision and its completion take a few round trips, however short the timeout is.
 _SHORTEST_MARGIN_MS: Final = 1_000
+# Without rows no transaction sets a limit.
+_WITHOUT_ROWS_MS: Final = 120_000
 
 
 def verify(
@@ -26,7 +29,7 @@ def verify(
     Gives the time when the first one ends, by the clock `now`, and the time when the first one began, by its
     coordinator's; None without any. The margin has room for clocks that differ by less than half of it.
     """
-    described = cluster.describe_transactions([t.transactional_id for t in prepared])
+    described = describe_prepared(cluster, prepared, now())
     now_ms = now()
     for transaction in prepared:
         problem = open_problem(transaction, described.get(transaction.transactional_id), now_ms)
@@ -35,7 +38,10 @@ def verify(
                 f"Micro-batch {micro_batch} of query {query} cannot be committed: transaction "
                 f"{transaction.transactional_id} of task {transaction.split} {problem}",
                 checked="DescribeTransactions, before anything was decided: nothing of the micro-batch is visible",
-                remedy="If it timed out, raise transactionTimeout above the longest duration of a micro-batch",
+                remedy=(
+                    "If it timed out, raise transactionTimeout above the longest duration of a micro-batch; then start "
+                    "the query again"
+                ),
             )
     began_at_ms = min((d.started_at_ms for d in described.values() if d.started_at_ms >= 0), default=None)
     left_ms = [min(t.timeout_ms, time_left_ms(described[t.transactional_id], now_ms)) for t in prepared]
@@ -56,6 +62,13 @@ def open_problem(transaction: PreparedTransaction, description: Description | No
     identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if description.state is not TransactionState.ONGOING or description.identity != identity:
         return f"is not open: {description.state}, producer {description.identity}, prepared as {identity}"
+    written = {TopicPartition(each.topic, each.partition) for each in transaction.ranges}
+    if not written <= description.topic_partitions:
+        # The end writes no marker where the coordinator knows of nothing, so that the records there would hang.
+        return (
+            f"has written to {sorted(map(str, written))}, which is not what its coordinator has, "
+            f"{sorted(map(str, description.topic_partitions))}"
+        )
     left_ms = time_left_ms(description, now_ms)
     if left_ms >= margin_ms(description.timeout_ms):
         return None
@@ -70,6 +83,12 @@ def margin_ms(timeout_ms: int) -> int:
     """Say how long before its timeout a transaction is not decided over any more: a tenth of it, within bounds."""
     shortest_ms = min(_SHORTEST_MARGIN_MS, timeout_ms // 2)
     return int(max(shortest_ms, min(timeout_ms * _MARGIN_SHARE, MARGIN_LIMIT_MS)))
+
+
+def decide_until_ms(prepared: Sequence[PreparedTransaction], now_ms: int) -> int:
+    """Say until when a micro-batch may be decided, as far as its tasks can tell: `verify` has the last word."""
+    ends = [t.started_at_ms + t.timeout_ms - margin_ms(t.timeout_ms) for t in prepared]
+    return min(ends, default=now_ms + _WITHOUT_ROWS_MS)
 
 
 def time_left_ms(description: Description, now_ms: int) -> int:

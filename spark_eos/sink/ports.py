@@ -1,6 +1,6 @@
 """Say what the sink asks of a Kafka cluster, so that its rules can be tested without one."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -23,13 +23,17 @@ class TransactionState(StrEnum):
 
 
 class Description(NamedTuple):
-    """Hold what the coordinator knows of one transactional id; `started_at_ms` is -1 without a transaction."""
+    """Hold what the coordinator knows of one transactional id; `started_at_ms` is -1 without a transaction.
+
+    `topic_partitions` are those that the end of the open transaction will write a marker into.
+    """
 
     transactional_id: str
     state: TransactionState
     identity: ProducerIdentity
     timeout_ms: int
     started_at_ms: int
+    topic_partitions: frozenset[TopicPartition] = frozenset()
 
 
 class Ending(NamedTuple):
@@ -100,6 +104,9 @@ class Cluster(Protocol):
     def describe_transactions(self, transactional_ids: Collection[str]) -> Mapping[str, Description]:
         """Describe ids; one the coordinator does not know is left out."""
 
+    def forget_coordinators(self, transactional_ids: Collection[str], group_id: str | None = None) -> None:
+        """Look up the coordinators of these ids, and of the group, again before they are asked next."""
+
     def open_transactions(self, id_prefix: str) -> Sequence[str]:
         """List ids that begin with `id_prefix` and have an open transaction."""
 
@@ -112,6 +119,12 @@ class Cluster(Protocol):
         Raises `UnansweredError` when it cannot be read within the time, as behind an open transaction of others.
         """
 
+    def unstable_end(
+        self, topic_partition: TopicPartition, producer_id: int, offset: int, *, wait_ms: int
+    ) -> bool | None:
+        """Say whether a transaction that reaches up to `offset` is committed, by its marker, where committed readers
+        do not get that far yet; None where they do, and without a marker. Raises `UnansweredError` as `view` does."""
+
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
         """Read all offsets of a group, in whatever topics; raises `UnstableOffsetsError` when a pending one does not
         settle in time, and `TopicError` when the decision topic is not there."""
@@ -119,7 +132,9 @@ class Cluster(Protocol):
     def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
         """Read up to `count` records from an offset on, committed or not, control records left out."""
 
-    def find_records(self, topic: str, keys: Collection[bytes]) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
+    def find_records(
+        self, topic: str, is_wanted: Callable[[bytes], bool]
+    ) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic for keys; raises `TopicError` when it does not exist."""
 
     def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
@@ -141,6 +156,8 @@ class DecisionWrite(NamedTuple):
     `metadata` goes with the committed offset of the first record; None commits no offset.
     After `decide_by_ms` (None: never) the transactions decided on may time out before they are completed, so that the
     decision must not be committed any more.
+    `check` is given the group's committed offsets before the end is sent, as the very coordinator knows them that has
+    accepted the offset of this transaction; what it raises aborts the transaction.
     """
 
     transactional_id: str
@@ -153,3 +170,4 @@ class DecisionWrite(NamedTuple):
     now_ms: int
     micro_batch: int
     decide_by_ms: int | None = None
+    check: Callable[[Sequence[CommittedOffset]], None] | None = None

@@ -11,6 +11,7 @@ from spark_eos.errors import (
     AuthorizationError,
     FencedError,
     LostTransactionError,
+    OptionError,
     TransactionError,
     UnansweredError,
     UnreachableError,
@@ -23,8 +24,8 @@ from spark_eos.sink.messages import Empty, Prepared, TaskMessage
 from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending, TransactionState
 from spark_eos.sink_options import OnLostTransaction
-from tests.spark_eos.sink_cluster import MemoryCluster
-from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, states, task_id
+from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
+from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 
 __all__ = ["cluster"]
 S = TransactionState
@@ -70,13 +71,13 @@ def test_an_older_decision_that_is_lost_stops_the_query_until_the_user_lets_it_g
     committer = committer_of(cluster, "run2", policy=policy)
     messages = prepare(cluster, 1, "run2", (5,))
     if policy is OnLostTransaction.FAIL:
-        with pytest.raises(LostTransactionError, match="Micro-batch 0 .* 1 of its 2 .*does not run the older"):
+        with pytest.raises(LostTransactionError, match="Micro-batch 0 .* 2 of its 2 .*does not run the older"):
             committer.commit(messages, 1)
     else:
         committer.commit(messages, 1)
         assert "going on although an older one is not shown to be complete" in caplog.text
     assert cluster.calls.count("decide") == (1 if policy is OnLostTransaction.FAIL else 2)
-    assert cluster.ids[task_id(worker="w0")].state is S.COMPLETE_COMMIT
+    assert cluster.ids[task_id(worker="w0")].state is S.COMPLETE_ABORT
 
 
 def test_an_older_decision_that_is_still_open_stops_the_query_before_a_newer_one_hides_it(
@@ -185,7 +186,7 @@ def test_a_completion_that_fails_for_good_says_that_the_batch_is_decided(
     assert 50_000 < failed_at_ms[-1] - failed_at_ms[0] < 60_000
     assert states(cluster) == {S.ONGOING}
     monkeypatch.undo()
-    committer_of(cluster, "run2").commit([Empty("q", "run2", 0, 0)], 0)
+    committer_of(cluster, "run2").commit(repeated(), 0)
     assert _visible(cluster) == 2
 
 
@@ -227,14 +228,13 @@ def test_a_group_coordinator_that_is_away_for_seconds_is_waited_for(
     assert _visible(cluster) == 2
 
 
-def test_a_decision_under_an_earlier_decision_topic_is_found(cluster: MemoryCluster) -> None:
+def test_a_changed_decision_topic_is_refused_with_the_name_of_the_old_one(cluster: MemoryCluster) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     moved = committer_of(cluster, "run2", topic="other-decisions")
-    moved.commit(prepare(cluster, 0, "run2"), 0)
+    for act in (moved.log.newest, lambda: moved.commit(prepare(cluster, 0, "run2"), 0)):
+        with pytest.raises(OptionError, match=f"keeps its decisions in '{DECISIONS}'.*Set decisionTopic={DECISIONS}"):
+            act()
     assert _visible(cluster) == 2 and cluster.calls.count("decide") == 1
-    moved.commit(prepare(cluster, 1, "run2", (5,)), 1)
-    back = committer_of(cluster, "run3").log.newest()
-    assert back is not None and back.micro_batch == 1
 
 
 def test_a_scan_that_fails_is_not_remembered_as_nothing(
@@ -318,7 +318,7 @@ def test_a_late_driver_does_not_abort_what_a_newer_one_decides(
         return EndAnswer(None)
 
     monkeypatch.setattr(cluster, "write_decision", taken_over)
-    with pytest.raises(TransactionError, match="was not decided"):
+    with pytest.raises(FencedError, match="newer driver runs query q"):
         committer_of(cluster).commit(prepare(cluster, 0), 0)
     assert cluster.ids["p.q.driver"].state is S.ONGOING
 
@@ -360,7 +360,7 @@ def test_a_drivers_id_that_expired_while_idle_is_taken_anew(
     decision = committer.log.newest()
     assert decision is not None and decision.micro_batch == 1
     # Under V1 the id is taken anew for every decision, so that the broker never has to say so.
-    assert ("the driver's id has expired" in caplog.text) is (cluster.version == 2)
+    assert ("answered INVALID_PRODUCER_ID_MAPPING" in caplog.text) is (cluster.version == 2)
 
 
 def _idle_driver(cluster: MemoryCluster) -> Committer:
@@ -375,6 +375,47 @@ def test_an_expired_driver_gives_way_to_a_newer_one(cluster: MemoryCluster) -> N
     committer_of(cluster, "run2").log.take_over()
     with pytest.raises(FencedError, match="newer driver runs query q"):
         committer.commit(prepare(cluster, 1), 1)
+
+
+@pytest.mark.parametrize("policy", OnLostTransaction)
+def test_a_driver_that_was_paused_after_its_decision_looks_before_it_commits(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, policy: OnLostTransaction
+) -> None:
+    """One transaction has timed out meanwhile: to commit the other would make half of the micro-batch visible."""
+    write = cluster.write_decision
+
+    def paused(decision: DecisionWrite) -> EndAnswer:
+        answer = write(decision)
+        cluster.pass_time(70_000)
+        cluster.time_out(task_id(worker="w1"))
+        return answer
+
+    committer = committer_of(cluster, policy=policy)
+    messages = prepare(cluster, 0)
+    with monkeypatch.context() as pausing:
+        pausing.setattr(cluster, "write_decision", paused)
+        with pytest.raises(LostTransactionError, match="2 of its 2 .*Nothing of the micro-batch is visible.*again"):
+            committer.commit(messages, 0)
+    committer.abort(messages, 0)
+    assert (_visible(cluster), states(cluster)) == (0, {S.COMPLETE_ABORT})
+    committer_of(cluster, "run2", policy=policy).commit(prepare(cluster, 0, "run2"), 0)
+    assert _visible(cluster) == 2
+
+
+def test_a_completion_that_is_tried_again_looks_before_it_commits(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = cluster.end_transactions
+
+    def fail_and_time_out(_: list[Ending]) -> object:
+        cluster.time_out(task_id(worker="w1"))
+        monkeypatch.setattr(cluster, "end_transactions", end)
+        raise UnreachableError("no coordinator is known")
+
+    monkeypatch.setattr(cluster, "end_transactions", fail_and_time_out)
+    with pytest.raises(LostTransactionError, match="2 of its 2"):
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+    assert _visible(cluster) == 0
 
 
 def test_a_pointer_may_lie_in_any_topic_but_must_be_ours(cluster: MemoryCluster) -> None:
