@@ -102,7 +102,7 @@ def draw(seed: int) -> Plan:
     plan = _draw(seed)
     # By a chance of its own, which leaves all other worlds as they are.
     is_undisturbed = Random(f"undisturbed/{seed}").random() < _UNDISTURBED and not plan.has_query
-    if plan.has_query and Random(f"decided/{seed}").random() < _DIES_DECIDED:
+    if plan.has_query and Random(f"death/{seed}").random() < _DIES_DECIDED:
         return replace(plan, dies_decided=True, settings={**plan.settings, **decided.SETTINGS})
     return _undisturbed(plan) if is_undisturbed else plan
 
