@@ -14,7 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from broker_core.broker.cluster import Cluster
 from broker_core.broker.faults import (
     Action,
     Crashed,
@@ -41,6 +40,7 @@ from broker_core.errors import ConfigError
 from broker_core.ports import Storage
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.clock import SystemClock, SystemEntropy
+from broker_core.server.controls import Controls, Outage
 from broker_core.server.disk import DiskStorage
 from broker_core.server.handles import BrokerHandle, ClockHandle
 from broker_core.server.listeners import listener_settings, plan_listeners
@@ -49,10 +49,10 @@ from broker_core.server.thread import ServerThread
 from broker_core.server.virtual_time import RealTimePurgatory, VirtualClock
 from broker_core.simulation.clock import SeededEntropy
 from broker_core.simulation.disk import MemoryStorage
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.types import TopicPartition
 
-__all__ = ["Delay", "Disconnect", "Drop", "EmbeddedBroker", "Error", "Fault", "Hold", "PartitionView", "RequestSeen",
-           "TransactionView"]
+__all__ = ["Delay", "Disconnect", "Drop", "EmbeddedBroker", "Error", "Fault", "Hold", "Outage", "PartitionView",
+           "RequestSeen", "TransactionView"]
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ _PAUSE_S = 0.01
 _CLOCKS = ("real", "virtual")
 
 
-class EmbeddedBroker:
+class EmbeddedBroker(Controls):
     """Hold a running Kafka-compatible cluster.
 
     `brokers` broker ids share one set of logs; `topics` maps names to partition counts; `config` takes
@@ -161,33 +161,6 @@ class EmbeddedBroker:
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic without a client."""
         self.call(lambda cluster: cluster.create_topic(name, partitions, config))
-
-    def leader(self, topic_partition: tuple[str, int]) -> int:
-        """Return the id of the broker that leads a partition."""
-        return self.call(lambda cluster: cluster.catalog.leadership(TopicPartition(*topic_partition)).leader)
-
-    def move_leader(self, topic_partition: tuple[str, int], broker: int) -> None:
-        """Make `broker` the leader of a partition, in a new leader epoch; clients find out as they do with Kafka.
-
-        Broker ids count from `node.id`, which is 1 unless set. Raises `KafkaError` for a partition or broker
-        that does not exist; a move to the broker that leads already begins a new epoch too.
-        """
-        self.call(lambda cluster: cluster.move_leader(TopicPartition(*topic_partition), broker))
-
-    def coordinator(self, *, transactional_id: str | None = None, group: str | None = None) -> int:
-        """Return the id of the broker that coordinates a transactional id or a group."""
-        topic, key = _coordinated(transactional_id, group)
-        return self.call(
-            lambda cluster: cluster.catalog.leadership(cluster.coordinator_partition_of(topic, key)).leader)
-
-    def move_coordinator(self, broker: int, *, transactional_id: str | None = None, group: str | None = None) -> None:
-        """Make `broker` the coordinator of a transactional id or a group.
-
-        The ids that live in the same partition of the internal topic move with it. The new coordinator carries
-        on from the log: transactions that were being ended are ended, open ones stay open.
-        """
-        topic, key = _coordinated(transactional_id, group)
-        self.call(lambda cluster: cluster.move_leader(cluster.coordinator_partition_of(topic, key), broker))
 
     # Brokers and time
 
@@ -327,15 +300,6 @@ class EmbeddedBroker:
         """Return how the cluster stands at this moment; ask again for another moment."""
         return self._thread.act(lambda server: server.metrics())
 
-    def call(self, action: Callable[[Cluster], T]) -> T:
-        """Run `action(cluster)` in the broker's thread and return its result: the way to look inside."""
-        def act(server: Server) -> T:
-            if server.is_down:
-                raise RuntimeError("all brokers have crashed: `restart()` starts them again")
-            return action(server.cluster)
-
-        return self._thread.act(act)
-
     @property
     def _server(self) -> Server | None:
         return self._thread.server
@@ -344,6 +308,9 @@ class EmbeddedBroker:
     def broker_ids(self) -> range:
         """Return the ids of all brokers, whether they run or not."""
         return range(self._config.broker_id, self._config.broker_id + self._brokers)
+
+    def _memory(self) -> Storage:
+        return MemoryStorage()
 
     def _make(self) -> Server:
         storage: Storage
@@ -381,12 +348,3 @@ class EmbeddedBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.close)
-
-
-def _coordinated(transactional_id: str | None, group: str | None) -> tuple[str, str]:
-    """Return the internal topic and the key that say which coordinator is meant."""
-    if transactional_id is not None and group is None:
-        return TRANSACTION_STATE_TOPIC, transactional_id
-    if group is not None and transactional_id is None:
-        return CONSUMER_OFFSETS_TOPIC, group
-    raise ValueError("name either a transactional_id or a group")

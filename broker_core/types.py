@@ -13,6 +13,8 @@ NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 NO_TIMESTAMP: Final = -1
 NO_LEADER_EPOCH: Final = -1
+# The leader of a partition that has none, as Metadata names it.
+NO_LEADER: Final = -1
 MAX_SEQUENCE: Final = 2**31 - 1
 # 32767 is kept for fencing and markers; an epoch from here on is exhausted (facts 0.2).
 LAST_CLIENT_EPOCH: Final = 32766

@@ -114,6 +114,10 @@ class LostTransactionError(TransactionError):
     """Report a prepared or decided transaction that took no effect and cannot be completed any more."""
 
 
+class DifferentRowsError(TransactionError):
+    """Report a micro-batch or job that was written before and now has other rows; nothing of them was written."""
+
+
 class DataLossError(EosKafkaError):
     """Report records that should be there and are not."""
 

@@ -22,7 +22,8 @@ SMALLEST_TIMEOUT_MS: Final = 1_000
 # Spelt as users write them; Spark hands them over in lower case.
 NAMES: Final = (
     "topic", "transactionalIdPrefix", "transactionTimeout", "onLostTransaction", "jobId", "compression.type",
-    "compression.level", "batch.size", "buffer.memory", "decisionTopic", "includeHeaders", PORT_OPTION, HOST_OPTION,
+    "compression.level", "batch.size", "buffer.memory", "decisionTopic", "includeHeaders", "writeName",
+    "discardDifferingRows", PORT_OPTION, HOST_OPTION,
 )
 _LEVELS: Final[Mapping[Compression, tuple[int, int]]] = {
     Compression.GZIP: (1, 9), Compression.LZ4: (1, 12), Compression.ZSTD: (1, 22),
@@ -58,6 +59,8 @@ class SinkOptions:
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
     max_request_bytes: int = 1024 * 1024
     decision_topic: str = DEFAULT_DECISION_TOPIC
+    write_name: str | None = None
+    discard_differing_rows: bool = False
     metrics_place: MetricsPlace | None = None
 
 
@@ -79,6 +82,8 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         buffer_bytes=_size(ours, kafka, "buffer.memory", DEFAULT_BUFFER_BYTES, 64 * 1024),
         max_request_bytes=_size({}, kafka, "max.request.size", 1024 * 1024, 1024),
         decision_topic=_topic(ours.get("decisiontopic", DEFAULT_DECISION_TOPIC), "decisionTopic"),
+        write_name=_name(ours["writename"], "writeName") if "writename" in ours else None,
+        discard_differing_rows=_flag(ours.get("discarddifferingrows", "false"), "discardDifferingRows"),
         metrics_place=metrics_place(ours),
     )
 
@@ -126,6 +131,12 @@ def _name(text: str, option: str) -> str:
             remedy=f"Give 1 to {MAX_NAME_BYTES} bytes without control characters",
         )
     return text
+
+
+def _flag(text: str, option: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise OptionError(f"Option '{option}' is {text!r}", remedy="Use true or false")
+    return text.strip().lower() == "true"
 
 
 def _on_lost(text: str) -> OnLostTransaction:

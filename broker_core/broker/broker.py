@@ -19,6 +19,7 @@ from broker_core.log.partition_log import PartitionLog
 from broker_core.security.authorizer import Authorizer
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
+    NO_LEADER,
     NO_LEADER_EPOCH,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
@@ -41,6 +42,8 @@ class Broker:
         self.purgatory: Purgatory = cluster.purgatory
         self.outbox: Outbox = cluster.outbox
         self.meters: Meters = cluster.meters
+        # What answers in this broker's place while it is cut off from the others; see `stale`.
+        self.twin: Broker | None = None
         self.sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
         self.transactions = TransactionCoordinator(
             config=self.config,
@@ -71,10 +74,9 @@ class Broker:
         """
         leadership = self.catalog.leadership(topic_partition)
         if leadership.leader != self.broker_id:
+            leader = "no broker" if leadership.leader == NO_LEADER else f"broker {leadership.leader}"
             raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"broker {leadership.leader} leads {topic_partition}, not broker {self.broker_id}",
-            )
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{leader} leads {topic_partition}, not broker {self.broker_id}")
         if client_epoch not in (NO_LEADER_EPOCH, leadership.leader_epoch):
             behind = client_epoch < leadership.leader_epoch
             code = ErrorCode.FENCED_LEADER_EPOCH if behind else ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -69,12 +69,12 @@ class Call:
     decided on) and leaves when what it promises is durable.
     """
 
-    __slots__ = ("_way", "abandon", "answered", "body", "broker", "now_ms", "on_answer", "refused", "request")
+    __slots__ = ("_broker", "_way", "abandon", "answered", "body", "now_ms", "on_answer", "refused", "request")
 
     def __init__(self, request: Request, broker: "Broker", way: Way, now_ms: int) -> None:
         self.request = request
         self.body: Any = request.body
-        self.broker = broker
+        self._broker = broker
         self.now_ms = now_ms
         self.answered = False
         # Set by a handler that lets the request wait: called when the client is gone, so that nothing waits for it.
@@ -84,6 +84,11 @@ class Call:
         # What the client was refused, once it was; see `rights`.
         self.refused: set[tuple[object, ...]] | None = None
         self._way = way
+
+    @property
+    def broker(self) -> "Broker":
+        """Return the broker that answers: asked each time, since a request that waits may see it cut off."""
+        return self._broker.twin or self._broker
 
     @property
     def version(self) -> int:
@@ -108,7 +113,7 @@ class Call:
     @property
     def addresses(self) -> "Mapping[int, Address]":
         """Return where the client reaches each broker: by the listener it came in by."""
-        return self._way.listener.addresses
+        return self.broker.cluster.addresses_by(self._way.listener)
 
     @property
     def listener_name(self) -> str:

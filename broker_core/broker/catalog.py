@@ -18,7 +18,7 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Acl, stored_acl
 from broker_core.security.authorizer import Acls
 from broker_core.security.sasl_scram import ScramCredential
-from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition
+from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, TopicPartition
 
 PRODUCER_ID_BLOCK = 1000
 TRANSACTION_VERSION = "transaction.version"
@@ -31,7 +31,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Say which broker leads a partition, and in which term."""
+    """Say which broker leads a partition, and in which term; `NO_LEADER` while none does."""
 
     leader: int
     leader_epoch: int
@@ -183,9 +183,17 @@ class Catalog:
 
     def move_leader(self, topic_partition: TopicPartition, leader: int) -> Leadership:
         """Record a new leader of the partition, in a new term."""
-        old = self.leadership(topic_partition)
+        self.leadership(topic_partition)
         if leader not in self.broker_ids:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {leader}")
+        return self._begin_term(topic_partition, leader)
+
+    def lose_leader(self, topic_partition: TopicPartition) -> Leadership:
+        """Record that the partition has no leader; that is a new term too, as with Kafka's controller."""
+        return self._begin_term(topic_partition, NO_LEADER)
+
+    def _begin_term(self, topic_partition: TopicPartition, leader: int) -> Leadership:
+        old = self.leadership(topic_partition)
         topic = self.topic(topic_partition.topic)
         partitions = list(topic.partitions)
         partitions[topic_partition.partition] = Leadership(leader, old.leader_epoch + 1)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from broker_core.errors import DamageError
+from broker_core.types import NO_LEADER
 
 Shape = Callable[[Any], bool]
 _SHOWN_BYTES: Final = 200
@@ -72,7 +73,12 @@ def _are_brokers(value: Any) -> bool:
 
 
 def _are_partitions(value: Any) -> bool:
-    return _are(value, lambda each: _are(each, _is_count) and len(each) == 2) and bool(value)
+    return _are(value, _is_leadership) and bool(value)
+
+
+def _is_leadership(value: Any) -> bool:
+    leader, leader_epoch = value
+    return isinstance(value, list) and (_is_count(leader) or leader == NO_LEADER) and _is_count(leader_epoch)
 
 
 def _are_texts(value: Any) -> bool:

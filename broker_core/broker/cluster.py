@@ -7,7 +7,7 @@ nothing is left. So no client learns of a write, and no partition of a verdict, 
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 from uuid import UUID
 
 from broker_core.broker.absences import Absences
@@ -15,6 +15,7 @@ from broker_core.broker.broker import Broker
 from broker_core.broker.catalog import Catalog, Leadership, Topic
 from broker_core.broker.faults import Hooks
 from broker_core.broker.housekeeping import Housekeeping
+from broker_core.broker.listener import Listener
 from broker_core.broker.logs import Logs, internal_topic_config
 from broker_core.broker.markers import deliver
 from broker_core.broker.meters import Meters, Stopwatch, stopped
@@ -35,6 +36,7 @@ from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
     LONGEST_STRING_BYTES,
+    NO_LEADER,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
     coordinator_partition,
@@ -67,6 +69,9 @@ class Address(NamedTuple):
 class Cluster:
     """Run n brokers over one storage; everything happens in the caller's thread, at the caller's time."""
 
+    # Whether it is what a broker that is cut off remembers; see `stale`.
+    is_past: ClassVar[bool] = False
+
     def __init__(
         self,
         *,
@@ -86,17 +91,17 @@ class Cluster:
         self.purgatory = Purgatory() if purgatory is None else purgatory
         # Whoever notes requests and lets faults strike them; usually nobody.
         self.hooks: Hooks | None = None
-        self._entropy = entropy
+        self.entropy = entropy
+        self.storage = storage
         self._metadata_log = PartitionLog.open(
             storage, f"{CLUSTER_METADATA_TOPIC}-0", _METADATA, TopicConfig(cleanup_policy="compact"), now_ms)
         self.catalog = Catalog(self._append_metadata, self.addresses)
         self.catalog.load(
             (offset, record.value) for offset, _, record in self._metadata_log.read_journal() if record.value)
-        self.catalog.open_cluster(
-            config.cluster_id or self._new_cluster_id(), config.transaction_version, config.group_version)
+        self._open_catalog(config)
         self.config = config = self._with_actual_counts(config)
         self.authorizer = authorizer_for(config, self.catalog.acls)
-        self.logs = Logs(storage, config, self.catalog)
+        self.logs = self._open_logs(storage)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.brokers = {broker_id: Broker(broker_id, self, self._new_member_id) for broker_id in self.addresses}
         for name in sorted(INTERNAL_TOPICS & set(self.catalog.topics)):
@@ -104,6 +109,13 @@ class Cluster:
         self.absences = Absences(self)
         self._housekeeping = Housekeeping(self.logs, config, now_ms)
         self.settle(now_ms)
+
+    def _open_catalog(self, config: BrokerConfig) -> None:
+        self.catalog.open_cluster(
+            config.cluster_id or self._new_cluster_id(), config.transaction_version, config.group_version)
+
+    def _open_logs(self, storage: Storage) -> Logs:
+        return Logs(storage, self.config, self.catalog)
 
     # Time
 
@@ -201,16 +213,34 @@ class Cluster:
 
     def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> None:
         """Make another broker the leader; a coordinator moves with its state partition."""
-        old = self.catalog.leadership(topic_partition).leader
-        new = self.catalog.move_leader(topic_partition, broker_id)
+        old = self.catalog.leadership(topic_partition)
+        self._begin_term(topic_partition, old, self.catalog.move_leader(topic_partition, broker_id))
+
+    def lose_leader(self, topic_partition: TopicPartition) -> None:
+        """Leave a partition without a leader, and what it coordinates without a coordinator, until it gets one."""
+        old = self.catalog.leadership(topic_partition)
+        if old.leader != NO_LEADER:
+            self._begin_term(topic_partition, old, self.catalog.lose_leader(topic_partition))
+
+    def _begin_term(self, topic_partition: TopicPartition, old: Leadership, new: Leadership) -> None:
         # Before anything is written in the new term: terms that a crash took back would be given out again, and their
         # markers be refused as a zombie's.
         self._sync_metadata()
-        self.logs.begin_leader_epoch(topic_partition, new.leader_epoch)
+        if new.leader != NO_LEADER:
+            self.logs.begin_leader_epoch(topic_partition, new.leader_epoch)
         if topic_partition.topic in INTERNAL_TOPICS:
-            coordinator_of(self.brokers[old], topic_partition.topic).resign(topic_partition.partition)
+            if old.leader != NO_LEADER:
+                coordinator_of(self.brokers[old.leader], topic_partition.topic).resign(topic_partition.partition)
             self._elect_coordinator(topic_partition, new)
         self.logs.moved(topic_partition)
+
+    def leader_of(self, topic_partition: TopicPartition) -> Broker | None:
+        """Return the broker that leads a partition, None while it has no leader."""
+        return self.brokers.get(self.catalog.leadership(topic_partition).leader)
+
+    def addresses_by(self, listener: Listener) -> Mapping[int, Address]:
+        """Return where clients that came in by a listener reach the brokers."""
+        return listener.addresses
 
     def coordinator_partition_of(self, topic_name: str, key: str) -> TopicPartition:
         """Return the partition of an internal topic whose leader coordinates a transactional id or group."""
@@ -222,6 +252,8 @@ class Cluster:
 
     def _elect_coordinator(self, topic_partition: TopicPartition, leadership: Leadership) -> None:
         """Let the leader coordinate; a partition that cannot be read costs its own ids their coordinator, no others."""
+        if leadership.leader == NO_LEADER:
+            return
         began_ms = self.meters.stopwatch()
         try:
             coordinator_of(self.brokers[leadership.leader], topic_partition.topic).become_leader(
@@ -266,11 +298,11 @@ class Cluster:
         return found
 
     def _new_uuid(self) -> UUID:
-        return UUID(bytes=self._entropy.random_bytes(16), version=4)
+        return UUID(bytes=self.entropy.random_bytes(16), version=4)
 
     def _new_cluster_id(self) -> str:
         # Kafka prints a UUID as 22 URL-safe base64 characters; hexadecimal is as good and easier to read.
-        return self._entropy.random_bytes(11).hex()
+        return self.entropy.random_bytes(11).hex()
 
     def _new_member_id(self, client_id: str) -> str:
         ending = f"-{self._new_uuid()}"

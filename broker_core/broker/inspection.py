@@ -68,7 +68,9 @@ def transaction_view(cluster: "Cluster", transactional_id: str) -> TransactionVi
     if TRANSACTION_STATE_TOPIC not in cluster.catalog.topics:
         return None
     partition = cluster.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
-    broker = cluster.brokers[cluster.catalog.leadership(partition).leader]
+    broker = cluster.leader_of(partition)
+    if broker is None:
+        return None
     image = broker.transactions.images().get(transactional_id)
     if image is None:
         return None
@@ -141,6 +143,8 @@ def restlessness(cluster: "Cluster", *, clients_may_wait: bool) -> list[str]:
                                   for each in log.open_transactions())
             found.append(f"partition {log.topic_partition} has LSO {log.last_stable_offset} below HW "
                          f"{log.high_watermark}: {open_ones or 'no transaction is open there'}")
+    found += [f"partition {each} has no leader" for topic in cluster.catalog.topics.values()
+              for each in topic.topic_partitions() if cluster.leader_of(each) is None]
     waiting_count = 0 if clients_may_wait else cluster.purgatory.waiting_count
     if waiting_count:
         found.append(f"purgatory holds {waiting_count} waiting request(s), such as the fetch of a consumer that is "

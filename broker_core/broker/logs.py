@@ -5,6 +5,7 @@ without.
 """
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from broker_core.broker.catalog import Catalog, Topic
 from broker_core.config import BrokerConfig, TopicConfig
@@ -15,6 +16,8 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, T
 
 class Logs:
     """Hold the open log of each partition."""
+
+    log_type: ClassVar[type[PartitionLog]] = PartitionLog
 
     def __init__(self, storage: Storage, config: BrokerConfig, catalog: Catalog) -> None:
         self._storage = storage
@@ -29,7 +32,7 @@ class Logs:
         log = self._open.get(topic_partition)
         if log is None:
             leadership = self._catalog.leadership(topic_partition)
-            log = self._open[topic_partition] = PartitionLog.open(
+            log = self._open[topic_partition] = self.log_type.open(
                 self._storage,
                 folder_of(topic_partition),
                 topic_partition,

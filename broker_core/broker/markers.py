@@ -58,7 +58,7 @@ def _is_met(
 
 def _leader(cluster: "Cluster", topic_partition: TopicPartition) -> "Broker | None":
     try:
-        return cluster.brokers[cluster.catalog.leadership(topic_partition).leader]
+        return cluster.leader_of(topic_partition)
     except KafkaError:
         return None
 

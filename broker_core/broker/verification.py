@@ -8,7 +8,7 @@ from collections.abc import Collection
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from broker_core.errors import ErrorCode
+from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition, coordinator_partition
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ def coordinator_answers(
     now_ms: int,
 ) -> dict[TopicPartition, ErrorCode]:
     """Return the coordinator's word on each partition, in the codes a produce request may use."""
-    coordinator = coordinating_broker(cluster, transactional_id).transactions
+    try:
+        coordinator = coordinating_broker(cluster, transactional_id).transactions
+    except KafkaError as error:
+        return {topic_partition: _for_leader(error.code, mode) for topic_partition in partitions}
     if mode is ADD:
         code = coordinator.add_partitions(
             transactional_id, producer.producer_id, producer.producer_epoch, partitions,
@@ -52,10 +55,13 @@ def coordinator_answers(
 
 
 def coordinating_broker(cluster: "Cluster", transactional_id: str) -> "Broker":
-    """Return the broker that leads the id's state partition."""
+    """Return the broker that leads the id's state partition; raises COORDINATOR_NOT_AVAILABLE if none does."""
     topic = cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
     partition = coordinator_partition(transactional_id, len(topic.partitions))
-    return cluster.brokers[topic.partitions[partition].leader]
+    broker = cluster.leader_of(TopicPartition(TRANSACTION_STATE_TOPIC, partition))
+    if broker is None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"state partition {partition} has no leader")
+    return broker
 
 
 def _for_leader(code: ErrorCode, mode: Mode) -> ErrorCode:

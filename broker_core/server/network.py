@@ -18,6 +18,7 @@ from broker_core.broker.listener import Listener
 from broker_core.broker.metrics import Metrics, take_metrics
 from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.request_log import RequestLog
+from broker_core.broker.stale import is_cut_off, rejoin
 from broker_core.config import BrokerConfig
 from broker_core.ports import Entropy, Storage
 from broker_core.security.distinguished_names import PrincipalRules
@@ -80,7 +81,7 @@ class Server:
         self.hooks = None if request_log is None else Hooks(request_log, self._later)
         self._addresses: dict[str, dict[int, Address]] = {}
         # The addresses of those brokers that are not away: what clients are told.
-        self._reachable: dict[str, dict[int, Address]] = {}
+        self.reachable: dict[str, dict[int, Address]] = {}
         self._listeners: dict[str, Listener] = {}
         self._limits: dict[int, ConnectionLimits] = {}
         self._doors: dict[tuple[str, int], Door] = {}
@@ -132,7 +133,7 @@ class Server:
 
     def _open_cluster(self) -> None:
         for name, addresses in self._addresses.items():
-            self._reachable[name] = dict(addresses)
+            self.reachable[name] = dict(addresses)
         self._cluster = Cluster(
             storage=self._storage, entropy=self._entropy, config=self._config,
             addresses=self._addresses[self._plans[0].name], now_ms=self._clock.now_ms(),
@@ -168,17 +169,20 @@ class Server:
 
     def is_away(self, broker_id: int) -> bool:
         """Say whether a broker is stopped or has crashed."""
-        return self._cluster is None or broker_id not in self._cluster.addresses
+        return self._cluster is None or (
+            broker_id not in self._cluster.addresses and not is_cut_off(self._cluster, broker_id))
 
     def broker_leaves(self, broker_id: int, *, abruptly: bool) -> None:
         """Let a broker be away; the last one that crashes takes with it what was not made durable."""
         if self.is_away(broker_id):
             return
+        rejoin(self.cluster, broker_id)
         if abruptly and len(self.cluster.addresses) == 1:
             self.fall(cleanly=False)
             return
         self._shut(broker_id, abruptly=abruptly)
         self.cluster.absences.left(broker_id)
+        self.tell_addresses()
         self.settle_soon()
 
     async def broker_comes(self, broker_id: int) -> None:
@@ -190,15 +194,11 @@ class Server:
             self._open_cluster()
             for other in self._broker_ids:
                 if other != broker_id:
-                    self._forget_addresses(other)
                     self.cluster.absences.left(other)
         else:
             await self._leaving[broker_id]
             self.cluster.absences.came(broker_id, self._addresses[self._plans[0].name][broker_id])
-            for name, addresses in self._addresses.items():
-                # In their order, and in the very mapping that the listener knows.
-                self._reachable[name].clear()
-                self._reachable[name].update((each, addresses[each]) for each in self.cluster.addresses)
+        self.tell_addresses()
         self._open_doors(broker_id)
         self.settle()
 
@@ -219,15 +219,17 @@ class Server:
         for client in list(self._clients):
             if client.broker_id == broker_id:
                 (client.abort if abruptly else client.close)()
-        self._forget_addresses(broker_id)
         doors = {key: self._doors.pop(key) for key in list(self._doors) if key[1] == broker_id}
         for door in doors.values():
             door.close()
         self._leaving[broker_id] = asyncio.get_running_loop().create_task(self._keep_ports(doors))
 
-    def _forget_addresses(self, broker_id: int) -> None:
-        for addresses in self._reachable.values():
-            addresses.pop(broker_id, None)
+    def tell_addresses(self) -> None:
+        """Let clients be told of the brokers that are there, and of no others."""
+        for name, addresses in self._addresses.items():
+            # In their order, and in the very mapping that the listener knows.
+            self.reachable[name].clear()
+            self.reachable[name].update((each, addresses[each]) for each in self.cluster.addresses)
 
     async def _keep_ports(self, doors: "Mapping[tuple[str, int], Door]") -> None:
         """Bind the ports again as soon as they are free, and do not listen: nobody else shall get them."""
@@ -258,7 +260,7 @@ class Server:
     def _listener(self, plan: ListenerPlan) -> Listener:
         """Return what the core knows of a listener, once there is a cluster that knows users."""
         if not plan.has_sasl:
-            return Listener(plan.name, self._reachable[plan.name])
+            return Listener(plan.name, self.reachable[plan.name])
         catalog = self.cluster.catalog
         world = SaslWorld(lambda mechanism, user: catalog.scram.get((mechanism, user)), self._entropy, self._users,
                           self._token_validator)
@@ -271,7 +273,7 @@ class Server:
                 elif not known.is_of(mechanism, password):
                     log.info("users: %r keeps the password for %s that an earlier start or an administrator has set",
                              user, mechanism)
-        return Listener(plan.name, self._reachable[plan.name], sasl)
+        return Listener(plan.name, self.reachable[plan.name], sasl)
 
     async def stop(self) -> None:
         """Stop accepting, hang up, and close the logs cleanly."""

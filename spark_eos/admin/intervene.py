@@ -23,14 +23,15 @@ from broker_core.types import ProducerIdentity
 from spark_eos.errors import EosKafkaError
 from spark_eos.sink.closing import Closing, close
 from spark_eos.sink.decision import Decision, sealed_json
-from spark_eos.sink.decision_log import DecisionLog, DriverIdentity
+from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.driver_identity import DriverIdentity
 from spark_eos.sink.intervention import AUDIT_VERSION, Action, Intervention, Restart, intervention_document
 from spark_eos.sink.naming import audit_key, driver_id
 from spark_eos.sink.ports import Cluster, Description, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.recovery import Settlement, fates_of, settle
+from spark_eos.sink.recovery import fates_of, settle
 from spark_eos.sink.recovery_table import Action as Next
-from spark_eos.sink.recovery_table import Fate, action_for
+from spark_eos.sink.recovery_table import Fate, Settlement, action_for
 from spark_eos.sink.runs import superseding
 from spark_eos.sink.sweep import Scope, names_of, open_of_query, run_of, sweep
 

@@ -30,10 +30,11 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Hold the last answer: the response, or None when no attempt was answered; and the code that came with it."""
+    """Hold the last answer: the response, or None when no attempt was answered; its code, and the node that gave it."""
 
     response: Any
     error_code: int
+    node_id: int
 
     @property
     def settled(self) -> bool:
@@ -52,12 +53,28 @@ def ask_coordinator(
     max_version: int | None = None,
 ) -> Any:
     """Ask one coordinator; raises `UnansweredError` when it gave nothing but retriable codes until the deadline."""
+    return settled_answer(
+        client, api, key_type, exchange, deadline=deadline, min_version=min_version, max_version=max_version
+    ).response
+
+
+def settled_answer(
+    client: KafkaClient,
+    api: Api,
+    key_type: CoordinatorType,
+    exchange: Exchange,
+    *,
+    deadline: float,
+    min_version: int | None = None,
+    max_version: int | None = None,
+) -> Answer:
+    """Ask one coordinator as `ask_coordinator` does, and say as well which node has answered."""
     answer = ask_coordinators(
         client, api, key_type, [exchange], deadline=deadline, min_version=min_version, max_version=max_version
     )[exchange.key]
     if not answer.settled:
         raise not_settled(api, key_type, exchange.key, answer.error_code)
-    return answer.response
+    return answer
 
 
 def ask_coordinators(
@@ -87,7 +104,7 @@ def ask_coordinators(
             timeout_ms=remaining_ms(deadline),
         )
         for exchange, response in zip(list(open_exchanges.values()), responses, strict=True):
-            answer = _judge(client, api, key_type, exchange, response)
+            answer = _judge(client, api, key_type, exchange, response, nodes[exchange.key])
             answers[exchange.key] = answer
             if answer.settled:
                 del open_exchanges[exchange.key]
@@ -108,17 +125,17 @@ def not_settled(api: Api, key_type: CoordinatorType, key: str, error_code: int) 
 
 
 def _judge(
-    client: KafkaClient, api: Api, key_type: CoordinatorType, exchange: Exchange, response: Any
+    client: KafkaClient, api: Api, key_type: CoordinatorType, exchange: Exchange, response: Any, node_id: int
 ) -> Answer:
     if isinstance(response, UnansweredError):
         client.forget_coordinator(key_type, exchange.key)
         if not exchange.repeats:
             raise response
-        return Answer(None, ErrorCode.NETWORK_EXCEPTION)
+        return Answer(None, ErrorCode.NETWORK_EXCEPTION, node_id)
     if isinstance(response, EosKafkaError):
         raise response
     code = exchange.code(response)
     verdict = classify(api, code)
     if verdict is Verdict.REFRESH:
         client.forget_coordinator(key_type, exchange.key)
-    return Answer(None if verdict in RESENT else response, code)
+    return Answer(None if verdict in RESENT else response, code, node_id)

@@ -12,9 +12,10 @@ from broker_core.types import NO_LEADER_EPOCH, TopicPartition
 from spark_eos.client.answers import check_complete, only_part
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import TV2, TransactionIdentity
-from spark_eos.client.coordinated import Exchange, ask_coordinator
+from spark_eos.client.coordinated import RESENT, Exchange, ask_coordinator, settled_answer
 from spark_eos.client.coordinators import CoordinatorType
-from spark_eos.client.error_table import Api, failure, worst_code
+from spark_eos.client.error_table import Api, classify, code_name, failure, worst_code
+from spark_eos.errors import UnansweredError
 
 _LAST_TV1_TXN_OFFSET_COMMIT: Final = 4
 _TV2_TXN_OFFSET_COMMIT: Final = 5
@@ -69,13 +70,16 @@ def txn_offset_commit(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     *,
     timeout_ms: float | None = None,
-) -> None:
-    """Commit offsets that become visible when the transaction commits; on TV1 the group is registered first."""
+) -> int:
+    """Commit offsets that become visible when the transaction commits; on TV1 the group is registered first.
+
+    Gives the node that has accepted them: it was the group's coordinator then, which nothing else proves.
+    """
     implicit = identity.transaction_version >= TV2
     if not implicit:
         add_offsets_to_txn(client, identity, group_id, timeout_ms=timeout_ms)
 
-    response = ask_coordinator(
+    answer = settled_answer(
         client,
         Api.TXN_OFFSET_COMMIT,
         CoordinatorType.GROUP,
@@ -88,10 +92,11 @@ def txn_offset_commit(
         min_version=_TV2_TXN_OFFSET_COMMIT if implicit else None,
         max_version=_TV2_TXN_OFFSET_COMMIT if implicit else _LAST_TV1_TXN_OFFSET_COMMIT,
     )
-    code = _worst_commit_code(Api.TXN_OFFSET_COMMIT, response)
+    code = _worst_commit_code(Api.TXN_OFFSET_COMMIT, answer.response)
     if code != ErrorCode.NONE:
         raise failure(Api.TXN_OFFSET_COMMIT, code, f"group {group_id!r} in {identity.transactional_id!r}")
-    check_complete(offsets, _committed(response), f"{Api.TXN_OFFSET_COMMIT.value} for group {group_id!r}")
+    check_complete(offsets, _committed(answer.response), f"{Api.TXN_OFFSET_COMMIT.value} for group {group_id!r}")
+    return answer.node_id
 
 
 def commit_offsets(
@@ -162,6 +167,33 @@ def fetch_offsets(
         min_version=_FIRST_STABLE_OFFSET_FETCH if require_stable else 1,
         max_version=_LAST_OFFSET_FETCH_BY_NAME,
     )
+    return _read_offsets(response, group_id, grouped)
+
+
+def fetch_offsets_from(
+    client: KafkaClient, node_id: int, group_id: str, *, timeout_ms: float | None = None
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Read everything a group committed from one broker, and from no other; pending offsets are as if not there.
+
+    Raises `UnansweredError` where this broker gives no final answer: to ask another one is the caller's business.
+    """
+    grouped = client.api_version(OffsetFetchRequest, max_version=_LAST_OFFSET_FETCH_BY_NAME) >= (
+        _FIRST_GROUPED_OFFSET_FETCH
+    )
+    response = client.send(
+        node_id, _fetch_request(group_id, None, False, grouped), min_version=2, max_version=_LAST_OFFSET_FETCH_BY_NAME,
+        timeout_ms=timeout_ms,
+    )
+    code = _worst_fetch_code(response, grouped)
+    if classify(Api.OFFSET_FETCH, code) in RESENT:
+        raise UnansweredError(
+            f"Broker {node_id} does not say what group {group_id!r} has committed", checked=code_name(code),
+            error_code=code,
+        )
+    return _read_offsets(response, group_id, grouped)
+
+
+def _read_offsets(response: Any, group_id: str, grouped: bool) -> dict[TopicPartition, OffsetAndMetadata]:
     code = _worst_fetch_code(response, grouped)
     if code != ErrorCode.NONE:
         raise failure(Api.OFFSET_FETCH, code, f"group {group_id!r}")

@@ -4,7 +4,8 @@ from dataclasses import replace
 from enum import Enum, auto
 
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.decision_log import DecisionLog, DriverIdentity
+from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.driver_identity import DriverIdentity
 
 
 class Closing(Enum):

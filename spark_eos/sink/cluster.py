@@ -9,7 +9,7 @@ from broker_core.errors import ErrorCode
 from broker_core.records.batch import read_records
 from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition
 from spark_eos.client import control, inspection
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
@@ -82,6 +82,13 @@ class KafkaCluster:
             for each in described.values()
             if each.exists
         }
+
+    def forget_coordinators(self, transactional_ids: Collection[str], group_id: str | None = None) -> None:
+        """Look up coordinators again before they are asked next."""
+        for each in transactional_ids:
+            self.client.forget_coordinator(CoordinatorType.TRANSACTION, each)
+        if group_id is not None:
+            self.client.forget_coordinator(CoordinatorType.GROUP, group_id)
 
     def open_transactions(self, id_prefix: str) -> Sequence[str]:
         """List ids with an open transaction."""
@@ -178,10 +185,14 @@ class KafkaCluster:
             return found
         return found[:count]
 
-    def find_records(self, topic: str, keys: Collection[bytes]) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
+    def find_records(
+        self, topic: str, is_wanted: Callable[[bytes], bool]
+    ) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic for keys."""
-        wanted = set(keys)
-        return [(place, record) for place, record in self.all_records(topic) if record.key in wanted]
+        return [
+            (place, record) for place, record in self.all_records(topic)
+            if record.key is not None and is_wanted(record.key)
+        ]
 
     def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic."""

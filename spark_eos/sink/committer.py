@@ -23,16 +23,18 @@ from spark_eos.errors import (
     UnsupportedError,
 )
 from spark_eos.sink.closing import Closing, close, is_due
-from spark_eos.sink.deadlines import margin_ms, verify
+from spark_eos.sink.content import check_rows, check_write
+from spark_eos.sink.deadlines import decide_until_ms, margin_ms, verify
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.driver import Driver, RunState
 from spark_eos.sink.messages import MESSAGE_VERSION, AlreadyCommitted, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.metrics import METRICS
+from spark_eos.sink.patience import OutdatedError, Patience
 from spark_eos.sink.ports import Cluster, Description
 from spark_eos.sink.recovery import (
-    Settlement,
     commit_all,
+    disagreement_error,
     incomplete_error,
     lost_error,
     other_plan_error,
@@ -40,7 +42,7 @@ from spark_eos.sink.recovery import (
     settle,
     why_closed,
 )
-from spark_eos.sink.recovery_table import Action
+from spark_eos.sink.recovery_table import Action, Settlement
 from spark_eos.sink.runs import left_open, superseding
 from spark_eos.sink.sweep import Scope, run_of, sweep
 from spark_eos.sink_options import OnLostTransaction
@@ -66,16 +68,39 @@ class Committer:
     may_be_decided: bool = True
     state: RunState = field(default_factory=RunState)
     closing: Closing = Closing.REPLACE
+    write: str = ""
+    discard_differing_rows: bool = False
 
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """Make a micro-batch visible, or raise; returns only when every transaction of it is committed."""
         self._check(messages, micro_batch)
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
         self.state.used_ids.note(self.query, messages)
+        patience = Patience(decide_until_ms(prepared, _now_ms()), _now_ms, _pause)
+        while True:
+            try:
+                self._commit_once(messages, prepared, micro_batch)
+                return
+            except EosKafkaError as error:
+                patience.wait_after(error)
+                LOG.warning("micro-batch %d of %s: its commit is tried again: %s", micro_batch, self.query, error)
+                METRICS.add("commit_retries")
+                if not isinstance(error, OutdatedError):
+                    # They may be cut off from their peers.
+                    self.log.forget_coordinators()
+
+    def _commit_once(
+        self, messages: Sequence[TaskMessage], prepared: Sequence[PreparedTransaction], micro_batch: int
+    ) -> None:
         failpoints.reach("driver.before_verify", micro_batch)
         driver = self._driver(micro_batch)
-        settled = self._settle(driver.newest(has_rows=bool(prepared)), micro_batch)
+        if any(isinstance(message, AlreadyCommitted) for message in messages):
+            # Before the take-over: a query that is about to stop must not stop the one whose checkpoint it copied.
+            self._compare(self.log.newest(micro_batch), messages, micro_batch, is_closed=False)
+        newest = driver.newest(has_rows=bool(prepared))
+        settled = self._settle(newest, micro_batch)
         if settled is not None and settled.is_closed:
+            self._compare(newest, messages, micro_batch, is_closed=True)
             self._finish_decided(driver, settled, prepared)
             return
         kept = self._kept(settled, messages, micro_batch)
@@ -92,7 +117,7 @@ class Committer:
         failpoints.reach("driver.abort", micro_batch)
         with self._step("abort", micro_batch):
             prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
-            swept = sweep(self.cluster, Scope(self.prefix, self.query, {self.run}), self.log.newest)
+            swept = self._end_orphans({self.run}, None)
         failpoints.reach("driver.after_abort", micro_batch)
         METRICS.add("transactions_aborted", len(swept))
         LOG.info("micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared),
@@ -110,6 +135,23 @@ class Committer:
                     f"A message of query {message.query}, run {message.run}, micro-batch {message.micro_batch} came to "
                     f"the commit of query {self.query}, run {self.run}, micro-batch {micro_batch}"
                 )
+
+    def _compare(
+        self, newest: Decision | None, messages: Sequence[TaskMessage], micro_batch: int, *, is_closed: bool
+    ) -> None:
+        """Stop where a micro-batch was decided with other rows; one that an operator has closed is not compared."""
+        if newest is None or newest.micro_batch != micro_batch or newest.is_skipped:
+            return
+        check_write(newest, self.run, self.write)
+        # As long as it is not known to be closed, a task that wrote may have found that its part was lost.
+        if is_closed or not any(isinstance(message, Prepared) for message in messages):
+            self._check_rows(newest, messages, by_task=False)
+
+    def _check_rows(self, decision: Decision, messages: Sequence[TaskMessage], *, by_task: bool) -> None:
+        check_rows(
+            decision, messages, is_job=self.closing is Closing.MARK, accept_difference=self.discard_differing_rows,
+            by_task=by_task,
+        )
 
     def _driver(self, micro_batch: int) -> Driver:
         return Driver(
@@ -172,8 +214,9 @@ class Committer:
         The tasks judged for themselves what to write. A new decision is only right if they came to the same view.
         """
         if settled is None or settled.took_no_effect:
-            if any(isinstance(message, AlreadyCommitted) for message in messages):
-                raise self._disagreement(settled, messages, micro_batch)
+            skipped = [message.split for message in messages if isinstance(message, AlreadyCommitted)]
+            if skipped:
+                raise disagreement_error(settled, self.query, micro_batch, skipped)
             return ()
         if settled.action is not Action.WRITE_LOST or self.policy is not OnLostTransaction.REWRITE:
             raise lost_error(settled)
@@ -181,28 +224,8 @@ class Committer:
         written = {message.split for message in messages if isinstance(message, Prepared)}
         if written != lost or len(messages) != settled.decision.split_count:
             raise other_plan_error(settled, len(messages), written)
+        self._check_rows(settled.decision, messages, by_task=True)
         return settled.committed
-
-    def _disagreement(
-        self, settled: Settlement | None, messages: Sequence[TaskMessage], micro_batch: int
-    ) -> TransactionError:
-        """Stop where a task skipped its rows because it found them committed, and the driver found nothing visible."""
-        splits = [message.split for message in messages if isinstance(message, AlreadyCommitted)]
-        what = "no decision for it" if settled is None else (
-            f"all {len(settled.lost)} transactions of attempt {settled.decision.attempt} lost")
-        return TransactionError(
-            f"{len(splits)} tasks, {splits[0]} among them, found micro-batch {micro_batch} of query {self.query} "
-            f"decided and committed; the driver finds {what}",
-            checked=(
-                "The decision log, DescribeTransactions and the partitions' logs, by each task and then by the driver. "
-                "A stale broker can cause this: one that is cut off from the others, or wakes from a pause, and "
-                "answers from the past. So can a decision topic or an output topic that was deleted meanwhile"
-            ),
-            remedy=(
-                "Nothing was decided now and nothing that this run has prepared will be visible, so a restart is safe: "
-                "start the query again. If it happens again, look for a broker that does not follow its controller"
-            ),
-        )
 
     def _decide_and_complete(
         self,
@@ -217,7 +240,7 @@ class Committer:
             ends_at_ms, began_at_ms = verify(self.cluster, self.query, micro_batch, prepared, _now_ms)
         self.state.began_at_ms = began_at_ms if self.state.began_at_ms is None else self.state.began_at_ms
         decision = Decision(
-            prefix=self.prefix,
+            prefix=self.log.prefix,
             query=self.query,
             run=self.run,
             micro_batch=micro_batch,
@@ -226,14 +249,14 @@ class Committer:
             decided_at_ms=_now_ms(),
             transactions=(*kept, *prepared),
             superseded=self.state.superseded,
+            write=self.write,
         )
         failpoints.reach("driver.before_decide", micro_batch)
         with self._step("decide", micro_batch):
             # Half of the margin is left for the completion.
             margin = min((margin_ms(t.timeout_ms) for t in prepared), default=0)
-            known = None if settled is None else settled.decision
             decide_by_ms = ends_at_ms - margin // 2
-            driver.decide(decision, known, decide_by_ms)
+            driver.decide(decision, decide_by_ms)
         failpoints.reach("driver.after_decide", micro_batch)
         with self._step("complete", micro_batch):
             # A process that was paused meanwhile looks first: what it would commit may be lost in part.
@@ -292,8 +315,12 @@ class Committer:
     ) -> None:
         """End a micro-batch that was decided before: its own transactions, if any, are swept as orphans."""
         decision, micro_batch = settled.decision, driver.micro_batch
-        LOG.warning("micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped", micro_batch,
-                    self.query, why_closed(decision), len(prepared))
+        if decision.run == self.run:
+            LOG.warning("micro-batch %d of %s: an earlier attempt at this commit has decided it", micro_batch,
+                        self.query)
+        else:
+            LOG.warning("micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped",
+                        micro_batch, self.query, why_closed(decision), len(prepared))
         decision = self._supersede(driver, decision)
         self._sweep(micro_batch, decision.superseded if self._is_query else (decision.run,))
         self._close(decision)
@@ -330,8 +357,7 @@ class Committer:
         swept: list[Description] = []
         try:
             with self._step("sweep", micro_batch):
-                scope = Scope(self.prefix, self.query, {self.run, *runs}, self.state.began_at_ms)
-                swept = sweep(self.cluster, scope, self.log.newest)
+                swept = self._end_orphans({self.run, *runs}, self.state.began_at_ms)
         except EosKafkaError as error:
             METRICS.add("sweeps_failed")
             LOG.warning("micro-batch %d of %s is committed; what lost attempts left open is swept later: %s",
@@ -345,6 +371,12 @@ class Committer:
                         each.transactional_id, *each.identity)
         LOG.info("micro-batch %d of %s: %s", micro_batch, self.query, dict(METRICS.snapshot()))
         failpoints.reach("driver.after_sweep", micro_batch)
+
+    def _end_orphans(self, runs: Collection[str], older_than_ms: int | None) -> list[Description]:
+        """Sweep under the prefix of the options and, where it was changed, under that of earlier runs."""
+        prefixes = dict.fromkeys((self.prefix, self.log.prefix))
+        scopes = [Scope(prefix, self.query, runs, older_than_ms) for prefix in prefixes]
+        return [each for scope in scopes for each in sweep(self.cluster, scope, self.log.newest)]
 
     @contextmanager
     def _step(self, name: str, micro_batch: int) -> Iterator[None]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.errors import LostTransactionError
+from spark_eos.sink.descriptions import describe_prepared
 from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.ports import Cluster, Description, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction
@@ -16,6 +17,8 @@ _MARGIN_SHARE: Final = 0.1
 MARGIN_LIMIT_MS: Final = 30_000
 # A decision and its completion take a few round trips, however short the timeout is.
 _SHORTEST_MARGIN_MS: Final = 1_000
+# Without rows no transaction sets a limit.
+_WITHOUT_ROWS_MS: Final = 120_000
 
 
 def verify(
@@ -26,7 +29,7 @@ def verify(
     Gives the time when the first one ends, by the clock `now`, and the time when the first one began, by its
     coordinator's; None without any. The margin has room for clocks that differ by less than half of it.
     """
-    described = cluster.describe_transactions([t.transactional_id for t in prepared])
+    described = describe_prepared(cluster, prepared, now())
     now_ms = now()
     for transaction in prepared:
         problem = open_problem(transaction, described.get(transaction.transactional_id), now_ms)
@@ -80,6 +83,12 @@ def margin_ms(timeout_ms: int) -> int:
     """Say how long before its timeout a transaction is not decided over any more: a tenth of it, within bounds."""
     shortest_ms = min(_SHORTEST_MARGIN_MS, timeout_ms // 2)
     return int(max(shortest_ms, min(timeout_ms * _MARGIN_SHARE, MARGIN_LIMIT_MS)))
+
+
+def decide_until_ms(prepared: Sequence[PreparedTransaction], now_ms: int) -> int:
+    """Say until when a micro-batch may be decided, as far as its tasks can tell: `verify` has the last word."""
+    ends = [t.started_at_ms + t.timeout_ms - margin_ms(t.timeout_ms) for t in prepared]
+    return min(ends, default=now_ms + _WITHOUT_ROWS_MS)
 
 
 def time_left_ms(description: Description, now_ms: int) -> int:

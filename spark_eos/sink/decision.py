@@ -6,8 +6,10 @@ over several records, each complete in itself but for the list; they are written
 all of them or none.
 
 A decision is written again under the same key when something more is known of it: that all of it was completed, what
-an operator did about it, or which runs must not decide any more. Each time its revision goes up, and its version is 2,
-which a reader of version 1 refuses.
+an operator did about it, or which runs must not decide any more. Each time its revision goes up.
+
+Versions 1 and 2 (2: revised) say only which offsets were written. Version 3 says for each task and topic also how many
+rows there were and their checksum, so that a re-run can be compared with it.
 """
 
 import json
@@ -20,10 +22,10 @@ import crc32c
 
 from spark_eos.errors import EosKafkaError
 from spark_eos.sink.intervention import Intervention, intervention_document, read_intervention
-from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
+from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 
-DECISION_VERSION: Final = 1
-REVISED_VERSION: Final = 2
+DECISION_VERSION: Final = 3
+_READABLE_VERSIONS: Final = (1, 2, 3)
 POINTER_VERSION: Final = 1
 DEFAULT_PART_BYTES: Final = 512 * 1024
 
@@ -44,7 +46,8 @@ class Decision:
     `attempt` counts the decisions for the same micro-batch: a later one is written only when the transactions of
     the earlier one were lost. `split_count` is the number of tasks that answered. `completed_at_ms` is set by a later
     revision that was written when all transactions were known to be committed. `superseded` names runs that decide
-    nothing after this, see `runs`.
+    nothing after this, see `runs`. `write` names one call of a batch write, so that a second one in the same run is
+    told from a repetition of the first; a stream has none.
     """
 
     prefix: str
@@ -59,6 +62,7 @@ class Decision:
     completed_at_ms: int | None = None
     intervention: Intervention | None = None
     superseded: tuple[str, ...] = ()
+    write: str = ""
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -120,9 +124,9 @@ def read_part(value: bytes, where: str) -> Part:
         version = document["version"]
     except (ValueError, KeyError, TypeError):
         raise UnreadableDecisionError(f"The decision at {where} is not a JSON object with a version") from None
-    if version not in (DECISION_VERSION, REVISED_VERSION):
+    if version not in _READABLE_VERSIONS:
         raise UnreadableDecisionError(
-            f"The decision at {where} has version {version}; this one reads {DECISION_VERSION} and {REVISED_VERSION}"
+            f"The decision at {where} has version {version}; this package reads versions 1 to {DECISION_VERSION}"
         )
     written_crc = document.pop("crc32c", None)
     if written_crc != _checksum(document):
@@ -199,9 +203,10 @@ def _write_part(decision: Decision, number: int, count: int, share: Iterable[Pre
     }
     if decision.superseded:
         document["superseded"] = list(decision.superseded)
+    if decision.write:
+        document["write"] = decision.write
     if decision.revision:
         document |= {
-            "version": REVISED_VERSION,
             "revision": decision.revision,
             "completed_at_ms": decision.completed_at_ms,
             "intervention": intervention_document(decision.intervention),
@@ -220,8 +225,9 @@ def _part(document: dict[str, Any]) -> Part:
         decided_at_ms=int(document["decided_at_ms"]),
         transactions=tuple(_transaction(entry) for entry in document["transactions"]),
         superseded=tuple(str(run) for run in document.get("superseded", ())),
+        write=str(document.get("write", "")),
     )
-    if document["version"] == REVISED_VERSION:
+    if "revision" in document:
         completed_at_ms = document["completed_at_ms"]
         decision = replace(
             decision,
@@ -237,7 +243,7 @@ def _transaction_document(transaction: PreparedTransaction) -> dict[str, Any]:
         topic: [[r.partition, r.first_offset, r.last_offset, r.record_count] for r in ranges]
         for topic, ranges in groupby(sorted(transaction.ranges, key=_place), key=lambda written: written.topic)
     }
-    return {
+    document = {
         "split": transaction.split,
         "transactional_id": transaction.transactional_id,
         "producer_id": transaction.producer_id,
@@ -247,6 +253,13 @@ def _transaction_document(transaction: PreparedTransaction) -> dict[str, Any]:
         "started_at_ms": transaction.started_at_ms,
         "ranges": topics,
     }
+    if transaction.checksums:
+        # JSON numbers of 64 bits do not survive every reader, so a checksum is text.
+        document["rows"] = {
+            each.topic: [each.record_count, None if each.checksum is None else f"{each.checksum:016x}"]
+            for each in transaction.checksums
+        }
+    return document
 
 
 def _transaction(entry: dict[str, Any]) -> PreparedTransaction:
@@ -264,6 +277,10 @@ def _transaction(entry: dict[str, Any]) -> PreparedTransaction:
         timeout_ms=int(entry["timeout_ms"]),
         started_at_ms=int(entry["started_at_ms"]),
         ranges=ranges,
+        checksums=tuple(
+            TopicRows(topic, int(count), None if checksum is None else int(checksum, 16))
+            for topic, (count, checksum) in entry.get("rows", {}).items()
+        ),
     )
 
 

@@ -3,17 +3,28 @@
 The pointer, an offset in the query's consumer group, and the decision it points to are written in one transaction
 of the driver's own transactional id. Its end is the commit point of the micro-batch. A driver initialises that id
 before it reads the pointer, so an older driver can add nothing between the reading and the writing.
+
+The first decision of a query fixes the prefix of these names: a query whose `transactionalIdPrefix` is changed goes on
+with the names it had, or its earlier decisions would be neither found nor fenced. So two prefixes never give one query
+two drivers.
 """
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from broker_core.errors import ErrorCode
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition, coordinator_partition
 from spark_eos import failpoints
-from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError, UnreachableError
+from spark_eos.errors import (
+    EosKafkaError,
+    FencedError,
+    OptionError,
+    TransactionError,
+    UnansweredError,
+    UnreachableError,
+)
 from spark_eos.sink.decision import (
     Decision,
     Part,
@@ -25,7 +36,17 @@ from spark_eos.sink.decision import (
     write_decision,
     write_pointer,
 )
-from spark_eos.sink.naming import decision_key, driver_id, group_id
+from spark_eos.sink.descriptions import describe_since
+from spark_eos.sink.driver_identity import DriverIdentity, Known, following_identity, is_kept
+from spark_eos.sink.naming import decision_key, driver_id, group_id, is_decision_of
+from spark_eos.sink.patience import (
+    UndecidedError,
+    may_be_decided_again,
+    newer_driver_error,
+    outdated_error,
+    unclear_error,
+    undecided_error,
+)
 from spark_eos.sink.ports import (
     Cluster,
     CommittedOffset,
@@ -45,19 +66,6 @@ DRIVER_TIMEOUT_MS: Final = 30_000
 _Answer = TypeVar("_Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class DriverIdentity:
-    """Hold the identity with which a driver writes its next decision.
-
-    A spent one has served and the broker gave no next (V1, a lost answer): `renew` it. One epoch never serves
-    two decisions, or a delayed EndTxn of the first could end the second (KIP-890).
-    """
-
-    identity: ProducerIdentity
-    transaction_version: int
-    spent: bool = False
-
-
 class DecisionLog:
     """Be the decisions of one query on one cluster, as one run of it sees them in one process."""
 
@@ -65,15 +73,23 @@ class DecisionLog:
         self, cluster: Cluster, prefix: str, query: str, topic: str, driver_timeout_ms: int = DRIVER_TIMEOUT_MS
     ) -> None:
         self._cluster = cluster
-        self._prefix = prefix
         self._query = query
         self._topic = topic
-        self._group = group_id(prefix, query)
-        self._driver = driver_id(prefix, query)
         self._driver_timeout_ms = driver_timeout_ms
-        self._place: TopicPartition | None = None
+        self._go_by(prefix)
         self._newest: tuple[Pointer, Decision] | None = None
         self._scan_found_nothing = False
+
+    @property
+    def prefix(self) -> str:
+        """Give the prefix of the query's decisions, which may be an earlier one than that of its options."""
+        return self._prefix
+
+    def _go_by(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._group = group_id(prefix, self._query)
+        self._driver = driver_id(prefix, self._query)
+        self._place: TopicPartition | None = None
 
     def take_over(self) -> DriverIdentity:
         """Become the one driver of the query: every older one is fenced, and its open decision aborted."""
@@ -91,15 +107,11 @@ class DecisionLog:
         To look and to take are two requests. Who takes over between them is fenced as by `take_over`, and an id that
         its coordinator has forgotten is taken without a look. So read `newest` again afterwards, as after `take_over`.
         """
-        described = self._cluster.describe_transactions([self._driver]).get(self._driver)
         bumps = 1 if driver.transaction_version >= 2 else 0
         expected = ProducerIdentity(driver.identity.producer_id, driver.identity.producer_epoch + bumps)
+        described = describe_since(self._cluster, self._driver, expected)
         if described is not None and described.identity != expected:
-            raise FencedError(
-                f"A newer driver runs query {self._query}",
-                checked=f"{self._driver} is producer {described.identity}, this driver left it as {expected}",
-                remedy="Run one driver for each checkpoint",
-            )
+            raise newer_driver_error(self._query, described, expected)
         return self.take_over()
 
     def newest(self, since: int = 0) -> Decision | None:
@@ -121,40 +133,83 @@ class DecisionLog:
         self._scan_found_nothing = False
 
     def _newest_by_scan(self, since: int) -> Decision | None:
-        """Scan once, until `scan_again`: a task asks once only, and a driver asks anew for each micro-batch."""
+        """Scan once, until `scan_again`: a task asks once only, and a driver again for each micro-batch."""
         found = None if self._scan_found_nothing else self._scan()
         self._scan_found_nothing = found is None
+        if found is not None and found.prefix != self._prefix:
+            LOG.warning(
+                "query %s keeps its decisions under transactionalIdPrefix=%s, with which it was begun; the driver goes "
+                "on under that name, whatever the option says now (%s). Set it back: to find this out, the whole "
+                "decision topic is read at each start", self._query, found.prefix, self._prefix,
+            )
+            self._go_by(found.prefix)
+            # The pointer under the earlier name may know of a newer decision than the scan has seen.
+            return self.newest(since)
         return found if found is not None and found.micro_batch >= since else None
 
-    def decide(self, decision: Decision, driver: DriverIdentity, decide_by_ms: int | None = None) -> DriverIdentity:
-        """Make the decision durable and visible, or raise with certainty that it is neither.
+    def decide(
+        self,
+        decision: Decision,
+        driver: DriverIdentity,
+        decide_by_ms: int | None = None,
+        known: Known | None = None,
+    ) -> DriverIdentity:
+        """Make the decision durable and visible, or raise `UndecidedError`, which another attempt may follow.
 
         Returns the identity for the next decision. An unclear answer is cleared up by reading the pointer; where even
-        that fails, the error says that nothing is certain. After `decide_by_ms` nothing is decided any more.
+        that fails, the error says that nothing is certain. After `decide_by_ms` nothing is decided any more. With
+        `known`, the first decision after a take-over raises `OutdatedError` where that is not the newest one.
         """
-        answer = self._write(decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms)
+        driver = self._at_level(driver)
+        try:
+            answer = self._write(decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms, known=known)
+        except UndecidedError:
+            raise
+        except EosKafkaError as error:
+            if not may_be_decided_again(error):
+                raise
+            raise undecided_error(decision, self._group, error.happened, error.error_code) from error
         if answer.code is None:
             self._end_late(decision, driver)
-        if answer.code is not ErrorCode.NONE and not self._is_newest(decision):
-            fenced = answer.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
-            # The coordinator fences in the same words when the decision's transaction has timed out.
-            reason = (
-                f"a newer driver runs this query, or writing the decision took more than {self._driver_timeout_ms} ms"
-                if fenced else f"the end of its transaction was answered {answer.code and answer.code.name}"
-            )
-            raise (FencedError if fenced else TransactionError)(
-                f"Micro-batch {decision.micro_batch} of query {decision.query} was not decided: {reason}",
-                checked=f"The offset of group {self._group} does not point to this decision",
-                remedy="Nothing of it is visible. Run one driver for each checkpoint, then start the query again",
-                error_code=answer.code,
-            )
-        return _following(driver, answer)
+        if answer.code is ErrorCode.NONE or self._is_newest(decision):
+            return following_identity(driver, answer)
+        if answer.code not in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+            code = "not at all" if answer.code is None else answer.code.name
+            reason = f"the end of its transaction was answered {code}"
+            raise undecided_error(decision, self._group, reason, answer.code)
+        # The coordinator fences in the same words when the decision's transaction has timed out.
+        self._look_up(decision, lambda: self.check_kept(driver))
+        reason = f"writing it took more than {self._driver_timeout_ms} ms, or its coordinator was away"
+        raise undecided_error(decision, self._group, reason, answer.code)
+
+    def check_kept(self, driver: DriverIdentity) -> None:
+        """Raise `FencedError` where another driver has taken the id over since; its own timeout does not count.
+
+        A description from the past can hide a newer driver, who is then fenced; that stops it and repeats nothing.
+        """
+        found = describe_since(self._cluster, self._driver, driver.identity)
+        if found is not None and not is_kept(found, driver):
+            raise newer_driver_error(self._query, found, driver.identity)
+
+    def is_kept(self, driver: DriverIdentity) -> bool:
+        """Say whether the id is known to be as this driver left it."""
+        found = describe_since(self._cluster, self._driver, driver.identity)
+        return found is not None and is_kept(found, driver)
+
+    def forget_coordinators(self) -> None:
+        """Look up the coordinators of the decisions again before they are asked next."""
+        self._cluster.forget_coordinators([self._driver], self._group)
 
     def amend(
         self, decision: Decision, driver: DriverIdentity, now_ms: int, audit: tuple[bytes, bytes] | None = None
     ) -> DriverIdentity:
-        """Replace the newest decision by a later revision of it, with an audit record in the same transaction."""
-        answer = self._write(decision, driver, now_ms, more=() if audit is None else (audit,))
+        """Replace the newest decision by a later revision of it, with an audit record in the same transaction.
+
+        Raises `OutdatedError` where the revision before this one is not the newest decision.
+        """
+        driver = self._at_level(driver)
+        known = Known((decision.micro_batch, decision.attempt, decision.revision - 1))
+        answer = self._write(decision, driver, now_ms, more=() if audit is None else (audit,), known=known)
         # Whole decisions are compared: two who amend at once write the same rank.
         if answer.code is not ErrorCode.NONE and self._look_up(decision, self.newest) != decision:
             raise TransactionError(
@@ -164,13 +219,14 @@ class DecisionLog:
                 remedy="If the query runs, stop it first; then try again",
                 error_code=answer.code,
             )
-        return _following(driver, answer)
+        return following_identity(driver, answer)
 
     def forget(self, decision: Decision, driver: DriverIdentity, now_ms: int) -> DriverIdentity:
         """Delete a decision that nobody will ever ask for again, so that the topic does not keep it for ever.
 
         Raises where the deletion was refused or not answered; the decision is then as good as before.
         """
+        driver = self._at_level(driver)
         self._place = self._place or self._choose_place()
         keys = [decision_key(self._prefix, self._query, number) for number in range(len(write_decision(decision)))]
         answer = self._cluster.write_decision(DecisionWrite(
@@ -192,7 +248,11 @@ class DecisionLog:
                 remedy="It is completed and harms nobody; its record stays in the decision topic",
                 error_code=answer.code,
             )
-        return _following(driver, answer)
+        return following_identity(driver, answer)
+
+    def _at_level(self, driver: DriverIdentity) -> DriverIdentity:
+        """Choose the protocol of a transaction that begins now: the level may have changed since the last one."""
+        return replace(driver, transaction_version=self._cluster.transaction_version())
 
     def _write(
         self,
@@ -202,6 +262,7 @@ class DecisionLog:
         *,
         more: tuple[tuple[bytes, bytes], ...] = (),
         decide_by_ms: int | None = None,
+        known: Known | None = None,
     ) -> EndAnswer:
         values = write_decision(decision)
         keys = [decision_key(self._prefix, self._query, number) for number in range(len(values))]
@@ -217,7 +278,18 @@ class DecisionLog:
             now_ms=now_ms,
             micro_batch=decision.micro_batch,
             decide_by_ms=decide_by_ms,
+            check=None if known is None else lambda offsets: self._check(known, offsets),
         ))
+
+    def _check(self, known: Known, offsets: Sequence[CommittedOffset]) -> None:
+        """Refuse to decide where the pointer is not the one known: whoever gave that spoke of the past.
+
+        Ranks only grow, since each driver that decides knows the newest decision. A pointer that has expired, or is
+        not yet applied by the coordinator, hides nothing that the known one did not show.
+        """
+        pointer = self._newest_pointer(offsets)
+        if pointer is not None and (known.rank is None or pointer.rank > known.rank):
+            raise outdated_error(self._query, self._group, pointer.rank)
 
     def _is_newest(self, decision: Decision) -> bool:
         newest = self._look_up(decision, lambda: self.newest(decision.micro_batch))
@@ -229,8 +301,7 @@ class DecisionLog:
         Without this it could still be committed on its way, after the transactions it names have timed out. The abort
         names this driver's transaction: it is refused where what is open is a newer driver's.
         """
-        described = self._look_up(decision, lambda: self._cluster.describe_transactions([self._driver]))
-        found = described.get(self._driver)
+        found = self._look_up(decision, lambda: describe_since(self._cluster, self._driver, driver.identity))
         if found is not None and found.state is TransactionState.ONGOING:
             ending = Ending(self._driver, driver.identity, False, driver.transaction_version)
             self._look_up(decision, lambda: self._cluster.end_transactions([ending]))
@@ -239,28 +310,36 @@ class DecisionLog:
         """Ask what became of a decision whose writing got no clear answer."""
         try:
             return ask()
+        except FencedError:
+            raise
         except EosKafkaError as error:
-            raise TransactionError(
-                f"It is not known whether micro-batch {decision.micro_batch} of query {decision.query} is decided: the "
-                "end of its decision got no clear answer, and the decision log cannot be read",
-                checked=str(error),
-                remedy=(
-                    "Do not write its rows again by other means. Start the query again from its checkpoint, or the job "
-                    f"with the same jobId (for this job, jobId={decision.query}): that finds out and completes it"
-                ),
-            ) from error
+            raise unclear_error(decision, error) from error
 
     def _choose_place(self) -> TopicPartition:
         key = f"{self._prefix}/{self._query}"
         return TopicPartition(self._topic, coordinator_partition(key, self._cluster.partition_count(self._topic)))
 
     def _pointer(self) -> Pointer | None:
-        """Read where the newest decision is, in whatever topic: `decisionTopic` may have been changed since."""
+        """Read where the newest decision is; refuses another topic than the one that the options name.
+
+        To go on in another topic would need both until the last decision in the old one is of no use any more.
+        """
+        return self._newest_pointer(self._stable_offsets())
+
+    def _newest_pointer(self, offsets: Sequence[CommittedOffset]) -> Pointer | None:
         pointers = [
-            read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}")
-            for each in self._stable_offsets()
+            read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}") for each in offsets
         ]
-        return max(pointers, key=lambda pointer: pointer.rank, default=None)
+        newest = max(pointers, key=lambda pointer: pointer.rank, default=None)
+        if newest is not None and newest.topic_partition[0] != self._topic:
+            raise OptionError(
+                f"Option 'decisionTopic' is '{self._topic}', and query {self._query} keeps its decisions in "
+                f"'{newest.topic_partition[0]}'",
+                checked=f"The offsets of group {self._group}",
+                remedy=f"Set decisionTopic={newest.topic_partition[0]}. A query keeps the decision topic that it began "
+                "with; another one needs a new checkpoint",
+            )
+        return newest
 
     def _stable_offsets(self) -> list[CommittedOffset]:
         try:
@@ -300,24 +379,22 @@ class DecisionLog:
         return join_parts(wanted, where)
 
     def _scan(self) -> Decision | None:
-        """Look for the query's key in the whole topic: the pointer of a query that slept for a week has expired."""
-        head_key = decision_key(self._prefix, self._query)
-        heads = _parts(self._cluster.find_records(self._topic, [head_key]))
+        """Look for the query's decisions in the whole topic.
+
+        There is no pointer where the query has slept for a week, so that it has expired, and where its prefix was
+        changed.
+        """
+        found = self._cluster.find_records(self._topic, lambda key: is_decision_of(key, self._prefix, self._query))
+        heads = _parts(found)
         if not heads:
             return None
         newest = max(heads, key=lambda part: part.decision.rank)
-        keys = [decision_key(self._prefix, self._query, number) for number in range(newest.count)]
-        parts = heads if newest.count == 1 else _parts(self._cluster.find_records(self._topic, keys))
-        name = (newest.decision.run, newest.decision.rank)
-        same = {part.number: part for part in parts if (part.decision.run, part.decision.rank) == name}
-        return join_parts(list(same.values()), f"key {head_key.decode()} of {self._topic}")
-
-
-def _following(driver: DriverIdentity, answer: EndAnswer) -> DriverIdentity:
-    """Give the identity for the next write; the last epoch is never written with, its end would change the id."""
-    following = answer.next_identity
-    spent = following is None or following == driver.identity or following.producer_epoch >= LAST_CLIENT_EPOCH
-    return replace(driver, spent=True) if spent or following is None else replace(driver, identity=following)
+        prefix = newest.decision.prefix
+        keys = {decision_key(prefix, self._query, number) for number in range(newest.count)}
+        parts = heads if newest.count == 1 else _parts(self._cluster.find_records(self._topic, keys.__contains__))
+        name = (prefix, newest.decision.run, newest.decision.rank)
+        same = {p.number: p for p in parts if (p.decision.prefix, p.decision.run, p.decision.rank) == name}
+        return join_parts(list(same.values()), f"key {decision_key(prefix, self._query).decode()} of {self._topic}")
 
 
 def _parts(records: Sequence[tuple[TopicPartition, KeyedRecord]]) -> list[Part]:

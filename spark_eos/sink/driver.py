@@ -19,11 +19,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from broker_core.errors import ErrorCode
 from spark_eos import failpoints
-from spark_eos.errors import EosKafkaError, FencedError
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.decision_log import DecisionLog, DriverIdentity
+from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.driver_identity import DriverIdentity, Known
+from spark_eos.sink.patience import OutdatedError
 from spark_eos.sink.runs import superseded_error, superseding
 from spark_eos.sink.used_ids import UsedIds
 
@@ -38,9 +38,13 @@ class RunState:
     identity: DriverIdentity | None = None
     # The micro-batch that was last decided with the identity, None for none since it was taken over.
     decided: int | None = None
+    # The rank of that decision.
+    rank: tuple[int, int, int] | None = None
     # Whether this process has taken over before, and the newest decision there was then, None for none.
     has_taken_over: bool = False
     seen: Seen | None = None
+    # The identity of a decision that failed, until the id is taken over again.
+    attempted: DriverIdentity | None = None
     began_at_ms: int | None = None
     superseded: tuple[str, ...] = ()
     # Whether this process has seen the run's first micro-batch, so that `began_at_ms` is that of the run.
@@ -62,6 +66,8 @@ class Driver:
     step: Callable[[str], AbstractContextManager[None]]
     may_be_decided: bool = True
     is_query: bool = True
+    # What the first decision after a take-over relies on; None where nothing was taken over, or nothing can be there.
+    _known: Known | None = None
 
     def newest(self, *, has_rows: bool) -> Decision | None:
         """Be the one driver, then read the newest decision; whoever takes over needs it whatever its micro-batch.
@@ -77,25 +83,40 @@ class Driver:
         if identity is None or decided is None or newer is not None:
             self.state.identity = self.state.decided = None
             before = self._newest_unless_superseded()
-            run_has_decided = (
-                before is not None and before.run == self.run and before.micro_batch < self.micro_batch)
-            return before if run_has_decided and not has_rows else self._take_over(before)
+            # An attempt whose answers were lost may have decided this very micro-batch: it is only completed then.
+            run_has_decided = before is not None and before.run == self.run and (
+                before.micro_batch == self.micro_batch or (before.micro_batch < self.micro_batch and not has_rows))
+            return before if run_has_decided else self._take_over(before, identity or self.state.attempted)
         if not identity.spent:
             failpoints.reach("driver.taken_over", self.micro_batch)
             return None
+        # Where this fails it may have been done all the same, and what is then found is not another driver's work.
+        self.state.identity = self.state.decided = None
         with self.step("take over"):
             self.state.identity = self.log.renew(identity)
+        self.state.decided = decided
         failpoints.reach("driver.taken_over", self.micro_batch)
+        if has_rows and self.may_be_decided:
+            # The decision itself will check that nothing has come between.
+            self._known = Known(self.state.rank)
+            return None
         return self.newest_since()
 
-    def _take_over(self, before: Decision | None) -> Decision | None:
+    def _take_over(self, before: Decision | None, held: DriverIdentity | None) -> Decision | None:
         """Take over in this process, unless a newer run has decided: a sleeper that wakes must not fence it.
 
         The newest decision names that run, or it is another run's and was not there when this process took over last.
+        Where the id is still as this process `held` it, though, the decision is older than that, and what was read
+        then was from the past.
         """
         if (before is not None and before.run != self.run
-                and self.state.has_taken_over and _seen(before) != self.state.seen):
+                and self.state.has_taken_over and _seen(before) != self.state.seen
+                and not (held is not None and self.log.is_kept(held))):
             raise superseded_error(before, self.run)
+        if self.state.attempted is not None:
+            self.log.check_kept(self.state.attempted)
+            # From here on another epoch may be the doing of this process.
+            self.state.attempted = None
         with self.step("take over"):
             self.state.identity = self.log.take_over()
         failpoints.reach("driver.taken_over", self.micro_batch)
@@ -116,6 +137,7 @@ class Driver:
         if newest is not None and self.run in newest.superseded:
             self.state.identity = None
             raise superseded_error(newest, self.run)
+        self._known = Known(None if newest is None else newest.rank) if self.may_be_decided else None
         return newest
 
     def newest_since(self) -> Decision | None:
@@ -123,28 +145,25 @@ class Driver:
         newest = self._newest_unless_superseded()
         return newest if newest is not None and newest.micro_batch >= self.micro_batch else None
 
-    def decide(self, decision: Decision, known: Decision | None, decide_by_ms: int) -> None:
-        """Write the decision; once more where the driver's id has expired while the query was idle.
+    def decide(self, decision: Decision, decide_by_ms: int) -> None:
+        """Write the decision; raises `UndecidedError` where another attempt may follow, which takes over again.
 
-        `known` is the decision of this micro-batch that it replaces: another driver may have made one meanwhile.
+        The first decision after a take-over checks what was read then. Later ones need not: a driver that decided
+        meanwhile would have fenced this one.
         """
         identity, self.state.identity = self.state.identity, None
         assert identity is not None
+        self.state.attempted = identity
         try:
-            following = self.log.decide(decision, identity, decide_by_ms)
-        except EosKafkaError as error:
-            if error.error_code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
-                raise
-            LOG.info("micro-batch %d of %s: the driver's id has expired: %s", self.micro_batch, decision.query, error)
-            identity = self.log.renew(identity)
-            if self.newest_since() != known:
-                raise FencedError(
-                    f"Another driver has decided micro-batch {decision.micro_batch} of query {decision.query}",
-                    checked="The decision log, after the id of this driver had expired",
-                    remedy="Run one driver for each checkpoint, then start the query again",
-                ) from error
-            following = self.log.decide(decision, identity, decide_by_ms)
-        self.state.identity, self.state.decided = following, decision.micro_batch
+            following = self.log.decide(decision, identity, decide_by_ms, self._known)
+        except OutdatedError as error:
+            # It was there when this process took over, or the coordinator would have fenced it.
+            newest = self.log.newest()
+            if newest is not None and newest.rank == error.rank:
+                self._note(newest)
+            raise
+        self.state.identity, self.state.attempted = following, None
+        self.state.decided, self.state.rank = decision.micro_batch, decision.rank
 
     def amend(self, noted: Decision, now_ms: int) -> None:
         """Replace the newest decision by a later revision of it, which is then no sign of another driver."""

@@ -5,13 +5,14 @@ from typing import Final, TypeAlias
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
+from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 
 __all__ = [
-    "AlreadyCommitted", "Empty", "MESSAGE_VERSION", "Prepared", "PreparedTransaction", "TaskMessage", "WrittenRange",
+    "AlreadyCommitted", "Empty", "MESSAGE_VERSION", "Prepared", "PreparedTransaction", "TaskMessage", "TopicRows",
+    "WrittenRange",
 ]
 
-MESSAGE_VERSION: Final = 1
+MESSAGE_VERSION: Final = 2
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,12 @@ class Empty(_FromTask):
 
 @dataclass(frozen=True)
 class AlreadyCommitted(_FromTask):
-    """Report a task that wrote nothing: its micro-batch took effect before, or an operator has closed it."""
+    """Report a task that wrote nothing: its micro-batch took effect before, or an operator has closed it.
 
+    `rows` are those that it read and would have written, for the driver to compare.
+    """
+
+    rows: tuple[TopicRows, ...] = ()
     version: int = MESSAGE_VERSION
 
 

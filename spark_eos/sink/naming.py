@@ -12,6 +12,8 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _ESCAPED: Final = re.compile(r"(?:[A-Za-z0-9_-]|%[0-9A-F]{2})+")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _DRIVER: Final = "driver"
+# Alone, or followed by the name of a write in foreachBatch.
+_QUERY_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/|$)")
 
 
 class TaskId(NamedTuple):
@@ -58,6 +60,18 @@ def decision_key(prefix: str, query: str, part: int = 0) -> bytes:
     compacted into one another. No escaped name holds the `#`, so no part is taken for another query's decision."""
     suffix = f"#{part}" if part else ""
     return f"{prefix}/{escape(query)}{suffix}".encode()
+
+
+def is_decision_of(key: bytes, prefix: str, query: str) -> bool:
+    """Tell whether a key is that of the first part of a query's decision.
+
+    Spark's query ids are unique, so a query is known by its id under any prefix. The name of a job is its user's, and
+    another user's job with another prefix may have the same.
+    """
+    found_prefix, _, name = key.rpartition(b"/")
+    return name == escape(query).encode() and (
+        found_prefix == prefix.encode() or _QUERY_ID.match(query) is not None
+    )
 
 
 def audit_key(prefix: str, query: str, at_ms: int, token: str) -> bytes:

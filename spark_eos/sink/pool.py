@@ -5,6 +5,12 @@ attempt of its task is alive. So an id belongs to one process and to one run of 
 initialises it. A process runs one task at a time, but earlier transactions of its own may still await the
 driver's verdict: those ids are left alone, and the coordinator is asked, not the memory of this process.
 
+A coordinator may speak of the past, though, and what it says must never let a transaction be aborted that the driver
+may decide. What proves itself to be from the past is not used. And where the answer proves nothing, an id that was used
+in the present micro-batch of its run is left alone. One of an earlier micro-batch may be initialised whatever was
+said: Spark begins a micro-batch when the commit of the one before has returned, and by then every transaction that was
+decided is committed, which InitProducerId waits for and does not undo.
+
 For the same reason an InitProducerId that stayed unanswered is not sent again: the first one may be applied as late as
 a broker likes, and would abort what the second had let begin, decided or not. The id is given up for a fresh one.
 """
@@ -17,6 +23,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity
+from spark_eos.sink.descriptions import why_earlier
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.ports import Cluster, Description, TransactionState
 
@@ -37,6 +44,7 @@ class _Slot:
     transactional_id: str
     last: ProducerIdentity
     transaction_version: int
+    micro_batch: int
 
 
 class IdentityPool:
@@ -52,7 +60,7 @@ class IdentityPool:
         """Count the ids in use."""
         return len(self._slots)
 
-    def take(self, timeout_ms: int) -> TaskIdentity:
+    def take(self, timeout_ms: int, micro_batch: int) -> TaskIdentity:
         """Choose an id without an open transaction and make its identity ready."""
         version = self._cluster.transaction_version()
         names = [slot.transactional_id for slot in self._slots]
@@ -62,24 +70,44 @@ class IdentityPool:
             # An id that its coordinator does not know, perhaps for a moment, may have a transaction open all the same.
             if description is None or description.state is TransactionState.ONGOING:
                 continue
+            # At level 0 Apache Kafka's coordinator cannot write down what transactions V2 have left: it refuses to
+            # initialise such an id, and every request for it from then on.
+            if slot.transaction_version >= 2 and version == 0:
+                continue
+            if not self._is_free(slot, description, micro_batch):
+                self._cluster.forget_coordinators([slot.transactional_id])
+                continue
             identity = next_identity(slot.last, slot.transaction_version, version, description)
-            return self._renew(slot, version, timeout_ms) if identity is None else self._use(slot, identity, version)
+            if identity is None:
+                return self._renew(slot, version, timeout_ms, micro_batch)
+            return self._use(slot, identity, version, micro_batch)
         transactional_id, identity = self._own(self._fresh_names, timeout_ms)
-        return self._add(transactional_id, identity, version)
+        return self._add(transactional_id, identity, version, micro_batch)
 
-    def _renew(self, slot: _Slot, version: int, timeout_ms: int) -> TaskIdentity:
+    def _is_free(self, slot: _Slot, description: Description, micro_batch: int) -> bool:
+        """Say whether what the coordinator says of an id that has nothing open can be relied on."""
+        earlier = why_earlier(slot.last, slot.transaction_version, description)
+        if earlier is None and description.identity.producer_id == slot.last.producer_id:
+            return True
+        # A task that failed before it sent anything has left its id as the initialisation had.
+        never_begun = description.state is TransactionState.EMPTY and description.identity == slot.last
+        return slot.micro_batch != micro_batch and (earlier is None or never_begun)
+
+    def _renew(self, slot: _Slot, version: int, timeout_ms: int, micro_batch: int) -> TaskIdentity:
         transactional_id, identity = self._own(itertools.chain([slot.transactional_id], self._fresh_names), timeout_ms)
         if transactional_id == slot.transactional_id:
-            return self._use(slot, identity, version)
+            return self._use(slot, identity, version, micro_batch)
         self._slots.remove(slot)
-        return self._add(transactional_id, identity, version)
+        return self._add(transactional_id, identity, version, micro_batch)
 
-    def _add(self, transactional_id: str, identity: ProducerIdentity, version: int) -> TaskIdentity:
-        self._slots.append(_Slot(transactional_id, identity, version))
+    def _add(
+        self, transactional_id: str, identity: ProducerIdentity, version: int, micro_batch: int
+    ) -> TaskIdentity:
+        self._slots.append(_Slot(transactional_id, identity, version, micro_batch))
         return TaskIdentity(transactional_id, identity, version)
 
-    def _use(self, slot: _Slot, identity: ProducerIdentity, version: int) -> TaskIdentity:
-        slot.last, slot.transaction_version = identity, version
+    def _use(self, slot: _Slot, identity: ProducerIdentity, version: int, micro_batch: int) -> TaskIdentity:
+        slot.last, slot.transaction_version, slot.micro_batch = identity, version, micro_batch
         return TaskIdentity(slot.transactional_id, identity, version)
 
     def _own(self, names: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:

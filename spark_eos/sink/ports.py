@@ -1,6 +1,6 @@
 """Say what the sink asks of a Kafka cluster, so that its rules can be tested without one."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -104,6 +104,9 @@ class Cluster(Protocol):
     def describe_transactions(self, transactional_ids: Collection[str]) -> Mapping[str, Description]:
         """Describe ids; one the coordinator does not know is left out."""
 
+    def forget_coordinators(self, transactional_ids: Collection[str], group_id: str | None = None) -> None:
+        """Look up the coordinators of these ids, and of the group, again before they are asked next."""
+
     def open_transactions(self, id_prefix: str) -> Sequence[str]:
         """List ids that begin with `id_prefix` and have an open transaction."""
 
@@ -129,7 +132,9 @@ class Cluster(Protocol):
     def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
         """Read up to `count` records from an offset on, committed or not, control records left out."""
 
-    def find_records(self, topic: str, keys: Collection[bytes]) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
+    def find_records(
+        self, topic: str, is_wanted: Callable[[bytes], bool]
+    ) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic for keys; raises `TopicError` when it does not exist."""
 
     def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
@@ -151,6 +156,8 @@ class DecisionWrite(NamedTuple):
     `metadata` goes with the committed offset of the first record; None commits no offset.
     After `decide_by_ms` (None: never) the transactions decided on may time out before they are completed, so that the
     decision must not be committed any more.
+    `check` is given the group's committed offsets before the end is sent, as the very coordinator knows them that has
+    accepted the offset of this transaction; what it raises aborts the transaction.
     """
 
     transactional_id: str
@@ -163,3 +170,4 @@ class DecisionWrite(NamedTuple):
     now_ms: int
     micro_batch: int
     decide_by_ms: int | None = None
+    check: Callable[[Sequence[CommittedOffset]], None] | None = None

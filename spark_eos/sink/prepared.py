@@ -1,4 +1,4 @@
-"""Name a prepared transaction and the offsets it wrote, for messages, decisions and recovery alike."""
+"""Prepared transactions, and what they hold: for messages, decisions and recovery alike."""
 
 from dataclasses import dataclass
 
@@ -15,12 +15,24 @@ class WrittenRange:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicRows:
+    """The rows of one task for one topic: their number, and their checksum in any order (`codec.row_checksum`).
+
+    `checksum` is None where a decision was written by a version that did not record it.
+    """
+
+    topic: str
+    record_count: int
+    checksum: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedTransaction:
     """Name one flushed, open transaction so exactly that another process can end it.
 
     `(producer_id, producer_epoch)` names this transaction and no other: an epoch is never used for two (FLINK-8132 is
     what happens otherwise). `transaction_version` fixes the EndTxn version: a mismatched one gets an error for a
-    transaction that is committed. `split` is Spark's partition id.
+    transaction that is committed. `split` is Spark's partition id. `checksums` has one entry for each topic.
     """
 
     split: int
@@ -31,6 +43,17 @@ class PreparedTransaction:
     timeout_ms: int
     started_at_ms: int
     ranges: tuple[WrittenRange, ...]
+    checksums: tuple[TopicRows, ...] = ()
+
+    @property
+    def rows(self) -> tuple[TopicRows, ...]:
+        """Give the number of rows for each topic, with their checksums where they are known."""
+        if self.checksums:
+            return self.checksums
+        counts: dict[str, int] = {}
+        for written in self.ranges:
+            counts[written.topic] = counts.get(written.topic, 0) + written.record_count
+        return tuple(TopicRows(topic, count, None) for topic, count in counts.items())
 
     @property
     def record_count(self) -> int:

@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from broker_core.types import TopicPartition
 from spark_eos import failpoints
 from spark_eos.codec.encode import EncodedBatch, encode_batches
-from spark_eos.errors import EosKafkaError, OptionError
+from spark_eos.errors import EosKafkaError
 from spark_eos.sink import columns
-from spark_eos.sink.decision import Decision
+from spark_eos.sink.content import RowCounter, check_topic, check_write
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.messages import (
     AlreadyCommitted,
@@ -68,6 +68,8 @@ class Place:
     run: str
     micro_batch: int
     split: int
+    # One call of a batch write; a stream has none.
+    write: str = ""
 
 
 @dataclass(slots=True)
@@ -88,22 +90,33 @@ class TaskWriter:
         """Prepare the rows, or say that there is nothing to prepare; aborts what it began when anything fails."""
         place = self.place
         failpoints.reach("task.begin", place.micro_batch)
-        if self._is_decided(arrow_batches):
-            return AlreadyCommitted(place.query, place.run, place.micro_batch, place.split)
         chunks = gather(arrow_batches, min(_CHUNK_BYTES, self.options.buffer_bytes // 4))
+        if self._is_decided():
+            return self._compare(chunks)
         first = next(chunks, None)
         if first is None:
             return Empty(place.query, place.run, place.micro_batch, place.split)
         return self._prepare(first, chunks)
 
-    def _is_decided(self, arrow_batches: Iterator[pa.RecordBatch]) -> bool:
+    def _compare(self, chunks: Iterator[pa.RecordBatch]) -> AlreadyCommitted:
+        """Read the rows to their end without writing them: the driver judges whether they are those that were decided.
+
+        One task cannot tell: a re-run may give each task other rows, and all of them together the same.
+        """
+        counter = RowCounter(self.options.topic)
+        for rows in chunks:
+            counter.add(rows, _given_timestamps(rows))
+        place = self.place
+        return AlreadyCommitted(place.query, place.run, place.micro_batch, place.split, counter.rows())
+
+    def _is_decided(self) -> bool:
         """Say whether an earlier decision covers this task's rows, so that they must not be written."""
         earlier = self.log.newest(self.place.micro_batch) if self.log is not None else None
         if earlier is None:
             return False
         if earlier.micro_batch > self.place.micro_batch:
             raise rolled_back_error(earlier, self.place.micro_batch)
-        self._check_job(earlier, {self.options.topic} if self.options.topic is not None else set())
+        check_write(earlier, self.place.run, self.place.write)
         failpoints.reach("task.before_settle", self.place.micro_batch)
         course = course_of(settle(self.cluster, earlier), self.place.split, self.options.on_lost_transaction)
         failpoints.reach("task.settled", self.place.micro_batch)
@@ -113,20 +126,9 @@ class TaskWriter:
                 utc(earlier.decided_at_ms), course.name)
         if course is Course.WRITE:
             return False
-        if self.options.job_id is not None and self.options.topic is None:
-            self._check_job(earlier, first_topics(arrow_batches))
+        if not earlier.is_skipped:
+            check_topic(earlier, self.options.topic, is_job=self.options.job_id is not None)
         return True
-
-    def _check_job(self, earlier: Decision, wanted: set[str]) -> None:
-        """Refuse a job id that another job has used: its rows would be dropped as already written."""
-        topics = {written.topic for transaction in earlier.transactions for written in transaction.ranges}
-        if self.options.job_id is not None and topics and not wanted <= topics:
-            raise OptionError(
-                f"The jobId {self.options.job_id!r} has written to {', '.join(sorted(topics))} before, "
-                f"not to {', '.join(sorted(wanted - topics))}",
-                checked=f"The decision of run {earlier.run} in {self.options.decision_topic}",
-                remedy="Give every job a jobId of its own, for instance with the topic in it",
-            )
 
     def _prepare(self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Prepared:
         started = time.monotonic()
@@ -136,7 +138,7 @@ class TaskWriter:
         placer = _Placer(self.options, self.cluster.partition_count)
         sends = placer.place(first)
         failpoints.reach("task.before_identity", micro_batch)
-        identity = self.pool.take(timeout_ms)
+        identity = self.pool.take(timeout_ms, micro_batch)
         started_at_ms = time.time_ns() // 1_000_000
         self.transaction.begin(identity)
         try:
@@ -152,7 +154,7 @@ class TaskWriter:
             raise
         transaction = PreparedTransaction(
             self.place.split, identity.transactional_id, *identity.identity, identity.transaction_version, timeout_ms,
-            started_at_ms, ranges,
+            started_at_ms, ranges, placer.counter.rows(),
         )
         LOG.info("task %s: prepare took %.0f ms: %d records, %d bytes, %d retries, as %s", self.place,
                  (time.monotonic() - started) * 1000, transaction.record_count, placer.size_bytes,
@@ -184,6 +186,7 @@ class _Placer:
         self._partition_count = partition_count
         self._counts: dict[str, int] = {}
         self._chance = random.Random()
+        self.counter = RowCounter(options.topic)
         self.size_bytes = 0
 
     def place(self, rows: pa.RecordBatch) -> list[tuple[TopicPartition, Iterator[EncodedBatch]]]:
@@ -192,6 +195,7 @@ class _Placer:
         placed = place_rows(
             rows, topic=self._options.topic, partition_count=self._count, rows_per_run=rows_per_run, chance=self._chance
         )
+        self.counter.add(rows, _given_timestamps(rows))
         return [(each.topic_partition, self._encode(each.rows)) for each in placed]
 
     def _count(self, topic: str) -> int:
@@ -210,14 +214,6 @@ class _Placer:
             compression=self._options.compression,
             level=self._options.compression_level,
         )
-
-
-def first_topics(arrow_batches: Iterator[pa.RecordBatch]) -> set[str]:
-    """Name the topics of the first rows: enough to tell one job from another, without reading all of the input."""
-    for rows in arrow_batches:
-        if rows.num_rows:
-            return {topic for topic in pc.unique(rows.column(columns.TOPIC)).to_pylist() if topic is not None}
-    return set()
 
 
 def gather(arrow_batches: Iterator[pa.RecordBatch], chunk_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -249,8 +245,18 @@ def _join(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _timestamps(rows: pa.RecordBatch) -> pa.Array | int:
     now_ms = time.time_ns() // 1_000_000
+    given = _given_timestamps(rows)
+    return now_ms if given is None else pc.fill_null(given, now_ms)
+
+
+def _given_timestamps(rows: pa.RecordBatch) -> pa.Array | None:
+    """Give the times that the user gave, in milliseconds, null where there is none; None without such a column."""
     if columns.TIMESTAMP not in rows.schema.names:
-        return now_ms
+        return None
     in_us = rows.column(columns.TIMESTAMP).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
     # Rounded down, as Spark does it, also before 1970.
-    return pa.array(pc.fill_null(in_us, now_ms * 1000).to_numpy(zero_copy_only=False) // 1000)
+    return pa.array(pc.fill_null(in_us, 0).to_numpy(zero_copy_only=False) // 1000, mask=_is_null(in_us))
+
+
+def _is_null(array: pa.Array) -> Any:
+    return pc.is_null(array).to_numpy(zero_copy_only=False)

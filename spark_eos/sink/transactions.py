@@ -13,19 +13,23 @@ from broker_core.types import TopicPartition
 from spark_eos import failpoints
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import TransactionIdentity, end_txn
-from spark_eos.client.group_offsets import OffsetAndMetadata, txn_offset_commit
+from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets_from, txn_offset_commit
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.codec.encode import EncodedBatch, encode_batches
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError
 from spark_eos.sink.cluster import end_answer
 from spark_eos.sink.pool import TaskIdentity
-from spark_eos.sink.ports import DecisionWrite, EndAnswer
+from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer
 from spark_eos.sink.prepared import WrittenRange
 from spark_eos.sink_options import SinkOptions
 
 LOG: Final = logging.getLogger("spark_eos.sink")
 # `_check_time` has just said that there is time; without any the end would not be sent at all.
 _ONE_SEND_MS: Final = 1.0
+# A step before the end may take this long however late it is: `_check_time` comes after it.
+_SHORTEST_STEP_MS: Final = 1_000.0
+# Whoever takes over aborts what is left open, so that a coordinator that is away is not waited for.
+_ABORT_MS: Final = 5_000
 
 
 class TaskTransaction:
@@ -70,7 +74,7 @@ def write_decision(client: KafkaClient, write: DecisionWrite) -> EndAnswer:
     Whatever fails afterwards is an unclear answer: the end may have been recorded before its answer was lost.
     """
     identity = TransactionIdentity(write.transactional_id, *write.identity, write.transaction_version)
-    producer = TransactionalProducer(client)
+    producer = TransactionalProducer(client, delivery_timeout_ms=_at_most(client.options.delivery_timeout_ms, write))
     producer.begin(identity)
     try:
         producer.send(write.topic_partition, _encode(write))
@@ -78,7 +82,11 @@ def write_decision(client: KafkaClient, write: DecisionWrite) -> EndAnswer:
         failpoints.reach("driver.decision_flushed", write.micro_batch)
         if write.metadata is not None:
             place = {write.topic_partition: OffsetAndMetadata(first_offset, write.metadata)}
-            txn_offset_commit(client, identity, write.group_id, place)
+            coordinator = txn_offset_commit(
+                client, identity, write.group_id, place, timeout_ms=_at_most(client.options.api_timeout_ms, write)
+            )
+            if write.check is not None:
+                write.check(_committed(client, coordinator, write.group_id))
         failpoints.reach("driver.mid_decide", write.micro_batch)
         _check_time(write)
     except FencedError as error:
@@ -91,6 +99,17 @@ def write_decision(client: KafkaClient, write: DecisionWrite) -> EndAnswer:
     except EosKafkaError as error:
         LOG.warning("micro-batch %d: EndTxn of its decision has no clear answer: %s", write.micro_batch, error)
         return EndAnswer(None)
+
+
+def _committed(client: KafkaClient, coordinator: int, group_id: str) -> list[CommittedOffset]:
+    found = fetch_offsets_from(client, coordinator, group_id)
+    return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
+
+
+def _at_most(timeout_ms: int, write: DecisionWrite) -> int:
+    """Bound a step before the end of a decision by the time there is for all of them."""
+    left_ms = _left_ms(write)
+    return timeout_ms if left_ms is None else int(max(_SHORTEST_STEP_MS, min(timeout_ms, left_ms)))
 
 
 def _left_ms(write: DecisionWrite) -> float | None:
@@ -117,7 +136,7 @@ def _check_time(write: DecisionWrite) -> None:
 def _abort(producer: TransactionalProducer, write: DecisionWrite) -> None:
     """Abort a decision that failed; that it failed is the news, so another failure is only logged."""
     try:
-        producer.abort()
+        producer.abort(_ABORT_MS)
     except EosKafkaError as error:
         LOG.warning("micro-batch %d: its decision is left to its timeout: %s", write.micro_batch, error)
 

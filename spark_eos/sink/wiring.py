@@ -37,7 +37,13 @@ def task_writer(options: SinkOptions, place: Place, *, may_be_decided: bool) -> 
 
 
 def committer(
-    options: SinkOptions, query: str, run: str, *, may_be_decided: bool, closing: Closing = Closing.REPLACE
+    options: SinkOptions,
+    query: str,
+    run: str,
+    *,
+    may_be_decided: bool,
+    closing: Closing = Closing.REPLACE,
+    write: str = "",
 ) -> Committer:
     """Make the committer of a micro-batch; what its run has learned outlives it in the driver's process."""
     cluster = _cluster(options)
@@ -51,6 +57,8 @@ def committer(
         may_be_decided=may_be_decided,
         state=_run_state((os.getpid(), options.prefix, query, run)),
         closing=closing,
+        write=write,
+        discard_differing_rows=options.discard_differing_rows,
     )
 
 

@@ -1,10 +1,15 @@
-"""Be the writers that PySpark calls: `write` in a task, `commit` and `abort` in a Python process on the driver.
+"""The writers that PySpark calls: `write` in a task, `commit` and `abort` in a Python process on the driver.
 
-Spark pickles a batch writer once, to the tasks and to the commit. A streaming writer is made anew for every micro-batch
-and again for its commit, so nothing it remembers lasts: the driver learns the query and the run from the messages.
+Spark pickles a batch writer once, to the tasks and to the commit. It makes a streaming writer again for every
+micro-batch and for its commit, so the driver learns the query and the run from the messages.
+
+A batch write in a `foreachBatch` function is part of a micro-batch: its tasks see Spark's query id, batch id and run in
+their local properties, as those of a stream do. Each write of the function has a name, and is treated as a stream of
+its own with that name behind the query id.
 """
 
 import logging
+import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
@@ -36,11 +41,17 @@ if LOG.level == logging.NOTSET:
 _QUERY_PROPERTY: Final = "sql.streaming.queryId"
 _MICRO_BATCH_PROPERTY: Final = "streaming.sql.batchId"
 _RUN_PROPERTY: Final = "spark.jobGroup.id"
+_RUN_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# No topic has this name.
+_TOPICS_BY_COLUMN: Final = "*"
 BATCH_JOB_MICRO_BATCH: Final = 0
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Write one DataFrame, all of it or nothing; under a `jobId` once, however often the job is run."""
+    """The writer of one DataFrame: all of it or nothing.
+
+    In `foreachBatch` each micro-batch is written once, elsewhere each `jobId`; a job without one is written each time.
+    """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self.options: SinkOptions = sink_options(options)
@@ -56,27 +67,43 @@ class BatchWriter(DataSourceArrowWriter):
         from spark_eos.sink.wiring import task_writer
 
         failpoints.enter(self.options.prefix)
-        split = _task_context().partitionId()
-        place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, split)
-        return task_writer(self.options, place, may_be_decided=self.options.job_id is not None).write(iterator)
+        context = _task_context()
+        place = foreach_batch_place(context, self.options, self.run)
+        if place is None:
+            place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, context.partitionId(), self.run)
+        may_be_decided = place.query != self.query or self.options.job_id is not None
+        return task_writer(self.options, place, may_be_decided=may_be_decided).write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make all rows visible."""
-        self._committer().commit(_present(messages), BATCH_JOB_MICRO_BATCH)
+        present = _present(messages)
+        place = self._place(present)
+        self._committer(place).commit(present, place.micro_batch)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drop what the job has prepared."""
-        self._committer().abort(_present(messages), BATCH_JOB_MICRO_BATCH)
+        present = _present(messages)
+        place = self._place(present)
+        self._committer(place).abort(present, place.micro_batch)
 
-    def _committer(self) -> "Committer":
+    def _place(self, messages: Sequence[TaskMessage]) -> Place:
+        """Say what is committed; only the tasks see whether it is a micro-batch."""
+        for message in messages:
+            return Place(message.query, message.run, message.micro_batch, message.split, self.run)
+        return Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, 0, self.run)
+
+    def _committer(self, place: Place) -> "Committer":
         from spark_eos.sink.closing import Closing
         from spark_eos.sink.wiring import committer
 
         failpoints.enter(self.options.prefix)
         serve(METRICS, PREFIX, self.options.metrics_place)
-        named = self.options.job_id is not None
-        closing = Closing.MARK if named else Closing.FORGET
-        return committer(self.options, self.query, self.run, may_be_decided=named, closing=closing)
+        is_job, named = place.query == self.query, self.options.job_id is not None
+        closing = Closing.REPLACE if not is_job else Closing.MARK if named else Closing.FORGET
+        return committer(
+            self.options, place.query, place.run, may_be_decided=named or not is_job, closing=closing,
+            write=place.write,
+        )
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -87,6 +114,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if self.options.job_id is not None:
             raise OptionError(
                 "Option 'jobId' is for batch writes", remedy="Remove it: a streaming query is known by its checkpoint"
+            )
+        if self.options.write_name is not None:
+            raise OptionError(
+                "Option 'writeName' is for batch writes in foreachBatch",
+                remedy="Remove it: a streaming query writes once in each micro-batch",
             )
         check_columns(schema, self.options.topic)
         check_servable(self.options.metrics_place)
@@ -131,6 +163,36 @@ def streaming_place(context: TaskContext) -> Place:
         )
     micro_batch = int(str(found[_MICRO_BATCH_PROPERTY]))
     return Place(str(found[_QUERY_PROPERTY]), str(found[_RUN_PROPERTY]), micro_batch, context.partitionId())
+
+
+def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) -> Place | None:
+    """Say which micro-batch a batch write belongs to; None for one outside of `foreachBatch`."""
+    query, run, micro_batch = (
+        context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _RUN_PROPERTY, _MICRO_BATCH_PROPERTY)
+    )
+    if not query or not micro_batch:
+        if options.write_name is not None:
+            raise OptionError(
+                "Option 'writeName' is for writes in foreachBatch, and Spark names no streaming query here",
+                checked=f"The task's local properties {_QUERY_PROPERTY} and {_MICRO_BATCH_PROPERTY}",
+                remedy="For a batch job use jobId. In a thread that the foreachBatch function starts, use "
+                "pyspark.InheritableThread, which hands Spark's properties on",
+            )
+        return None
+    if options.job_id is not None:
+        raise OptionError(
+            "Option 'jobId' is for batch jobs, and this is a write in foreachBatch",
+            remedy="Remove it: a micro-batch is known by Spark's query id and batch id. Where one function writes more "
+            "than once to one topic, name the writes with option(\"writeName\", ...)",
+        )
+    if run is None or not _RUN_ID.fullmatch(run):
+        raise ClientStateError(
+            f"The job group of this task is {run!r} and not the id of the query's run",
+            checked=f"The task's local property {_RUN_PROPERTY}",
+            remedy="Do not set a job group in the foreachBatch function; use a job description or job tags",
+        )
+    name = options.write_name or options.topic or _TOPICS_BY_COLUMN
+    return Place(f"{query}/{name}", run, int(micro_batch), context.partitionId(), write)
 
 
 def _task_context() -> TaskContext:

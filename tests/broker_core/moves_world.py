@@ -149,7 +149,7 @@ class MovesWorld:
                 assert self.add(topic_partition) is ErrorCode.NONE
             assert self.produce(topic_partition)[0] is ErrorCode.NONE
 
-    def commit_offset(self, offset: int) -> ErrorCode:
+    def commit_offset(self, offset: int, broker: int | None = None) -> ErrorCode:
         """Commit an offset of partition 0 in the transaction."""
         request = m.TxnOffsetCommitRequest
         topics = request.TxnOffsetCommitRequestTopic
@@ -157,7 +157,7 @@ class MovesWorld:
             assert self.ask_coordinator(m.AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id, producer_id=self.identity.producer_id,
                 producer_epoch=self.identity.producer_epoch, group_id=GROUP), 3).error_code == 0
-        answer = self.clients[self.leader(self.offsets_partition)].ask(request(
+        answer = self.clients[broker or self.leader(self.offsets_partition)].ask(request(
             transactional_id=self.transactional_id, group_id=GROUP, producer_id=self.identity.producer_id,
             producer_epoch=self.identity.producer_epoch, generation_id=-1, member_id="", group_instance_id=None,
             topics=[topics(name=TOPIC, partitions=[topics.TxnOffsetCommitRequestPartition(
@@ -165,12 +165,14 @@ class MovesWorld:
         ), OFFSETS[self.protocol])
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
-    def committed(self) -> tuple[ErrorCode, int]:
+    def committed(self, broker: int | None = None) -> tuple[ErrorCode, int]:
         """Return what a consumer that wants stable offsets is told."""
         request = m.OffsetFetchRequest
-        answer = self.clients[self.leader(self.offsets_partition)].ask(request(
+        answer = self.clients[broker or self.leader(self.offsets_partition)].ask(request(
             group_id=GROUP, topics=[request.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])],
             require_stable=True), 7)
+        if answer.error_code:
+            return ErrorCode(answer.error_code), -1
         part = answer.topics[0].partitions[0]
         return ErrorCode(part.error_code), part.committed_offset
 
@@ -193,11 +195,42 @@ class MovesWorld:
         [found] = self.ask_coordinator(request, 0, broker).transaction_states
         return ErrorCode(found.error_code).name if found.error_code else str(found.transaction_state)
 
+    def found_coordinators(self, broker: int) -> list[tuple[ErrorCode, int]]:
+        """Return what a broker answers to who looks for the coordinators of the group and of the id."""
+        answers = [self.clients[broker].ask(m.FindCoordinatorRequest(key=key, key_type=key_type), 3)
+                   for key_type, key in enumerate((GROUP, self.transactional_id))]
+        return [(ErrorCode(answer.error_code), answer.node_id) for answer in answers]
+
+    def told_leader(self, topic_partition: TopicPartition, broker: int) -> tuple[ErrorCode, int, int]:
+        """Return what a broker's metadata says about a partition: error, leader and leader epoch."""
+        asked = m.MetadataRequest.MetadataRequestTopic(name=topic_partition.topic)
+        [topic] = self.clients[broker].ask(
+            m.MetadataRequest(topics=[asked], allow_auto_topic_creation=False), 9).topics
+        part = topic.partitions[topic_partition.partition]
+        return ErrorCode(part.error_code), part.leader_id, part.leader_epoch
+
+    def told_end(self, topic_partition: TopicPartition, broker: int, isolation: int = 1) -> tuple[ErrorCode, int]:
+        """Return where a broker says that a partition ends."""
+        form = m.ListOffsetsRequest.ListOffsetsTopic
+        answer = self.clients[broker].ask(m.ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[form(
+            name=topic_partition.topic, partitions=[form.ListOffsetsPartition(
+                partition_index=topic_partition.partition, current_leader_epoch=-1, timestamp=-1)])]), 4)
+        part = answer.topics[0].partitions[0]
+        return ErrorCode(part.error_code), part.offset
+
+    def told_open(self, topic_partition: TopicPartition, broker: int) -> list[int]:
+        """Return the first offsets of the transactions that are open in a partition, as a broker describes it."""
+        form = m.DescribeProducersRequest.TopicRequest
+        answer = self.clients[broker].ask(m.DescribeProducersRequest(topics=[form(
+            name=topic_partition.topic, partition_indexes=[topic_partition.partition])]), 0)
+        producers = answer.topics[0].partitions[0].active_producers
+        return [each.current_txn_start_offset for each in producers if each.current_txn_start_offset >= 0]
+
     # What readers see
 
-    def fetched(self, topic_partition: TopicPartition, isolation: int) -> Any:
+    def fetched(self, topic_partition: TopicPartition, isolation: int, broker: int | None = None) -> Any:
         form = m.FetchRequest.FetchTopic
-        answer = self.clients[self.leader(topic_partition)].ask(m.FetchRequest(
+        answer = self.clients[broker or self.leader(topic_partition)].ask(m.FetchRequest(
             replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=_OUT, isolation_level=isolation, session_id=0,
             session_epoch=-1, forgotten_topics_data=[], rack_id="", topics=[form(
                 topic=topic_partition.topic, partitions=[form.FetchPartition(
@@ -219,6 +252,17 @@ class MovesWorld:
         """Return which term of the coordinator the partition has had its last marker from, by producer."""
         log = self.cluster.logs.get(topic_partition, self.cluster.now_ms)
         return [entry.coordinator_epoch for entry in log.producers()]
+
+
+def waiting_fetch(topic_partition: TopicPartition, offset: int = 0) -> Any:
+    """Build a fetch of committed data that waits a minute for some."""
+    form = m.FetchRequest.FetchTopic
+    return m.FetchRequest(
+        replica_id=-1, max_wait_ms=60_000, min_bytes=1, max_bytes=_OUT, isolation_level=1, session_id=0,
+        session_epoch=-1, forgotten_topics_data=[], rack_id="", topics=[form(
+            topic=topic_partition.topic, partitions=[form.FetchPartition(
+                partition=topic_partition.partition, current_leader_epoch=-1, fetch_offset=offset,
+                log_start_offset=-1, partition_max_bytes=_OUT)])])
 
 
 def holding_markers(patch: pytest.MonkeyPatch, let_through: Collection[TopicPartition] = ()) -> list[MarkerOrder]:

@@ -1,11 +1,11 @@
 """Be a cluster in memory that keeps Kafka's rules for transactional ids, for tests of the sink's rules."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition
-from spark_eos.errors import TransactionError
+from spark_eos.errors import EosKafkaError, TransactionError
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
 from spark_eos.sink.ports import (
     BatchTrace,
@@ -47,6 +47,11 @@ class MemoryCluster:
     calls: list[str] = field(default_factory=list)
     forgotten: set[str] = field(default_factory=set)
     lose_answer_of: set[str] = field(default_factory=set)
+    # What a coordinator that is cut off from its peers still says, as long as the client takes it for the coordinator.
+    past_offsets: dict[str, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
+    past_ids: dict[str, Id | None] = field(default_factory=dict)
+    # How often another look-up finds the same broker again.
+    past_found_again: int = 0
     next_producer_id: int = 1
 
     def transaction_version(self) -> int:
@@ -75,12 +80,23 @@ class MemoryCluster:
 
     def describe_transactions(self, transactional_ids: Collection[str]) -> Mapping[str, Description]:
         self.calls.append(f"describe {len(transactional_ids)}")
+        known = {**self.ids, **self.past_ids}
         return {
             name: Description(name, found.state, found.identity, found.timeout_ms, found.started_at_ms,
                               frozenset(found.partitions))
             for name in transactional_ids
-            if name not in self.forgotten and (found := self.ids.get(name)) is not None
+            if name not in self.forgotten and (found := known.get(name)) is not None
         }
+
+    def forget_coordinators(self, transactional_ids: Collection[str], group_id: str | None = None) -> None:
+        self.calls.append("forget")
+        if self.past_found_again:
+            self.past_found_again -= 1
+            return
+        for name in transactional_ids:
+            self.past_ids.pop(name, None)
+        if group_id is not None:
+            self.past_offsets.pop(group_id, None)
 
     def open_transactions(self, id_prefix: str) -> Sequence[str]:
         return [name for name, each in self.ids.items() if each.state is S.ONGOING and name.startswith(id_prefix)]
@@ -111,15 +127,18 @@ class MemoryCluster:
         return None if is_stable else self.outcomes.get((topic_partition, offset))
 
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:  # noqa: ARG002
-        return list(self.groups.get(group_id, {}).values())
+        self.calls.append("pointer")
+        return list({**self.groups, **self.past_offsets}.get(group_id, {}).values())
 
     def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
         log = self.logs.get(topic_partition, [])
         return [KeyedRecord(at, log[at][1], log[at][2]) for at in range(offset, min(len(log), offset + count))]
 
-    def find_records(self, topic: str, keys: Collection[bytes]) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
+    def find_records(
+        self, topic: str, is_wanted: Callable[[bytes], bool]
+    ) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
         self.calls.append("scan")
-        return [(tp, record) for tp, record in self.all_records(topic) if record.key in keys]
+        return [(tp, record) for tp, record in self.all_records(topic) if record.key and is_wanted(record.key)]
 
     def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         for tp, log in self.logs.items():
@@ -139,6 +158,15 @@ class MemoryCluster:
             return EndAnswer(ErrorCode.PRODUCER_FENCED)
         if write.decide_by_ms is not None and self.now_ms > write.decide_by_ms:
             raise TransactionError("too late")
+        # A coordinator that is cut off takes no offset, so that the client has found the true one by now.
+        self.past_offsets.pop(write.group_id, None)
+        if write.check is not None and write.metadata is not None:
+            known.state = S.ONGOING
+            try:
+                write.check(list(self.groups.get(write.group_id, {}).values()))
+            except EosKafkaError:
+                self._end(Ending(write.transactional_id, write.identity, False, write.transaction_version))
+                raise
         log = self.logs.setdefault(write.topic_partition, [])
         if write.metadata is not None:
             place = CommittedOffset(write.topic_partition, len(log), write.metadata)

@@ -8,7 +8,7 @@ from spark_eos.sink import committer as committer_module
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog
-from spark_eos.sink.messages import Prepared, TaskMessage
+from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.ports import TransactionState
 from spark_eos.sink_options import OnLostTransaction
@@ -46,6 +46,12 @@ def prepare(
         cluster.init_producer_id(name, 60_000)
         messages.append(Prepared("q", run, micro_batch, split, cluster.prepare(name, split)))
     return messages
+
+
+def repeated(run: str = "run2", micro_batch: int = 0, splits: Sequence[int] = (0, 1)) -> list[TaskMessage]:
+    """Act as the tasks of a re-run that find the micro-batch decided, and read the rows of `prepare` again."""
+    rows = (TopicRows("t", 1, None),)
+    return [AlreadyCommitted("q", run, micro_batch, split, rows) for split in splits]
 
 
 def states(cluster: MemoryCluster) -> set[TransactionState]:

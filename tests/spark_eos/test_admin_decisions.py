@@ -22,7 +22,7 @@ from spark_eos.sink.recovery import Course, course_of, settle
 from spark_eos.sink.recovery_table import Fate
 from spark_eos.sink_options import OnLostTransaction
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, states, task_id
+from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 
 __all__ = ["cluster"]
 S = TransactionState
@@ -64,7 +64,7 @@ def restart(cluster: MemoryCluster, micro_batch: int = 3) -> list[TaskMessage]:
     messages: list[TaskMessage] = []
     for split in (0, 1):
         if course_of(settle(cluster, newest(cluster)), split, OnLostTransaction.FAIL) is Course.SKIP:
-            messages.append(AlreadyCommitted("q", "run2", micro_batch, split))
+            messages += repeated("run2", micro_batch, (split,))
         else:
             messages += prepare(cluster, micro_batch, "run2", (split,))
     committer_of(cluster, "run2").commit(messages, micro_batch)

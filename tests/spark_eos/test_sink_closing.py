@@ -14,12 +14,11 @@ from spark_eos.sink.committer import Committer
 from spark_eos.sink.decision import Decision, join_parts, read_part, read_pointer, write_decision, write_pointer
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.intervention import Action, Intervention, Restart
-from spark_eos.sink.messages import AlreadyCommitted
 from spark_eos.sink.ports import DecisionWrite, EndAnswer
 from spark_eos.sink.recovery import settle
 from spark_eos.sink_options import OnLostTransaction
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.spark_eos.sink_commits import cluster, decision_of, prepare
+from tests.spark_eos.sink_commits import cluster, decision_of, prepare, repeated
 
 __all__ = ["cluster"]
 interventions = st.none() | st.builds(
@@ -54,7 +53,7 @@ def test_a_named_job_is_known_to_be_done_when_every_other_trace_is_gone(cluster:
     assert newest is not None
     assert settle(cluster, newest).took_effect
     decisions = len(decision_values(cluster))
-    again.commit([AlreadyCommitted("q", "run2", 0, split) for split in (0, 1)], 0)
+    again.commit(repeated(), 0)
     assert len(decision_values(cluster)) == decisions, "what is marked is not marked again"
 
 
@@ -71,7 +70,7 @@ def test_a_job_that_died_after_its_decision_is_marked_by_the_re_run(cluster: Mem
     messages = prepare(cluster, 0)
     log = DecisionLog(cluster, "p", "q", DECISIONS)
     log.decide(decision_of(messages), log.take_over())
-    job(cluster, Closing.MARK, "run2").commit([AlreadyCommitted("q", "run2", 0, split) for split in (0, 1)], 0)
+    job(cluster, Closing.MARK, "run2").commit(repeated(), 0)
     forget_everything(cluster)
     newest = DecisionLog(cluster, "p", "q", DECISIONS).newest()
     assert newest is not None
@@ -190,7 +189,7 @@ def test_a_revised_decision_is_read_back(revision: int, completed_at_ms: int | N
     plain = Decision("p", "q", "r", 7, 1, 0, 123, ())
     decision = replace(plain, revision=revision, completed_at_ms=completed_at_ms, intervention=word)
     value = write_decision(decision)[0]
-    assert (b'"version":2' in value) == (revision > 0)
+    assert (b'"revision"' in value) == (revision > 0)
     # Without a revision nothing else can have been said, so an older reader misses nothing.
     assert join_parts([read_part(value, "here")], "here") == (decision if revision else plain)
     pointer = read_pointer(("d", 0), 1, write_pointer(decision, 1), "g")

@@ -10,13 +10,13 @@ from spark_eos.sink import committer as committer_module
 from spark_eos.sink.deadlines import open_problem
 from spark_eos.sink.decision import UnreadableDecisionError
 from spark_eos.sink.decision_log import DecisionLog
-from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, PreparedTransaction, TaskMessage
+from spark_eos.sink.messages import Empty, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.ports import CommittedOffset, Description, TransactionState
 from spark_eos.sink.recovery import commit_all
 from spark_eos.sink_options import OnLostTransaction
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, states, task_id
+from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 
 __all__ = ["cluster"]
 S = TransactionState
@@ -136,12 +136,12 @@ def test_a_rerun_of_a_decided_batch_commits_what_is_open_and_drops_its_own(clust
 def test_tasks_that_found_the_batch_committed_end_it_without_a_decision(cluster: MemoryCluster) -> None:
     first = committer_of(cluster)
     first.commit(prepare(cluster, 0), 0)
-    committer_of(cluster, "run2").commit([AlreadyCommitted("q", "run2", 0, n) for n in (0, 1)], 0)
+    committer_of(cluster, "run2").commit(repeated(), 0)
     assert cluster.calls.count("decide") == 1
 
 
 def test_already_committed_without_a_decision_is_an_error_and_decides_nothing(cluster: MemoryCluster) -> None:
-    messages = [*prepare(cluster, 0, splits=(0,)), AlreadyCommitted("q", "run1", 0, 1)]
+    messages = [*prepare(cluster, 0, splits=(0,)), *repeated("run1", 0, (1,))]
     with pytest.raises(TransactionError, match="1 tasks, 1 among .*no decision for it.*stale broker.*restart is safe"):
         committer_of(cluster).commit(messages, 0)
     assert "decide" not in cluster.calls
@@ -149,7 +149,7 @@ def test_already_committed_without_a_decision_is_an_error_and_decides_nothing(cl
 
 def test_a_task_that_found_committed_what_the_driver_finds_lost_is_an_error(cluster: MemoryCluster) -> None:
     _decide_and_lose(cluster, lost=(0, 1))
-    messages = [*prepare(cluster, 0, "run2", (0,)), AlreadyCommitted("q", "run2", 0, 1)]
+    messages = [*prepare(cluster, 0, "run2", (0,)), *repeated("run2", 0, (1,))]
     with pytest.raises(TransactionError, match="driver finds all 2 transactions of attempt 1 lost.*restart is safe"):
         committer_of(cluster, "run2").commit(messages, 0)
     assert cluster.calls.count("decide") == 1
@@ -212,7 +212,7 @@ def _decide_and_lose(cluster: MemoryCluster, lost: Sequence[int]) -> list[TaskMe
 
 def test_a_partly_lost_batch_stops_the_query(cluster: MemoryCluster) -> None:
     _decide_and_lose(cluster, lost=(1,))
-    messages = [AlreadyCommitted("q", "run2", 0, 0), *prepare(cluster, 0, "run2", (1,))]
+    messages = [*repeated(splits=(0,)), *prepare(cluster, 0, "run2", (1,))]
     with pytest.raises(LostTransactionError, match="1 of its 2 transactions"):
         committer_of(cluster, "run2").commit(messages, 0)
     assert cluster.calls.count("decide") == 1
@@ -222,7 +222,7 @@ def test_rewrite_decides_the_kept_and_the_rewritten_together(cluster: MemoryClus
     first = _decide_and_lose(cluster, lost=(1,))
     committer = committer_of(cluster, "run2", policy=OnLostTransaction.REWRITE)
     rewritten = prepare(cluster, 0, "run2", (1,))
-    committer.commit([AlreadyCommitted("q", "run2", 0, 0), *rewritten], 0)
+    committer.commit([*repeated(splits=(0,)), *rewritten], 0)
     decision = committer.log.newest()
     kept = first[0]
     assert decision is not None and isinstance(kept, Prepared) and isinstance(rewritten[0], Prepared)
@@ -234,7 +234,7 @@ def test_rewrite_decides_the_kept_and_the_rewritten_together(cluster: MemoryClus
 @pytest.mark.parametrize("splits", [(0,), (0, 1), ()])
 def test_rewrite_refuses_what_was_not_lost(cluster: MemoryCluster, splits: tuple[int, ...]) -> None:
     _decide_and_lose(cluster, lost=(1,))
-    skipped = [AlreadyCommitted("q", "run2", 0, n) for n in (0, 1) if n not in splits]
+    skipped = repeated(splits=[n for n in (0, 1) if n not in splits])
     committer = committer_of(cluster, "run2", policy=OnLostTransaction.REWRITE)
     with pytest.raises(LostTransactionError):
         committer.commit([*skipped, *prepare(cluster, 0, "run2", splits)], 0)

@@ -16,7 +16,15 @@ from spark_eos.sink.decision import (
     write_decision,
     write_pointer,
 )
-from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, PreparedTransaction, WrittenRange
+from spark_eos.sink.messages import (
+    MESSAGE_VERSION,
+    AlreadyCommitted,
+    Empty,
+    Prepared,
+    PreparedTransaction,
+    TopicRows,
+    WrittenRange,
+)
 
 numbers = st.integers(0, 2**62)
 ranges = st.builds(WrittenRange, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 5), numbers, numbers, numbers)
@@ -70,8 +78,8 @@ def test_every_changed_byte_is_noticed() -> None:
 
 def test_a_newer_version_is_refused_with_both_versions_named() -> None:
     document = json.loads(write_decision(_decision())[0])
-    document["version"] = 3
-    with pytest.raises(UnreadableDecisionError, match="version 3; this one reads 1 and 2"):
+    document["version"] = 4
+    with pytest.raises(UnreadableDecisionError, match="version 4; this package reads versions 1 to 3"):
         read_part(json.dumps(document).encode(), "here")
 
 
@@ -90,6 +98,6 @@ def test_an_offset_of_another_consumer_is_refused(metadata: str) -> None:
 
 def test_messages_survive_pickling() -> None:
     prepared = Prepared("q", "r", 1, 0, _decision(1).transactions[0])
-    for message in (prepared, Empty("q", "r", 1, 0), AlreadyCommitted("q", "r", 1, 0)):
+    for message in (prepared, Empty("q", "r", 1, 0), AlreadyCommitted("q", "r", 1, 0, (TopicRows("t", 3, 2**64 - 1),))):
         assert pickle.loads(pickle.dumps(message)) == message
-        assert message.version == 1
+        assert message.version == MESSAGE_VERSION

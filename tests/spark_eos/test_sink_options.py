@@ -105,7 +105,8 @@ def test_options_of_spark_itself_pass(foreign: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_no_own_option_is_taken_for_a_misspelt_one(name: str) -> None:
     good = {"transactionTimeout": "60000", "onLostTransaction": "fail", "compression.type": "gzip",
-            "compression.level": "1", "batch.size": "100", "buffer.memory": "100000", "metricsPort": "9404"}
+            "compression.level": "1", "batch.size": "100", "buffer.memory": "100000", "metricsPort": "9404",
+            "discardDifferingRows": "TRUE"}
     needed = {key: good[key] for key in ("compression.type", "metricsPort")}
     sink_options(BASE | needed | {name: good.get(name, "x")})
 

@@ -46,8 +46,8 @@ def _pool(cluster: MemoryCluster) -> IdentityPool:
     return IdentityPool(cluster, "p", "q", "r", "w")
 
 
-def _use(cluster: MemoryCluster, pool: IdentityPool) -> tuple[str, ProducerIdentity]:
-    taken = pool.take(60_000)
+def _use(cluster: MemoryCluster, pool: IdentityPool, micro_batch: int = 0) -> tuple[str, ProducerIdentity]:
+    taken = pool.take(60_000, micro_batch)
     assert cluster.ids[taken.transactional_id].identity == taken.identity
     cluster.prepare(taken.transactional_id)
     return taken.transactional_id, taken.identity
@@ -139,3 +139,16 @@ def test_a_pool_made_anew_never_meets_the_ids_of_the_one_before() -> None:
     third, _ = _use(cluster, pool_of(cluster, "p", "q", "r"))
     assert len({first, second, third}) == 3
     assert {cluster.ids[name].state for name in (first, second, third)} == {S.ONGOING}
+
+
+def test_at_level_0_an_id_that_transactions_v2_have_used_is_left_alone() -> None:
+    cluster = MemoryCluster()
+    pool = _pool(cluster)
+    name, identity = _use(cluster, pool)
+    _end(cluster, name, identity, True)
+    cluster.version = 0
+    other, identity = _use(cluster, pool)
+    assert other == "p.q.r.w.1"
+    _end(cluster, other, identity, True)
+    assert _use(cluster, pool)[0] == other
+    assert cluster.calls.count(f"init {name}") == 1

@@ -23,8 +23,8 @@ from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, OptionError, TopicError, UnsupportedError
 from spark_eos.sink import decision_topic, preflight
-from spark_eos.sink.decision_log import DriverIdentity
 from spark_eos.sink.decision_topic import ensure_decision_topic, topic_doubts, topic_problem
+from spark_eos.sink.driver_identity import DriverIdentity
 from spark_eos.sink.preflight import check_cluster
 from spark_eos.sink_options import SinkOptions, sink_options
 from tests.spark_eos.client_world import make_topic, unique

@@ -10,10 +10,10 @@ from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.errors import EosKafkaError, FencedError
 from spark_eos.sink import committer as committer_module
 from spark_eos.sink.committer import Committer
-from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
+from spark_eos.sink.messages import Empty, Prepared, TaskMessage
 from spark_eos.sink.ports import TransactionState
 from tests.spark_eos.sink_cluster import MemoryCluster
-from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, states, task_id
+from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 
 __all__ = ["cluster"]
 S = TransactionState
@@ -99,7 +99,7 @@ def test_a_rerun_that_one_process_finishes_is_gone_on_with_by_another(cluster: M
     dead = committer_of(cluster, "run0").log
     dead.decide(decision_of(messages, 0), dead.take_over())
     first, second = committer_of(cluster), committer_of(cluster)
-    first.commit([AlreadyCommitted("q", "run1", 0, split) for split in (0, 1)], 0)
+    first.commit(repeated("run1"), 0)
     second.commit(empty(1), 1)
     first.commit(prepare(cluster, 2), 2)
     assert decided_by(first) == ("run1", 2)
@@ -203,7 +203,7 @@ def test_a_rerun_that_notes_who_is_superseded_is_no_sign_of_another_driver(clust
     dead.decide(decision_of(messages, 0), dead.take_over())
     cluster.prepare(task_id("run0", "late"), 7)
     committer = committer_of(cluster)
-    committer.commit([AlreadyCommitted("q", "run1", 0, split) for split in (0, 1)], 0)
+    committer.commit(repeated("run1"), 0)
     noted = committer.log.newest()
     assert noted is not None and noted.revision == 1
     for micro_batch in (1, 2):

@@ -1,6 +1,7 @@
 """Check each row of the table of what recovery does, each split of small sets, and processes that disagree."""
 
 import itertools
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -122,7 +123,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(recovery, "SETTLE_LIMIT_SECONDS", 1.0)
     monkeypatch.setattr(recovery, "time", SimpleNamespace(
-        monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds)))
+        time_ns=time.time_ns, monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds)))
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -9,13 +9,15 @@ from spark_eos.errors import FencedError, TransactionError, UnansweredError
 from spark_eos.sink.closing import Closing
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.decision import Decision, join_parts, read_part, write_decision
-from spark_eos.sink.decision_log import DecisionLog, DriverIdentity
-from spark_eos.sink.messages import AlreadyCommitted, Empty, TaskMessage
+from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.driver_identity import DriverIdentity
+from spark_eos.sink.messages import TaskMessage
+from spark_eos.sink.patience import UndecidedError
 from spark_eos.sink.ports import EndAnswer, TransactionState
 from spark_eos.sink.runs import superseding
 from spark_eos.sink_options import OnLostTransaction
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, task_id
+from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, task_id
 
 __all__ = ["cluster"]
 S = TransactionState
@@ -31,7 +33,7 @@ def decide_and_die(cluster: MemoryCluster, micro_batch: int = 0, run: str = "run
 
 def finished(cluster: MemoryCluster, run: str = "run2", micro_batch: int = 0) -> list[TaskMessage]:
     """Be the tasks of a re-run that find the micro-batch decided."""
-    return [AlreadyCommitted("q", run, micro_batch, split) for split in (0, 1)]
+    return repeated(run, micro_batch)
 
 
 def newest(cluster: MemoryCluster) -> Decision:
@@ -170,8 +172,8 @@ def test_a_run_that_is_superseded_while_its_expired_id_is_renewed_decides_nothin
     def expired(*_: object) -> DriverIdentity:
         monkeypatch.setattr(awake.log, "decide", decide)
         name_as_superseded(cluster, "run1")
-        monkeypatch.setattr(awake.log, "renew", lambda _: awake.log.take_over())
-        raise TransactionError("its id is unknown", error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        awake.state.attempted = None
+        raise UndecidedError("its id is unknown", error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
     monkeypatch.setattr(awake.log, "decide", expired)
     with pytest.raises(FencedError, match="may not decide any more"):
@@ -226,7 +228,7 @@ def test_a_job_has_one_micro_batch_and_supersedes_nobody(cluster: MemoryCluster)
         cluster.time_out(task_id("run0", worker))
     job_of(cluster, "run1").commit(prepare(cluster, 0), 0)
     assert (newest(cluster).run, newest(cluster).attempt, newest(cluster).superseded) == ("run1", 2, ())
-    job_of(cluster, "run0").commit([Empty("q", "run0", 0, 0)], 0)
+    job_of(cluster, "run0").commit(repeated("run0"), 0)
 
 
 def test_the_last_runs_are_named_once_and_never_the_run_itself() -> None:

@@ -13,7 +13,8 @@ from broker_core.records.header import iter_headers
 from broker_core.types import TopicPartition
 from spark_eos.client_options import ClientOptions
 from spark_eos.codec.encode import EncodedBatch, seal
-from spark_eos.errors import AbortableError, OptionError, TransactionError
+from spark_eos.errors import AbortableError, DifferentRowsError, OptionError, TransactionError
+from spark_eos.sink.content import rows_of
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, WrittenRange
@@ -130,10 +131,10 @@ def test_the_size_of_batches_their_codec_and_its_level_are_the_options() -> None
     assert sizes[9] < sizes[1] < 4 * len(text)
 
 
-def _decide(cluster: MemoryCluster, micro_batch: int, lost: Sequence[int] = ()) -> None:
+def _decide(cluster: MemoryCluster, micro_batch: int, lost: Sequence[int] = (), write: str = "") -> None:
     transactions = tuple(cluster.prepare(f"p.q.run1.w{split}.0", split) for split in (0, 1))
     log = DecisionLog(cluster, "p", "q", DECISIONS)
-    log.decide(Decision("p", "q", "run1", micro_batch, 1, 2, 0, transactions), log.take_over())
+    log.decide(Decision("p", "q", "run1", micro_batch, 1, 2, 0, transactions, write=write), log.take_over())
     for split in lost:
         cluster.time_out(f"p.q.run1.w{split}.0")
 
@@ -143,11 +144,15 @@ class _Untouchable(Iterator[pa.RecordBatch]):
         raise AssertionError("the input was read")
 
 
-def test_a_decided_micro_batch_is_rolled_forward_and_its_input_not_even_read() -> None:
-    cluster = MemoryCluster()
+def test_a_decided_micro_batch_is_rolled_forward_and_its_rows_are_read_but_not_written() -> None:
+    cluster, transaction = MemoryCluster(), MemoryTransaction()
     _decide(cluster, 4)
-    message = _writer(cluster, MemoryTransaction()).write(_Untouchable())
-    assert message == AlreadyCommitted("q", "run2", 4, 1)
+    message = _writer(cluster, transaction).write(iter([_rows("a", "b"), _rows("c")]))
+    [rows] = rows_of(message)
+    assert isinstance(message, AlreadyCommitted) and (rows.topic, rows.record_count) == ("t", 3)
+    assert transaction.identity is None
+    [written] = rows_of(_writer(MemoryCluster(), MemoryTransaction()).write(iter([_rows("c"), _rows("b", "a")])))
+    assert written == rows
 
 
 def test_a_task_of_a_checkpoint_that_was_rolled_back_stops_and_drops_no_rows() -> None:
@@ -163,33 +168,33 @@ def test_a_skipped_job_is_told_at_warning_level_with_the_older_run(caplog: pytes
     writer = _writer(cluster, MemoryTransaction())
     writer.options = replace(writer.options, job_id="q")
     with caplog.at_level(logging.WARNING):
-        writer.write(_Untouchable())
+        writer.write(iter([]))
     assert "decided by run run1 at 1970-01-01 00:00:00 UTC" in caplog.text
 
 
-@pytest.mark.parametrize(("topics", "refused"), [(["t", None], False), (["t", "second"], True)])
-def test_a_job_with_a_topic_column_is_told_from_another_by_its_first_rows(
-    topics: list[str | None], refused: bool
-) -> None:
-    cluster = MemoryCluster()
-    _decide(cluster, 4)
-    writer = _writer(cluster, MemoryTransaction(), topic=None)
-    writer.options = replace(writer.options, job_id="q")
-    rows = iter([_rows(), _rows("a", "b", topic=pa.array(topics, pa.string()))])
-    if refused:
-        with pytest.raises(OptionError, match="has written to t before, not to second"):
-            writer.write(rows)
-    else:
-        assert isinstance(writer.write(rows), AlreadyCommitted)
-
-
-def test_a_job_id_that_another_topic_has_used_is_refused() -> None:
+@pytest.mark.parametrize("job_id", ["q", None])
+def test_a_decided_name_with_another_topic_is_refused_before_any_row_is_read(job_id: str | None) -> None:
     cluster = MemoryCluster()
     _decide(cluster, 4)
     writer = _writer(cluster, MemoryTransaction(), topic="another")
-    writer.options = replace(writer.options, job_id="q")
-    with pytest.raises(OptionError, match="has written to t before, not to another"):
+    writer.options = replace(writer.options, job_id=job_id)
+    with pytest.raises(DifferentRowsError, match=r"written before, to topic 't'; now .* to topic 'another'"):
         writer.write(_Untouchable())
+
+
+@pytest.mark.parametrize(("run", "write", "is_refused"), [
+    ("run1", "second", True), ("run1", "first", False), ("run2", "second", False), ("run1", "", False),
+])
+def test_a_second_write_under_one_name_in_one_run_is_refused(run: str, write: str, is_refused: bool) -> None:
+    cluster = MemoryCluster()
+    _decide(cluster, 4, write="first")
+    writer = _writer(cluster, MemoryTransaction())
+    writer.place = Place("q", run, 4, 1, write)
+    if is_refused:
+        with pytest.raises(OptionError, match=r"already written under the name .*option\(\"writeName\""):
+            writer.write(_Untouchable())
+    else:
+        assert isinstance(writer.write(iter([_rows("a")])), AlreadyCommitted)
 
 
 def test_an_older_decision_does_not_concern_the_task() -> None:

@@ -16,6 +16,7 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
+    NO_LEADER,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
     coordinator_partition,
@@ -25,6 +26,7 @@ from broker_core.wire.versions import SERVED
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _COORDINATOR_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
+_NO_COORDINATOR = (ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.", -1, "", -1)
 _COORDINATED = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
 
@@ -132,9 +134,9 @@ def _metadata_topic(call: Call, topic: Topic) -> Any:
         is_internal=topic.is_internal,
         partitions=[
             response.MetadataResponseTopic.MetadataResponsePartition(
-                error_code=0, partition_index=index, leader_id=p.leader, leader_epoch=p.leader_epoch,
-                replica_nodes=_leader_first(p.leader, brokers), isr_nodes=_leader_first(p.leader, brokers),
-                offline_replicas=[])
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if p.leader == NO_LEADER else 0, partition_index=index,
+                leader_id=p.leader, leader_epoch=p.leader_epoch, replica_nodes=_leader_first(p.leader, brokers),
+                isr_nodes=[] if p.leader == NO_LEADER else _leader_first(p.leader, brokers), offline_replicas=[])
             for index, p in enumerate(topic.partitions)
         ],
         authorized_operations=_topic_operations(call, topic.name),
@@ -143,7 +145,7 @@ def _metadata_topic(call: Call, topic: Topic) -> Any:
 
 def _leader_first(leader: int, brokers: list[int]) -> list[int]:
     """Name the brokers that can serve a partition: all of them, since they share its log."""
-    return [leader, *(broker for broker in brokers if broker != leader)]
+    return [*({leader} - {NO_LEADER}), *(broker for broker in brokers if broker != leader)]
 
 
 def describe_cluster(call: Call) -> None:
@@ -187,8 +189,13 @@ def _coordinator(call: Call, key_type: int, key: str) -> tuple[ErrorCode, str | 
         require(call, Operation.DESCRIBE, _COORDINATED[key_type], key)
     except KafkaError as error:
         return error.code, error.message, -1, "", -1
-    topic = cluster.ensure_topic(name)
+    try:
+        topic = cluster.ensure_topic(name)
+    except KafkaError:
+        return _NO_COORDINATOR
     partition = coordinator_partition(key, len(topic.partitions))
     leader = cluster.catalog.leadership(TopicPartition(name, partition)).leader
+    if leader == NO_LEADER:
+        return _NO_COORDINATOR
     host, port = call.addresses[leader]
     return ErrorCode.NONE, None, leader, host, port

@@ -1,0 +1,233 @@
+"""What a micro-batch consists of: counted and summed up by the tasks, compared by the driver.
+
+A name alone does not say that rows were written: names are used twice, checkpoints are copied, jobs run every day. So a
+decision records for each task and topic how many rows there were and their checksum, and a re-run of a decided
+micro-batch is only taken for one if its rows are the same. Which task had which row does not matter, nor does their
+order: Spark may cut a re-run differently, and readers see the same.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from spark_eos.codec.row_checksum import hash_rows, sum_of
+from spark_eos.errors import DifferentRowsError, OptionError
+from spark_eos.sink import columns
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
+from spark_eos.sink.recovery import utc
+
+LOG: Final = logging.getLogger("spark_eos.sink")
+_CHECKSUMS: Final = 1 << 64
+_LINES_SHOWN: Final = 10
+Rows: TypeAlias = Sequence[TopicRows]
+
+
+class RowCounter:
+    """Count and sum up the rows of one task by topic; `topic` is None where a column names it."""
+
+    def __init__(self, topic: str | None) -> None:
+        self._topic = topic
+        self._counts: Counter[str] = Counter()
+        self._checksums: Counter[str] = Counter()
+
+    def add(self, rows: pa.RecordBatch, timestamp_ms: Any) -> None:
+        """Take rows in; `timestamp_ms` is the array of times that the user gave, or None."""
+        if not rows.num_rows:
+            return
+        names = rows.schema.names
+        hashes = hash_rows(
+            value=rows.column(columns.VALUE),
+            key=rows.column(columns.KEY) if columns.KEY in names else None,
+            headers=rows.column(columns.HEADERS) if columns.HEADERS in names else None,
+            partition=rows.column(columns.PARTITION) if columns.PARTITION in names else None,
+            timestamp_ms=timestamp_ms,
+        )
+        if self._topic is not None:
+            self._counts[self._topic] += rows.num_rows
+            self._checksums[self._topic] += sum_of(hashes)
+            return
+        encoded = rows.column(columns.TOPIC).dictionary_encode()
+        numbers = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
+        # The last place is for rows without a topic, which are refused where they would be written.
+        sums = np.zeros(len(encoded.dictionary) + 1, np.uint64)
+        np.add.at(sums, numbers, hashes)
+        counts = np.bincount(numbers, minlength=len(sums))
+        for topic, count, checksum in zip(
+            encoded.dictionary.to_pylist(), counts.tolist(), sums.tolist(), strict=False
+        ):
+            self._counts[topic] += count
+            self._checksums[topic] += checksum
+
+    def rows(self) -> tuple[TopicRows, ...]:
+        """Give what was counted so far, in the order of the topics' names."""
+        return tuple(
+            TopicRows(topic, count, self._checksums[topic] % _CHECKSUMS)
+            for topic, count in sorted(self._counts.items())
+        )
+
+
+def check_write(decision: Decision, run: str, write: str) -> None:
+    """Refuse a second write under one name in one micro-batch of one run: one of the two would be dropped."""
+    if write and decision.write and decision.run == run and decision.write != write:
+        query, _, name = decision.query.partition("/")
+        raise OptionError(
+            f"Query {query} has already written under the name {name!r} in this run of micro-batch "
+            f"{decision.micro_batch}: {decision.record_count} records to {_names(_topics(decision))}",
+            checked=f"The decision of {utc(decision.decided_at_ms)}; nothing of this second write is visible",
+            remedy=(
+                "Give each write of a foreachBatch function a name of its own with option(\"writeName\", ...). If this "
+                "is a second try of a write that failed, let the exception stop the query instead: the restarted query "
+                "finds out what was written"
+            ),
+        )
+
+
+def check_topic(decision: Decision, topic: str | None, *, is_job: bool) -> None:
+    """Refuse, before the rows are read, a topic that the decided micro-batch has not written to."""
+    topics = _topics(decision)
+    if topic is not None and topics and topic not in topics:
+        raise DifferentRowsError(
+            f"{_name(decision, is_job)} was written before, to {_names(topics)}; now it is to be written to "
+            f"topic '{topic}'",
+            checked=f"The decision of run {decision.run} at {utc(decision.decided_at_ms)}; nothing was written now",
+            remedy=_remedy(is_job=is_job, may_accept=False),
+        )
+
+
+def check_rows(
+    decision: Decision, messages: Sequence[TaskMessage], *, is_job: bool, accept_difference: bool, by_task: bool = False
+) -> None:
+    """Stop a re-run of a decided micro-batch whose rows are not those that were decided.
+
+    With `by_task` each task must have its own rows again: some of them are written, and others are not.
+    """
+    decided = {t.split: t.rows for t in decision.transactions}
+    found = {message.split: rows_of(message) for message in messages}
+    difference = _difference(decided, found, is_same_plan=len(messages) == decision.split_count, by_task=by_task)
+    if any(each.checksum is None for rows in decided.values() for each in rows):
+        LOG.warning(
+            "%s: the decision was written by an older version of this package and has no checksums; only the numbers "
+            "of rows were compared", _name(decision, is_job),
+        )
+    if not difference:
+        return
+    account = (
+        f"{_name(decision, is_job)} was written before, by run {decision.run} at {utc(decision.decided_at_ms)}, "
+        f"with other rows: {difference}"
+    )
+    if accept_difference:
+        LOG.warning("%s. The rows of this re-run are discarded, as discardDifferingRows=true asks", account)
+        return
+    raise DifferentRowsError(
+        account,
+        checked=(
+            "The numbers of rows and their checksums in the decision, against the rows that the tasks of this run "
+            "have read; nothing was written now"
+        ),
+        remedy=_remedy(is_job=is_job, may_accept=True),
+    )
+
+
+def rows_of(message: TaskMessage) -> Rows:
+    """Give the rows that a task has read."""
+    if isinstance(message, Prepared):
+        return message.transaction.rows
+    return message.rows if isinstance(message, AlreadyCommitted) else ()
+
+
+def _difference(
+    decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_same_plan: bool, by_task: bool
+) -> str:
+    """Say in which topics and tasks rows differ; empty where they do not."""
+    before, now = _totals(decided.values()), _totals(found.values())
+    tasks = {
+        split: _differing(_totals([decided.get(split, ())]), _totals([found.get(split, ())]))
+        for split in sorted(decided.keys() | found.keys())
+    }
+    differing = sorted({topic for topics in tasks.values() for topic in topics}) if by_task else _differing(before, now)
+    if not differing:
+        return ""
+    lines = [
+        f"topic '{topic}': {_count(before.get(topic))} rows were written, now there are {_count(now.get(topic))}"
+        + (" others" if _count(before.get(topic)) == _count(now.get(topic)) else "")
+        for topic in differing
+    ]
+    if len(lines) > _LINES_SHOWN:
+        lines[_LINES_SHOWN:] = [f"{len(lines) - _LINES_SHOWN} more topics"]
+    if is_same_plan:
+        lines.append(f"tasks with other rows: {_shown([str(split) for split, topics in tasks.items() if topics])}")
+    else:
+        lines.append("the number of tasks is another one as well")
+    return "; ".join(lines)
+
+
+def _differing(before: Mapping[str, "_Total"], now: Mapping[str, "_Total"]) -> list[str]:
+    return [topic for topic in sorted(before.keys() | now.keys()) if not _same(before.get(topic), now.get(topic))]
+
+
+_Total: TypeAlias = tuple[int, int | None]
+
+
+def _totals(parts: Iterable[Rows]) -> dict[str, _Total]:
+    totals: dict[str, _Total] = {}
+    for rows in parts:
+        for each in rows:
+            count, checksum = totals.get(each.topic, (0, 0))
+            both = None if checksum is None or each.checksum is None else (checksum + each.checksum) % _CHECKSUMS
+            totals[each.topic] = (count + each.record_count, both)
+    return totals
+
+
+def _same(before: _Total | None, now: _Total | None) -> bool:
+    """Compare totals; what an old decision does not say is not compared."""
+    if before is None or now is None:
+        return _count(before) == _count(now)
+    return before[0] == now[0] and (before[1] == now[1] or before[1] is None or now[1] is None)
+
+
+def _count(total: _Total | None) -> int:
+    return 0 if total is None else total[0]
+
+
+def _topics(decision: Decision) -> list[str]:
+    return sorted({each.topic for transaction in decision.transactions for each in transaction.rows})
+
+
+def _names(topics: Sequence[str]) -> str:
+    return f"topic{'' if len(topics) == 1 else 's'} {_shown([repr(topic) for topic in topics])}"
+
+
+def _shown(words: Sequence[str]) -> str:
+    more = len(words) - _LINES_SHOWN
+    return ", ".join(words[:_LINES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _name(decision: Decision, is_job: bool) -> str:
+    return f"The job with jobId={decision.query}" if is_job else (
+        f"Micro-batch {decision.micro_batch} of query {decision.query}"
+    )
+
+
+def _remedy(*, is_job: bool, may_accept: bool) -> str:
+    if is_job:
+        first = (
+            "A jobId names one set of rows: give each job, and each day's run of a daily job, a jobId of its own, for "
+            "instance with the topic and the date in it"
+        )
+    else:
+        first = (
+            "If this checkpoint is a copy, make the copy a query of its own: put a new UUID in place of the id in its "
+            "file 'metadata', and delete '.metadata.crc' beside it. If the query was changed, start it as it was until "
+            "it has passed this micro-batch"
+        )
+    if not may_accept:
+        return first
+    return (
+        f"{first}. If the rows differ because they depend on chance, time or other systems, set "
+        "discardDifferingRows=true: what was written stays, and the rows of the re-run are discarded"
+    )

@@ -1,0 +1,110 @@
+"""What coordinators say of transactions that are known to have begun, without answers from before that.
+
+A transaction coordinator that is cut off from its peers, or wakes from a pause, goes on to answer: with the state that
+its id had then. Nothing in the answer says so, but what is known of the transaction can prove it: see `EARLIER`. Such
+an answer is not used. Its coordinator is looked up again and asked again.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Final, TypeAlias
+
+from broker_core.types import ProducerIdentity
+from spark_eos.errors import UnansweredError
+from spark_eos.sink.ports import Cluster, Description, TransactionState
+from spark_eos.sink.prepared import PreparedTransaction
+
+LOG: Final = logging.getLogger("spark_eos.sink")
+# Why a description, or that there is none, is not believed; None where it is.
+_Doubt: TypeAlias = Callable[[Description | None], str | None]
+_TRIES: Final = 6
+_PAUSE_SECONDS: Final = 0.1
+
+_INITIALISED: Final = "InitProducerId raises the epoch and leaves the id Empty, and the transaction begins after that"
+_COMMITTED_BEFORE: Final = (
+    "under transactions V2 a commit raises the epoch, so that what is committed at this one came before (KIP-890)"
+)
+# (state, begun with transactions V2) of an id at the very epoch of its transaction -> why that was before it began.
+# What is not here may have come after it. So may an abort under V2 that has left the epoch alone: a sweep ends what it
+# finds by the protocol that the cluster speaks by then, which may have been lowered.
+EARLIER: Final[Mapping[tuple[TransactionState, bool], str]] = {
+    (TransactionState.EMPTY, False): _INITIALISED,
+    (TransactionState.EMPTY, True): _INITIALISED,
+    (TransactionState.PREPARE_COMMIT, True): _COMMITTED_BEFORE,
+    (TransactionState.COMPLETE_COMMIT, True): _COMMITTED_BEFORE,
+}
+_LOWER_EPOCH: Final = "an epoch is never lowered"
+_UNKNOWN: Final = "an id is not forgotten while its transaction is open"
+
+
+def why_earlier(begun: ProducerIdentity, transaction_version: int, description: Description) -> str | None:
+    """Say why a description is of a time before a transaction began; None where nothing proves that.
+
+    Another producer id proves nothing: ids are handed out to brokers in blocks, so that a later one may be lower.
+    """
+    if description.identity.producer_id != begun.producer_id:
+        return None
+    if description.identity.producer_epoch < begun.producer_epoch:
+        return _LOWER_EPOCH
+    if description.identity.producer_epoch > begun.producer_epoch:
+        return None
+    return EARLIER.get((description.state, transaction_version >= 2))
+
+
+def describe_prepared(
+    cluster: Cluster, transactions: Collection[PreparedTransaction], now_ms: int
+) -> Mapping[str, Description]:
+    """Describe transactions that were prepared; ids that stay unknown are left out.
+
+    Raises `UnansweredError` where the coordinators' answers stay those of the past.
+    """
+    def doubt(transaction: PreparedTransaction, description: Description | None) -> str | None:
+        if description is None:
+            return _UNKNOWN if now_ms < transaction.started_at_ms + transaction.timeout_ms else None
+        begun = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+        return why_earlier(begun, transaction.transaction_version, description)
+
+    return _describe(cluster, {t.transactional_id: partial(doubt, t) for t in transactions})
+
+
+def describe_since(cluster: Cluster, transactional_id: str, held: ProducerIdentity) -> Description | None:
+    """Describe an id that has had this identity: what has a lower epoch is from the past, and not used."""
+    def doubt(description: Description | None) -> str | None:
+        if description is None or description.identity.producer_id != held.producer_id:
+            return None
+        return _LOWER_EPOCH if description.identity.producer_epoch < held.producer_epoch else None
+
+    return _describe(cluster, {transactional_id: doubt}).get(transactional_id)
+
+
+def _describe(cluster: Cluster, wanted: Mapping[str, _Doubt]) -> Mapping[str, Description]:
+    """Describe ids, again and again where there is a doubt; unknown ones are left out in the end."""
+    found: dict[str, Description] = {}
+    described: Mapping[str, Description] = {}
+    doubts: dict[str, str] = {}
+    for attempt in range(_TRIES):
+        if attempt:
+            LOG.info("transactions are described again, since their coordinators may speak of the past: %s", doubts)
+            cluster.forget_coordinators(doubts)
+            time.sleep(_PAUSE_SECONDS)
+        described = cluster.describe_transactions(list(doubts) if attempt else list(wanted))
+        asked = doubts if attempt else wanted
+        doubts = {name: why for name in asked if (why := wanted[name](described.get(name))) is not None}
+        found |= {name: each for name, each in described.items() if name not in doubts}
+        if not doubts:
+            return found
+    stale = {name: why for name, why in doubts.items() if name in described}
+    if not stale:
+        return found
+    name, why = next(iter(stale.items()))
+    raise UnansweredError(
+        f"The coordinator of {name} describes it as it was before its transaction began: {described[name].state}, "
+        f"producer {described[name].identity}",
+        checked=f"DescribeTransactions, {_TRIES} times, and FindCoordinator before each: {why}",
+        remedy=(
+            "A broker answers that is cut off from its peers. Nothing was decided or ended on its word: start the "
+            "query again, which is safe, when the broker is back or stopped"
+        ),
+    )
