@@ -1,5 +1,6 @@
 """Find and remember which broker coordinates a group or a transactional id."""
 
+import random
 import time
 from collections.abc import Collection, Sequence
 from enum import IntEnum
@@ -34,6 +35,8 @@ class Coordinators:
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[CoordinatorType, str], int] = {}
+        # Forgotten last: a broker that is cut off from its peers goes on to name itself.
+        self._doubted: int | None = None
 
     def known(self, key_type: CoordinatorType, keys: Collection[str]) -> dict[str, int]:
         """Give the remembered nodes of keys that were looked up."""
@@ -41,7 +44,7 @@ class Coordinators:
 
     def forget(self, key_type: CoordinatorType, key: str) -> None:
         """Drop a remembered coordinator."""
-        self._nodes.pop((key_type, key), None)
+        self._doubted = self._nodes.pop((key_type, key), self._doubted)
 
     def look_up(
         self, client: "KafkaClient", key_type: CoordinatorType, keys: Collection[str], deadline: float
@@ -52,9 +55,10 @@ class Coordinators:
             return None
         batched = client.api_version(FindCoordinatorRequest) >= _FIRST_BATCHED_VERSION
         groups = [wanted] if batched else [[key] for key in wanted]
+        asked = self._other_than_doubted(client)
         responses = client.send_all(
             [
-                (None, FindCoordinatorRequest(key=group[0], key_type=int(key_type), coordinator_keys=group))
+                (asked, FindCoordinatorRequest(key=group[0], key_type=int(key_type), coordinator_keys=group))
                 for group in groups
             ],
             max_version=None if batched else _FIRST_BATCHED_VERSION - 1,
@@ -64,6 +68,14 @@ class Coordinators:
         for group, response in zip(groups, responses, strict=True):
             trouble = self._remember(key_type, group, response, batched) or trouble
         return trouble
+
+    def _other_than_doubted(self, client: "KafkaClient") -> int | None:
+        """Choose a broker to ask; None where any will do. Any is most often the one that is connected already."""
+        if self._doubted is None:
+            return None
+        doubted, self._doubted = self._doubted, None
+        others = [each.node_id for each in client.brokers() if each.node_id != doubted]
+        return random.choice(others) if others else None
 
     def _remember(self, key_type: CoordinatorType, keys: Sequence[str], response: Any, batched: bool) -> str | None:
         if isinstance(response, UnansweredError):
