@@ -1,7 +1,7 @@
 """Write to two topics from foreachBatch, each record once: `SPARK_CONF_DIR=conf python -m examples.foreach_batch`.
 
-The function fails between its two writes the first time. Spark runs the micro-batch again; the write that was done
-knows its `jobId` and does nothing.
+The function fails between its two writes the first time. Spark runs the micro-batch again; the write that was done is
+known by Spark's query id and batch id, reads the same rows again and writes nothing.
 """
 
 import tempfile
@@ -20,19 +20,19 @@ def main() -> None:
     with EmbeddedBroker(topics={"in": 1, "orders": 1, "audit": 1}) as kafka, tempfile.TemporaryDirectory() as folder:
         fails = [True]
 
-        def write(frame: DataFrame, topic: str, job_id: str) -> None:
+        def write(frame: DataFrame, topic: str) -> None:
             (frame.write.format("eos-kafka").mode("append").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-             .option("topic", topic).option("jobId", job_id).save())
+             .option("topic", topic).save())
 
         def read(topic: str) -> int:
             return (spark.read.format("eos-kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
                     .option("subscribe", topic).load().count())
 
-        def both(frame: DataFrame, batch_id: int) -> None:
-            write(frame, "orders", f"orders-{batch_id}")
+        def both(frame: DataFrame, _batch_id: int) -> None:
+            write(frame, "orders")
             if fails.pop() if fails else False:
                 raise RuntimeError("the power is gone")
-            write(frame, "audit", f"audit-{batch_id}")
+            write(frame, "audit")
 
         def run() -> None:
             (spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
@@ -40,7 +40,7 @@ def main() -> None:
              .writeStream.foreachBatch(both).option("checkpointLocation", folder).trigger(availableNow=True).start()
              .awaitTermination())
 
-        write(spark.range(COUNT).selectExpr("CAST(id AS STRING) AS value"), "in", "input")
+        write(spark.range(COUNT).selectExpr("CAST(id AS STRING) AS value"), "in")
         try:
             run()
         except StreamingQueryException:

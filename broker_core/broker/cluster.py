@@ -7,7 +7,7 @@ nothing is left. So no client learns of a write, and no partition of a verdict, 
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 from uuid import UUID
 
 from broker_core.broker.absences import Absences
@@ -68,6 +68,9 @@ class Address(NamedTuple):
 
 class Cluster:
     """Run n brokers over one storage; everything happens in the caller's thread, at the caller's time."""
+
+    # Whether it is what a broker that is cut off remembers; see `stale`.
+    is_past: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ its API's form is a bug, like any other exception: the connection is closed and 
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from broker_core.broker.call import Call
 from broker_core.broker.handlers import (
@@ -24,6 +25,8 @@ from broker_core.broker.handlers import (
     topics,
     transactions,
 )
+from broker_core.errors import KafkaError
+from broker_core.wire.error_answers import error_answer
 
 Handler = Callable[[Call], None]
 
@@ -74,9 +77,21 @@ HANDLERS: Mapping[str, Handler] = {
 }
 
 
+def _handle_without_controller(handler: Handler, call: Call) -> None:
+    """Answer what a broker that is cut off cannot have the controller record as refused, whatever it is."""
+    try:
+        handler(call)
+    except KafkaError as error:
+        if call.answered:
+            raise
+        call.answer(error_answer(call.request, error.code))
+
+
 def dispatch(call: Call) -> None:
     """Hand the call to the handler of its API, or to those who stand at the door."""
     handler, hooks = HANDLERS[call.request.api.name], call.broker.cluster.hooks
+    if call.broker.cluster.is_past:
+        handler = partial(_handle_without_controller, handler)
     if hooks is None:
         handler(call)
     else:

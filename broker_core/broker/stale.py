@@ -77,6 +77,8 @@ def _copy_file(source: Storage, target: Storage, path: str) -> None:
 class _Past(Cluster):
     """The cluster as one of its brokers remembers it; answers leave, and requests wait, by way of the present one."""
 
+    is_past = True
+
     def __init__(
         self, present: Cluster, broker_id: int, addresses: Mapping[str, Mapping[int, Address]], storage: Storage
     ) -> None:

@@ -8,13 +8,15 @@ partitions and coordinators moved elsewhere.
 from collections.abc import Callable
 from functools import partial
 
+from broker_core.broker import stale
 from broker_core.broker.cluster import Address, Cluster
 from broker_core.broker.connection import Connection
+from broker_core.broker.listener import PLAINTEXT
 from broker_core.config import BrokerConfig
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.ports import Entropy
 from broker_core.simulation.clock import SimulatedClock
-from broker_core.simulation.disk import PowerLoss, SimulatedDisk
+from broker_core.simulation.disk import MemoryStorage, PowerLoss, SimulatedDisk
 from broker_core.simulation.faults import CALM, Fault, FaultCounts, Weather
 from broker_core.simulation.links import API_KEY_PLACE, ClientEnd, Link, Sent, Transport
 from broker_core.simulation.scheduler import Event, Scheduler
@@ -209,6 +211,19 @@ class SimulatedServer:
     def bring_up(self, broker_id: int) -> None:
         """Let it be reached again."""
         self.down.discard(broker_id)
+
+    def cut_off(self, broker_id: int) -> None:
+        """Cut a broker off from the others, if there are any; clients reach it as before."""
+        def cut(cluster: Cluster) -> None:
+            if broker_id in cluster.addresses and len(cluster.addresses) > 1:
+                stale.cut_off(cluster, broker_id, {PLAINTEXT: cluster.addresses}, MemoryStorage())
+                self.faults.struck(Fault.STALE_BROKER)
+
+        self.act(cut)
+
+    def rejoin(self, broker_id: int) -> None:
+        """Let a broker that was cut off be one of them again."""
+        self.act(lambda cluster: stale.rejoin(cluster, broker_id))
 
     def jump(self, by_ms: int) -> None:
         """Set the clock of the running cluster ahead."""

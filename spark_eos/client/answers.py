@@ -12,8 +12,8 @@ import io
 import ssl
 import struct
 import weakref
-from collections.abc import Collection, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 
 import kafka.errors as kafka_errors
 from kafka.protocol.parser import KafkaProtocol
@@ -23,6 +23,7 @@ from broker_core.wire.layout import API_VERSIONS_KEY, MalformedLayout, answer_ha
 from spark_eos.errors import UnansweredError
 
 Part = TypeVar("Part")
+NoteVersions: TypeAlias = Callable[[Any], None]
 
 _LENGTH: Final = struct.Struct(">i")
 _RECEIVED_AT_ONCE_BYTES: Final = 1 << 20
@@ -39,13 +40,20 @@ class MalformedAnswer(kafka_errors.KafkaProtocolError):  # type: ignore[misc]
         return str(self.args[0])
 
 
-def check_answers(manager: Any) -> None:
-    """Have every connection that kafka-python's manager opens from now on read its answers here."""
-    manager._connect = functools.partial(_connect, weakref.proxy(manager), type(manager)._connect)
+def check_answers(manager: Any, note_versions: NoteVersions | None = None) -> None:
+    """Have every connection that kafka-python's manager opens from now on read its answers here.
+
+    `note_versions` is called with each ApiVersions answer: kafka-python drops the features in it.
+    """
+    manager._connect = functools.partial(_connect, weakref.proxy(manager), type(manager)._connect, note_versions)
 
 
-async def _connect(manager: Any, connect: Any, node: Any, connection: Any, **how: Any) -> None:
+async def _connect(
+    manager: Any, connect: Any, note_versions: NoteVersions | None, node: Any, connection: Any, **how: Any
+) -> None:
     made = connection.connection_made
+    # The manager limits all connections to what the first broker could do, although it may have been upgraded since.
+    connection.broker_version_data = None
 
     def connection_made(transport: Any) -> None:
         made(transport)
@@ -54,6 +62,7 @@ async def _connect(manager: Any, connect: Any, node: Any, connection: Any, **how
             client_id=connection.config["client_id"],
             receive_message_max_bytes=connection.config["receive_message_max_bytes"],
         )
+        connection.parser.note_versions = note_versions
 
     connection.connection_made = connection_made
     await connect(manager, node, connection, **how)
@@ -87,6 +96,7 @@ class AnswerReader(KafkaProtocol):  # type: ignore[misc]
     def __init__(self, **config: Any) -> None:
         super().__init__(**config)
         self._received = bytearray()
+        self.note_versions: NoteVersions | None = None
 
     def receive_bytes(self, data: bytes) -> list[tuple[int, Any]]:
         """Take bytes; give the answers they complete, each with its correlation id, or raise KafkaProtocolError."""
@@ -123,7 +133,10 @@ class AnswerReader(KafkaProtocol):  # type: ignore[misc]
                 return request.correlation_id, kind.decode(stream)
             body = memoryview(frame)[stream.tell() :]
             check_body(kind, _version_of(kind, request.request_api_version, body), body)
-            return request.correlation_id, kind.decode(body)
+            answer = kind.decode(body)
+            if kind.API_KEY == API_VERSIONS_KEY and self.note_versions is not None:
+                self.note_versions(answer)
+            return request.correlation_id, answer
         except kafka_errors.KafkaProtocolError:
             raise
         except MalformedLayout as error:

@@ -7,7 +7,7 @@ safe; look-ups (bootstrap, metadata, coordinators) are, until their deadline.
 
 import random
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -31,7 +31,8 @@ from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, U
 __all__ = ["CoordinatorType", "KafkaClient", "remaining_ms"]
 
 _TRANSACTION_FEATURE: Final = "transaction.version"
-_FIRST_FEATURE_VERSION: Final = 3
+# Nothing that a transaction has to wait for.
+_FEATURES_TIMEOUT_MS: Final = 2_000
 # A topic made a moment ago may be unknown to some brokers; one that stays unknown this long is not there.
 _MISSING_TOPIC_GRACE_SECONDS: Final = 2.0
 _SOFTWARE_VERSION: Final = "1"
@@ -50,7 +51,6 @@ class KafkaClient:
         self._network: Network | None = None
         self._connected = False
         self._coordinators = Coordinators()
-        self._transaction_version: int | None = None
         self._recent = RecentTopics()
 
     def __enter__(self) -> Self:
@@ -243,7 +243,7 @@ class KafkaClient:
     # Coordinators.
 
     def find_coordinator(self, key_type: CoordinatorType, key: str, *, timeout_ms: float | None = None) -> int:
-        """Find the node that coordinates a group or transactional id; remembered until `forget_coordinator`."""
+        """Find the node that coordinates a group or transactional id; remembered until it is forgotten."""
         return self.find_coordinators(key_type, [key], timeout_ms=timeout_ms)[key]
 
     def find_coordinators(
@@ -264,42 +264,40 @@ class KafkaClient:
             attempt += 1
 
     def forget_coordinator(self, key_type: CoordinatorType, key: str) -> None:
-        """Drop a remembered coordinator after error 15 or 16 or a lost connection."""
-        self._coordinators.forget(key_type, key)
+        """Drop a remembered coordinator after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or a lost connection."""
+        self.forget_coordinators(key_type, [key])
+
+    def forget_coordinators(self, key_type: CoordinatorType, keys: Iterable[str]) -> None:
+        """Drop the remembered coordinators of these keys, so that the next request to each asks who it is."""
+        self._coordinators.forget(key_type, keys)
 
     # Features.
 
     def transaction_version(self, *, refresh: bool = False, timeout_ms: float | None = None) -> int:
-        """Give the cluster's finalized `transaction.version`: 0, 1 or 2 (KIP-890).
+        """Give the cluster's finalized `transaction.version`, 0, 1 or 2 (KIP-890), for a transaction that begins now.
 
-        Asked with a request of its own, since kafka-python reads the API versions of the handshake and drops
-        the features.
+        Connections learn it as they open. A broker is asked where none has spoken of it for `features.MAX_AGE_SECONDS`,
+        since a transaction has failed, or to `refresh` it; where it does not answer, what was known before counts.
         """
-        if self._transaction_version is None or refresh:
-            deadline = self.deadline(timeout_ms)
-            self._transaction_version = self._finalized_transaction_version(deadline)
-        return self._transaction_version
-
-    def _finalized_transaction_version(self, deadline: float) -> int:
-        attempt = 0
-        while True:
+        deadline = self.deadline(timeout_ms)
+        self._ensure_connected(deadline)
+        features = self.network.features
+        if refresh or not features.is_fresh:
             request = ApiVersionsRequest(client_software_name="spark-eos", client_software_version=_SOFTWARE_VERSION)
             try:
-                response = self.send(
-                    None,
-                    request,
-                    min_version=_FIRST_FEATURE_VERSION,
-                    timeout_ms=remaining_ms(deadline),
-                )
-            except UnsupportedError:
-                return 0
+                self.send(None, request, timeout_ms=min(remaining_ms(deadline), _FEATURES_TIMEOUT_MS))
             except UnansweredError:
-                if not self.back_off(attempt, deadline):
-                    raise
-                attempt += 1
-                continue
-            levels = {each.name: each.max_version_level for each in response.finalized_features or ()}
-            return int(levels.get(_TRANSACTION_FEATURE, 0))
+                features.go_on()
+        return features.level(_TRANSACTION_FEATURE)
+
+    def known_transaction_version(self, *, timeout_ms: float | None = None) -> int:
+        """Give the level learned last, without a request: for what ends transactions, and must not wait."""
+        self._ensure_connected(self.deadline(timeout_ms))
+        return self.network.features.level(_TRANSACTION_FEATURE)
+
+    def doubt_features(self) -> None:
+        """Have the next transaction ask for the feature levels: one has failed, perhaps since they have changed."""
+        self.network.features.doubt()
 
     # The inside.
 

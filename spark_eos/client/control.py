@@ -20,6 +20,7 @@ from spark_eos.client.error_table import Api, failure, worst_code
 from spark_eos.errors import UnansweredError
 
 TV2: Final = 2
+_NEVER: Final = 1 << 15
 LAST_TV1_END_TXN: Final = 4
 FIRST_TV2_END_TXN: Final = 5
 # Versions from 4 on are for brokers only (KIP-890 part 1).
@@ -138,24 +139,28 @@ def end_txns(
 
     Code 0 says that the coordinator has recorded the end. Every other code leaves open what became of the
     transaction: describe it.
+
+    A transaction ends by the protocol it was begun with. Only where the level has fallen to 0 since, one of TV2 ends by
+    the old one: Apache Kafka's coordinator could not write down any other end, and would refuse the id from then on.
     """
     deadline = client.deadline(timeout_ms)
+    first_tv2 = TV2 if client.known_transaction_version(timeout_ms=timeout_ms) > 0 else _NEVER
     results: dict[TransactionIdentity, EndTxnResult] = {}
-    for same_protocol in (True, False):
-        group = [each for each in identities if (each.transaction_version >= TV2) == same_protocol]
+    for by_tv2 in (True, False):
+        group = [each for each in identities if (each.transaction_version >= first_tv2) == by_tv2]
         answers = ask_coordinators(
             client,
             Api.END_TXN,
             CoordinatorType.TRANSACTION,
             [_end_exchange(identity, commit) for identity in group],
             deadline=deadline,
-            min_version=FIRST_TV2_END_TXN if same_protocol else None,
-            max_version=FIRST_TV2_END_TXN if same_protocol else LAST_TV1_END_TXN,
+            min_version=FIRST_TV2_END_TXN if by_tv2 else None,
+            max_version=FIRST_TV2_END_TXN if by_tv2 else LAST_TV1_END_TXN,
         )
         for identity in group:
             answer = answers[identity.transactional_id]
             results[identity] = EndTxnResult(
-                identity, answer.error_code, answer.settled, _next_identity(identity, answer.response)
+                identity, answer.error_code, answer.settled, _next_identity(identity, answer.response, by_tv2)
             )
     return results
 
@@ -172,10 +177,10 @@ def _end_exchange(identity: TransactionIdentity, commit: bool) -> Exchange:
     return Exchange(identity.transactional_id, make, _error_code)
 
 
-def _next_identity(identity: TransactionIdentity, response: Any) -> TransactionIdentity | None:
+def _next_identity(identity: TransactionIdentity, response: Any, by_tv2: bool) -> TransactionIdentity | None:
     if response is None or response.error_code != ErrorCode.NONE:
         return None
-    if identity.transaction_version < TV2:
+    if not by_tv2:
         return identity
     if response.producer_id == NO_PRODUCER_ID:
         return None

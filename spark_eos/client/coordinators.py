@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from spark_eos.client.connection import KafkaClient
 
 _FIRST_BATCHED_VERSION: Final = 4
+# More keys than one driver or task uses at a time; a stream that runs for weeks meets any number of them.
+MAX_REMEMBERED: Final = 10_000
 
 
 class CoordinatorType(IntEnum):
@@ -31,25 +33,33 @@ class CoordinatorType(IntEnum):
 
 
 class Coordinators:
-    """Remember coordinators until someone says that one has moved."""
+    """The coordinators of the keys used last, each until it is said to have moved."""
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[CoordinatorType, str], int] = {}
         # Forgotten last: a broker that is cut off from its peers goes on to name itself.
         self._doubted: int | None = None
 
+    def __len__(self) -> int:
+        """Count the keys remembered."""
+        return len(self._nodes)
+
     def known(self, key_type: CoordinatorType, keys: Collection[str]) -> dict[str, int]:
         """Give the remembered nodes of keys that were looked up."""
         return {key: self._nodes[key_type, key] for key in keys}
 
-    def forget(self, key_type: CoordinatorType, key: str) -> None:
-        """Drop a remembered coordinator."""
-        self._doubted = self._nodes.pop((key_type, key), self._doubted)
+    def forget(self, key_type: CoordinatorType, keys: Iterable[str]) -> None:
+        """Drop the remembered coordinators of these keys."""
+        for key in keys:
+            self._doubted = self._nodes.pop((key_type, key), self._doubted)
 
     def look_up(
         self, client: "KafkaClient", key_type: CoordinatorType, keys: Collection[str], deadline: float
     ) -> str | None:
         """Ask once for those not known and remember them; the last trouble that is worth another try, or None."""
+        for each in [(key_type, key) for key in keys if (key_type, key) in self._nodes]:
+            # Used last, dropped last.
+            self._nodes[each] = self._nodes.pop(each)
         wanted = [key for key in dict.fromkeys(keys) if (key_type, key) not in self._nodes]
         if not wanted:
             return None
@@ -67,6 +77,9 @@ class Coordinators:
         trouble: str | None = None
         for group, response in zip(groups, responses, strict=True):
             trouble = self._remember(key_type, group, response, batched) or trouble
+        # All of those asked for now stay, however many they are.
+        for oldest in list(self._nodes)[: -max(MAX_REMEMBERED, len(keys))]:
+            del self._nodes[oldest]
         return trouble
 
     def _other_than_doubted(self, client: "KafkaClient") -> int | None:

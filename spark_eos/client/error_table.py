@@ -191,6 +191,10 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
         "If transactions take long, raise the option transactionTimeout; otherwise look for a second copy of the query",
     ),
     _E.INVALID_TXN_STATE: ("no such transaction is open", "Run the micro-batch again"),
+    _E.UNSUPPORTED_VERSION: (
+        "the broker cannot do this, as after transaction.version was lowered to 0 with transactions V2 under way",
+        "If it was lowered: raise transaction.version to 1 or 2, then restart the brokers one after the other",
+    ),
     _E.TRANSACTION_ABORTABLE: ("the broker asks for this transaction to be aborted", "Run the micro-batch again"),
     _E.OUT_OF_ORDER_SEQUENCE_NUMBER: (
         "the partition does not hold the records sent before these", "Check the partition's leader for lost data",

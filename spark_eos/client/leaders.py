@@ -1,7 +1,7 @@
 """Know who leads the partitions a producer writes to, and ask again when in doubt."""
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from broker_core.errors import ErrorCode
@@ -21,6 +21,11 @@ class Leaders:
         self._client = client
         self._topics: dict[str, TopicMetadata] = {}
         self._doubted: set[str] = set()
+
+    def keep_only(self, topics: Collection[str]) -> None:
+        """Forget all other topics."""
+        self._topics = {name: topic for name, topic in self._topics.items() if name in topics}
+        self._doubted.intersection_update(topics)
 
     def require(self, topic_partition: TopicPartition) -> None:
         """Refuse a topic or partition that does not exist; a leader may still be missing."""

@@ -12,6 +12,8 @@ from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError
 WAITED_FOR: Final = frozenset({
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE,
 })
+# Longer than anything is asked for; topics come and go while a query runs, and are not to be kept for ever.
+_LONGEST_USE_SECONDS: Final = 60.0
 
 
 class BrokerAddress(NamedTuple):
@@ -51,14 +53,19 @@ class TopicMetadata:
 
 
 class RecentTopics:
-    """Remember what was said of topics, for those who can do with an answer that is a moment old."""
+    """What was said of topics a moment ago, for those who can do with that; older answers are dropped."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[float, TopicMetadata]] = {}
 
+    def __len__(self) -> int:
+        """Count the topics remembered."""
+        return len(self._found)
+
     def note(self, topics: Mapping[str, TopicMetadata], now: float) -> None:
         """Remember topics as they are at `now`, in seconds."""
-        self._found.update({name: (now, topic) for name, topic in topics.items()})
+        kept = {name: each for name, each in self._found.items() if now - each[0] < _LONGEST_USE_SECONDS}
+        self._found = kept | {name: (now, topic) for name, topic in topics.items()}
 
     def since(self, topics: Collection[str], earliest: float) -> dict[str, TopicMetadata] | None:
         """Give the topics where all of them were usable when asked for at `earliest` or later."""

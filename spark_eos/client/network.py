@@ -11,7 +11,6 @@ import os
 import re
 import selectors
 import socket
-import ssl
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -23,7 +22,8 @@ from kafka.net.selector import NetworkSelector
 
 from spark_eos.client.answers import MalformedAnswer, check_answers
 from spark_eos.client.credentials import keep_out_of_logs, token_provider
-from spark_eos.client.tls import tls_context
+from spark_eos.client.features import FinalizedFeatures
+from spark_eos.client.tls import TlsContext, tls_context
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import AuthenticationError, ClientStateError, EosKafkaError, UnansweredError, UnsupportedError
 
@@ -58,7 +58,8 @@ class Network:
         except BaseException:
             self._selector.close()
             raise
-        check_answers(self._manager)
+        self.features = FinalizedFeatures()
+        check_answers(self._manager, self.features.note)
         _abandon_after_fork(self)
 
     @property
@@ -223,7 +224,7 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
     return error
 
 
-def manager_config(options: ClientOptions, context: ssl.SSLContext | None) -> dict[str, Any]:
+def manager_config(options: ClientOptions, context: TlsContext | None) -> dict[str, Any]:
     """Say in kafka-python's words how to reach a cluster."""
     socket_options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     if options.send_buffer_bytes:

@@ -101,6 +101,8 @@ class TransactionalProducer:
                 "A transaction is begun with the producer id and epoch of one that failed or was aborted",
                 remedy="Use the identity that EndTxn gave (TV2), or take a new epoch with InitProducerId",
             )
+        # Most often the next transaction writes to the same topics.
+        self._leaders.keep_only({each.topic for each in self._lanes})
         sequences = dict(self.next_sequences()) if self._continues(identity) else {}
         sequences.update(base_sequences or {})
         self._lanes = {each: Lane(each, sequence=sequence) for each, sequence in sequences.items()}
@@ -185,6 +187,7 @@ class TransactionalProducer:
             self._failure = error
             identity = self._identity
             self._spent = None if identity is None else (identity.producer_id, identity.producer_epoch)
+            self._client.doubt_features()
             raise
 
     def _wait(self) -> None:

@@ -1,22 +1,79 @@
-"""Build the TLS context of a client from PEM files or PEM text.
+"""Build the TLS context of a client from PEM files or PEM text, again when a file has changed.
 
 The context is built where it is used, since it cannot be pickled and files are read on the machine that connects.
 """
 
+import logging
 import os
+import socket
 import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final, TypeAlias
 
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import OptionError
 
+LOG: Final = logging.getLogger(__name__)
+_Stamp: TypeAlias = tuple[int, int, int] | None
 
-def tls_context(options: ClientOptions) -> ssl.SSLContext | None:
-    """Build a context for `SSL` and `SASL_SSL`; None for the protocols without TLS."""
-    if not options.security_protocol.endswith("SSL"):
+
+class TlsContext:
+    """The TLS context of each new connection, by the certificates and the key that are on disk by then.
+
+    Certificates are replaced while a query runs, for instance by cert-manager, and the old ones expire. A file that did
+    not change is not read again.
+    """
+
+    def __init__(self, options: ClientOptions) -> None:
+        self._options = options
+        self._seen = self._stamps()
+        self._context = _build(options)
+
+    def wrap_socket(
+        self, sock: socket.socket, *, server_hostname: str | None, do_handshake_on_connect: bool
+    ) -> ssl.SSLSocket:
+        """Begin TLS on a socket: all that kafka-python asks of an `ssl.SSLContext`."""
+        return self._current().wrap_socket(
+            sock, server_hostname=server_hostname, do_handshake_on_connect=do_handshake_on_connect
+        )
+
+    def _current(self) -> ssl.SSLContext:
+        stamps = self._stamps()
+        if stamps != self._seen:
+            try:
+                self._context = _build(self._options)
+            except OptionError as error:
+                # One file may be there before the others, or half of it: the next connection looks again.
+                LOG.warning("The TLS files have changed and cannot be used; the ones from before still are: %s", error)
+            else:
+                # Of before the reading: a file that changes meanwhile is read again.
+                self._seen = stamps
+        return self._context
+
+    def _stamps(self) -> list[_Stamp]:
+        options = self._options
+        return [_stamp(path) for path in (options.ssl_ca_path, options.ssl_certificate_path, options.ssl_key_path)]
+
+
+def tls_context(options: ClientOptions) -> TlsContext | None:
+    """Give the context for `SSL` and `SASL_SSL`; None for the protocols without TLS."""
+    return TlsContext(options) if options.security_protocol.endswith("SSL") else None
+
+
+def _stamp(path: str | None) -> _Stamp:
+    """Say what changes when a file does; the links that lead to it are followed, as Kubernetes replaces those."""
+    if path is None:
         return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _build(options: ClientOptions) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = options.ssl_check_hostname

@@ -221,8 +221,9 @@ def _remedy(*, is_job: bool, may_accept: bool) -> str:
         )
     else:
         first = (
-            "If this checkpoint is a copy, delete the file 'metadata' in it: Spark then gives the copy a query id of "
-            "its own. If the query was changed, restore the query that wrote the micro-batch until it has passed it"
+            "If this checkpoint is a copy, make the copy a query of its own: put a new UUID in place of the id in its "
+            "file 'metadata', and delete '.metadata.crc' beside it. If the query was changed, start it as it was until "
+            "it has passed this micro-batch"
         )
     if not may_accept:
         return first

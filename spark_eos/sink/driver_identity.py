@@ -22,6 +22,10 @@ class DriverIdentity:
     transaction_version: int
     spent: bool = False
 
+    def at_level(self, transaction_version: int) -> "DriverIdentity":
+        """Choose the protocol of a transaction that begins now: the level may have changed since the last one."""
+        return replace(self, transaction_version=transaction_version)
+
 
 class Known(NamedTuple):
     """Name the newest decision that a driver knows of by its rank, None for none."""
@@ -32,6 +36,9 @@ class Known(NamedTuple):
 def following_identity(driver: DriverIdentity, answer: EndAnswer) -> DriverIdentity:
     """Give the identity for the next write; the last epoch is never written with, its end would change the id."""
     following = answer.next_identity
+    if following == driver.identity:
+        # The end has left the epoch as it was: at level 0 the old protocol ends what V2 has begun, too.
+        driver = replace(driver, transaction_version=min(driver.transaction_version, 1))
     spent = following is None or following == driver.identity or following.producer_epoch >= LAST_CLIENT_EPOCH
     return replace(driver, spent=True) if spent or following is None else replace(driver, identity=following)
 

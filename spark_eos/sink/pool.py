@@ -70,6 +70,10 @@ class IdentityPool:
             # An id that its coordinator does not know, perhaps for a moment, may have a transaction open all the same.
             if description is None or description.state is TransactionState.ONGOING:
                 continue
+            # At level 0 Apache Kafka's coordinator cannot write down what transactions V2 have left: it refuses to
+            # initialise such an id, and every request for it from then on.
+            if slot.transaction_version >= 2 and version == 0:
+                continue
             if not self._is_free(slot, description, micro_batch):
                 self._cluster.forget_coordinators([slot.transactional_id])
                 continue

@@ -200,6 +200,21 @@ def test_what_it_was_never_told_of_it_does_not_know() -> None:
         name="newer", num_partitions=1, replication_factor=1, assignments=[], configs=[])], timeout_ms=1), 5)
     assert answer.topics[0].error_code == E.REQUEST_TIMED_OUT
     assert "newer" not in world.cluster.catalog.topics
+    level = m.UpdateFeaturesRequest.FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)
+    refused = world.clients[STALE].ask(m.UpdateFeaturesRequest(validate_only=False, feature_updates=[level]), 2)
+    assert refused.error_code == E.REQUEST_TIMED_OUT
+    assert world.cluster.catalog.transaction_version == V2
+
+
+def test_a_reader_that_knows_a_newer_leader_epoch_is_told_that_it_does() -> None:
+    world = stale_world(V2)
+    part(world)
+    _, leader, epoch = world.told_leader(P0, OTHER)
+    assert leader == OTHER
+    request = waiting_fetch(P0)
+    request.topics[0].partitions[0].current_leader_epoch = epoch
+    [answer] = world.clients[STALE].ask(request, 11).responses[0].partitions
+    assert answer.error_code == E.UNKNOWN_LEADER_EPOCH
 
 
 @protocols

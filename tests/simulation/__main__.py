@@ -6,12 +6,13 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from broker_core.simulation.faults import Fault, never_struck
 from tests.history.format import write_history
 from tests.simulation.broken import BROKEN, first_caught
+from tests.simulation.plan import STALE_BROKERS, SWITCHED_OFF
 from tests.simulation.world import Outcome, play
 
 # Worlds are drawn so that among this many every kind of fault strikes; where one does not, it is not tried any more.
@@ -29,6 +30,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--trace", type=Path, help="write the trace of --replay to a file instead")
     parser.add_argument("--history", type=Path, help="write the clients' history of --replay to a file, as JSON lines")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
+    parser.add_argument("--stale", action="store_true", default=STALE_BROKERS,
+                        help="let brokers be cut off from the others, too, in the worlds with outages")
     parser.add_argument("--broken", choices=[_ALL, *BROKEN], nargs="?", const=_ALL, metavar="NAME",
                         help="break the broker on purpose, in one way or in all one after the other, and print the "
                              f"first seed that shows it; NAME is one of: {', '.join(BROKEN)}")
@@ -37,16 +40,16 @@ def main(words: Sequence[str] | None = None) -> int:
         if arguments.broken == _ALL:
             parser.error("--replay needs to know which broken broker is meant: --broken NAME")
         with BROKEN[arguments.broken].breakage() if arguments.broken else contextlib.nullcontext():
-            return _replay(arguments.replay, arguments.trace, arguments.history)
+            return _replay(arguments.replay, arguments.trace, arguments.history, stale=arguments.stale)
     if arguments.broken is not None:
         names = list(BROKEN) if arguments.broken == _ALL else [arguments.broken]
         seeds = range(arguments.first, arguments.first + (arguments.seeds or ENOUGH_SEEDS))
         return int(sum(_catch(name, seeds) for name in names) < len(names))
-    return _many(arguments.first, arguments.seeds or 100, keep_going=arguments.keep_going)
+    return _many(arguments.first, arguments.seeds or 100, keep_going=arguments.keep_going, stale=arguments.stale)
 
 
-def _replay(seed: int, trace: Path | None, history: Path | None) -> int:
-    outcome = play(seed, keep_trace=True)
+def _replay(seed: int, trace: Path | None, history: Path | None, *, stale: bool) -> int:
+    outcome = play(seed, keep_trace=True, stale_brokers=stale)
     text = "".join(f"{line}\n" for line in outcome.lines or ())
     if trace is not None:
         trace.write_text(text)
@@ -76,13 +79,13 @@ def _catch(name: str, seeds: range) -> bool:
     return True
 
 
-def _many(first: int, count: int, *, keep_going: bool) -> int:
+def _many(first: int, count: int, *, keep_going: bool, stale: bool) -> int:
     faults: Counter[Fault] = Counter()
     failed: list[int] = []
     events = played = 0
     began = time.monotonic()
     for seed in range(first, first + count):
-        outcome = play(seed)
+        outcome = play(seed, stale_brokers=stale)
         played += 1
         events += outcome.event_count
         faults.update(outcome.faults.by_kind)
@@ -95,19 +98,19 @@ def _many(first: int, count: int, *, keep_going: bool) -> int:
             print(f"{played} seeds, {len(failed)} failed", flush=True)
     seconds = time.monotonic() - began
     print(f"{played} seeds from {first} on in {seconds:.0f} s, {events} events; {len(failed)} failed")
-    is_complete = _tell_faults(faults, played)
+    is_complete = _tell_faults(faults, played, frozenset() if stale else SWITCHED_OFF)
     if failed:
         print(f"First failing seed: {failed[0]}. Replay it with: "
-              f"{shlex.join([*_COMMAND, '--replay', str(failed[0])])}")
+              f"{shlex.join([*_COMMAND, *(['--stale'] if stale else []), '--replay', str(failed[0])])}")
     return int(bool(failed) or not is_complete)
 
 
-def _tell_faults(faults: Counter[Fault], played: int) -> bool:
+def _tell_faults(faults: Counter[Fault], played: int, switched_off: Collection[Fault]) -> bool:
     """Print how often each kind of fault struck; say whether each has that may be asked to, after so many seeds."""
     print("Faults that struck:")
     for kind in Fault:
         print(f"  {faults[kind]:>8}  {kind.value}")
-    never = never_struck(faults)
+    never = never_struck(faults, switched_off)
     if not never:
         return True
     print(f"Never struck: {', '.join(kind.value for kind in never)}")

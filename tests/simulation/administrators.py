@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker_core.errors import ErrorCode
 from broker_core.simulation.faults import Fault
+from broker_core.types import TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from tests.conformance.raw_session import Identity, record_batch
 from tests.simulation.client import TRANSACTION, Client, GaveUpError, UnansweredError
@@ -102,6 +103,11 @@ class AdministratorActor:
                 raise UnansweredError(ErrorCode(answer.error_code).name)
             found |= {each.producer_id for each in answer.transaction_states
                       if each.transaction_state in ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")}
+        # What a partition without a leader knows is in no list.
+        asked = m.MetadataRequest.MetadataRequestTopic(name=TRANSACTION_STATE_TOPIC)
+        [topic] = self._ask_any(m.MetadataRequest(topics=[asked], allow_auto_topic_creation=False), 9).topics
+        if any(part.error_code != E.NONE for part in topic.partitions):
+            raise UnansweredError("some transactional ids have no coordinator")
         return found
 
     def _look_for_hanging(self) -> None:

@@ -29,7 +29,7 @@ MOVED = frozenset({
     E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR, E.FENCED_LEADER_EPOCH, E.UNKNOWN_LEADER_EPOCH,
     E.KAFKA_STORAGE_ERROR, E.UNKNOWN_TOPIC_ID, E.REQUEST_TIMED_OUT, E.NETWORK_EXCEPTION,
 })
-RETRIED = MOVED | {E.CONCURRENT_TRANSACTIONS}
+RETRIED = MOVED | {E.CONCURRENT_TRANSACTIONS, E.NOT_ENOUGH_REPLICAS}
 _CORRELATION_ID = slice(8, 12)
 # From which version on the content of a request names what it asks for: a batch by its sequence, an end by its epoch.
 _NAMED_FROM = {m.ProduceRequest.API_KEY: 3, m.EndTxnRequest.API_KEY: 5}
@@ -259,7 +259,8 @@ class Client:
                 include_cluster_authorized_operations=False, include_topic_authorized_operations=False), 9)
             for found in answer.topics:
                 for part in found.partitions:
-                    self._leaders[found.name, part.partition_index] = part.leader_id
+                    if part.leader_id >= 0:
+                        self._leaders[found.name, part.partition_index] = part.leader_id
             known = self._leaders.get((topic, partition))
             if known is None:
                 raise UnansweredError(f"{topic}-{partition} has no leader")

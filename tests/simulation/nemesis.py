@@ -51,7 +51,7 @@ class Nemesis:
         longest_ms = self._random.choice((400, 1_200, 3_000))
         while True:
             world.fibers.sleep_ms(self._random.randint(100, longest_ms))
-            if world.is_calm:
+            if world.is_calm or world.scheduler.now_us >= world.plan.trouble_ms * US_PER_MS:
                 return
             self._random.choices(blows, list(self._blows.values()))[0]()
 
@@ -99,8 +99,10 @@ class Nemesis:
     # Brokers and leaders
 
     def _any_broker(self) -> int:
-        up = [broker_id for broker_id in self._world.broker_ids if broker_id not in self._world.server.down]
-        return self._random.choice(up)
+        # A broker that is cut off from the others can be given nothing; one that clients do not reach can.
+        there = [broker_id for broker_id in self._world.broker_ids if broker_id not in self._world.outages.cut_off]
+        up = [broker_id for broker_id in there if broker_id not in self._world.server.down]
+        return self._random.choice(up or there)
 
     def _move(self, internal: bool) -> None:
         def move(cluster: Cluster) -> None:
@@ -180,10 +182,15 @@ class Nemesis:
         return successor is not None
 
     def _kill_client(self) -> None:
-        world, fiber = self._world, self._any_client()
-        if fiber is not None and self._replace(fiber, self._random.randint(0, 3_000)):
-            world.nemesis(f"{fiber.name} is killed")
-            world.faults.struck(Fault.CLIENT_KILLED)
+        fiber = self._any_client()
+        if fiber is not None:
+            self.kill_client(fiber, self._random.randint(0, 3_000))
+
+    def kill_client(self, fiber: "Fiber", begins_after_ms: int) -> None:
+        """End a client, if another can take up what it did."""
+        if self._replace(fiber, begins_after_ms):
+            self._world.nemesis(f"{fiber.name} is killed")
+            self._world.faults.struck(Fault.CLIENT_KILLED)
             fiber.kill()
 
     def _make_zombie(self) -> None:

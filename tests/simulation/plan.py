@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from broker_core.simulation.faults import Weather
+from broker_core.simulation.faults import Fault, Weather
 from tests.history.format import READ_COMMITTED
 from tests.simulation.administrators import AdministratorActor, RogueActor
 from tests.simulation.client import Client
@@ -13,6 +13,7 @@ from tests.simulation.history import READ_UNCOMMITTED
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.producers import CLASSIC, V2, ProducerActor, TransactionalProducer, recalled
 from tests.simulation.readers import ReaderActor
+from tests.simulation.seeds import KEPT
 from tests.simulation.sink import DECISIONS
 from tests.simulation.sink import GROUP as SINK_GROUP
 from tests.simulation.sink import query
@@ -28,6 +29,12 @@ _TIMEOUTS_MS = (4_000, 8_000)
 _UNDISTURBED = 0.14
 # How much longer those who hurry are put to it: what is late meets a later transaction seldom enough.
 _HURRIED_TIMES = 3
+# Brokers that answer from the past are a known danger to the sink: rows come twice until it looks again after it has
+# taken over. True lets them into the worlds with outages; so does `python -m tests.simulation --stale`.
+STALE_BROKERS = False
+SWITCHED_OFF = frozenset() if STALE_BROKERS else frozenset({Fault.STALE_BROKER})
+# The worlds that are kept with their stories stay what they were.
+_KEPT = {seed for seed, _ in KEPT}
 _VERIFICATION = "transaction.partition.verification.enable"
 
 
@@ -54,6 +61,9 @@ class Plan:
     # Nothing befalls the cluster but what its network does, and all speak the new protocol: nothing excuses a marker
     # too many there.
     is_undisturbed: bool = False
+    # For how long coordinators and leaders stay away now and then; nothing else befalls the world after its trouble.
+    outages_ms: int = 0
+    has_stale_brokers: bool = False
 
     @property
     def verifies(self) -> bool:
@@ -93,12 +103,25 @@ def _producer(world: "World", name: str, protocol: int) -> TransactionalProducer
         timeout_ms=timeout_ms)
 
 
-def draw(seed: int) -> Plan:
-    """Draw a world."""
+def draw(seed: int, *, stale_brokers: bool = STALE_BROKERS) -> Plan:
+    """Draw a world; with `stale_brokers` some of those that know outages know brokers cut off from the others too."""
     plan = _draw(seed)
     # By a chance of its own, which leaves all other worlds as they are.
     is_undisturbed = Random(f"undisturbed/{seed}").random() < _UNDISTURBED and not plan.has_query
-    return _undisturbed(plan) if is_undisturbed else plan
+    if is_undisturbed:
+        return _undisturbed(plan)
+    return plan if seed in _KEPT else _with_outages(plan, stale_brokers)
+
+
+def _with_outages(plan: Plan, stale_brokers: bool) -> Plan:
+    """Let coordinators stay away in some worlds: in half of those with a query, in a quarter of the others."""
+    random = Random(f"outages/{plan.seed}")
+    if random.random() > (0.5 if plan.has_query else 0.25):
+        return plan
+    # In a third nothing else befalls the cluster, so that no restart ends an outage early.
+    trouble_ms = plan.trouble_ms if random.random() < 0.67 else 0
+    return replace(plan, trouble_ms=trouble_ms, outages_ms=random.choice((20_000, 40_000, 60_000)),
+                   has_stale_brokers=stale_brokers and plan.brokers > 1)
 
 
 def _undisturbed(plan: Plan) -> Plan:

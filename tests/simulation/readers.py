@@ -9,7 +9,7 @@ from kafka.record import MemoryRecords
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
 from tests.history.format import INVOKE, OK, READ_COMMITTED
-from tests.simulation.client import Client, GaveUpError
+from tests.simulation.client import RETRIED, Client, GaveUpError
 from tests.simulation.history import DRAINED, POLL, READ_UNCOMMITTED, key_of
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class Cursor:
         self._partition = partition
         self._isolation = isolation
         self.offset = offset
+        # It names no leader epoch, so that a broker whose log ends earlier cannot know that it is behind.
+        self._retried = RETRIED | {ErrorCode.OFFSET_OUT_OF_RANGE} if client.world.plan.has_stale_brokers else RETRIED
 
     def fetch(self, *, max_wait_ms: int = 0, patience_ms: int = 30_000) -> Fetched:
         """Fetch once and move on; raises `GaveUpError`."""
@@ -55,7 +57,7 @@ class Cursor:
         answer, code, _ = self._client.ask_leader(
             self._topic, self._partition, fetching, 11,
             lambda found: int(found.error_code or found.responses[0].partitions[0].error_code),
-            patience_ms=patience_ms)
+            retried=self._retried, patience_ms=patience_ms)
         if code != ErrorCode.NONE:
             raise AssertionError(f"a fetch of {self._topic}-{self._partition} at {offset} was refused: {code.name}")
         part = answer.responses[0].partitions[0]

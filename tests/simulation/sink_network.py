@@ -13,12 +13,14 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from kafka.protocol.broker_version_data import BrokerVersionData
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from broker_core.simulation.clock import START_MS
 from broker_core.simulation.network import PORT
 from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.wire.versions import SERVED
 from spark_eos.client import connection
+from spark_eos.client.features import FinalizedFeatures
 from spark_eos.client.network import translate
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import UnansweredError as SinkUnansweredError
@@ -31,6 +33,7 @@ _VERSIONS = BrokerVersionData(api_versions={
 # Modules whose look at the world is replaced, if they take one.
 _ROOMS = ("spark_eos.client.", "spark_eos.sink.")
 _US_PER_S = 1_000_000
+_HELLO = 4
 _worlds: list[World] = []
 
 
@@ -75,6 +78,7 @@ class SimulatedClientNetwork:
         self.closed = False
         self.cluster = Brokers(options.bootstrap_servers)
         self.broker_version_data = _VERSIONS
+        self.features = FinalizedFeatures()
         self._world = _worlds[-1]
         self._host = self._fiber.host
         self._wires: dict[int, Wire] = {}
@@ -98,11 +102,15 @@ class SimulatedClientNetwork:
             refused.fail(error)
             return refused
         address = self.cluster.broker_metadata(node_id)
-        assert address is not None, node_id
+        if address is None:
+            unknown = Exchange(None, 0)
+            unknown.fail(UnansweredError(f"broker {node_id} is not known"))
+            return unknown
         broker_id = int(address.host.removeprefix("broker"))
         wire = self._wires.get(broker_id)
         if wire is None or not wire.is_open:
             wire = self._wires[broker_id] = Wire(self._world, self._host, broker_id)
+            self._greet(wire)
         exchange = wire.send(request, version)
         exchange.settled = self._wake_up
         limit_us = self._world.scheduler.now_us + self.options.request_timeout_ms * US_PER_MS
@@ -110,6 +118,11 @@ class SimulatedClientNetwork:
             min(limit_us, max(int(deadline * _US_PER_S), self._world.scheduler.now_us + US_PER_MS)),
             lambda: self._time_out(broker_id, wire, exchange))
         return exchange
+
+    def _greet(self, wire: Wire) -> None:
+        """Ask what the broker can do, as every connection begins."""
+        hello = wire.send(ApiVersionsRequest(client_software_name="sink", client_software_version="1"), _HELLO)
+        hello.answered = lambda: self.features.note(hello.value)
 
     def _time_out(self, broker_id: int, wire: Wire, exchange: Exchange) -> None:
         if not exchange.is_done:
@@ -159,6 +172,9 @@ class SimulatedClientNetwork:
         if not exchange.is_done:
             raise SinkUnansweredError(f"{described} was not answered in time")
         if exchange.exception is None:
+            if isinstance(exchange.value, ApiVersionsResponse):
+                # Asked for, not the one with which the connection began.
+                self.features.note(exchange.value)
             return exchange.value
         if isinstance(exchange.exception, UnansweredError):
             raise SinkUnansweredError(f"{described} got no answer: {exchange.exception}")

@@ -24,7 +24,8 @@ from tests.history.format import to_line
 from tests.simulation.fibers import Fibers
 from tests.simulation.history import NEMESIS, History
 from tests.simulation.markers import MarkerWatch
-from tests.simulation.plan import Plan, cast, draw
+from tests.simulation.outages import Outages
+from tests.simulation.plan import STALE_BROKERS, Plan, cast, draw
 
 _SECOND_US = 1_000 * US_PER_MS
 _FINISH_LIMIT_US = 400 * _SECOND_US
@@ -71,6 +72,7 @@ class World:
         # Which clients have held a producer id, and the protocol they speak.
         self.users: dict[int, set[tuple[str, int]]] = {}
         self.watch = MarkerWatch()
+        self.outages = Outages(self)
         self.actors: dict[str, Any] = {}
         self._owners: dict[str, int] = {}
         self._clock_offsets_ms: dict[str, int] = {}
@@ -165,7 +167,8 @@ class World:
         """Let time pass: trouble, calm, rest."""
         for actor in cast(self):
             self.settle_in(actor)
-        self.scheduler.run(self.plan.trouble_ms * US_PER_MS)
+        self.outages.begin()
+        self.scheduler.run(max(self.plan.trouble_ms, self.plan.outages_ms) * US_PER_MS)
         self._calm_down()
         limit_us = self.scheduler.now_us + _FINISH_LIMIT_US
         while not all(fiber.is_done for fiber in self.workers) and self.scheduler.step(limit_us):
@@ -189,6 +192,7 @@ class World:
         self.network.weather = CALM
         self.disk.is_full = False
         self.disk.fuse = None
+        self.outages.end()
         self.network.heal_all()
         for broker_id in self.broker_ids:
             self.server.bring_up(broker_id)
@@ -208,14 +212,16 @@ class World:
             self.problems.append(f"{name} did not come to an end")
 
 
-def play(seed: int, *, keep_trace: bool = False, without_trouble: bool = False) -> Outcome:
+def play(
+    seed: int, *, keep_trace: bool = False, without_trouble: bool = False, stale_brokers: bool = STALE_BROKERS
+) -> Outcome:
     """Play one seed to its end and judge it; without trouble, the calm is there from the start."""
     # The judges know the world; it does not know them.
     from tests.simulation.judge import judge
     from tests.simulation.sink_network import virtual_surroundings
 
-    plan = draw(seed)
-    world = World(replace(plan, trouble_ms=0) if without_trouble else plan, keep_trace=keep_trace)
+    plan = draw(seed, stale_brokers=stale_brokers)
+    world = World(replace(plan, trouble_ms=0, outages_ms=0) if without_trouble else plan, keep_trace=keep_trace)
     with listening() as complaints, virtual_surroundings(world), world.watch.watching():
         try:
             world.boot()

@@ -151,6 +151,9 @@ class FakeClient:
         self.asked_for_metadata += 1
         return self.require_topics(topics)
 
+    def doubt_features(self) -> None:
+        """Have no features."""
+
     def start(self, leader: int, request: Any, deadline: float, *, min_version: int, max_version: int) -> Done:
         """Record a request and answer it at once from the script."""
         sent = SentProduce(

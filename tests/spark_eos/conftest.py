@@ -70,7 +70,7 @@ def running_broker(
 
 def finalize(address: str, transaction_version: int) -> None:
     """Set the cluster's feature level and wait until brokers say so."""
-    with KafkaClient(ClientOptions((address,))) as client:
+    with KafkaClient(ClientOptions(tuple(address.split(",")))) as client:
         update = UpdateFeaturesRequest.FeatureUpdateKey(
             feature="transaction.version", max_version_level=transaction_version,
             upgrade_type=_SAFE_DOWNGRADE if transaction_version < LATEST_TRANSACTION_VERSION else _UPGRADE,

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from kafka.protocol.admin import ListTransactionsRequest
 
+from broker_core.embedded import EmbeddedBroker
+from spark_eos.client import coordinators
 from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.topics import create_topic, describe_broker_config, describe_topic_config
 from spark_eos.client_options import ClientOptions
@@ -156,6 +158,28 @@ def test_coordinators_are_found_for_many_keys_and_remembered(client: KafkaClient
     assert client.find_coordinator(CoordinatorType.GROUP, unique("group")) in {e.node_id for e in client.brokers()}
     client.forget_coordinator(CoordinatorType.TRANSACTION, keys[0])
     assert client.find_coordinators(CoordinatorType.TRANSACTION, keys) == found
+
+
+def test_forgotten_coordinators_are_asked_for_again() -> None:
+    with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        keys = [unique("id") for _ in range(3)]
+        client.find_coordinators(CoordinatorType.TRANSACTION, keys)
+        client.forget_coordinators(CoordinatorType.TRANSACTION, keys[1:])
+        client.find_coordinators(CoordinatorType.TRANSACTION, keys)
+        asked = [sorted(each.transactional_ids) for each in kafka.requests(api="FindCoordinator")]
+        assert asked == [sorted(keys), sorted(keys[1:])]
+
+
+def test_the_coordinators_of_keys_used_long_ago_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinators, "MAX_REMEMBERED", 4)
+    with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        client.find_coordinators(CoordinatorType.TRANSACTION, ["a", "b", "c", "d"])
+        client.find_coordinator(CoordinatorType.TRANSACTION, "a")
+        client.find_coordinators(CoordinatorType.TRANSACTION, ["e", "f"])
+        assert len(client._coordinators) == 4
+        assert list(client._coordinators.known(CoordinatorType.TRANSACTION, ["a", "d", "e", "f"])) == list("adef")
+        many = [f"many-{number}" for number in range(6)]
+        assert list(client.find_coordinators(CoordinatorType.TRANSACTION, many)) == many
 
 
 def test_a_node_that_is_not_there_is_named(client: KafkaClient) -> None:

@@ -10,10 +10,13 @@ from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.client.connection import KafkaClient
+from spark_eos.client.control import init_producer_id
 from spark_eos.client.leaders import Leaders
 from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata
+from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client_options import client_options
 from spark_eos.errors import TopicError
+from tests.spark_eos.client_world import encoded
 
 
 def topic(error_code: int = 0, partitions: int = 1) -> TopicMetadata:
@@ -28,6 +31,15 @@ def test_an_answer_serves_while_it_is_young() -> None:
     assert recent.since(["t"], 10.0) == {"t": topic()}
     assert recent.since(["t"], 10.1) is None
     assert recent.since(["t", "u"], 0.0) is None
+
+
+def test_what_was_said_long_ago_is_not_kept() -> None:
+    recent = RecentTopics()
+    recent.note({f"t{number}": topic() for number in range(100)}, 10.0)
+    recent.note({"u": topic()}, 69.0)
+    assert len(recent) == 101
+    recent.note({"u": topic()}, 70.0)
+    assert len(recent) == 1
 
 
 @pytest.mark.parametrize("bad", [topic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), topic(partitions=0)])
@@ -69,6 +81,18 @@ def test_a_writer_asks_once_for_what_it_has_just_been_told(
     client.require_topics(["t"], need_leaders=True, max_age_ms=60_000)
     client.require_topics(["t"], need_leaders=False)
     assert asked == [["t"]] * 4
+
+
+def test_a_producer_keeps_the_topics_of_its_last_transaction_only(
+    client: KafkaClient, broker: EmbeddedBroker
+) -> None:
+    producer = TransactionalProducer(client)
+    for number in range(5):
+        broker.create_topic(f"day-{number}")
+        producer.begin(init_producer_id(client, "id", transaction_timeout_ms=60_000))
+        producer.send(TopicPartition(f"day-{number}", 0), encoded(["a"]))
+        producer.flush()
+    assert set(producer._leaders._topics) == {"day-3", "day-4"}
 
 
 def test_a_partition_that_was_just_added_is_found(

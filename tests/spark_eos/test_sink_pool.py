@@ -139,3 +139,16 @@ def test_a_pool_made_anew_never_meets_the_ids_of_the_one_before() -> None:
     third, _ = _use(cluster, pool_of(cluster, "p", "q", "r"))
     assert len({first, second, third}) == 3
     assert {cluster.ids[name].state for name in (first, second, third)} == {S.ONGOING}
+
+
+def test_at_level_0_an_id_that_transactions_v2_have_used_is_left_alone() -> None:
+    cluster = MemoryCluster()
+    pool = _pool(cluster)
+    name, identity = _use(cluster, pool)
+    _end(cluster, name, identity, True)
+    cluster.version = 0
+    other, identity = _use(cluster, pool)
+    assert other == "p.q.r.w.1"
+    _end(cluster, other, identity, True)
+    assert _use(cluster, pool)[0] == other
+    assert cluster.calls.count(f"init {name}") == 1

@@ -148,22 +148,6 @@ def test_a_job_run_again_under_its_job_id_writes_nothing_twice(spark: SparkSessi
     assert open_transactions(topic.address, prefix) == []
 
 
-def test_foreach_batch_is_idempotent_by_job_id(
-    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
-) -> None:
-    def write_twice(frame: object, batch_id: int) -> None:
-        for _ in range(2):
-            options = topic.options(jobId=f"{topic.name}-{batch_id}")
-            frame.write.format("eos-kafka").mode("append").options(**options).save()  # type: ignore[attr-defined]
-
-    query = (
-        lines_of(spark, str(input_folder)).writeStream.foreachBatch(write_twice)
-        .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-    )
-    assert query.awaitTermination(PROCESS_DEADLINE_S)
-    assert topic.values() == EXPECTED
-
-
 # Every step is broken in every way in tests/crash; here it is an error, which makes Spark call `abort`.
 @pytest.mark.parametrize("point", ["driver.before_decide", "driver.after_decide"])
 def test_a_commit_that_fails_is_repaired_by_a_restart(

@@ -1,0 +1,110 @@
+"""Coordinators and leaders that stay away for seconds to tens of seconds, and brokers cut off from the others.
+
+A chance of its own decides them, so that a world without outages is what it was before there were any. A restart of
+the cluster ends them early, as it elects leaders.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker_core.broker.cluster import Cluster
+from broker_core.simulation.faults import Fault
+from broker_core.simulation.scheduler import US_PER_MS
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_DURATIONS_MS = (1_500, 5_000, 15_000, 40_000)
+_STALE_MS = (1_500, 5_000, 12_000)
+_LONGEST_PAUSE_MS = 4_000
+_USERS = "users"
+_OFFSETS = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
+# What loses its leader, and how often.
+_KINDS = {TRANSACTION_STATE_TOPIC: 4, CONSUMER_OFFSETS_TOPIC: 3, _USERS: 2}
+
+
+class Outages:
+    """Begin and end them, one kind after the other, until the world is calm."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._random = world.random_of("outages")
+        self._owners: dict[TopicPartition, int] = {}
+        # Those that are no peers of the others now.
+        self.cut_off: set[int] = set()
+
+    def begin(self) -> None:
+        """Let them come; they overlap at times."""
+        if self._world.plan.outages_ms:
+            for _ in range(self._random.choice((1, 1, 2))):
+                self._later(self._random.randint(0, _LONGEST_PAUSE_MS), self._strike)
+
+    def end(self) -> None:
+        """End all that last."""
+        for topic_partition in list(self._owners):
+            self._give_back(topic_partition)
+        for broker_id in sorted(self.cut_off):
+            self._rejoin(broker_id)
+
+    def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        self._world.scheduler.after(delay_ms * US_PER_MS, action)
+
+    def _strike(self) -> None:
+        if self._world.is_calm:
+            return
+        if self._world.plan.has_stale_brokers and self._random.random() < 0.5:
+            duration_ms = self._random.choice(_STALE_MS)
+            self._cut(duration_ms)
+        else:
+            duration_ms = self._random.choice(_DURATIONS_MS)
+            kind = self._random.choices(list(_KINDS), list(_KINDS.values()))[0]
+            self._world.server.act(lambda cluster: self._take_away(cluster, kind, duration_ms))
+        self._later(duration_ms + self._random.randint(0, _LONGEST_PAUSE_MS), self._strike)
+
+    def _take_away(self, cluster: Cluster, kind: str, duration_ms: int) -> None:
+        names = sorted(set(cluster.catalog.topics) - INTERNAL_TOPICS) if kind == _USERS else [kind]
+        found = [each for name in names for each in cluster.catalog.topics[name].topic_partitions()]
+        chosen = self._random.choice(found)
+        owner = cluster.leader_of(chosen)
+        if owner is None:
+            return
+        self._world.nemesis(f"{chosen} has no leader for {duration_ms} ms")
+        self._world.faults.struck(Fault.LEADER_AWAY if kind == _USERS else Fault.COORDINATOR_AWAY)
+        self._owners[chosen] = owner.broker_id
+        cluster.lose_leader(chosen)
+        self._later(duration_ms, partial(self._give_back, chosen))
+
+    def _give_back(self, topic_partition: TopicPartition) -> None:
+        owner = self._owners.pop(topic_partition, None)
+        if owner is not None:
+            self._world.server.act(lambda cluster: cluster.absences.elect(topic_partition, owner))
+
+    def _cut(self, duration_ms: int) -> None:
+        """Cut a broker off, the group coordinator more often than not, and kill the query's driver meanwhile.
+
+        A driver that takes over is the one who may believe what the broker says.
+        """
+        if not self.cut_off and self._world.server.is_running:
+            broker_id = self._random.choice(self._world.broker_ids)
+            coordinator = self._world.server.cluster.leader_of(_OFFSETS)
+            if coordinator is not None and self._random.random() < 0.7:
+                broker_id = coordinator.broker_id
+            self._world.nemesis(f"broker {broker_id} is cut off from the others for {duration_ms} ms")
+            self.cut_off.add(broker_id)
+            self._world.server.cut_off(broker_id)
+            self._later(duration_ms, partial(self._rejoin, broker_id))
+            for _ in range(self._random.randint(0, 2)):
+                self._later(self._random.randint(0, duration_ms), self._kill_driver)
+
+    def _kill_driver(self) -> None:
+        drivers = [each for each in self._world.fibers.all
+                   if each.host.startswith("sink") and "/" not in each.name and not each.is_done]
+        if drivers and not self._world.is_calm:
+            self._world.actors["nemesis"].kill_client(self._random.choice(drivers), self._random.randint(0, 1_000))
+
+    def _rejoin(self, broker_id: int) -> None:
+        if broker_id in self.cut_off:
+            self.cut_off.discard(broker_id)
+            self._world.server.rejoin(broker_id)
