@@ -37,11 +37,12 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
         yield broker
 
 
-def open_world(kafka: EmbeddedBroker, stack: list[KafkaClient], query: str | None = None) -> World:
+def open_world(
+    kafka: EmbeddedBroker, stack: list[KafkaClient], query: str | None = None, api_timeout_ms: int = 2_000
+) -> World:
     options = ClientOptions(tuple(kafka.bootstrap_servers.split(",")))
-    # An outage is longer than any single request is waited for.
-    stack.append(KafkaClient(replace(options, api_timeout_ms=250, delivery_timeout_ms=3_000, retry_backoff_ms=10,
-                                     retry_backoff_max_ms=20)))
+    patient = replace(options, api_timeout_ms=api_timeout_ms, delivery_timeout_ms=3_000, retry_backoff_ms=10)
+    stack.append(KafkaClient(replace(patient, retry_backoff_max_ms=20)))
     made = World(kafka.bootstrap_servers, stack[-1])
     if query is not None:
         made.query = query
@@ -72,6 +73,12 @@ def world(kafka: EmbeddedBroker, clients: list[KafkaClient]) -> World:
     return made
 
 
+@pytest.fixture
+def hasty(kafka: EmbeddedBroker, clients: list[KafkaClient]) -> World:
+    """Wait for no single request as long as an outage lasts."""
+    return open_world(kafka, clients, api_timeout_ms=250)
+
+
 def beside(kafka: EmbeddedBroker, clients: list[KafkaClient], world: World) -> World:
     """Be another process of the same query, with a client of its own."""
     other = open_world(kafka, clients, world.query)
@@ -88,14 +95,14 @@ def beside(kafka: EmbeddedBroker, clients: list[KafkaClient], world: World) -> W
     ("EndTxn", "transactional_id"),
 ])
 def test_a_coordinator_that_is_away_while_a_decision_is_made_stops_nothing(
-    kafka: EmbeddedBroker, world: World, api: str, of: str
+    kafka: EmbeddedBroker, hasty: World, api: str, of: str
 ) -> None:
     """It goes at the driver's first request of a kind, and comes back when the driver has given up more than once."""
-    committer = world.committer("run1")
-    committer.commit([world.prepare("run1")], 0)
-    following = world.prepare("run1", 1)
-    driver = f"p.{world.query}.driver"
-    key = {"group": f"p.{world.query}"} if of == "group" else {"transactional_id": driver}
+    committer = hasty.committer("run1")
+    committer.commit([hasty.prepare("run1")], 0)
+    following = hasty.prepare("run1", 1)
+    driver = f"p.{hasty.query}.driver"
+    key = {"group": f"p.{hasty.query}"} if of == "group" else {"transactional_id": driver}
     outages: list[Any] = []
 
     def begin(_: object) -> None:
@@ -109,29 +116,29 @@ def test_a_coordinator_that_is_away_while_a_decision_is_made_stops_nothing(
     with kafka.fault(api=api, nth=1, action=begin), kafka.fault(api="FindCoordinator", nth=40, action=end):
         try:
             # Another process of the run takes over, so that each of these requests is sent.
-            world.committer("run1").commit([following], 1)
+            hasty.committer("run1").commit([following], 1)
         finally:
             end(None)
-    assert world.visible() == ["row of 0", "row of 1"]
-    assert world.state_of(following) == "CompleteCommit"
-    newest = world.log().newest()
+    assert hasty.visible() == ["row of 0", "row of 1"]
+    assert hasty.state_of(following) == "CompleteCommit"
+    newest = hasty.log().newest()
     assert newest is not None and (newest.micro_batch, newest.attempt) == (1, 1)
 
 
 def test_a_decision_is_made_again_when_its_transaction_has_timed_out_in_the_outage(
-    kafka: EmbeddedBroker, world: World
+    kafka: EmbeddedBroker, hasty: World
 ) -> None:
-    committer = world.committer("run1")
+    committer = hasty.committer("run1")
     committer.log._driver_timeout_ms = 300
-    driver, outages = f"p.{world.query}.driver", []
+    driver, outages = f"p.{hasty.query}.driver", []
     with (
         kafka.fault(api="EndTxn", nth=1, action=lambda _: outages.append(kafka.without_coordinator(
             transactional_id=driver))),
         kafka.fault(api="FindCoordinator", nth=40, action=lambda _: [each.end() for each in outages]),
     ):
-        prepared = world.prepare("run1")
+        prepared = hasty.prepare("run1")
         committer.commit([prepared], 0)
-    assert outages and world.visible() == ["row of 0"]
+    assert outages and hasty.visible() == ["row of 0"]
 
 
 # A broker cut off from its peers.
