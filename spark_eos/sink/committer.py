@@ -29,6 +29,7 @@ from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.driver import Driver, RunState
 from spark_eos.sink.messages import MESSAGE_VERSION, AlreadyCommitted, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.metrics import METRICS
+from spark_eos.sink.naming import group_id
 from spark_eos.sink.patience import OutdatedError, Patience, UndecidedError
 from spark_eos.sink.ports import Cluster, Description
 from spark_eos.sink.recovery import (
@@ -375,7 +376,12 @@ class Committer:
         """Sweep under the prefix of the options and, where it was changed, under that of earlier runs."""
         prefixes = dict.fromkeys((self.prefix, self.log.prefix))
         scopes = [Scope(prefix, self.query, runs, older_than_ms) for prefix in prefixes]
-        return [each for scope in scopes for each in sweep(self.cluster, scope, self.log.newest)]
+        return [each for scope in scopes for each in sweep(self.cluster, scope, self._newest_agreed)]
+
+    def _newest_agreed(self) -> Decision | None:
+        """Read the newest decision where it must not be from the past: what it does not name is aborted."""
+        self.cluster.agree_on_coordinator(group_id(self.log.prefix, self.query))
+        return self.log.newest()
 
     @contextmanager
     def _step(self, name: str, micro_batch: int) -> Iterator[None]:

@@ -1,6 +1,7 @@
 """Check the sink on brokers that lose their coordinators for a while, and beside one that answers from the past."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from spark_eos.client.control import TransactionIdentity
 from spark_eos.client.group_offsets import fetch_offsets_from
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client_options import ClientOptions
+from spark_eos.errors import UnansweredError
 from spark_eos.sink import patience
 from spark_eos.sink.deadlines import verify
 from spark_eos.sink.messages import Prepared
@@ -165,6 +167,24 @@ def test_a_pointer_from_a_broker_cut_off_repeats_no_row(
         assert world.visible() == ["row of 0", "row of 1", "row of 2"]
 
 
+def test_brokers_that_name_two_coordinators_do_not_agree(
+    kafka: EmbeddedBroker, clients: list[KafkaClient], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = f"p.{world.query}"
+    kafka.move_coordinator(STALE, group=group)
+    world.client.agree_on_coordinator(CoordinatorType.GROUP, group)
+    assert world.client.find_coordinator(CoordinatorType.GROUP, group) == STALE
+    later = open_world(kafka, clients, api_timeout_ms=500)
+    later.client.metadata([])
+    # What the broker that is cut off says of its peers.
+    monkeypatch.setattr(later.client, "metadata", lambda *_, **__: {})
+    with kafka.stale_broker(STALE):
+        with pytest.raises(UnansweredError, match="do not agree on the coordinator .*broker 2 says broker 2"):
+            later.client.agree_on_coordinator(CoordinatorType.GROUP, group)
+        world.client.agree_on_coordinator(CoordinatorType.GROUP, group)
+        assert world.client.find_coordinator(CoordinatorType.GROUP, group) != STALE
+
+
 def test_only_the_broker_asked_answers_what_the_group_has_committed(kafka: EmbeddedBroker, world: World) -> None:
     """A pending offset is as if not there, and the one before it is shown."""
     group = f"p.{world.query}"
@@ -174,6 +194,26 @@ def test_only_the_broker_asked_answers_what_the_group_has_committed(kafka: Embed
     assert [place.topic for place in found] == [world.decisions]
     with pytest.raises(Exception, match=f"Broker {STALE} does not say"):
         fetch_offsets_from(world.client, STALE, group)
+
+
+def test_an_abort_beside_a_broker_cut_off_ends_nothing_that_was_decided(
+    kafka: EmbeddedBroker, clients: list[KafkaClient], world: World
+) -> None:
+    """The process that commits dies after the decision, and the one that aborts asks the former coordinator."""
+    group = f"p.{world.query}"
+    kafka.move_coordinator(STALE, group=group)
+    later = beside(kafka, clients, world)
+    assert later.log().newest() is None
+    with kafka.stale_broker(STALE):
+        prepared = world.prepare("run1")
+        world.log().decide(world.decision(prepared), world.log().take_over())
+        later.client._coordinators._nodes[CoordinatorType.GROUP, group] = STALE
+        # It finds out, or gives up.
+        with suppress(UnansweredError):
+            later.committer("run1").abort([prepared], 0)
+        assert world.state_of(prepared) == "Ongoing"
+    later.committer("run1").abort([prepared], 0)
+    assert world.state_of(prepared) == "Ongoing"
 
 
 def task_name(world: World) -> str:
