@@ -43,6 +43,7 @@ class Fault(StrEnum):
     CLIENT_PAUSED = "client paused"
     CLIENT_KILLED = "client killed"
     ZOMBIE = "client came back as a zombie"
+    DECIDED_AND_LOST = "driver died between decision and completion, and a part timed out"
     FEATURE_CHANGED = "feature level changed"
 
 

@@ -140,7 +140,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = decisions.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add(commands, "list", "list the newest decision of each query", one_query=False)
     _add(commands, "show", "show one decision, the fate of each of its transactions, and earlier interventions")
-    _add_intervention(commands, "complete", "roll a dead query's decision forward: commit what is still open")
+    _add_intervention(commands, "complete", "roll a dead query's decision forward: commit what is still open, or "
+                      "abort it where a part is lost and none is committed")
     abort = _add_intervention(commands, "abort", "abandon a dead query's decision: abort what is still open")
     abort.add_argument(
         "--restart", choices=[each.value for each in Restart], default=Restart.REWRITE.value,

@@ -1,5 +1,7 @@
 """Roll a dead query's decision forward, or take it back, so that no live driver can come in between.
 
+Rolling forward goes by the same table as a restart (`recovery_table`): what can be rolled back as a whole is not torn.
+
 The order is what makes it safe. The query is watched for signs of life. Its driver's transactional id is taken over:
 from then on no older driver can decide anything, and a live one fails at its next micro-batch with nothing visible
 (unless its run has not decided yet: it then takes the id over again, and goes by what it finds decided).
@@ -27,7 +29,9 @@ from spark_eos.sink.intervention import AUDIT_VERSION, Action, Intervention, Res
 from spark_eos.sink.naming import audit_key, driver_id
 from spark_eos.sink.ports import Cluster, Description, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.recovery import Fate, Settlement, fates_of, settle
+from spark_eos.sink.recovery import Settlement, fates_of, settle
+from spark_eos.sink.recovery_table import Action as Next
+from spark_eos.sink.recovery_table import Fate, action_for
 from spark_eos.sink.runs import superseding
 from spark_eos.sink.sweep import Scope, names_of, open_of_query, run_of, sweep
 
@@ -77,12 +81,31 @@ class Plan:
         note = "write an audit record and this intervention into the decision topic, in one transaction"
         last = "abort what else the query has open and nobody decided"
         if self.action is Action.COMPLETE:
-            return [first, note, f"commit the {opened} open transactions of {name}", last]
+            return [first, note, self._completion(name, opened), last]
         after = "writes all of it again" if self.restart is Restart.REWRITE else (
             f"goes on after it: {self.count(Fate.COMMITTED)} of {len(self.fates)} transactions stay visible, the rows "
             "of the others are never written"
         )
         return [first, note, f"abort the {opened} open transactions of {name}; the restarted query {after}", last]
+
+    def _completion(self, name: str, opened: int) -> str:
+        """Say what completing means by the table that recovery goes by, which does not tear what is lost in part."""
+        word = Intervention(self.action, "", 0)
+        step = action_for(replace(self.decision, intervention=word), self.fates.values())
+        if step is Next.ABORT:
+            return (
+                f"abort the {opened} open transactions of {name}, and commit none: {self.count(Fate.LOST)} are lost "
+                "and none is known to be committed, so that a commit would make the micro-batch visible in part. If "
+                "all are lost then, the restarted query writes all of it again"
+            )
+        if step is Next.WRITE_AGAIN:
+            return f"end no transaction of {name}: all are lost, and the restarted query writes all of it again"
+        if step is Next.WAIT and opened:
+            return (
+                f"wait until {self.count(Fate.HIDDEN)} transactions of {name} can be read; then commit the {opened} "
+                "open ones if none is lost, and abort them if one is"
+            )
+        return f"commit the {opened} open transactions of {name}"
 
 
 @dataclass(slots=True)

@@ -10,7 +10,8 @@ from spark_eos.sink.decision import Decision, Part, UnreadableDecisionError, joi
 from spark_eos.sink.intervention import AUDIT_VERSION
 from spark_eos.sink.naming import audit_key_prefix, is_audit_key, is_head_key, unescape
 from spark_eos.sink.ports import Cluster, Description, KeyedRecord
-from spark_eos.sink.recovery import Fate, described_fate
+from spark_eos.sink.recovery import described_fate
+from spark_eos.sink.recovery_table import Fate
 
 
 @dataclass(slots=True)

@@ -19,7 +19,8 @@ from spark_eos.errors import AuthorizationError, EosKafkaError, UnansweredError
 SEE_EVERY_ID: Final = "Grant the principal DESCRIBE on all transactional ids ('*')"
 # What to say of an open transaction that `has_committed`.
 LOST_ITS_MARKER: Final = "It was committed, by its epoch, and lost its marker."
-_FIRST_PATTERN_VERSION: Final = 2
+FIRST_DURATION_VERSION: Final = 1
+FIRST_PATTERN_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,23 +146,49 @@ def list_transactions(
 ) -> list[TransactionListing]:
     """List the transactional ids of all coordinators, sorted; states are Kafka's names (`Ongoing`, ...).
 
-    Every broker must answer: one that is left out would hide its transactions. `id_pattern` is RE2 for the whole
-    id and saves traffic; brokers before 4.1 ignore it, so the caller still looks at every id.
+    `id_pattern` is RE2 for the whole id and saves traffic; brokers before 4.1 ignore it, so the caller still looks at
+    every id.
+    """
+    by_pattern = id_pattern is not None and client.api_version(ListTransactionsRequest) >= FIRST_PATTERN_VERSION
+    found = list_by_broker(
+        client, states=states, id_pattern=id_pattern if by_pattern else None, timeout_ms=timeout_ms)
+    # One that moves while the brokers are asked may be listed twice.
+    by_id = {each.transactional_id: each for listings in found.values() for each in listings}
+    return sorted(by_id.values(), key=lambda each: each.transactional_id)
+
+
+def list_by_broker(
+    client: KafkaClient,
+    *,
+    states: Collection[str] = (),
+    producer_ids: Collection[int] = (),
+    duration_ms: int | None = None,
+    id_pattern: str | None = None,
+    timeout_ms: float | None = None,
+) -> dict[int, list[TransactionListing]]:
+    """List transactional ids by the broker that coordinates them; a filter that a broker does not know has no effect.
+
+    Every broker must answer: one that is left out would hide its transactions. States are as the broker spells them, so
+    that one which a newer broker has is listed too.
     """
     deadline = client.deadline(timeout_ms)
-    listings: dict[str, TransactionListing] = {}
-    done: set[int] = set()
+    listings: dict[int, list[TransactionListing]] = {}
     attempt = 0
     while True:
         client.metadata([], timeout_ms=remaining_ms(deadline))
-        nodes = [broker.node_id for broker in client.brokers() if broker.node_id not in done]
-        requests = [(node, _list_request(client, states, id_pattern)) for node in nodes]
+        nodes = [broker.node_id for broker in client.brokers() if broker.node_id not in listings]
+        requests = [
+            (node, ListTransactionsRequest(
+                state_filters=list(states), producer_id_filters=list(producer_ids),
+                duration_filter=-1 if duration_ms is None else duration_ms, transactional_id_pattern=id_pattern))
+            for node in nodes
+        ]
         responses = client.send_all(requests, timeout_ms=remaining_ms(deadline))
         trouble = ""
         for node, response in zip(nodes, responses, strict=True):
-            trouble = _take_listings(node, response, listings, done) or trouble
+            trouble = _take_listings(node, response, listings) or trouble
         if not trouble:
-            return sorted(listings.values(), key=lambda each: each.transactional_id)
+            return dict(sorted(listings.items()))
         if not client.back_off(attempt, deadline):
             raise UnansweredError("ListTransactions was not answered by every broker in time", checked=trouble)
         attempt += 1
@@ -183,17 +210,7 @@ def sees_every_id(client: KafkaClient, *, timeout_ms: float | None = None) -> bo
     return True
 
 
-def _list_request(client: KafkaClient, states: Collection[str], id_pattern: str | None) -> Any:
-    by_pattern = id_pattern is not None and client.api_version(ListTransactionsRequest) >= _FIRST_PATTERN_VERSION
-    return ListTransactionsRequest(
-        state_filters=list(states),
-        producer_id_filters=[],
-        duration_filter=-1,
-        transactional_id_pattern=id_pattern if by_pattern else None,
-    )
-
-
-def _take_listings(node: int, response: Any, into: dict[str, TransactionListing], done: set[int]) -> str:
+def _take_listings(node: int, response: Any, into: dict[int, list[TransactionListing]]) -> str:
     if isinstance(response, UnansweredError):
         return f"broker {node}: {response.happened}"
     if isinstance(response, EosKafkaError):
@@ -202,9 +219,8 @@ def _take_listings(node: int, response: Any, into: dict[str, TransactionListing]
         return f"broker {node}: {code_name(response.error_code)}"
     if response.error_code != ErrorCode.NONE:
         raise failure(Api.LIST_TRANSACTIONS, response.error_code, f"broker {node}")
-    done.add(node)
-    for each in response.transaction_states:
-        into[each.transactional_id] = TransactionListing(
-            each.transactional_id, each.producer_id, each.transaction_state
-        )
+    into[node] = [
+        TransactionListing(each.transactional_id, each.producer_id, each.transaction_state)
+        for each in response.transaction_states
+    ]
     return ""

@@ -1,9 +1,10 @@
 """Look at producers and transactions as an administrator, and end what nobody else will (KIP-664).
 
 kafka-python's admin client has the calls. It gives up at the first passing trouble, so each is asked again here. Not
-taken from it: its `describe_transactions`, which fails as a whole for one unknown id and keeps a coordinator that has
-moved (`inspection` does neither), and its `find_hanging_transactions`, which lists what coordinators know to be old:
-a transaction hangs when no coordinator knows it.
+taken from it: its `list_transactions`, which fails for a state that a newer broker has, its `describe_transactions`,
+which fails as a whole for one unknown id and keeps a coordinator that has moved (`inspection` does none of this), and
+its `find_hanging_transactions`, which lists what coordinators know to be old: a transaction hangs when no coordinator
+knows it.
 """
 
 import struct
@@ -18,6 +19,7 @@ import kafka.errors as kafka_errors
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.admin import AbortTransactionSpec, KafkaAdminClient
 from kafka.net.compat import KafkaNetClient
+from kafka.protocol.admin import ListTransactionsRequest
 from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from broker_core.errors import ErrorCode
@@ -26,7 +28,12 @@ from spark_eos.client.answers import check_answers, only_part
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.credentials import Hidden
 from spark_eos.client.error_table import code_name
-from spark_eos.client.inspection import TransactionListing
+from spark_eos.client.inspection import (
+    FIRST_DURATION_VERSION,
+    FIRST_PATTERN_VERSION,
+    TransactionListing,
+    list_by_broker,
+)
 from spark_eos.client.lookup import OffsetLookup, partition_error
 from spark_eos.client.network import manager_config, translate
 from spark_eos.client.tls import tls_context
@@ -142,16 +149,10 @@ class TransactionAdmin:
         self, *, producer_ids: Collection[int] = (), duration_ms: int | None = None, id_pattern: str | None = None
     ) -> dict[int, list[TransactionListing]]:
         """List transactional ids by the broker that coordinates them; every broker must answer."""
-        def call(admin: Any) -> Any:
-            return admin.list_transactions(
-                producer_id_filters=list(producer_ids) or None, duration_filter_ms=duration_ms,
-                transactional_id_pattern=id_pattern,
-            )
-
-        return {
-            node: [TransactionListing(each.transactional_id, each.producer_id, each.state.value) for each in listed]
-            for node, listed in sorted(self._ask("ListTransactions", call).items())
-        }
+        needed = FIRST_DURATION_VERSION if duration_ms is not None else 0
+        self.client.api_version(
+            ListTransactionsRequest, min_version=needed if id_pattern is None else FIRST_PATTERN_VERSION)
+        return list_by_broker(self.client, producer_ids=producer_ids, duration_ms=duration_ms, id_pattern=id_pattern)
 
     def write_abort_marker(
         self, topic_partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int

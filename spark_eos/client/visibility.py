@@ -53,6 +53,16 @@ def visible_in(chunk: FetchedChunk) -> Iterator[tuple[int, BatchHeader]]:
         chunk.batches, chunk.aborted, lambda position, header: _is_abort_marker(chunk.data, position, header))
 
 
+def end_in(chunk: FetchedChunk, producer_id: int, after: int) -> bool | None:
+    """Say whether a producer's first marker behind an offset, in a fetched chunk, is a commit; None without one."""
+    for position, header in chunk.batches:
+        if header.is_control and header.producer_id == producer_id and header.base_offset > after:
+            marker = parse_end_txn_marker(chunk.data, position, header) if header.record_count else None
+            if marker is not None:
+                return marker.control_type is ControlType.COMMIT
+    return None
+
+
 def _is_abort_marker(data: bytes, position: int, header: BatchHeader) -> bool:
     if header.record_count == 0:
         # Compaction keeps an emptied batch for its producer's sequence; it says nothing any more.

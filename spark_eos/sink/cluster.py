@@ -1,5 +1,6 @@
 """Answer what the sink asks of a cluster with the client room's requests; see `ports.Cluster` for the meaning."""
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -13,8 +14,8 @@ from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
-from spark_eos.client.visibility import visible_in
-from spark_eos.errors import TopicError, UnansweredError
+from spark_eos.client.visibility import end_in, visible_in
+from spark_eos.errors import TopicError, UnansweredError, UnsupportedError
 from spark_eos.operator_commands import OperatorCommands
 from spark_eos.sink.naming import id_pattern
 from spark_eos.sink.ports import (
@@ -38,6 +39,9 @@ _LOOK: Final = FetchLimits(
 _SCAN: Final = FetchLimits(
     max_bytes=8 << 20, partition_max_bytes=4 << 20, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000
 )
+# The next answer is asked for while this one is read, and must not be waited for when nothing more is wanted.
+_MARKER_SCAN: Final = replace(_LOOK, max_wait_ms=1)
+_NO_END: Final = 1 << 62
 DecisionWriter = Callable[[KafkaClient, DecisionWrite], EndAnswer]
 
 
@@ -69,10 +73,11 @@ class KafkaCluster:
         return {
             each.transactional_id: Description(
                 each.transactional_id,
-                TransactionState(each.state),
+                _state(each),
                 ProducerIdentity(each.producer_id, each.producer_epoch),
                 each.transaction_timeout_ms,
                 each.start_time_ms,
+                frozenset(each.topic_partitions),
             )
             for each in described.values()
             if each.exists
@@ -121,6 +126,27 @@ class KafkaCluster:
             for _, h in chunk.batches
         )
         return PartitionView(chunk.last_stable_offset, traces, tuple(chunk.aborted))
+
+    def unstable_end(
+        self, topic_partition: TopicPartition, producer_id: int, offset: int, *, wait_ms: int
+    ) -> bool | None:
+        """Find the marker behind an offset that committed readers do not reach yet.
+
+        Only there: compaction, which may remove a marker, does not get beyond the last stable offset either.
+        """
+        limits = replace(_MARKER_SCAN, poll_timeout_ms=wait_ms)
+        until = time.monotonic() + wait_ms / 1000
+        try:
+            chunks = self._chunks(topic_partition, offset, _NO_END, IsolationLevel.READ_UNCOMMITTED, limits)
+            for chunk in chunks:
+                committed = end_in(chunk, producer_id, offset)
+                if chunk.last_stable_offset > offset or committed is not None:
+                    return committed if chunk.last_stable_offset <= offset else None
+                if chunk.next_position >= chunk.high_watermark or time.monotonic() > until:
+                    return None
+        except (OffsetsGoneError, TopicError):
+            pass
+        return None
 
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
         """Read all offsets of a group.
@@ -231,6 +257,19 @@ def _vanished(where: object, reason: str) -> TopicError:
         checked="Metadata, and the offsets its leader gives",
         remedy="Start the query again when all brokers are up; if the topic was deleted, its records are gone",
     )
+
+
+def _state(description: inspection.TransactionDescription) -> TransactionState:
+    """Read the state of a transaction; a newer broker may have one that nothing here is made for."""
+    try:
+        return TransactionState(description.state)
+    except ValueError:
+        raise UnsupportedError(
+            f"Transactional id {description.transactional_id!r} is in a state that this version of the package does "
+            f"not know: {description.state!r}",
+            checked="DescribeTransactions",
+            remedy="Upgrade this package to a version made for these brokers",
+        ) from None
 
 
 def end_answer(result: control.EndTxnResult) -> EndAnswer:

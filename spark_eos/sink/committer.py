@@ -1,9 +1,10 @@
 """Take a micro-batch from prepared to visible on the driver: verify, decide, complete, sweep.
 
 The decision is the commit point. Before it, any failure means that nothing is or will be visible; after it, the
-micro-batch is only ever rolled forward, by this driver or by whoever meets the decision next. Spark calls `abort` also
-when `commit` fails, so `abort` asks the decision log first and never touches a decided transaction. An error after the
-decision says that it is one: whoever takes it for "not written" and writes again doubles the rows.
+micro-batch is rolled forward, by this driver or by the next process that reads the decision, unless a transaction is
+lost before any is committed: then all are rolled back and the micro-batch is written again (`recovery_table`). Spark
+calls `abort` also when `commit` fails, so `abort` asks the decision log first and never touches a decided transaction.
+An error after the decision says that it is one: whoever takes it for "not written" and writes again doubles the rows.
 """
 
 import logging
@@ -42,6 +43,7 @@ from spark_eos.sink.recovery import (
     settle,
     why_closed,
 )
+from spark_eos.sink.recovery_table import Action
 from spark_eos.sink.runs import left_open, superseding
 from spark_eos.sink.sweep import Scope, run_of, sweep
 from spark_eos.sink_options import OnLostTransaction
@@ -214,28 +216,37 @@ class Committer:
         """
         if settled is None or settled.took_no_effect:
             if any(isinstance(message, AlreadyCommitted) for message in messages):
-                raise UndecidedError(
-                    f"A task found micro-batch {micro_batch} of query {self.query} committed, the driver does not",
-                    checked=(
-                        "The decision log and the fate of every transaction in it. A broker that is cut off from its "
-                        "peers may have answered the driver from the past"
-                    ),
-                    remedy=(
-                        "Nothing was decided now, and nothing that was prepared now is visible. Start the query again, "
-                        "which is safe; if this repeats, look for a broker that lost its connection to the others"
-                    ),
-                )
+                raise self._disagreement(settled, messages, micro_batch)
             return ()
-        if settled.pending:
+        if settled.action is not Action.WRITE_LOST or self.policy is not OnLostTransaction.REWRITE:
             raise lost_error(settled)
         lost = {transaction.split for transaction in settled.lost}
         written = {message.split for message in messages if isinstance(message, Prepared)}
-        if self.policy is not OnLostTransaction.REWRITE or settled.unknown:
-            raise lost_error(settled)
         if written != lost or len(messages) != settled.decision.split_count:
             raise other_plan_error(settled, len(messages), written)
         self._check_rows(settled.decision, messages, by_task=True)
         return settled.committed
+
+    def _disagreement(
+        self, settled: Settlement | None, messages: Sequence[TaskMessage], micro_batch: int
+    ) -> UndecidedError:
+        """Stop where a task skipped its rows because it found them committed, and the driver found nothing visible."""
+        splits = [message.split for message in messages if isinstance(message, AlreadyCommitted)]
+        what = "no decision for it" if settled is None else (
+            f"all {len(settled.lost)} transactions of attempt {settled.decision.attempt} lost")
+        return UndecidedError(
+            f"{len(splits)} tasks, {splits[0]} among them, found micro-batch {micro_batch} of query {self.query} "
+            f"decided and committed; the driver finds {what}",
+            checked=(
+                "The decision log, DescribeTransactions and the partitions' logs, by each task and then by the driver. "
+                "A stale broker can cause this: one that is cut off from the others, or wakes from a pause, and "
+                "answers from the past. So can a decision topic or an output topic that was deleted meanwhile"
+            ),
+            remedy=(
+                "Nothing was decided now and nothing that this run has prepared will be visible, so a restart is safe: "
+                "start the query again. If it happens again, look for a broker that does not follow its controller"
+            ),
+        )
 
     def _decide_and_complete(
         self,
@@ -265,10 +276,13 @@ class Committer:
         with self._step("decide", micro_batch):
             # Half of the margin is left for the completion.
             margin = min((margin_ms(t.timeout_ms) for t in prepared), default=0)
-            driver.decide(decision, ends_at_ms - margin // 2)
+            decide_by_ms = ends_at_ms - margin // 2
+            driver.decide(decision, decide_by_ms)
         failpoints.reach("driver.after_decide", micro_batch)
         with self._step("complete", micro_batch):
-            self._complete_in_time(decision, prepared, ends_at_ms)
+            # A process that was paused meanwhile looks first: what it would commit may be lost in part.
+            is_open = _now_ms() < decide_by_ms
+            self._complete_in_time(decision, prepared, ends_at_ms, is_open=is_open)
         failpoints.reach("driver.after_complete", micro_batch)
         METRICS.add("transactions_committed", len(prepared))
         METRICS.add("records_committed", sum(t.record_count for t in prepared))
@@ -279,17 +293,26 @@ class Committer:
         return decision
 
     def _complete_in_time(
-        self, decision: Decision, prepared: Sequence[PreparedTransaction], ends_at_ms: int
+        self, decision: Decision, prepared: Sequence[PreparedTransaction], ends_at_ms: int, *, is_open: bool
     ) -> None:
-        """Complete a decision, again and again until its transactions are about to time out."""
+        """Complete a decision, again and again until its transactions are about to time out.
+
+        `is_open` says that none can have timed out yet. Only then the first attempt commits without a look.
+        """
         pause_ms, wait_until_ms = _FIRST_PAUSE_MS, _now_ms()
         while True:
             try:
-                self._complete(decision, prepared)
+                if is_open and self._commit_all(decision, prepared):
+                    return
+                is_open = False
+                settled = settle(self.cluster, decision)
+                if not settled.took_effect:
+                    raise lost_error(settled)
                 return
             except LostTransactionError:
                 raise
             except EosKafkaError as error:
+                is_open = False
                 wait_until_ms = max(_now_ms(), wait_until_ms) + pause_ms
                 if wait_until_ms >= ends_at_ms or isinstance(error, AuthorizationError | UnsupportedError):
                     raise incomplete_error(decision, error) from error
@@ -299,16 +322,14 @@ class Committer:
                 _pause(pause_ms)
                 pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
 
-    def _complete(self, decision: Decision, prepared: Sequence[PreparedTransaction]) -> None:
+    def _commit_all(self, decision: Decision, prepared: Sequence[PreparedTransaction]) -> bool:
+        """Commit all, and say whether every answer was plain success."""
         steps = [[t] for t in prepared] if failpoints.is_armed("driver.mid_complete") else [list(prepared)]
         committed: set[PreparedTransaction] = set()
         for step in steps:
             committed |= commit_all(self.cluster, step)
             failpoints.reach("driver.mid_complete", decision.micro_batch)
-        if len(committed) < len(prepared):
-            settled = settle(self.cluster, decision)
-            if not settled.took_effect:
-                raise lost_error(settled)
+        return len(committed) == len(prepared)
 
     def _finish_decided(
         self, driver: Driver, settled: Settlement, prepared: Sequence[PreparedTransaction]

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.errors import LostTransactionError
 from spark_eos.sink.descriptions import describe_prepared
 from spark_eos.sink.metrics import METRICS
@@ -38,7 +38,10 @@ def verify(
                 f"Micro-batch {micro_batch} of query {query} cannot be committed: transaction "
                 f"{transaction.transactional_id} of task {transaction.split} {problem}",
                 checked="DescribeTransactions, before anything was decided: nothing of the micro-batch is visible",
-                remedy="If it timed out, raise transactionTimeout above the longest duration of a micro-batch",
+                remedy=(
+                    "If it timed out, raise transactionTimeout above the longest duration of a micro-batch; then start "
+                    "the query again"
+                ),
             )
     began_at_ms = min((d.started_at_ms for d in described.values() if d.started_at_ms >= 0), default=None)
     left_ms = [min(t.timeout_ms, time_left_ms(described[t.transactional_id], now_ms)) for t in prepared]
@@ -59,6 +62,13 @@ def open_problem(transaction: PreparedTransaction, description: Description | No
     identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if description.state is not TransactionState.ONGOING or description.identity != identity:
         return f"is not open: {description.state}, producer {description.identity}, prepared as {identity}"
+    written = {TopicPartition(each.topic, each.partition) for each in transaction.ranges}
+    if not written <= description.topic_partitions:
+        # The end writes no marker where the coordinator knows of nothing, so that the records there would hang.
+        return (
+            f"has written to {sorted(map(str, written))}, which is not what its coordinator has, "
+            f"{sorted(map(str, description.topic_partitions))}"
+        )
     left_ms = time_left_ms(description, now_ms)
     if left_ms >= margin_ms(description.timeout_ms):
         return None

@@ -23,13 +23,17 @@ class TransactionState(StrEnum):
 
 
 class Description(NamedTuple):
-    """Hold what the coordinator knows of one transactional id; `started_at_ms` is -1 without a transaction."""
+    """Hold what the coordinator knows of one transactional id; `started_at_ms` is -1 without a transaction.
+
+    `topic_partitions` are those that the end of the open transaction will write a marker into.
+    """
 
     transactional_id: str
     state: TransactionState
     identity: ProducerIdentity
     timeout_ms: int
     started_at_ms: int
+    topic_partitions: frozenset[TopicPartition] = frozenset()
 
 
 class Ending(NamedTuple):
@@ -117,6 +121,12 @@ class Cluster(Protocol):
 
         Raises `UnansweredError` when it cannot be read within the time, as behind an open transaction of others.
         """
+
+    def unstable_end(
+        self, topic_partition: TopicPartition, producer_id: int, offset: int, *, wait_ms: int
+    ) -> bool | None:
+        """Say whether a transaction that reaches up to `offset` is committed, by its marker, where committed readers
+        do not get that far yet; None where they do, and without a marker. Raises `UnansweredError` as `view` does."""
 
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
         """Read all offsets of a group, in whatever topics; raises `UnstableOffsetsError` when a pending one does not

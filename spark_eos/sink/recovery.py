@@ -6,7 +6,7 @@ request's version and on what happened to the id since. What DescribeTransaction
 fetch at the offsets in the decision. A place that readers cannot reach yet, as behind a long transaction of somebody
 else, tells nothing: it is waited for, and never taken for a loss.
 
-A decision that an operator has abandoned is rolled back instead of forward: what is still open is aborted.
+What is done about the fates, forward or back, is a table: `recovery_table`.
 
 A known limit: when the coordinator has forgotten an id (a week by default) and retention has removed the records too,
 nothing can tell that a transaction was committed. A re-run of that very micro-batch then stops with "fate unknown"
@@ -31,6 +31,7 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.descriptions import describe_prepared
 from spark_eos.sink.ports import Cluster, Description, Ending, PartitionView, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
+from spark_eos.sink.recovery_table import Action, Fate, action_for, table_for
 from spark_eos.sink_options import OnLostTransaction
 
 LOG: Final = logging.getLogger("spark_eos.sink")
@@ -39,19 +40,9 @@ SETTLE_LIMIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.2
 _LOOK_MS: Final = 1_000
 _LINES_SHOWN: Final = 50
-
-
-class Fate(Enum):
-    """Say what became of one decided transaction."""
-
-    OPEN = auto()
-    COMMITTED = auto()
-    LOST = auto()
-    HIDDEN = auto()
-    UNKNOWN = auto()
-
-
 _UNSETTLED: Final = frozenset({Fate.OPEN, Fate.HIDDEN})
+
+
 # (state, begun with transactions V2, stored epoch minus the transaction's own) -> fate. What is not here is not
 # conclusive: under V1 the epoch moves only with fences, timeouts and InitProducerId, so a completed abort at epoch
 # plus one may be this transaction's timeout or the end of a later one.
@@ -71,9 +62,9 @@ FATES: Final[Mapping[tuple[TransactionState, bool, int], Fate]] = {
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """Hold the fates of a decision's transactions; `pending` ones could not be completed or looked at in time.
+    """Hold the fates of a decision's transactions; `pending` ones could not be ended or looked at in time.
 
-    `still_open` are those of the pending ones that can still be completed, and time out if nobody does.
+    `still_open` are those of the pending ones that can still be completed, and time out otherwise.
     """
 
     decision: Decision
@@ -84,9 +75,18 @@ class Settlement:
     still_open: tuple[PreparedTransaction, ...] = ()
 
     @property
+    def action(self) -> Action:
+        """Say what the table wants to be done next."""
+        found = {
+            Fate.COMMITTED: self.committed, Fate.LOST: self.lost, Fate.UNKNOWN: self.unknown,
+            Fate.OPEN: self.still_open, Fate.HIDDEN: set(self.pending).difference(self.still_open),
+        }
+        return action_for(self.decision, [fate for fate, transactions in found.items() if transactions])
+
+    @property
     def is_closed(self) -> bool:
         """Say whether nothing of the micro-batch is to be written any more: all is visible, or an operator said so."""
-        return self.took_effect or (self.decision.is_skipped and not self.pending)
+        return self.action is Action.CLOSED
 
     @property
     def took_effect(self) -> bool:
@@ -96,7 +96,7 @@ class Settlement:
     @property
     def took_no_effect(self) -> bool:
         """Say whether nothing of the micro-batch is or will be visible, so that writing it again repeats nothing."""
-        return len(self.lost) == len(self.decision.transactions) > 0
+        return self.action is Action.WRITE_AGAIN
 
 
 class Course(Enum):
@@ -107,36 +107,51 @@ class Course(Enum):
 
 
 def settle(cluster: Cluster, decision: Decision) -> Settlement:
-    """End what is still open as decided and find the fate of all; may be done by anyone, any number of times."""
+    """Roll a decided micro-batch forward or back by the table, and find the fate of all; any process may, at any time.
+
+    Only a commit that is answered with success is taken for done. After anything else the fates are looked at again.
+    """
     if decision.completed_at_ms is not None:
         return Settlement(decision, decision.transactions, (), ())
     deadline = time.monotonic() + SETTLE_LIMIT_SECONDS
-    # Of a micro-batch that is closed, whatever is visible, only what could still become visible matters.
-    unsettled = frozenset({Fate.OPEN}) if decision.is_skipped else _UNSETTLED
     fates: dict[PreparedTransaction, Fate] = {}
     waiting: list[PreparedTransaction] = list(decision.transactions)
     while True:
         fates |= fates_of(cluster, waiting, deadline)
-        still_open = [t for t in waiting if fates[t] is Fate.OPEN]
-        if still_open:
-            failpoints.reach("recovery.before_commit", decision.micro_batch)
-            if decision.is_abandoned:
-                fates |= dict.fromkeys(end_all(cluster, still_open, commit=False), Fate.LOST)
-            else:
-                fates |= dict.fromkeys(commit_all(cluster, still_open), Fate.COMMITTED)
-            failpoints.reach("recovery.after_commit", decision.micro_batch)
-        waiting = [t for t in waiting if fates[t] in unsettled]
-        if not waiting or time.monotonic() >= deadline:
+        action = action_for(decision, fates.values())
+        if action in (Action.COMMIT, Action.ABORT):
+            fates |= _end_open(cluster, decision, fates, commit=action is Action.COMMIT)
+            action = action_for(decision, fates.values())
+        waiting = [t for t in waiting if fates[t] in _UNSETTLED]
+        if not action.is_followed_by_a_look or time.monotonic() >= deadline:
             break
-        LOG.info("micro-batch %d of %s: %d of %d decided transactions are not settled yet, %s among them",
-                 decision.micro_batch, decision.query, len(waiting), len(fates), waiting[0].transactional_id)
+        LOG.info("micro-batch %d of %s: %d of %d decided transactions are not settled yet, %s among them; next: %s",
+                 decision.micro_batch, decision.query, len(waiting), len(fates), waiting[0].transactional_id,
+                 action.value)
         time.sleep(_PAUSE_SECONDS)
     by_fate = {fate: tuple(t for t in decision.transactions if fates[t] is fate) for fate in Fate}
-    hidden = tuple(t for t in by_fate[Fate.HIDDEN] if t not in waiting)
+    # Of a micro-batch that is closed, whatever is visible, only what could still become visible matters.
+    hidden, unknown = by_fate[Fate.HIDDEN], by_fate[Fate.UNKNOWN]
+    pending = by_fate[Fate.OPEN] if decision.is_skipped else by_fate[Fate.OPEN] + hidden
     return Settlement(
-        decision, by_fate[Fate.COMMITTED], by_fate[Fate.LOST], by_fate[Fate.UNKNOWN] + hidden, tuple(waiting),
-        by_fate[Fate.OPEN],
+        decision, by_fate[Fate.COMMITTED], by_fate[Fate.LOST], unknown + hidden if decision.is_skipped else unknown,
+        pending, by_fate[Fate.OPEN],
     )
+
+
+def _end_open(
+    cluster: Cluster, decision: Decision, fates: Mapping[PreparedTransaction, Fate], *, commit: bool
+) -> dict[PreparedTransaction, Fate]:
+    """End the open transactions; gives those that are known to be committed now."""
+    still_open = [transaction for transaction, fate in fates.items() if fate is Fate.OPEN]
+    if not commit:
+        LOG.warning("micro-batch %d of %s: %d of its %d decided transactions are aborted, %s among them: %s",
+                    decision.micro_batch, decision.query, len(still_open), len(fates), still_open[0].transactional_id,
+                    table_for(decision)[frozenset(fates.values())].reason)
+    failpoints.reach("recovery.before_commit", decision.micro_batch)
+    ended = end_all(cluster, still_open, commit=commit)
+    failpoints.reach("recovery.after_commit", decision.micro_batch)
+    return dict.fromkeys(ended, Fate.COMMITTED) if commit else {}
 
 
 def commit_all(cluster: Cluster, transactions: Sequence[PreparedTransaction]) -> set[PreparedTransaction]:
@@ -193,11 +208,14 @@ def logged_fate(cluster: Cluster, transaction: PreparedTransaction, deadline: fl
         left_ms = (deadline - time.monotonic()) * 1000
         if left_ms <= 0:
             return Fate.HIDDEN
+        place, wait_ms = TopicPartition(written.topic, written.partition), int(max(1, min(_LOOK_MS, left_ms)))
         try:
-            view = cluster.view(
-                TopicPartition(written.topic, written.partition), written.first_offset,
-                wait_ms=int(max(1, min(_LOOK_MS, left_ms))),
-            )
+            # Under the old protocol the coordinator does not tell a timeout from a later abort, and the transactions
+            # of the same micro-batch that are still open hold committed readers back.
+            ended = cluster.unstable_end(place, transaction.producer_id, written.last_offset, wait_ms=wait_ms)
+            if ended is not None:
+                return Fate.COMMITTED if ended else Fate.LOST
+            view = cluster.view(place, written.first_offset, wait_ms=wait_ms)
         except UnansweredError:
             hidden = True
             continue
@@ -223,23 +241,25 @@ def seen_fate(transaction: PreparedTransaction, written: WrittenRange, view: Par
 
 def course_of(settlement: Settlement, split: int, policy: OnLostTransaction) -> Course:
     """Say what a task has to do; raises `LostTransactionError` when nothing right can be done."""
-    if settlement.is_closed:
+    action = settlement.action
+    if action is Action.CLOSED:
         return Course.SKIP
-    if settlement.took_no_effect:
+    if action is Action.WRITE_AGAIN:
         return Course.WRITE
-    if settlement.pending or settlement.unknown or policy is OnLostTransaction.FAIL:
+    if action is not Action.WRITE_LOST or policy is OnLostTransaction.FAIL:
         raise lost_error(settlement)
     return Course.WRITE if split in {transaction.split for transaction in settlement.lost} else Course.SKIP
 
 
 def lost_error(settlement: Settlement) -> TransactionError:
     """Give a full account of what of a decided micro-batch is visible and what is not; pending is not lost."""
-    if settlement.pending:
+    if settlement.pending and settlement.action is not Action.STOP:
         return _pending_error(settlement)
     decision = settlement.decision
-    missing = settlement.lost + settlement.unknown
+    missing = settlement.lost + settlement.unknown + settlement.still_open
     lines = [_account(transaction, "lost") for transaction in settlement.lost]
     lines += [_account(transaction, "fate unknown") for transaction in settlement.unknown]
+    lines += [_account(transaction, "open") for transaction in settlement.still_open]
     happened = (
         f"Micro-batch {decision.micro_batch} of query {decision.query} was decided, but {len(missing)} of its "
         f"{len(decision.transactions)} transactions ({sum(t.record_count for t in missing)} of "
@@ -247,13 +267,29 @@ def lost_error(settlement: Settlement) -> TransactionError:
     )
     return LostTransactionError(
         happened + _shown(lines),
-        checked="DescribeTransactions for each, then a read_committed fetch at the offsets in the decision",
-        remedy=(
-            "They most likely timed out while the query was down: raise transactionTimeout (and the broker's "
-            "transaction.max.timeout.ms). If a re-run gives each task the same rows, set onLostTransaction=rewrite to "
-            "write only the lost ones again; otherwise repair the topic by hand from this account, then let the query "
-            "go on with `eos-kafka decisions abort --restart skip`"
-        ),
+        checked="DescribeTransactions for each, then the log at the offsets in the decision",
+        remedy=_lost_remedy(settlement),
+    )
+
+
+def _lost_remedy(settlement: Settlement) -> str:
+    if settlement.took_no_effect:
+        return (
+            "Nothing of the micro-batch is visible, and nothing of it will be. Start the query again, or the job under "
+            "the same jobId: it writes the whole micro-batch again. Raise transactionTimeout (and the broker's "
+            "transaction.max.timeout.ms) if the transactions timed out while the query was down"
+        )
+    if settlement.still_open:
+        return (
+            "Whether the open ones may be committed depends on the unknown one, which neither its coordinator nor its "
+            "log tells any more. Before they time out, commit them with `eos-kafka decisions complete`, or abort them "
+            "with `eos-kafka decisions abort --restart skip` and repair the topic by hand from this account"
+        )
+    return (
+        "They most likely timed out while the query was down: raise transactionTimeout (and the broker's "
+        "transaction.max.timeout.ms). If a re-run gives each task the same rows, set onLostTransaction=rewrite to "
+        "write only the lost ones again; otherwise repair the topic by hand from this account, then let the query "
+        "go on with `eos-kafka decisions abort --restart skip`"
     )
 
 
@@ -280,13 +316,20 @@ def _pending_error(settlement: Settlement) -> TransactionError:
     topic = next(written.topic for transaction in settlement.pending for written in transaction.ranges)
     # How to reach the cluster is the business of another floor.
     find_hanging = OperatorCommands(("HOST:PORT",)).find_hanging(topic)
+    lines = [
+        _account(transaction, "open" if transaction in settlement.still_open else "not readable yet")
+        for transaction in settlement.pending
+    ]
+    so_far = "Nothing is lost so far"
+    if settlement.lost:
+        lines += [_account(transaction, "lost") for transaction in settlement.lost]
+        so_far = "What is lost is lost in any case; whether a part is visible is known when all can be read"
     return TransactionError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but {len(settlement.pending)} of "
-        f"its {len(decision.transactions)} transactions could not be completed or read yet: "
-        + _shown([_account(transaction, "not readable yet") for transaction in settlement.pending]),
-        checked=f"DescribeTransactions and read_committed fetches for {SETTLE_LIMIT_SECONDS:.0f} s",
+        f"its {len(decision.transactions)} transactions could not be ended or read yet: " + _shown(lines),
+        checked=f"DescribeTransactions and the log at the offsets in the decision, for {SETTLE_LIMIT_SECONDS:.0f} s",
         remedy=(
-            "Nothing is lost so far. Bring their coordinators and leaders up, and end the open transaction of another "
+            f"{so_far}. Bring their coordinators and leaders up, and end the open transaction of another "
             f"producer that holds the last stable offset back there (if it hangs, `{find_hanging}` says how); then "
             "start the query again, or the job under the same jobId"
         ),

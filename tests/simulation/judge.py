@@ -34,6 +34,7 @@ def judge(world: "World") -> list[str]:
     problems += check_work(world, truth[READ_COMMITTED])
     problems += check_rows(world, truth[READ_COMMITTED])
     problems += check_lost(world)
+    problems += world.death.check()
     problems += [f"{anomaly.kind}: {anomaly.story}" for anomaly in check(world.history.ops)]
     if not problems:
         problems += check_replay(world)

@@ -48,6 +48,8 @@ class MarkerWatch:
         self._loads_before: dict[Place, int] = {}
         # Producer id and epoch, as its records bear it, of what the coordinator ended for its age.
         self.timed_out: set[tuple[int, int]] = set()
+        # Producer id and epoch of every commit marker.
+        self.committed: set[tuple[int, int]] = set()
 
     def is_repeated_by_a_load(self, topic_partition: TopicPartition, first: "Marker", second: "Marker") -> bool:
         """Say whether between two markers a coordinator that began anew found their transaction prepared."""
@@ -74,6 +76,8 @@ class MarkerWatch:
         def append_watched(log: PartitionLog, *, producer_id: int, **rest: Any) -> AppendResult:
             # Before it is written: it may get through though the power fails over it.
             self._loads_before[log.topic_partition, log.log_end_offset] = self.loads[producer_id]
+            if rest["commit"]:
+                self.committed.add((producer_id, rest["producer_epoch"]))
             return append(log, producer_id=producer_id, **rest)
 
         with patch.multiple(TransactionEnding, resume=resume_watched, abort_ongoing=abort_watched), \

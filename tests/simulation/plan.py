@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker_core.simulation.faults import Fault, Weather
 from tests.history.format import READ_COMMITTED
+from tests.simulation import decided
 from tests.simulation.administrators import AdministratorActor, RogueActor
 from tests.simulation.client import Client
 from tests.simulation.history import READ_UNCOMMITTED
@@ -27,6 +28,7 @@ PARTITIONS = 2
 _TIMEOUTS_MS = (4_000, 8_000)
 # Those with a query are none, so that about a tenth of all are.
 _UNDISTURBED = 0.14
+_DIES_DECIDED = 0.3
 # How much longer those who hurry are put to it: what is late meets a later transaction seldom enough.
 _HURRIED_TIMES = 3
 # Brokers that answer from the past are a known danger to the sink: rows come twice until it looks again after it has
@@ -64,6 +66,8 @@ class Plan:
     # For how long coordinators and leaders stay away now and then; nothing else befalls the world after its trouble.
     outages_ms: int = 0
     has_stale_brokers: bool = False
+    # The query's first driver dies between a decision and its completion, and one of its transactions times out early.
+    dies_decided: bool = False
 
     @property
     def verifies(self) -> bool:
@@ -110,7 +114,11 @@ def draw(seed: int, *, stale_brokers: bool = STALE_BROKERS) -> Plan:
     is_undisturbed = Random(f"undisturbed/{seed}").random() < _UNDISTURBED and not plan.has_query
     if is_undisturbed:
         return _undisturbed(plan)
-    return plan if seed in _KEPT else _with_outages(plan, stale_brokers)
+    if seed in _KEPT:
+        return plan
+    if plan.has_query and Random(f"decided/{seed}").random() < _DIES_DECIDED:
+        return replace(plan, dies_decided=True, settings={**plan.settings, **decided.SETTINGS})
+    return _with_outages(plan, stale_brokers)
 
 
 def _with_outages(plan: Plan, stale_brokers: bool) -> Plan:

@@ -4,7 +4,7 @@ The task writer and the committer are the code of `spark_eos.sink`; only Spark a
 checkpoint is Spark's: what a micro-batch holds is fixed before it runs, and noted as done after `commit` returned.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -89,6 +89,8 @@ class QueryActor:
         # Those that commit: Spark takes whichever is idle.
         self._committing: list[int] = []
         self._switch = world.random_of(f"{name}'s processes")
+        # What is being committed.
+        self.messages: list[TaskMessage] = []
 
     def successor(self, name: str, begins_after_ms: int) -> "QueryActor":
         """Make another driver on the same checkpoint."""
@@ -127,7 +129,7 @@ class QueryActor:
             messages: list[TaskMessage] = []
             driver = None
             try:
-                messages = self._tasks(run, number)
+                messages = self.messages = self._tasks(run, number)
                 self._go_to_any_process()
                 driver = committer(self._options, QUERY, run, may_be_decided=True)
                 driver.commit(messages, number)
@@ -205,10 +207,11 @@ class QueryActor:
             host, process_id = f"{self.name}.w{self._worker_count}", self.world.new_process_id()
         place = Place(QUERY, run, number, split)
         rows = self.checkpoint.rows[number][split]
+        options = self.world.death.options(self._options, split, self.checkpoint.rows[number])
 
         def work() -> None:
             try:
-                attempt.message = task_writer(self._options, place, may_be_decided=True).write(iter(_arrow(rows)))
+                attempt.message = task_writer(options, place, may_be_decided=True).write(iter(_arrow(rows)))
             except EosKafkaError as error:
                 attempt.error = error
                 self.world.scheduler.note(f"{host}: {place}: {type(error).__name__}: {error}")
@@ -248,4 +251,6 @@ def query(world: "World", name: str, topic: str, partitions: int) -> QueryActor:
         "kafka.request.timeout.ms": "2000", "kafka.default.api.timeout.ms": "10000",
         "kafka.delivery.timeout.ms": "8000",
     })
+    if world.plan.dies_decided:
+        options = replace(options, transaction_timeout_ms=LONGEST_TIMEOUT_MS)
     return QueryActor(world, name, Checkpoint(rows), options, topic)

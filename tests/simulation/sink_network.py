@@ -19,6 +19,7 @@ from broker_core.simulation.clock import START_MS
 from broker_core.simulation.network import PORT
 from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.wire.versions import SERVED
+from spark_eos import failpoints
 from spark_eos.client import connection
 from spark_eos.client.features import FinalizedFeatures
 from spark_eos.client.network import translate
@@ -243,8 +244,10 @@ def _surroundings(world: World) -> Mapping[str, Any]:
 def virtual_surroundings(world: World) -> Iterator[None]:
     """Let the sink's modules see this world's time, chance, processes and network, and no other's memory."""
     lent = _surroundings(world)
-    replaced: list[tuple[Any, str, Any]] = [(connection, "Network", connection.Network)]
+    replaced: list[tuple[Any, str, Any]] = [
+        (connection, "Network", connection.Network), (failpoints, "reach", failpoints.reach)]
     connection.Network = SimulatedClientNetwork  # type: ignore[assignment,misc]
+    failpoints.reach = world.reach  # type: ignore[assignment]
     _worlds.append(world)
     for name, module in list(sys.modules.items()):
         if name.startswith(_ROOMS):

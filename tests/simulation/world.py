@@ -21,6 +21,7 @@ from broker_core.simulation.network import SimulatedNetwork, SimulatedServer, is
 from broker_core.simulation.scheduler import US_PER_MS, Scheduler
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.history.format import to_line
+from tests.simulation.decided import DecidedDeath
 from tests.simulation.fibers import Fibers
 from tests.simulation.history import NEMESIS, History
 from tests.simulation.markers import MarkerWatch
@@ -73,6 +74,7 @@ class World:
         self.users: dict[int, set[tuple[str, int]]] = {}
         self.watch = MarkerWatch()
         self.outages = Outages(self)
+        self.death = DecidedDeath(self)
         self.actors: dict[str, Any] = {}
         self._owners: dict[str, int] = {}
         self._clock_offsets_ms: dict[str, int] = {}
@@ -105,7 +107,9 @@ class World:
     def settle_in(self, actor: Any) -> None:
         """Let one more inhabitant live."""
         self.actors[actor.name] = actor
-        self.fibers.spawn(actor.name, actor.run).process_id = self.new_process_id()
+        fiber = self.fibers.spawn(actor.name, actor.run)
+        fiber.process_id = self.new_process_id()
+        fiber.clock_offset_ms = self.clock_offset_of(actor.name)
 
     def new_process_id(self) -> int:
         """Return an id that no process of this world has had."""
@@ -130,6 +134,12 @@ class World:
     def nemesis(self, text: str) -> None:
         """Write down what is done to the world."""
         self.record("nemesis", "info", NEMESIS, text)
+
+    def reach(self, point: str, micro_batch: int | None = None) -> None:
+        """Stand where the sink's failpoints are."""
+        driver = self.actors.get(self.fibers.current.name)
+        if self.plan.dies_decided and driver is not None:
+            self.death.reach(point, driver.messages)
 
     # Life
 

@@ -82,7 +82,8 @@ class MemoryCluster:
         self.calls.append(f"describe {len(transactional_ids)}")
         known = {**self.ids, **self.past_ids}
         return {
-            name: Description(name, found.state, found.identity, found.timeout_ms, found.started_at_ms)
+            name: Description(name, found.state, found.identity, found.timeout_ms, found.started_at_ms,
+                              frozenset(found.partitions))
             for name in transactional_ids
             if name not in self.forgotten and (found := known.get(name)) is not None
         }
@@ -122,6 +123,13 @@ class MemoryCluster:
         )
         firsts = [at for at in range(len(log)) if not self._is_decided(topic_partition, at)]
         return PartitionView(min(firsts, default=len(log)), traces, aborted)
+
+    def unstable_end(
+        self, topic_partition: TopicPartition, producer_id: int, offset: int, *, wait_ms: int  # noqa: ARG002
+    ) -> bool | None:
+        log = self.logs.get(topic_partition, [])
+        is_stable = all(self._is_decided(topic_partition, at) for at in range(min(offset + 1, len(log))))
+        return None if is_stable else self.outcomes.get((topic_partition, offset))
 
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:  # noqa: ARG002
         self.calls.append("pointer")

@@ -41,19 +41,19 @@ class World:
     def committer(self, run: str) -> Committer:
         return Committer(self.cluster, self.log(), "p", self.query, run, OnLostTransaction.FAIL)
 
-    def prepare(self, run: str, micro_batch: int = 0) -> Prepared:
-        name = str(TaskId("p", self.query, run, "w", 0))
-        identity = control.init_producer_id(self.client, name, transaction_timeout_ms=60_000)
+    def prepare(self, run: str, micro_batch: int = 0, split: int = 0, timeout_ms: int = 60_000) -> Prepared:
+        name = str(TaskId("p", self.query, run, f"w{split}", 0))
+        identity = control.init_producer_id(self.client, name, transaction_timeout_ms=timeout_ms)
         producer = TransactionalProducer(self.client)
         producer.begin(identity)
         place = TopicPartition(self.topic, PLACE)
         producer.send(place, encoded([f"row of {micro_batch}"]))
         result = producer.flush()[place]
         transaction = PreparedTransaction(
-            0, name, identity.producer_id, identity.producer_epoch, identity.transaction_version, 60_000,
+            split, name, identity.producer_id, identity.producer_epoch, identity.transaction_version, timeout_ms,
             int(time.time() * 1000), (WrittenRange(self.topic, PLACE, result.first_offset, result.last_offset, 1),),
         )
-        return Prepared(self.query, run, micro_batch, 0, transaction)
+        return Prepared(self.query, run, micro_batch, split, transaction)
 
     def decision(self, *prepared: Prepared) -> Decision:
         found = tuple(each.transaction for each in prepared)

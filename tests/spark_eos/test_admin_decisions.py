@@ -18,7 +18,8 @@ from spark_eos.sink.intervention import Action, Intervention, Restart
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
 from spark_eos.sink.naming import audit_key, audit_key_prefix, decision_key, is_audit_key, is_head_key
 from spark_eos.sink.ports import Ending, TransactionState
-from spark_eos.sink.recovery import Course, Fate, course_of, settle
+from spark_eos.sink.recovery import Course, course_of, settle
+from spark_eos.sink.recovery_table import Fate
 from spark_eos.sink_options import OnLostTransaction
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
@@ -179,7 +180,7 @@ def test_a_commit_that_slips_in_is_reported_and_stops_the_restart(
 def test_what_is_lost_cannot_be_completed_and_is_accounted_for(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    decided(cluster)
+    end(cluster, decided(cluster), 0, commit=True)
     cluster.time_out(task_id(worker="w1"))
     assert run(parsed("complete", "--yes", "--output", "json"), cluster) == ExitCode.DONE_IN_PART
     printed = capsys.readouterr()
@@ -187,6 +188,48 @@ def test_what_is_lost_cannot_be_completed_and_is_accounted_for(
     assert (document["committed"], document["lost"], document["done"]) == (1, 1, False)
     assert "task 1: lost" in printed.err
     assert "About to complete" in printed.err
+
+
+def test_complete_tears_nothing_that_can_be_rolled_back(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decided(cluster)
+    cluster.time_out(task_id(worker="w1"))
+    assert run(parsed("complete"), cluster) == ExitCode.NOTHING_DONE
+    planned = capsys.readouterr().out
+    assert "abort the 1 open transactions of micro-batch 3" in planned and "1 are lost" in planned
+    assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE_IN_PART
+    printed = capsys.readouterr()
+    assert "Now 0 of 2 transactions are committed, 2 are aborted or lost" in printed.out
+    assert "Nothing of the micro-batch is visible" in printed.err
+    assert (states(cluster), visible(cluster)) == ({S.COMPLETE_ABORT}, 0)
+    assert run(parsed("complete"), cluster) == ExitCode.NOTHING_DONE
+    assert "all are lost, and the restarted query writes all of it again" in capsys.readouterr().out
+    assert not any(isinstance(message, AlreadyCommitted) for message in restart(cluster))
+    assert (visible(cluster), newest(cluster).attempt) == (2, 2)
+
+
+def test_complete_says_what_it_waits_for(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    decided(cluster)
+    cluster.forgotten = {task_id(worker="w1")}
+    plan = Operator(cluster, DECISIONS, "ann", watch_seconds=0).plan(newest(cluster), Action.COMPLETE)
+    assert plan.count(Fate.HIDDEN) == 1
+    assert "wait until 1 transactions of micro-batch 3" in plan.steps()[2]
+
+
+def test_complete_decides_over_what_nothing_can_tell_any_more(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sink leaves it open; an operator may know more, and takes the decision."""
+    decision = decided(cluster)
+    cluster.forgotten = {task_id(worker="w1")}
+    cluster.logs[TopicPartition("t", 1)] = []
+    with pytest.raises(LostTransactionError, match="task 1: fate unknown.*task 0: open"):
+        restart(cluster)
+    assert cluster.ids[task_id(worker="w0")].state is S.ONGOING
+    assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE_IN_PART
+    assert "commit the 1 open transactions" in capsys.readouterr().out
+    assert settle(cluster, newest(cluster)).committed == decision.transactions[:1]
 
 
 def _writes_a_decision(cluster: MemoryCluster) -> None:
@@ -380,6 +423,7 @@ def test_a_closed_micro_batch_waits_for_nobody(cluster: MemoryCluster, monkeypat
     cluster.forgotten |= set(cluster.ids)
     word = Intervention(Action.ABORT, "ann", 5, "", Restart.SKIP)
     monkeypatch.setattr("spark_eos.sink.recovery.time.sleep", _die)
+    monkeypatch.setattr(cluster, "unstable_end", lambda *_, **__: None)
     settled = settle(cluster, replace(decision, revision=1, intervention=word))
     assert settled.is_closed
     assert [t.split for t in settled.unknown] == [0]

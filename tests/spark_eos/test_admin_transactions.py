@@ -21,7 +21,10 @@ from spark_eos.admin.transactions_view import described
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.client_options import ClientOptions
+from spark_eos.errors import UnsupportedError
+from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.naming import TaskId
+from spark_eos.sink.transactions import write_decision
 from tests.conformance.clients import make_topic, unique
 from tests.conformance.conftest import Kafka as Plain
 from tests.conformance.raw_session import Identity, RawSession
@@ -106,6 +109,28 @@ def test_list_prints_kafkas_table(kafka: Kafka, session: RawSession) -> None:
         "transactional_id": session.transactional_id, "coordinator_id": 1, "producer_id": identity.producer_id,
         "state": "Empty",
     }]
+
+
+def test_a_state_that_a_newer_broker_has_is_a_row_and_a_clear_error_for_the_sink(
+    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.init()
+    send_all = KafkaClient.send_all
+
+    def newer(self: KafkaClient, requests: Any, **rest: Any) -> Any:
+        responses = send_all(self, requests, **rest)
+        for state in (each for response in responses for each in getattr(response, "transaction_states", ())):
+            state.transaction_state = "PreparedTransaction"
+        return responses
+
+    monkeypatch.setattr(KafkaClient, "send_all", newer)
+    for command in (("list", "--transactional-id-pattern", session.transactional_id),
+                    ("describe", "--transactional-id", session.transactional_id)):
+        assert kafka.run(*command) == ExitCode.DONE, kafka.err
+        assert "PreparedTransaction" in kafka.out
+    with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        with pytest.raises(UnsupportedError, match=f"{session.transactional_id}.*'PreparedTransaction'.*Upgrade"):
+            KafkaCluster(client, "decisions", write_decision).describe_transactions([session.transactional_id])
 
 
 def test_cells_are_as_wide_as_java_counts() -> None:

@@ -16,7 +16,8 @@ from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError, FencedError, OptionError, TopicError, TransactionError, UnreachableError
 from spark_eos.sink import recovery, transactions
 from spark_eos.sink.closing import Closing
-from spark_eos.sink.recovery import Fate, fates_of
+from spark_eos.sink.recovery import fates_of
+from spark_eos.sink.recovery_table import Fate
 from spark_eos.sink.wiring import driver_timeout_ms
 from spark_eos.sink_options import SinkOptions
 from tests.spark_eos.client_world import encoded, make_topic, unique
@@ -137,8 +138,9 @@ def test_an_id_that_the_coordinator_has_forgotten_is_told_by_its_code(world: Wor
     assert caught.value.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_what_a_foreign_transaction_holds_back_is_hidden_and_found_soon_after(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_a_foreign_transaction_holds_back_is_known_by_its_marker(
+    world: World, monkeypatch: pytest.MonkeyPatch, commit: bool
 ) -> None:
     monkeypatch.setattr(recovery, "_LOOK_MS", 300)
     foreign = control.init_producer_id(world.client, unique("foreign"), transaction_timeout_ms=60_000)
@@ -147,15 +149,38 @@ def test_what_a_foreign_transaction_holds_back_is_hidden_and_found_soon_after(
     producer.send(TopicPartition(world.topic, PLACE), encoded(["foreign"]))
     producer.flush()
     transaction = world.prepare("run1").transaction
-    recovery.commit_all(world.cluster, [transaction])
+    with monkeypatch.context() as forgetful:
+        forgetful.setattr(world.cluster, "describe_transactions", lambda _: {})
+        assert fates_of(world.cluster, [transaction]) == {transaction: Fate.HIDDEN}
+    recovery.end_all(world.cluster, [transaction], commit=commit)
     # The id goes on, so that its coordinator cannot tell any more.
     control.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
     control.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
-    assert fates_of(world.cluster, [transaction]) == {transaction: Fate.HIDDEN}
+    fate = Fate.COMMITTED if commit else Fate.LOST
+    wait_until(lambda: fates_of(world.cluster, [transaction])[transaction] is fate, "the marker is found")
+    assert world.visible() == []
     producer.abort()
-    wait_until(
-        lambda: fates_of(world.cluster, [transaction])[transaction] is Fate.COMMITTED, "the commit can be read"
-    )
+    wait_until(lambda: fates_of(world.cluster, [transaction])[transaction] is fate, "readers see the same")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_is_open_is_aborted_where_a_part_has_timed_out(
+    kafka_address: str, tv1_address: str, version: int
+) -> None:
+    """Under the old protocol only the marker tells, behind the open transaction that holds readers back."""
+    with KafkaClient(ClientOptions((kafka_address if version == 2 else tv1_address,))) as client:
+        world = World(client.options.bootstrap_servers[0], client)
+        still_open, lost = world.prepare("run1"), world.prepare("run1", split=1, timeout_ms=1_000)
+        log = world.log()
+        log.decide(world.decision(still_open, lost), log.take_over())
+        wait_until(lambda: world.state_of(lost) == "CompleteAbort", "one transaction times out")
+        assert world.state_of(still_open) == "Ongoing"
+        world.committer("run2").commit([world.prepare("run2"), world.prepare("run2", split=1)], 0)
+        # The driver of run 1 wakes up.
+        assert recovery.commit_all(world.cluster, [still_open.transaction, lost.transaction]) == set()
+        assert world.visible() == ["row of 0"] * 2
+        newest = world.log().newest()
+    assert newest is not None and (newest.attempt, newest.run) == (2, "run2")
 
 
 @pytest.mark.parametrize(("version", "closing"), [(2, Closing.MARK), (1, Closing.FORGET)])

@@ -71,13 +71,13 @@ def test_an_older_decision_that_is_lost_stops_the_query_until_the_user_lets_it_g
     committer = committer_of(cluster, "run2", policy=policy)
     messages = prepare(cluster, 1, "run2", (5,))
     if policy is OnLostTransaction.FAIL:
-        with pytest.raises(LostTransactionError, match="Micro-batch 0 .* 1 of its 2 .*does not run the older"):
+        with pytest.raises(LostTransactionError, match="Micro-batch 0 .* 2 of its 2 .*does not run the older"):
             committer.commit(messages, 1)
     else:
         committer.commit(messages, 1)
         assert "going on although an older one is not shown to be complete" in caplog.text
     assert cluster.calls.count("decide") == (1 if policy is OnLostTransaction.FAIL else 2)
-    assert cluster.ids[task_id(worker="w0")].state is S.COMPLETE_COMMIT
+    assert cluster.ids[task_id(worker="w0")].state is S.COMPLETE_ABORT
 
 
 def test_an_older_decision_that_is_still_open_stops_the_query_before_a_newer_one_hides_it(
@@ -375,6 +375,47 @@ def test_an_expired_driver_gives_way_to_a_newer_one(cluster: MemoryCluster) -> N
     committer_of(cluster, "run2").log.take_over()
     with pytest.raises(FencedError, match="newer driver runs query q"):
         committer.commit(prepare(cluster, 1), 1)
+
+
+@pytest.mark.parametrize("policy", OnLostTransaction)
+def test_a_driver_that_was_paused_after_its_decision_looks_before_it_commits(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, policy: OnLostTransaction
+) -> None:
+    """One transaction has timed out meanwhile: to commit the other would make half of the micro-batch visible."""
+    write = cluster.write_decision
+
+    def paused(decision: DecisionWrite) -> EndAnswer:
+        answer = write(decision)
+        cluster.pass_time(70_000)
+        cluster.time_out(task_id(worker="w1"))
+        return answer
+
+    committer = committer_of(cluster, policy=policy)
+    messages = prepare(cluster, 0)
+    with monkeypatch.context() as pausing:
+        pausing.setattr(cluster, "write_decision", paused)
+        with pytest.raises(LostTransactionError, match="2 of its 2 .*Nothing of the micro-batch is visible.*again"):
+            committer.commit(messages, 0)
+    committer.abort(messages, 0)
+    assert (_visible(cluster), states(cluster)) == (0, {S.COMPLETE_ABORT})
+    committer_of(cluster, "run2", policy=policy).commit(prepare(cluster, 0, "run2"), 0)
+    assert _visible(cluster) == 2
+
+
+def test_a_completion_that_is_tried_again_looks_before_it_commits(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = cluster.end_transactions
+
+    def fail_and_time_out(_: list[Ending]) -> object:
+        cluster.time_out(task_id(worker="w1"))
+        monkeypatch.setattr(cluster, "end_transactions", end)
+        raise UnreachableError("no coordinator is known")
+
+    monkeypatch.setattr(cluster, "end_transactions", fail_and_time_out)
+    with pytest.raises(LostTransactionError, match="2 of its 2"):
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+    assert _visible(cluster) == 0
 
 
 def test_a_pointer_may_lie_in_any_topic_but_must_be_ours(cluster: MemoryCluster) -> None:

@@ -13,6 +13,7 @@ from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.messages import Empty, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.ports import CommittedOffset, Description, TransactionState
+from spark_eos.sink.recovery import commit_all
 from spark_eos.sink_options import OnLostTransaction
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
@@ -141,9 +142,17 @@ def test_tasks_that_found_the_batch_committed_end_it_without_a_decision(cluster:
 
 def test_already_committed_without_a_decision_is_an_error_and_decides_nothing(cluster: MemoryCluster) -> None:
     messages = [*prepare(cluster, 0, splits=(0,)), *repeated("run1", 0, (1,))]
-    with pytest.raises(TransactionError, match="the driver does not"):
+    with pytest.raises(TransactionError, match="1 tasks, 1 among .*no decision for it.*stale broker.*restart is safe"):
         committer_of(cluster).commit(messages, 0)
     assert "decide" not in cluster.calls
+
+
+def test_a_task_that_found_committed_what_the_driver_finds_lost_is_an_error(cluster: MemoryCluster) -> None:
+    _decide_and_lose(cluster, lost=(0, 1))
+    messages = [*prepare(cluster, 0, "run2", (0,)), *repeated(splits=(1,))]
+    with pytest.raises(TransactionError, match="driver finds all 2 transactions of attempt 1 lost.*restart is safe"):
+        committer_of(cluster, "run2").commit(messages, 0)
+    assert cluster.calls.count("decide") == 1
 
 
 def test_a_batch_older_than_the_newest_decision_stops_and_drops_no_rows(cluster: MemoryCluster) -> None:
@@ -195,6 +204,7 @@ def _decide_and_lose(cluster: MemoryCluster, lost: Sequence[int]) -> list[TaskMe
     messages = prepare(cluster, 0, "run1")
     log = DecisionLog(cluster, "p", "q", DECISIONS)
     log.decide(decision_of(messages), log.take_over())
+    commit_all(cluster, [t for t in decision_of(messages).transactions if t.split not in lost])
     for split in lost:
         cluster.time_out(task_id("run1", f"w{split}"))
     return messages
@@ -274,3 +284,12 @@ def test_a_clock_that_cannot_be_right_is_named() -> None:
     described = Description("id", S.ONGOING, ProducerIdentity(1, 1), 60_000, 1_000)
     assert "compare the two clocks" in str(open_problem(transaction, described, 3_600_000))
     assert "compare the two clocks" not in str(open_problem(transaction, described, 62_000))
+
+
+def test_what_was_written_where_the_coordinator_knows_of_nothing_is_not_decided(cluster: MemoryCluster) -> None:
+    """Its end would write no marker there: the rows would stay invisible, and hold every reader back."""
+    messages = prepare(cluster, 0)
+    cluster.ids[task_id(worker="w1")].partitions = []
+    with pytest.raises(LostTransactionError, match=r"of task 1 .*\['t-1'\].*not what its coordinator has, \[\]"):
+        committer_of(cluster).commit(messages, 0)
+    assert "decide" not in cluster.calls

@@ -1,0 +1,80 @@
+"""A driver that dies between its decision and the first EndTxn, while one of the transactions times out early.
+
+The next driver on the checkpoint begins when that one is lost and the others are still open: nothing of the micro-batch
+is visible then, and nothing of it may become so.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from broker_core.coordinator.transaction_states import TransactionState
+from broker_core.simulation.faults import Fault
+from broker_core.simulation.scheduler import US_PER_MS
+from spark_eos.sink.messages import Prepared, TaskMessage
+from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink_options import SinkOptions
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
+_SHORT_MS = 5_000
+# Longer than the short timeout and the coordinator's interval together.
+_AWAY_MS = 7_500
+
+
+class DecidedDeath:
+    """The death of the first driver in a world that has decided over an early and a late timeout."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._has_died = False
+        # What must be rolled back, because the next driver found it lost in part and open in part.
+        self.to_be_rolled_back: tuple[PreparedTransaction, ...] = ()
+
+    def options(self, options: SinkOptions, split: int, rows: Sequence[Sequence[Any]]) -> SinkOptions:
+        """Give the first task of a micro-batch that has rows a short timeout."""
+        is_first = split == next((at for at, each in enumerate(rows) if each), None)
+        if not self._world.plan.dies_decided or self._has_died or not is_first:
+            return options
+        return replace(options, transaction_timeout_ms=_SHORT_MS)
+
+    def reach(self, point: str, messages: Sequence[TaskMessage]) -> None:
+        """End the driver's fiber if this is the point, and let the next driver begin later."""
+        prepared = tuple(message.transaction for message in messages if isinstance(message, Prepared))
+        timeouts_ms = {transaction.timeout_ms for transaction in prepared}
+        if point != "driver.after_decide" or self._has_died or len(timeouts_ms) < 2:
+            return
+        world, fiber = self._world, self._world.fibers.current
+        self._has_died = True
+        world.nemesis(f"{fiber.name} dies between its decision and the first EndTxn")
+        world.settle_in(world.actors[fiber.name].successor(f"{fiber.name}d", _AWAY_MS))
+        world.scheduler.after(_AWAY_MS * US_PER_MS, lambda: self._look(prepared))
+        fiber.kill()
+        world.fibers.sleep_ms(1)
+
+    def _look(self, prepared: tuple[PreparedTransaction, ...]) -> None:
+        lost = [t for t in prepared if (t.producer_id, t.producer_epoch) in self._world.watch.timed_out]
+        still_open = [t for t in prepared if t not in lost and self._is_open(t)]
+        if lost and still_open and len(lost) + len(still_open) == len(prepared):
+            self._world.faults.struck(Fault.DECIDED_AND_LOST)
+            self.to_be_rolled_back = prepared
+
+    def _is_open(self, transaction: PreparedTransaction) -> bool:
+        name = transaction.transactional_id
+        brokers = self._world.server.cluster.brokers.values() if self._world.server.is_running else ()
+        images = [broker.transactions.images()[name] for broker in brokers if name in broker.transactions.images()]
+        return any(
+            image.state is TransactionState.ONGOING
+            and (image.producer_id, image.producer_epoch) == (transaction.producer_id, transaction.producer_epoch)
+            for image in images)
+
+    def check(self) -> Iterator[str]:
+        """Check that nothing was committed of what had to be rolled back."""
+        for transaction in self.to_be_rolled_back:
+            # Under the new protocol a marker has the epoch after that of the records.
+            epoch = transaction.producer_epoch + (transaction.transaction_version >= 2)
+            if (transaction.producer_id, epoch) in self._world.watch.committed:
+                yield (f"task {transaction.split} was committed as {transaction.transactional_id} by a restart that "
+                       "found a part of its micro-batch lost and nothing visible")
