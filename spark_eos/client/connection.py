@@ -263,6 +263,10 @@ class KafkaClient:
                 )
             attempt += 1
 
+    def agree_on_coordinator(self, key_type: CoordinatorType, key: str, *, timeout_ms: float | None = None) -> None:
+        """Find the coordinator that every broker names; see `Coordinators.agree`."""
+        self._coordinators.agree(self, key_type, key, self.deadline(timeout_ms))
+
     def forget_coordinator(self, key_type: CoordinatorType, key: str) -> None:
         """Drop a remembered coordinator after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or a lost connection."""
         self.forget_coordinators(key_type, [key])

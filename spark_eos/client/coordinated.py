@@ -13,6 +13,8 @@ from spark_eos.errors import EosKafkaError, UnansweredError
 RESENT: Final = (Verdict.RETRIABLE, Verdict.REFRESH)
 # Most often the coordinator is completing the id's last transaction, which takes it some milliseconds.
 _FIRST_BACKOFF_MS: Final = 20
+# A broker that is cut off from its peers may say for ever that it is loading: it gets no new producer ids, for one.
+_LOOKED_UP_EVERY: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ def ask_coordinators(
         if open_exchanges and not client.back_off(attempt, deadline, first_ms=_FIRST_BACKOFF_MS):
             break
         attempt += 1
+        if attempt % _LOOKED_UP_EVERY == 0:
+            client.forget_coordinators(key_type, open_exchanges)
     return answers
 
 

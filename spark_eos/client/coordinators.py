@@ -1,5 +1,6 @@
 """Find and remember which broker coordinates a group or a transactional id."""
 
+import random
 import time
 from collections.abc import Collection, Iterable, Sequence
 from enum import IntEnum
@@ -36,6 +37,8 @@ class Coordinators:
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[CoordinatorType, str], int] = {}
+        # Forgotten last: a broker that is cut off from its peers goes on to name itself.
+        self._doubted: int | None = None
 
     def __len__(self) -> int:
         """Count the keys remembered."""
@@ -48,10 +51,11 @@ class Coordinators:
     def forget(self, key_type: CoordinatorType, keys: Iterable[str]) -> None:
         """Drop the remembered coordinators of these keys."""
         for key in keys:
-            self._nodes.pop((key_type, key), None)
+            self._doubted = self._nodes.pop((key_type, key), self._doubted)
 
     def look_up(
-        self, client: "KafkaClient", key_type: CoordinatorType, keys: Collection[str], deadline: float
+        self, client: "KafkaClient", key_type: CoordinatorType, keys: Collection[str], deadline: float,
+        asked: int | None = None,
     ) -> str | None:
         """Ask once for those not known and remember them; the last trouble that is worth another try, or None."""
         for each in [(key_type, key) for key in keys if (key_type, key) in self._nodes]:
@@ -62,9 +66,10 @@ class Coordinators:
             return None
         batched = client.api_version(FindCoordinatorRequest) >= _FIRST_BATCHED_VERSION
         groups = [wanted] if batched else [[key] for key in wanted]
+        asked = self._other_than_doubted(client) if asked is None else asked
         responses = client.send_all(
             [
-                (None, FindCoordinatorRequest(key=group[0], key_type=int(key_type), coordinator_keys=group))
+                (asked, FindCoordinatorRequest(key=group[0], key_type=int(key_type), coordinator_keys=group))
                 for group in groups
             ],
             max_version=None if batched else _FIRST_BATCHED_VERSION - 1,
@@ -77,6 +82,48 @@ class Coordinators:
         for oldest in list(self._nodes)[: -max(MAX_REMEMBERED, len(keys))]:
             del self._nodes[oldest]
         return trouble
+
+    def agree(self, client: "KafkaClient", key_type: CoordinatorType, key: str, deadline: float) -> None:
+        """Find the coordinator that every broker names; raises `UnansweredError` where they do not come to agree.
+
+        A broker that is cut off from its peers names itself, and its answers are of the past. But a coordinator knows
+        that it is one: where no broker names another, no other has accepted anything.
+        """
+        attempt = 0
+        while (trouble := self._disagreement(client, key_type, key, deadline)) is not None:
+            if not client.back_off(attempt, deadline):
+                raise UnansweredError(
+                    f"The brokers do not agree on the coordinator of {key_type.word} {key!r}",
+                    checked=f"FindCoordinator, asked of each: {trouble}",
+                    remedy="Look for a broker that is cut off from the others, or does not answer",
+                )
+            attempt += 1
+
+    def _disagreement(
+        self, client: "KafkaClient", key_type: CoordinatorType, key: str, deadline: float
+    ) -> str | None:
+        """Ask every broker once, and remember whom all of them name."""
+        client.metadata([], timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000))
+        said: dict[int, str] = {}
+        for node in [each.node_id for each in client.brokers()]:
+            self._nodes.pop((key_type, key), None)
+            trouble = self.look_up(client, key_type, [key], deadline, asked=node)
+            said[node] = trouble or f"broker {self._nodes[key_type, key]}"
+            if trouble is not None:
+                break
+        else:
+            if len(set(said.values())) == 1:
+                return None
+        self._nodes.pop((key_type, key), None)
+        return "; ".join(f"broker {node} says {answer}" for node, answer in said.items())
+
+    def _other_than_doubted(self, client: "KafkaClient") -> int | None:
+        """Choose a broker to ask; None where any will do. Any is most often the one that is connected already."""
+        if self._doubted is None:
+            return None
+        doubted, self._doubted = self._doubted, None
+        others = [each.node_id for each in client.brokers() if each.node_id != doubted]
+        return random.choice(others) if others else None
 
     def _remember(self, key_type: CoordinatorType, keys: Sequence[str], response: Any, batched: bool) -> str | None:
         if isinstance(response, UnansweredError):

@@ -93,6 +93,10 @@ class KafkaCluster:
         if group_id is not None:
             self.client.forget_coordinator(CoordinatorType.GROUP, group_id)
 
+    def agree_on_coordinator(self, group_id: str) -> None:
+        """Make sure that no broker names another coordinator of the group."""
+        self.client.agree_on_coordinator(CoordinatorType.GROUP, group_id)
+
     def open_transactions(self, id_prefix: str) -> Sequence[str]:
         """List ids with an open transaction."""
         listed = inspection.list_transactions(

@@ -9,7 +9,7 @@ An error after the decision says that it is one: whoever takes it for "not writt
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,10 +27,11 @@ from spark_eos.sink.closing import Closing, close, is_due
 from spark_eos.sink.content import check_rows, check_write
 from spark_eos.sink.deadlines import decide_until_ms, margin_ms, verify
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
 from spark_eos.sink.driver import Driver, RunState
 from spark_eos.sink.messages import MESSAGE_VERSION, AlreadyCommitted, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.metrics import METRICS
+from spark_eos.sink.naming import group_id
 from spark_eos.sink.patience import OutdatedError, Patience
 from spark_eos.sink.ports import Cluster, Description
 from spark_eos.sink.recovery import (
@@ -122,8 +123,7 @@ class Committer:
         with self._step("abort", micro_batch):
             prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
             # Spark aborts when the run's commit has ended. If that was killed, its open decision is not waited for.
-            newest = partial(self.log.newest, patience_ms=_ABORT_PATIENCE_MS)
-            swept = self._end_orphans({self.run}, None, prepared, newest)
+            swept = self._end_orphans({self.run}, None, prepared, _ABORT_PATIENCE_MS)
         failpoints.reach("driver.after_abort", micro_batch)
         METRICS.add("transactions_aborted", len(swept))
         LOG.info("micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared),
@@ -385,7 +385,7 @@ class Committer:
         runs: Collection[str],
         older_than_ms: int | None,
         dropped: Sequence[PreparedTransaction],
-        newest: Callable[[], Decision | None] | None = None,
+        patience_ms: int = UNSTABLE_PATIENCE_MS,
     ) -> list[Description]:
         """Sweep under the prefix of the options and, where it was changed, under that of earlier runs.
 
@@ -394,7 +394,13 @@ class Committer:
         prefixes = dict.fromkeys((self.prefix, self.log.prefix))
         flushed = named(dropped) if self.may_hang else None
         scopes = [Scope(prefix, self.query, runs, older_than_ms, flushed) for prefix in prefixes]
-        return [each for scope in scopes for each in sweep(self.cluster, scope, newest or self.log.newest)]
+        newest = partial(self._newest_agreed, patience_ms)
+        return [each for scope in scopes for each in sweep(self.cluster, scope, newest)]
+
+    def _newest_agreed(self, patience_ms: int) -> Decision | None:
+        """Read the newest decision where it must not be from the past: what it does not name is aborted."""
+        self.cluster.agree_on_coordinator(group_id(self.log.prefix, self.query))
+        return self.log.newest(patience_ms=patience_ms)
 
     @contextmanager
     def _step(self, name: str, micro_batch: int) -> Iterator[None]:

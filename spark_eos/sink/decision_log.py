@@ -11,7 +11,6 @@ two drivers.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final, TypeVar
 
 from broker_core.errors import ErrorCode
@@ -161,13 +160,11 @@ class DecisionLog:
         that fails, the error says that nothing is certain. After `decide_by_ms` nothing is decided any more. With
         `known`, the first decision after a take-over raises `OutdatedError` where that is not the newest one.
         """
-        driver = self._at_level(driver)
+        driver = driver.at_level(self._cluster.transaction_version())
         try:
             answer = self._write(decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms, known=known)
-        except UndecidedError:
-            raise
         except EosKafkaError as error:
-            if not may_be_decided_again(error):
+            if isinstance(error, UndecidedError) or not may_be_decided_again(error):
                 raise
             raise undecided_error(decision, self._group, error.happened, error.error_code) from error
         if answer.code is None:
@@ -208,7 +205,7 @@ class DecisionLog:
 
         Raises `OutdatedError` where the revision before this one is not the newest decision.
         """
-        driver = self._at_level(driver)
+        driver = driver.at_level(self._cluster.transaction_version())
         known = Known((decision.micro_batch, decision.attempt, decision.revision - 1))
         answer = self._write(decision, driver, now_ms, more=() if audit is None else (audit,), known=known)
         # Whole decisions are compared: two who amend at once write the same rank.
@@ -227,7 +224,7 @@ class DecisionLog:
 
         Raises where the deletion was refused or not answered; the decision is then as good as before.
         """
-        driver = self._at_level(driver)
+        driver = driver.at_level(self._cluster.transaction_version())
         self._place = self._place or self._choose_place()
         keys = [decision_key(self._prefix, self._query, number) for number in range(len(write_decision(decision)))]
         answer = self._cluster.write_decision(DecisionWrite(
@@ -250,10 +247,6 @@ class DecisionLog:
                 error_code=answer.code,
             )
         return following_identity(driver, answer)
-
-    def _at_level(self, driver: DriverIdentity) -> DriverIdentity:
-        """Choose the protocol of a transaction that begins now: the level may have changed since the last one."""
-        return replace(driver, transaction_version=self._cluster.transaction_version())
 
     def _write(
         self,

@@ -54,23 +54,26 @@ def why_earlier(begun: ProducerIdentity, transaction_version: int, description: 
 
 
 def describe_prepared(
-    cluster: Cluster, transactions: Collection[PreparedTransaction], now_ms: int
+    cluster: Cluster, transactions: Collection[PreparedTransaction], now_ms: int, *, leave_out: bool = False
 ) -> Mapping[str, Description]:
     """Describe transactions that were prepared; ids that stay unknown are left out.
 
-    Raises `UnansweredError` where the coordinators' answers stay those of the past.
+    So are those, with `leave_out`, of which the coordinators' answers stay those of the past, which raises
+    `UnansweredError` else: for where the partitions' logs can be asked as well.
     """
+
     def doubt(transaction: PreparedTransaction, description: Description | None) -> str | None:
         if description is None:
             return _UNKNOWN if now_ms < transaction.started_at_ms + transaction.timeout_ms else None
         begun = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
         return why_earlier(begun, transaction.transaction_version, description)
 
-    return _describe(cluster, {t.transactional_id: partial(doubt, t) for t in transactions})
+    return _describe(cluster, {t.transactional_id: partial(doubt, t) for t in transactions}, leave_out=leave_out)
 
 
 def describe_since(cluster: Cluster, transactional_id: str, held: ProducerIdentity) -> Description | None:
     """Describe an id that has had this identity: what has a lower epoch is from the past, and not used."""
+
     def doubt(description: Description | None) -> str | None:
         if description is None or description.identity.producer_id != held.producer_id:
             return None
@@ -79,7 +82,9 @@ def describe_since(cluster: Cluster, transactional_id: str, held: ProducerIdenti
     return _describe(cluster, {transactional_id: doubt}).get(transactional_id)
 
 
-def _describe(cluster: Cluster, wanted: Mapping[str, _Doubt]) -> Mapping[str, Description]:
+def _describe(
+    cluster: Cluster, wanted: Mapping[str, _Doubt], *, leave_out: bool = False
+) -> Mapping[str, Description]:
     """Describe ids, again and again where there is a doubt; unknown ones are left out in the end."""
     found: dict[str, Description] = {}
     described: Mapping[str, Description] = {}
@@ -96,7 +101,7 @@ def _describe(cluster: Cluster, wanted: Mapping[str, _Doubt]) -> Mapping[str, De
         if not doubts:
             return found
     stale = {name: why for name, why in doubts.items() if name in described}
-    if not stale:
+    if not stale or leave_out:
         return found
     name, why = next(iter(stale.items()))
     raise UnansweredError(

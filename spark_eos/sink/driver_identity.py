@@ -22,6 +22,10 @@ class DriverIdentity:
     transaction_version: int
     spent: bool = False
 
+    def at_level(self, transaction_version: int) -> "DriverIdentity":
+        """Choose the protocol of a transaction that begins now: the level may have changed since the last one."""
+        return replace(self, transaction_version=transaction_version)
+
 
 class Known(NamedTuple):
     """Name the newest decision that a driver knows of by its rank, None for none."""

@@ -107,6 +107,9 @@ class Cluster(Protocol):
     def forget_coordinators(self, transactional_ids: Collection[str], group_id: str | None = None) -> None:
         """Look up the coordinators of these ids, and of the group, again before they are asked next."""
 
+    def agree_on_coordinator(self, group_id: str) -> None:
+        """Make sure that no broker names another coordinator of the group; raises `UnansweredError` otherwise."""
+
     def open_transactions(self, id_prefix: str) -> Sequence[str]:
         """List ids that begin with `id_prefix` and have an open transaction."""
 

@@ -142,7 +142,8 @@ def fates_of(
     A log that shows the records as committed goes before a coordinator that speaks of an abort. It may speak of the
     next transaction: one that was ended by the old protocol, after a downgrade, leaves the epoch as it found it.
     """
-    described = describe_prepared(cluster, transactions, time.time_ns() // 1_000_000) if transactions else {}
+    now_ms = time.time_ns() // 1_000_000
+    described = describe_prepared(cluster, transactions, now_ms, leave_out=True) if transactions else {}
     fates: dict[PreparedTransaction, Fate] = {}
     for each in transactions:
         fate = described_fate(each, described.get(each.transactional_id))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition
-from spark_eos.errors import EosKafkaError, TransactionError
+from spark_eos.errors import EosKafkaError, TransactionError, UnansweredError
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
 from spark_eos.sink.ports import (
     BatchTrace,
@@ -98,6 +98,11 @@ class MemoryCluster:
             self.past_ids.pop(name, None)
         if group_id is not None:
             self.past_offsets.pop(group_id, None)
+
+    def agree_on_coordinator(self, group_id: str) -> None:
+        if group_id in self.past_offsets and self.past_found_again:
+            raise UnansweredError(f"The brokers do not agree on the coordinator of group {group_id}")
+        self.past_offsets.pop(group_id, None)
 
     def open_transactions(self, id_prefix: str) -> Sequence[str]:
         return [name for name, each in self.ids.items() if each.state is S.ONGOING and name.startswith(id_prefix)]

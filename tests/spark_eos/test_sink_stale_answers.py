@@ -16,7 +16,7 @@ from spark_eos.sink.pool import IdentityPool
 from spark_eos.sink.ports import CommittedOffset, Description, Ending, TransactionState
 from spark_eos.sink.recovery import Fate, fates_of
 from tests.spark_eos.sink_cluster import DECISIONS, Id, MemoryCluster
-from tests.spark_eos.sink_commits import cluster, committer_of, prepare, repeated, states, task_id
+from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 
 __all__ = ["cluster"]
 S = TransactionState
@@ -108,9 +108,28 @@ def test_a_task_that_knows_more_than_the_driver_makes_the_driver_look_again(clus
 def test_a_driver_that_keeps_being_answered_from_the_past_says_what_can_cause_it(cluster: MemoryCluster) -> None:
     commit_unseen(cluster, 1)
     cluster.past_found_again = 10_000
-    words = r"found micro-batch 1 .*the driver finds no decision.*stale broker.*is safe"
-    with pytest.raises(TransactionError, match=words):
+    said = r"found micro-batch 1 .*the driver finds no decision.*stale broker.*is safe"
+    with pytest.raises(TransactionError, match=said):
         committer_of(cluster, "run2").commit(repeated(micro_batch=1), 1)
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_an_abort_that_is_answered_from_the_past_ends_nothing_that_was_decided(
+    cluster: MemoryCluster, agrees: bool
+) -> None:
+    """Spark calls it in another process when the one that commits dies between the decision and its completion."""
+    past = dict(cluster.groups)
+    messages = prepare(cluster, 0)
+    dead = committer_of(cluster).log
+    dead.decide(decision_of(messages), dead.take_over())
+    cluster.past_offsets["p.q"] = dict(past.get("p.q", {}))
+    cluster.past_found_again = 0 if agrees else 1
+    if agrees:
+        committer_of(cluster).abort(messages, 0)
+    else:
+        with pytest.raises(UnansweredError, match="do not agree"):
+            committer_of(cluster).abort(messages, 0)
+    assert states(cluster) == {S.ONGOING}
 
 
 # Descriptions of prepared transactions.
