@@ -249,7 +249,7 @@ def _remedy(decision: Decision, *, is_job: bool) -> str:
         )
     _, name = _query_and_name(decision)
     return (f"{_name_the_others(name)}. " if name else "") + (
-        "If this checkpoint is a copy, make the copy a query of its own: put a new UUID in place of the id in its "
-        "file 'metadata', and delete '.metadata.crc' beside it. If the query was changed, start it as it was until "
-        "it has passed this micro-batch"
+        "If this checkpoint is a copy, or a copy of it went on first, make this query one of its own: put a new UUID "
+        "in place of the id in its file 'metadata', and delete '.metadata.crc' beside it. If the query was changed, "
+        "start it as it was until it has passed this micro-batch"
     )
