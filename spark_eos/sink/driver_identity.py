@@ -32,6 +32,9 @@ class Known(NamedTuple):
 def following_identity(driver: DriverIdentity, answer: EndAnswer) -> DriverIdentity:
     """Give the identity for the next write; the last epoch is never written with, its end would change the id."""
     following = answer.next_identity
+    if following == driver.identity:
+        # The end has left the epoch as it was: at level 0 the old protocol ends what V2 has begun, too.
+        driver = replace(driver, transaction_version=min(driver.transaction_version, 1))
     spent = following is None or following == driver.identity or following.producer_epoch >= LAST_CLIENT_EPOCH
     return replace(driver, spent=True) if spent or following is None else replace(driver, identity=following)
 
