@@ -221,7 +221,7 @@ BROKEN: dict[str, Broken] = {
         late_end_applied, 21, Kind.ABORTED_READ),
     "stale EndTxn applied under the new protocol": Broken(stale_end_applied, 191, Kind.ABORTED_READ),
     # Clients are told the truth, that it was not committed; only the log tells that nothing was the reason.
-    "commit ends in abort": Broken(commit_ends_in_abort, 6, line=r"stopped over .*, which has not timed out"),
+    "commit ends in abort": Broken(commit_ends_in_abort, 12, line=r"stopped over .*, which has not timed out"),
     "answers before syncs": Broken(answers_before_syncs, 8, Kind.LOST_WRITE),
     "last stable offset ignored": Broken(last_stable_offset_ignored, 9, Kind.ABORTED_READ),
     # No client sees a marker: a second one hides nothing.
