@@ -53,12 +53,12 @@ def test_seeds_that_once_failed(seed: int, story: str) -> None:
     assert play(seed).problems == [], story
 
 
-@pytest.mark.parametrize("seed", [35, 69, 348, 453])
-def test_worlds_with_a_broker_that_is_cut_off_come_to_their_end(seed: int) -> None:
+def test_worlds_with_a_broker_that_is_cut_off_come_to_their_end() -> None:
     """They are switched off elsewhere; see `plan.STALE_BROKERS`."""
-    outcome = play(seed, stale_brokers=True)
-    assert outcome.problems == []
-    assert outcome.faults.by_kind[Fault.STALE_BROKER]
+    seeds = [seed for seed in range(1, 60) if draw(seed, stale_brokers=True).has_stale_brokers]
+    outcomes = [play(seed, stale_brokers=True) for seed in seeds]
+    assert [outcome.problems for outcome in outcomes] == [[]] * len(seeds)
+    assert sum(outcome.faults.by_kind[Fault.STALE_BROKER] for outcome in outcomes) > len(seeds) // 2 > 0
 
 
 def test_a_world_with_outages_is_the_same_without_trouble_as_any_other() -> None:
