@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -13,6 +13,10 @@ from spark_eos.errors import OptionError
 PREFIX: Final = "kafka."
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+# Settings of Kafka's that the source or the sink takes without the prefix too; one set of options may serve both.
+_WITHOUT_PREFIX: Final = frozenset({
+    "compression.type", "compression.level", "batch.size", "buffer.memory", "isolation.level",
+})
 _DEFAULT_PORT: Final = 9092
 _JAAS: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))""")
 _PEM_HINT: Final = (
@@ -109,6 +113,25 @@ def kafka_settings(options: Mapping[str, str], *, side: str = "consumer") -> dic
             remedy='Add .option("kafka.bootstrap.servers", "host:9092")',
         )
     return settings
+
+
+def refuse_without_prefix(options: Iterable[str]) -> None:
+    """Refuse a setting of Kafka's client whose name lacks the prefix: without it nothing would come of the setting."""
+    known = {*USED, *ALIASES, *IGNORED, *FIXED, *REFUSED}
+    for written in options:
+        name = written.lower()
+        if name.startswith(PREFIX) or name in _WITHOUT_PREFIX:
+            continue
+        # Spark and its users have options of their own, in one word; only a name with dots is compared for misspelling.
+        near = [name] if name in known else []
+        if "." in name and not near:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
+        if near and near[0] not in _WITHOUT_PREFIX:
+            raise OptionError(
+                f"Option '{written}' has no effect without the prefix 'kafka.'",
+                checked="It is a setting of Kafka's client, or nearly one",
+                remedy=f"Remove it: {REFUSED[near[0]]}" if near[0] in REFUSED else f"Did you mean 'kafka.{near[0]}'?",
+            )
 
 
 def client_options_from(settings: Mapping[str, str]) -> ClientOptions:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from broker_core.records.compression import Compression
-from spark_eos.client_options import ClientOptions, client_options_from, kafka_settings
+from spark_eos.client_options import ClientOptions, client_options_from, kafka_settings, refuse_without_prefix
 from spark_eos.errors import OptionError
 from spark_eos.metrics import HOST_OPTION, PORT_OPTION, MetricsPlace, metrics_place
 
@@ -17,13 +17,14 @@ DEFAULT_DECISION_TOPIC: Final = "eos-kafka-decisions"
 DEFAULT_BATCH_BYTES: Final = 512 * 1024
 DEFAULT_BUFFER_BYTES: Final = 64 * 1024 * 1024
 FALLBACK_TIMEOUT_MS: Final = 60_000
+LONGEST_DEFAULT_TIMEOUT_MS: Final = 900_000
 MAX_NAME_BYTES: Final = 200
 SMALLEST_TIMEOUT_MS: Final = 1_000
 # Spelt as users write them; Spark hands them over in lower case.
 NAMES: Final = (
     "topic", "transactionalIdPrefix", "transactionTimeout", "onLostTransaction", "jobId", "compression.type",
     "compression.level", "batch.size", "buffer.memory", "decisionTopic", "includeHeaders", "writeName",
-    "discardDifferingRows", PORT_OPTION, HOST_OPTION,
+    "discardDifferingRows", "allowHangingTransactions", PORT_OPTION, HOST_OPTION,
 )
 _LEVELS: Final[Mapping[Compression, tuple[int, int]]] = {
     Compression.GZIP: (1, 9), Compression.LZ4: (1, 12), Compression.ZSTD: (1, 22),
@@ -44,7 +45,9 @@ class OnLostTransaction(StrEnum):
 class SinkOptions:
     """Hold the settings of a sink; picklable, so that the driver and every task work with the same.
 
-    `transaction_timeout_ms` is None until the preflight has asked the broker what it allows.
+    The preflight settles what depends on the brokers: `transaction_timeout_ms`, which is None before;
+    `timeout_limit_ms`, the most they allow, None where it cannot be read; and `allow_hanging_transactions`, which is
+    False afterwards where all of them verify transactions.
     """
 
     client: ClientOptions
@@ -61,6 +64,8 @@ class SinkOptions:
     decision_topic: str = DEFAULT_DECISION_TOPIC
     write_name: str | None = None
     discard_differing_rows: bool = False
+    allow_hanging_transactions: bool = False
+    timeout_limit_ms: int | None = None
     metrics_place: MetricsPlace | None = None
 
 
@@ -84,6 +89,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         decision_topic=_topic(ours.get("decisiontopic", DEFAULT_DECISION_TOPIC), "decisionTopic"),
         write_name=_name(ours["writename"], "writeName") if "writename" in ours else None,
         discard_differing_rows=_flag(ours.get("discarddifferingrows", "false"), "discardDifferingRows"),
+        allow_hanging_transactions=_flag(ours.get("allowhangingtransactions", "false"), "allowHangingTransactions"),
         metrics_place=metrics_place(ours),
     )
 
@@ -105,6 +111,7 @@ def _own_options(options: Mapping[str, str]) -> dict[str, str]:
                 raise OptionError(
                     f"Unknown option '{written}'", remedy=f"Did you mean '{known[near[0]]}'?"
                 )
+    refuse_without_prefix(options)
     return ours
 
 

@@ -20,6 +20,7 @@ from spark_eos.client_options import (
     client_options_from,
     int_setting,
     kafka_settings,
+    refuse_without_prefix,
     whole_number,
 )
 from spark_eos.errors import OptionError
@@ -149,8 +150,8 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
 
 def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
     subscription = _subscription(options)
-    settings = kafka_settings(options)
     _refuse_near_misses(options)
+    settings = kafka_settings(options)
     most = _positive(options, "maxOffsetsPerTrigger")
     least = _positive(options, "minOffsetsPerTrigger")
     if most is not None and least is not None and least > most:
@@ -284,6 +285,7 @@ def _fetch_limits(options: Mapping[str, str], settings: Mapping[str, str]) -> Fe
 def _refuse_near_misses(options: Mapping[str, str]) -> None:
     """Refuse what is nearly an option's name; Spark's own source drops it silently and reads something else."""
     known = {name.lower(): name for name in _KNOWN}
+    refuse_without_prefix(name for name in options if name not in known)
     for written in options:
         if written in known or written.startswith("kafka."):
             continue

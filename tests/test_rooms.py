@@ -154,7 +154,7 @@ WINDOWS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput",
                      "sqlite3"), _CORE_REAL | _FAILPOINTS),
     # How an operator reaches a secured cluster is in a file, as for Kafka's own tools; so is a token.
-    "pathlib.Path": _CORE_REAL | _FAILPOINTS | _rooms("spark_eos", "admin", "client.credentials"),
+    "pathlib.Path": _CORE_REAL | _FAILPOINTS | _rooms("spark_eos", "admin", "client.credentials", "sink.launch"),
     # Pure paths are text.
     **dict.fromkeys(("pathlib.PurePath", "pathlib.PurePosixPath"), frozenset(PACKAGES)),
     # Keys and certificates given as text have to be in a file before Python's TLS takes them.

@@ -1,4 +1,4 @@
-"""Create topics and read the configuration of topics and brokers."""
+"""Create topics and read their configuration."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -77,37 +77,24 @@ def describe_topic_config(
     client: KafkaClient, topic: str, *, timeout_ms: float | None = None
 ) -> dict[str, str | None]:
     """Read all settings of a topic, defaults included; secrets are None."""
-    return _describe_config(client, ResourceType.TOPIC, topic, None, timeout_ms)
-
-
-def describe_broker_config(
-    client: KafkaClient, node_id: int, *, timeout_ms: float | None = None
-) -> dict[str, str | None]:
-    """Read all settings of a broker, defaults included; secrets are None."""
-    return _describe_config(client, ResourceType.BROKER, str(node_id), node_id, timeout_ms)
-
-
-def _describe_config(
-    client: KafkaClient, kind: ResourceType, name: str, node_id: int | None, timeout_ms: float | None
-) -> dict[str, str | None]:
     deadline = client.deadline(timeout_ms)
     attempt = 0
     while True:
         resource = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=int(kind), resource_name=name, configuration_keys=None
+            resource_type=int(ResourceType.TOPIC), resource_name=topic, configuration_keys=None
         )
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
         trouble: EosKafkaError
         try:
-            response = client.send(node_id, request, min_version=1, timeout_ms=remaining_ms(deadline))
+            response = client.send(None, request, min_version=1, timeout_ms=remaining_ms(deadline))
             result = only_part(response.results, "DescribeConfigs")
         except UnansweredError as error:
             trouble = error
         else:
             if result.error_code == ErrorCode.NONE:
                 return {each.name: each.value for each in result.configs}
-            subject = f"{kind.name.lower()} '{name}'"
-            trouble = failure(Api.DESCRIBE_CONFIGS, result.error_code, subject, detail=result.error_message or "")
+            detail = result.error_message or ""
+            trouble = failure(Api.DESCRIBE_CONFIGS, result.error_code, f"topic '{topic}'", detail=detail)
             if classify(Api.DESCRIBE_CONFIGS, result.error_code) not in RESENT:
                 raise trouble
         if not client.back_off(attempt, deadline):

@@ -15,7 +15,7 @@ from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.visibility import end_in, visible_in
-from spark_eos.errors import TopicError, UnansweredError, UnsupportedError
+from spark_eos.errors import EosKafkaError, TopicError, UnansweredError, UnsupportedError
 from spark_eos.operator_commands import OperatorCommands
 from spark_eos.sink.naming import id_pattern
 from spark_eos.sink.ports import (
@@ -42,6 +42,9 @@ _SCAN: Final = FetchLimits(
 # The next answer is asked for while this one is read, and must not be waited for when nothing more is wanted.
 _MARKER_SCAN: Final = replace(_LOOK, max_wait_ms=1)
 _NO_END: Final = 1 << 62
+# Every chunk of rows without keys asks; a partition that loses its leader in between is waited for.
+_LEADERS_KNOWN_MS: Final = 5_000
+_LEADERS_WAIT_MS: Final = 1_000
 DecisionWriter = Callable[[KafkaClient, DecisionWrite], EndAnswer]
 
 
@@ -216,6 +219,17 @@ class KafkaCluster:
         """Count a topic's partitions."""
         found = self.client.require_topics([topic], need_leaders=False, max_age_ms=FRESH_ENOUGH_MS)
         return found[topic].partition_count
+
+    def leaderless_partitions(self, topic: str) -> Collection[int]:
+        """Name a topic's partitions that had no leader a moment ago; none where that cannot be known soon."""
+        try:
+            found = self.client.require_topics(
+                [topic], need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
+            )
+        except EosKafkaError:
+            # The producer meets the same trouble, with more patience.
+            return ()
+        return [number for number, each in found[topic].partitions.items() if each.leader < 0]
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         """Append records, commit the offset of the first to a group, and end: one transaction."""

@@ -2,6 +2,10 @@
 
 The names, types and texts are those of Spark's own `kafka` sink, so that a job moves over unchanged; `timestamp` is
 ours. Columns with other names are ignored, as there.
+
+A `timestamp` must be of the type that names a point in time. What else Spark can cast to it is refused, since the cast
+takes a decision that only the job's author can: a `timestamp_ntz` or a text needs a time zone, which tasks do not know,
+and a number is seconds to Spark's cast but milliseconds in Kafka.
 """
 
 from typing import Final
@@ -11,6 +15,7 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     IntegerType,
+    IntegralType,
     StringType,
     StructType,
     TimestampType,
@@ -45,7 +50,8 @@ def check_columns(schema: StructType, topic_option: str | None) -> None:
     _require(types, KEY, (StringType, BinaryType), "a string or binary")
     _require(types, VALUE, (StringType, BinaryType), "a string or binary")
     _require(types, PARTITION, (IntegerType,), "an int")
-    _require(types, TIMESTAMP, (TimestampType,), "a timestamp")
+    if TIMESTAMP in types and not isinstance(types[TIMESTAMP], TimestampType):
+        raise _unsupported(TIMESTAMP, types[TIMESTAMP], "a timestamp", _timestamp_remedy(types[TIMESTAMP]))
     if HEADERS in types and not _are_headers(types[HEADERS]):
         raise _unsupported(HEADERS, types[HEADERS], f"a {_HEADERS_TEXT}")
 
@@ -63,10 +69,18 @@ def _require(types: dict[str, DataType], name: str, allowed: tuple[type[DataType
         raise _unsupported(name, types[name], text)
 
 
-def _unsupported(name: str, found: DataType, text: str) -> OptionError:
+def _timestamp_remedy(found: DataType) -> str:
+    drop = "or drop the column, and records get the time of writing, as with Spark's own sink"
+    if isinstance(found, IntegralType):
+        return f"Use timestamp_millis(timestamp), or timestamp_seconds(timestamp) if it counts seconds, {drop}"
+    zone = "which reads it in the session's time zone (spark.sql.session.timeZone)"
+    return f"Use CAST(timestamp AS timestamp), {zone}, {drop}"
+
+
+def _unsupported(name: str, found: DataType, text: str, remedy: str | None = None) -> OptionError:
     return OptionError(
         f"{name} attribute unsupported type {found.simpleString()}. {name} must be {text}",
-        remedy=f"Cast the column '{name}'",
+        remedy=remedy or f"Cast the column '{name}'",
     )
 
 

@@ -24,6 +24,15 @@ from spark_eos.sink.recovery import utc
 LOG: Final = logging.getLogger("spark_eos.sink")
 _CHECKSUMS: Final = 1 << 64
 _LINES_SHOWN: Final = 10
+_NO_TOPIC: Final = ""
+_ACCEPT: Final = (
+    ". If the rows differ because they depend on chance, time or other systems, set discardDifferingRows=true: what "
+    "was written stays, and the rows of the re-run are discarded"
+)
+_REPAIR: Final = (
+    ". onLostTransaction=rewrite needs a re-run that gives each task the same rows: if that cannot be, repair the "
+    "topic by hand, then let the query go on with `eos-kafka decisions abort --restart skip`"
+)
 Rows: TypeAlias = Sequence[TopicRows]
 
 
@@ -53,15 +62,15 @@ class RowCounter:
             return
         encoded = rows.column(columns.TOPIC).dictionary_encode()
         numbers = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
-        # The last place is for rows without a topic, which are refused where they would be written.
+        # The last place is for rows without a topic: they are refused where rows are written, so none was decided.
         sums = np.zeros(len(encoded.dictionary) + 1, np.uint64)
         np.add.at(sums, numbers, hashes)
         counts = np.bincount(numbers, minlength=len(sums))
-        for topic, count, checksum in zip(
-            encoded.dictionary.to_pylist(), counts.tolist(), sums.tolist(), strict=False
-        ):
-            self._counts[topic] += count
-            self._checksums[topic] += checksum
+        topics = [*encoded.dictionary.to_pylist(), _NO_TOPIC]
+        for topic, count, checksum in zip(topics, counts.tolist(), sums.tolist(), strict=True):
+            if count:
+                self._counts[topic] += count
+                self._checksums[topic] += checksum
 
     def rows(self) -> tuple[TopicRows, ...]:
         """Give what was counted so far, in the order of the topics' names."""
@@ -74,15 +83,14 @@ class RowCounter:
 def check_write(decision: Decision, run: str, write: str) -> None:
     """Refuse a second write under one name in one micro-batch of one run: one of the two would be dropped."""
     if write and decision.write and decision.run == run and decision.write != write:
-        query, _, name = decision.query.partition("/")
+        query, name = _query_and_name(decision)
         raise OptionError(
             f"Query {query} has already written under the name {name!r} in this run of micro-batch "
             f"{decision.micro_batch}: {decision.record_count} records to {_names(_topics(decision))}",
             checked=f"The decision of {utc(decision.decided_at_ms)}; nothing of this second write is visible",
             remedy=(
-                "Give each write of a foreachBatch function a name of its own with option(\"writeName\", ...). If this "
-                "is a second try of a write that failed, let the exception stop the query instead: the restarted query "
-                "finds out what was written"
+                f"{_name_the_others(name)}. If this is a second try of a write that failed, let the exception stop the "
+                "query instead: the restarted query finds out what was written"
             ),
         )
 
@@ -95,7 +103,7 @@ def check_topic(decision: Decision, topic: str | None, *, is_job: bool) -> None:
             f"{_name(decision, is_job)} was written before, to {_names(topics)}; now it is to be written to "
             f"topic '{topic}'",
             checked=f"The decision of run {decision.run} at {utc(decision.decided_at_ms)}; nothing was written now",
-            remedy=_remedy(is_job=is_job, may_accept=False),
+            remedy=_remedy(decision, is_job=is_job),
         )
 
 
@@ -104,7 +112,8 @@ def check_rows(
 ) -> None:
     """Stop a re-run of a decided micro-batch whose rows are not those that were decided.
 
-    With `by_task` each task must have its own rows again: some of them are written, and others are not.
+    With `by_task` each task must have its own rows again: some of them are written, and others are not. A difference is
+    then never accepted, since a row that moved from one task to another would be lost or written twice.
     """
     decided = {t.split: t.rows for t in decision.transactions}
     found = {message.split: rows_of(message) for message in messages}
@@ -120,7 +129,7 @@ def check_rows(
         f"{_name(decision, is_job)} was written before, by run {decision.run} at {utc(decision.decided_at_ms)}, "
         f"with other rows: {difference}"
     )
-    if accept_difference:
+    if accept_difference and not by_task:
         LOG.warning("%s. The rows of this re-run are discarded, as discardDifferingRows=true asks", account)
         return
     raise DifferentRowsError(
@@ -129,7 +138,7 @@ def check_rows(
             "The numbers of rows and their checksums in the decision, against the rows that the tasks of this run "
             "have read; nothing was written now"
         ),
-        remedy=_remedy(is_job=is_job, may_accept=True),
+        remedy=_remedy(decision, is_job=is_job) + (_REPAIR if by_task else _ACCEPT),
     )
 
 
@@ -153,7 +162,7 @@ def _difference(
     if not differing:
         return ""
     lines = [
-        f"topic '{topic}': {_count(before.get(topic))} rows were written, now there are {_count(now.get(topic))}"
+        f"{_topic_text(topic)}: {_count(before.get(topic))} rows were written, now there are {_count(now.get(topic))}"
         + (" others" if _count(before.get(topic)) == _count(now.get(topic)) else "")
         for topic in differing
     ]
@@ -207,27 +216,40 @@ def _shown(words: Sequence[str]) -> str:
     return ", ".join(words[:_LINES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
+def _topic_text(topic: str) -> str:
+    return f"topic '{topic}'" if topic != _NO_TOPIC else "rows without a topic"
+
+
 def _name(decision: Decision, is_job: bool) -> str:
     return f"The job with jobId={decision.query}" if is_job else (
         f"Micro-batch {decision.micro_batch} of query {decision.query}"
     )
 
 
-def _remedy(*, is_job: bool, may_accept: bool) -> str:
+def _query_and_name(decision: Decision) -> tuple[str, str]:
+    """Take the name of a write in foreachBatch from its query; a stream has none."""
+    query, _, name = decision.query.partition("/")
+    return query, name
+
+
+def _name_the_others(name: str) -> str:
+    # Under a new name the rows that were written would be written again.
+    return (
+        f"If the foreachBatch function writes more than once under this name, leave the first write under the name "
+        f"{name!r} (without writeName it is the topic), and give the others names of their own with "
+        "option(\"writeName\", ...)"
+    )
+
+
+def _remedy(decision: Decision, *, is_job: bool) -> str:
     if is_job:
-        first = (
+        return (
             "A jobId names one set of rows: give each job, and each day's run of a daily job, a jobId of its own, for "
             "instance with the topic and the date in it"
         )
-    else:
-        first = (
-            "If this checkpoint is a copy, make the copy a query of its own: put a new UUID in place of the id in its "
-            "file 'metadata', and delete '.metadata.crc' beside it. If the query was changed, start it as it was until "
-            "it has passed this micro-batch"
-        )
-    if not may_accept:
-        return first
-    return (
-        f"{first}. If the rows differ because they depend on chance, time or other systems, set "
-        "discardDifferingRows=true: what was written stays, and the rows of the re-run are discarded"
+    _, name = _query_and_name(decision)
+    return (f"{_name_the_others(name)}. " if name else "") + (
+        "If this checkpoint is a copy, make the copy a query of its own: put a new UUID in place of the id in its "
+        "file 'metadata', and delete '.metadata.crc' beside it. If the query was changed, start it as it was until "
+        "it has passed this micro-batch"
     )

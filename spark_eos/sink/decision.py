@@ -133,7 +133,7 @@ def read_part(value: bytes, where: str) -> Part:
         raise UnreadableDecisionError(f"The decision at {where} does not match its checksum {written_crc!r}")
     try:
         return _part(document)
-    except (KeyError, TypeError, ValueError) as problem:
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
         raise UnreadableDecisionError(f"The decision at {where} lacks something: {problem!r}") from None
 
 

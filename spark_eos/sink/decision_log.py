@@ -113,12 +113,13 @@ class DecisionLog:
             raise newer_driver_error(self._query, described, expected)
         return self.take_over()
 
-    def newest(self, since: int = 0) -> Decision | None:
+    def newest(self, since: int = 0, patience_ms: int = UNSTABLE_PATIENCE_MS) -> Decision | None:
         """Read the newest decision, whoever wrote it; None when there is none for micro-batch `since` or later.
 
-        The pointer alone tells that the newest is older, which is the everyday case: one OffsetFetch.
+        The pointer alone tells that the newest is older, which is the everyday case: one OffsetFetch. A decision
+        that is written and not ended after `patience_ms` is aborted.
         """
-        pointer = self._pointer()
+        pointer = self._pointer(patience_ms)
         if pointer is None:
             return self._newest_by_scan(since)
         if pointer.micro_batch < since:
@@ -171,8 +172,7 @@ class DecisionLog:
         if answer.code is ErrorCode.NONE or self._is_newest(decision):
             return following_identity(driver, answer)
         if answer.code not in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
-            code = "not at all" if answer.code is None else answer.code.name
-            reason = f"the end of its transaction was answered {code}"
+            reason = f"the end of its transaction was answered {answer.code.name if answer.code else 'not at all'}"
             raise undecided_error(decision, self._group, reason, answer.code)
         # The coordinator fences in the same words when the decision's transaction has timed out.
         self._look_up(decision, lambda: self.check_kept(driver))
@@ -312,12 +312,12 @@ class DecisionLog:
         key = f"{self._prefix}/{self._query}"
         return TopicPartition(self._topic, coordinator_partition(key, self._cluster.partition_count(self._topic)))
 
-    def _pointer(self) -> Pointer | None:
+    def _pointer(self, patience_ms: int) -> Pointer | None:
         """Read where the newest decision is; refuses another topic than the one that the options name.
 
         To go on in another topic would need both until the last decision in the old one is of no use any more.
         """
-        return self._newest_pointer(self._stable_offsets())
+        return self._newest_pointer(self._stable_offsets(patience_ms))
 
     def _newest_pointer(self, offsets: Sequence[CommittedOffset]) -> Pointer | None:
         pointers = [
@@ -334,9 +334,9 @@ class DecisionLog:
             )
         return newest
 
-    def _stable_offsets(self) -> list[CommittedOffset]:
+    def _stable_offsets(self, patience_ms: int) -> list[CommittedOffset]:
         try:
-            return list(self._cluster.committed_offsets(self._group, wait_ms=UNSTABLE_PATIENCE_MS))
+            return list(self._cluster.committed_offsets(self._group, wait_ms=patience_ms))
         except UnstableOffsetsError:
             self._end_dead_driver()
         except (UnansweredError, UnreachableError) as error:

@@ -6,23 +6,53 @@ to be as durable as the data it decides about.
 
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker_core.errors import ErrorCode
+from broker_core.types import CONSUMER_OFFSETS_TOPIC
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.metadata import TopicMetadata
-from spark_eos.client.topics import create_topic, describe_topic_config
+from spark_eos.client.topics import BROKER_DEFAULT, create_topic, describe_topic_config
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnsupportedError
+from spark_eos.sink.survey import MIN_INSYNC, OFFSETS_REPLICATION, REPLICATION, Survey
 
 LOG: Final = logging.getLogger("spark_eos.sink")
 DECISION_TOPIC_PARTITIONS: Final = 8
+_USUAL_REPLICAS: Final = 3
+# With as many replicas, one that acknowledges alone is fewer than need be.
+_REPLICAS_OF_TWO_INSYNC: Final = 3
+_TWO_INSYNC: Final = 2
 
 
-def ensure_decision_topic(client: KafkaClient, name: str, wanted_replicas: int, *, is_first: bool = True) -> None:
+class Durability(NamedTuple):
+    """Say how many replicas a topic has, and how many of them a write must reach (0: not known)."""
+
+    replicas: int
+    min_insync: int
+
+
+def data_durability(client: KafkaClient, topic: str | None, *, is_first: bool = True) -> Durability:
+    """Say how durable the data is; what is usual is supposed where only rows name topics. Raises without the topic."""
+    if topic is None:
+        replicas = min(_USUAL_REPLICAS, len(client.brokers()))
+        return Durability(replicas, _TWO_INSYNC if replicas >= _REPLICAS_OF_TWO_INSYNC else 0)
+    replicas = replica_count(client.require_topics([topic], need_leaders=False)[topic])
+    try:
+        config = describe_topic_config(client, topic) if is_first else {}
+    except (AuthorizationError, UnsupportedError) as error:
+        LOG.info("it is not checked that decisions are as durable as the data in %s: %s", topic, error)
+        config = {}
+    return Durability(replicas, int(config.get(MIN_INSYNC) or 0))
+
+
+def ensure_decision_topic(
+    client: KafkaClient, name: str, data: Durability, survey: Survey, *, is_first: bool = True
+) -> None:
     """Create the decision topic where it is missing; refuse one that would forget decisions or cannot take any."""
     described = client.metadata([name]).get(name)
     if described is None or described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        _create(client, name, wanted_replicas)
+        _create(client, name, survey)
+        # Another broker may not know it yet.
         return
     described = client.require_topics([name], need_leaders=False)[name]
     try:
@@ -35,7 +65,7 @@ def ensure_decision_topic(client: KafkaClient, name: str, wanted_replicas: int, 
     problem = topic_problem(name, config, replica_count(described))
     if problem is not None:
         raise problem
-    for doubt in topic_doubts(name, config, replica_count(described), wanted_replicas) if is_first else ():
+    for doubt in topic_doubts(name, config, replica_count(described), data) if is_first else ():
         LOG.warning("%s", doubt)
 
 
@@ -59,15 +89,21 @@ def topic_problem(name: str, config: Mapping[str, str | None], replicas: int) ->
     return None
 
 
-def topic_doubts(
-    name: str, config: Mapping[str, str | None], replicas: int, wanted_replicas: int
-) -> list[str]:
+def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, data: Durability) -> list[str]:
     """Say what makes a decision topic less durable than the data."""
     doubts = []
-    if replicas < wanted_replicas:
+    if replicas < data.replicas:
         doubts.append(
-            f"The decision topic '{name}' has {replicas} replica(s), the data has {wanted_replicas}: a broker that is "
+            f"The decision topic '{name}' has {replicas} replica(s), the data has {data.replicas}: a broker that is "
             "lost for good could take decisions with it. Reassign its partitions to more replicas"
+        )
+    needed = int(config.get(MIN_INSYNC) or 1)
+    # Not all of them: writes would stop as soon as one is away.
+    wanted = min(data.min_insync, replicas - 1)
+    if needed < wanted:
+        doubts.append(
+            f"The decision topic '{name}' has min.insync.replicas={needed}, the data has {data.min_insync}: brokers "
+            f"that are lost could take acknowledged decisions with them. Set it to {wanted} for this topic"
         )
     if (config.get("unclean.leader.election.enable") or "").strip() == "true":
         doubts.append(
@@ -82,21 +118,37 @@ def replica_count(topic: TopicMetadata) -> int:
     return min((max(1, len(each.replicas)) for each in topic.partitions.values()), default=1)
 
 
-def _create(client: KafkaClient, name: str, replicas: int) -> None:
+def _create(client: KafkaClient, name: str, survey: Survey) -> None:
+    """Create the topic as replicated as the cluster's own topics are: it outlives the query that needs it first."""
+    replicas = _own_replication(client, survey)
+    config = {"cleanup.policy": "compact"}
+    if replicas >= _REPLICAS_OF_TWO_INSYNC and min(survey.numbers(MIN_INSYNC), default=0) < _TWO_INSYNC:
+        config[MIN_INSYNC] = str(_TWO_INSYNC)
     try:
         made = create_topic(
-            client, name, partition_count=DECISION_TOPIC_PARTITIONS, replication_factor=replicas,
-            config={"cleanup.policy": "compact"},
+            client, name, partition_count=DECISION_TOPIC_PARTITIONS, replication_factor=replicas, config=config
         )
     except EosKafkaError as error:
+        wanted = "the brokers' default number of" if replicas == BROKER_DEFAULT else str(replicas)
+        settings = ", ".join(f"{key}={value}" for key, value in config.items())
         raise TopicError(
             f"The decision topic '{name}' does not exist and cannot be created",
             checked=str(error),
             remedy=(
-                f"Create it with cleanup.policy=compact, {DECISION_TOPIC_PARTITIONS} partitions and {replicas} "
-                "replica(s), or grant CREATE on it"
+                f"Create it with {settings}, {DECISION_TOPIC_PARTITIONS} partitions and {wanted} replica(s), or grant "
+                "CREATE on it"
             ),
         ) from error
     client.require_topics([name])
     if made:
-        LOG.info("created the decision topic %s with %d replica(s)", name, replicas)
+        LOG.info("created the decision topic %s, replication factor %d (-1: the brokers' default), with %s", name,
+                 replicas, config)
+
+
+def _own_replication(client: KafkaClient, survey: Survey) -> int:
+    """Say how often the cluster replicates what it cannot lose: as its settings say, or as its offsets topic is."""
+    known = survey.numbers(REPLICATION) + survey.numbers(OFFSETS_REPLICATION)
+    if known:
+        return max(known)
+    offsets = client.metadata([CONSUMER_OFFSETS_TOPIC]).get(CONSUMER_OFFSETS_TOPIC)
+    return replica_count(offsets) if offsets is not None and offsets.partitions else BROKER_DEFAULT

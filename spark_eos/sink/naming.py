@@ -17,7 +17,10 @@ _QUERY_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/|$)")
 
 
 class TaskId(NamedTuple):
-    """Name the n-th transaction that one worker process keeps for one run of a query."""
+    """Name the n-th transaction that one worker process keeps for one run of a query.
+
+    The name of a worker begins with its launch and a hyphen, where it has one; see `launch`.
+    """
 
     prefix: str
     query: str
@@ -28,6 +31,12 @@ class TaskId(NamedTuple):
     def __str__(self) -> str:
         parts = (escape(self.query), escape(self.run), escape(self.worker), str(self.number))
         return ".".join((self.prefix, *parts))
+
+    @property
+    def launch(self) -> str | None:
+        """Name the launch that the worker belongs to."""
+        launch, hyphen, _ = self.worker.partition("-")
+        return launch if hyphen else None
 
 
 def parse_task_id(text: str) -> TaskId | None:

@@ -1,11 +1,12 @@
 """Choose the topic-partition of every row as Spark's sink and the Java client do, without touching single rows.
 
 Topic: option, else column. Partition: column where it is not null, else murmur2 of the key, else one random partition
-for a run of rows (KIP-480's sticky choice: single random choices would make many tiny batches).
+for a run of rows (KIP-480's sticky choice: single random choices would make many tiny batches), one that has a leader
+as long as any has: the others would hold the task until their leader is back.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,10 +39,14 @@ def place_rows(
     *,
     topic: str | None,
     partition_count: Callable[[str], int],
+    leaderless: Callable[[str], Collection[int]],
     rows_per_run: int,
     chance: random.Random,
 ) -> Iterator[PlacedRows]:
-    """Split rows by topic-partition; every row is placed before the first is handed out."""
+    """Split rows by topic-partition; every row is placed before the first is handed out.
+
+    `leaderless` names a topic's partitions without a leader; it is asked only for rows that may go anywhere.
+    """
     if not rows.num_rows:
         return
     names, topic_of_row = _topics(rows, topic)
@@ -51,7 +56,13 @@ def place_rows(
     for number, name in enumerate(names):
         chosen = None if len(names) == 1 else np.flatnonzero(topic_of_row == number)
         of_topic = rows if chosen is None else rows.take(pa.array(chosen))
-        partitions = _partitions(of_topic, name, counts[number], rows_per_run, chance)
+        partitions = _given_or_by_key(of_topic, name, counts[number])
+        free = np.flatnonzero(partitions < 0)
+        if free.size:
+            runs = np.arange(len(free)) // max(1, rows_per_run)
+            with_leader = sorted(set(range(counts[number])) - set(leaderless(name)))
+            choices = _choices(int(runs[-1]) + 1, with_leader or range(counts[number]), chance)
+            partitions[free] = np.array(choices)[runs]
         placed[slice(None) if chosen is None else chosen] = partitions + number * stride
     groups = group_rows(placed)
     # Taken once and then sliced, which copies nothing more.
@@ -74,9 +85,8 @@ def _topics(rows: pa.RecordBatch, option: str | None) -> tuple[list[str], Ids]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def _partitions(
-    rows: pa.RecordBatch, topic: str, partition_count: int, rows_per_run: int, chance: random.Random
-) -> Ids:
+def _given_or_by_key(rows: pa.RecordBatch, topic: str, partition_count: int) -> Ids:
+    """Give each row's partition, -1 where neither the partition column nor a key says it."""
     partitions = np.full(rows.num_rows, -1, dtype=np.int64)
     if columns.PARTITION in rows.schema.names:
         given = pc.fill_null(rows.column(columns.PARTITION), -1).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -85,10 +95,6 @@ def _partitions(
     if columns.KEY in rows.schema.names and (partitions < 0).any():
         by_key = murmur2_partitions(rows.column(columns.KEY), partition_count)
         partitions = np.where(partitions < 0, by_key, partitions)
-    free = np.flatnonzero(partitions < 0)
-    if free.size:
-        runs = np.arange(len(free)) // max(1, rows_per_run)
-        partitions[free] = np.array(_choices(int(runs[-1]) + 1, partition_count, chance))[runs]
     return partitions
 
 
@@ -102,9 +108,9 @@ def _check_given(rows: pa.RecordBatch, given: Ids, topic: str, partition_count: 
         )
 
 
-def _choices(count: int, partition_count: int, chance: random.Random) -> list[int]:
+def _choices(count: int, partitions: Sequence[int], chance: random.Random) -> list[int]:
     """Draw partitions evenly: all of them once in random order before any comes again."""
     drawn: list[int] = []
     while len(drawn) < count:
-        drawn += chance.sample(range(partition_count), partition_count)
+        drawn += chance.sample(partitions, len(partitions))
     return drawn[:count]

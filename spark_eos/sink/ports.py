@@ -146,6 +146,9 @@ class Cluster(Protocol):
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions; raises `TopicError` when it does not exist."""
 
+    def leaderless_partitions(self, topic: str) -> Collection[int]:
+        """Name a topic's partitions that had no leader a moment ago; none where that cannot be known soon."""
+
     def write_decision(self, write: "DecisionWrite") -> EndAnswer:
         """Append records, commit the offset of the first to a group, and end: one transaction.
 

@@ -15,25 +15,39 @@ What is left is a transaction that began after this run did, of a run that has d
 swept: a task of a driver that died in its first micro-batch, or of a newer driver that has not shown itself yet.
 Nothing in Kafka tells the two apart. To abort the newer driver's would stop it, and could hit a transaction between its
 decision and its completion. So it is left to its timeout, or to the driver that takes over next.
+
+All this holds where partition leaders verify transactions (see `survey`). Where they do not, the next write of a task
+whose transaction was ended opens one in the partition that nothing ends. Of none of the three kinds is it known that
+its task writes no more: a loser of the living run may be slow, and executors outlive their driver. So there only what
+tasks have reported as flushed is ended, and the rest is left to its timeout, which raises the epoch in the partition
+and so keeps late writes out.
 """
 
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple, TypeAlias
 
 from broker_core.types import ProducerIdentity
 from spark_eos import failpoints
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import id_prefix, parse_task_id
 from spark_eos.sink.ports import Cluster, Description, Ending, TransactionState
+from spark_eos.sink.prepared import PreparedTransaction
+
+Named: TypeAlias = tuple[str, ProducerIdentity]
 
 
 class Scope(NamedTuple):
-    """Say whose transactions may be swept: all of `runs`, others' if they began before `older_than_ms` (None: none)."""
+    """Say whose transactions may be swept: all of `runs`, others' if they began before `older_than_ms` (None: none).
+
+    Where leaders do not verify transactions, `flushed` has those that nothing more is written to, and no others are
+    swept; elsewhere it is None.
+    """
 
     prefix: str
     query: str
     runs: Collection[str]
     older_than_ms: int | None = None
+    flushed: Collection[Named] | None = None
 
 
 def sweep(cluster: Cluster, scope: Scope, newest: Callable[[], Decision | None]) -> list[Description]:
@@ -45,6 +59,8 @@ def sweep(cluster: Cluster, scope: Scope, newest: Callable[[], Decision | None])
     Each abort names the transaction by the producer id and epoch described. A request that arrives late therefore
     hits nothing newer, which InitProducerId would.
     """
+    if scope.flushed is not None and not scope.flushed:
+        return []
     candidates = [each for each in open_of_query(cluster, scope.prefix, scope.query) if _is_in_scope(each, scope)]
     kept = names_of(newest()) if candidates else set()
     orphans = [each for each in candidates if (each.transactional_id, each.identity) not in kept]
@@ -69,10 +85,14 @@ def run_of(transactional_id: str) -> str:
     return name.run
 
 
-def names_of(decision: Decision | None) -> set[tuple[str, ProducerIdentity]]:
+def names_of(decision: Decision | None) -> set[Named]:
     """Name the transactions of a decision, whoever made it: no sweep may touch them."""
-    found = () if decision is None else decision.transactions
-    return {(t.transactional_id, ProducerIdentity(t.producer_id, t.producer_epoch)) for t in found}
+    return named(() if decision is None else decision.transactions)
+
+
+def named(transactions: Iterable[PreparedTransaction]) -> set[Named]:
+    """Name transactions, each so that it is taken for no other."""
+    return {(t.transactional_id, ProducerIdentity(t.producer_id, t.producer_epoch)) for t in transactions}
 
 
 def _is_ours(transactional_id: str, prefix: str, query: str) -> bool:
@@ -81,6 +101,8 @@ def _is_ours(transactional_id: str, prefix: str, query: str) -> bool:
 
 
 def _is_in_scope(each: Description, scope: Scope) -> bool:
+    if scope.flushed is not None and (each.transactional_id, each.identity) not in scope.flushed:
+        return False
     if run_of(each.transactional_id) in scope.runs:
         return True
     return scope.older_than_ms is not None and 0 <= each.started_at_ms < scope.older_than_ms

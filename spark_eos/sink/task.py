@@ -3,7 +3,7 @@
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -26,7 +26,7 @@ from spark_eos.sink.messages import (
     WrittenRange,
 )
 from spark_eos.sink.placement import place_rows
-from spark_eos.sink.pool import IdentityPool, TaskIdentity, is_worker_kept
+from spark_eos.sink.pool import IdentityPool, TaskIdentity, TaskSet, is_worker_kept
 from spark_eos.sink.ports import Cluster
 from spark_eos.sink.recovery import Course, course_of, rolled_back_error, settle, utc
 from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, SinkOptions
@@ -76,7 +76,8 @@ class Place:
 class TaskWriter:
     """Write one task's rows.
 
-    `log` is None where an earlier decision cannot exist: a batch job without a job id of its own.
+    `log` is None where an earlier decision cannot exist: a batch job without a job id of its own. `task_set` is None
+    where two attempts of a task may run at a time.
     """
 
     options: SinkOptions
@@ -85,6 +86,7 @@ class TaskWriter:
     pool: IdentityPool
     transaction: TransactionPort
     log: DecisionLog | None
+    task_set: TaskSet | None = None
 
     def write(self, arrow_batches: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Prepare the rows, or say that there is nothing to prepare; aborts what it began when anything fails."""
@@ -135,10 +137,10 @@ class TaskWriter:
         micro_batch = self.place.micro_batch
         timeout_ms = self.options.transaction_timeout_ms or FALLBACK_TIMEOUT_MS
         # Places are found before the transaction begins, so that a wrong first row costs nobody anything.
-        placer = _Placer(self.options, self.cluster.partition_count)
+        placer = _Placer(self.options, self.cluster)
         sends = placer.place(first)
         failpoints.reach("task.before_identity", micro_batch)
-        identity = self.pool.take(timeout_ms, micro_batch)
+        identity = self.pool.take(timeout_ms, micro_batch, self.task_set)
         started_at_ms = time.time_ns() // 1_000_000
         self.transaction.begin(identity)
         try:
@@ -152,6 +154,8 @@ class TaskWriter:
         except BaseException:
             self._abort()
             raise
+        if self.task_set is not None:
+            self.pool.note_prepared(identity.transactional_id, self.task_set)
         transaction = PreparedTransaction(
             self.place.split, identity.transactional_id, *identity.identity, identity.transaction_version, timeout_ms,
             started_at_ms, ranges, placer.counter.rows(),
@@ -181,9 +185,9 @@ class TaskWriter:
 class _Placer:
     """Turn chunks of rows into encoded batches for each topic-partition."""
 
-    def __init__(self, options: SinkOptions, partition_count: Callable[[str], int]) -> None:
+    def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
         self._options = options
-        self._partition_count = partition_count
+        self._cluster = cluster
         self._counts: dict[str, int] = {}
         self._chance = random.Random()
         self.counter = RowCounter(options.topic)
@@ -193,14 +197,15 @@ class _Placer:
         self.size_bytes += rows.nbytes
         rows_per_run = self._options.batch_bytes * rows.num_rows // max(1, rows.nbytes)
         placed = place_rows(
-            rows, topic=self._options.topic, partition_count=self._count, rows_per_run=rows_per_run, chance=self._chance
+            rows, topic=self._options.topic, partition_count=self._count,
+            leaderless=self._cluster.leaderless_partitions, rows_per_run=rows_per_run, chance=self._chance,
         )
         self.counter.add(rows, _given_timestamps(rows))
         return [(each.topic_partition, self._encode(each.rows)) for each in placed]
 
     def _count(self, topic: str) -> int:
         if topic not in self._counts:
-            self._counts[topic] = self._partition_count(topic)
+            self._counts[topic] = self._cluster.partition_count(topic)
         return self._counts[topic]
 
     def _encode(self, rows: pa.RecordBatch) -> Iterator[EncodedBatch]:

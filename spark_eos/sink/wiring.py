@@ -3,6 +3,8 @@
 import os
 from typing import Final, TypeAlias
 
+from pyspark.taskcontext import TaskContext
+
 from spark_eos.client.connection import KafkaClient
 from spark_eos.sink.closing import Closing
 from spark_eos.sink.cluster import KafkaCluster
@@ -10,7 +12,7 @@ from spark_eos.sink.committer import Committer
 from spark_eos.sink.deadlines import margin_ms
 from spark_eos.sink.decision_log import DRIVER_TIMEOUT_MS, DecisionLog
 from spark_eos.sink.driver import RunState
-from spark_eos.sink.pool import pool_of
+from spark_eos.sink.pool import TaskSet, pool_of
 from spark_eos.sink.task import Place, TaskWriter
 from spark_eos.sink.transactions import TaskTransaction, write_decision
 from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, SinkOptions
@@ -23,17 +25,29 @@ _runs: dict[_RunKey, RunState] = {}
 _logs: dict[_RunKey, DecisionLog] = {}
 
 
-def task_writer(options: SinkOptions, place: Place, *, may_be_decided: bool) -> TaskWriter:
+def task_writer(
+    options: SinkOptions, place: Place, *, may_be_decided: bool, launch: str | None = None
+) -> TaskWriter:
     """Make the writer of one task; identities and connections outlive it in the worker process."""
-    cluster = _cluster(options)
+    cluster = cluster_of(options)
     return TaskWriter(
         options=options,
         place=place,
         cluster=cluster,
-        pool=pool_of(cluster, options.prefix, place.query, place.run),
+        pool=pool_of(cluster, options.prefix, place.query, place.run, launch),
         transaction=TaskTransaction(cluster.client, options),
         log=_log(cluster, options, place.query, place.run) if may_be_decided else None,
+        task_set=_task_set(options),
     )
+
+
+def _task_set(options: SinkOptions) -> TaskSet | None:
+    """Name the tasks that are committed together; None under speculation, where one may be written twice at a time."""
+    context = TaskContext.get()
+    # Spark gives its tasks the settings of the session as local properties.
+    if context is None or context.getLocalProperty("spark.speculation") == "true":
+        return None
+    return TaskSet(context.stageId(), context.attemptNumber(), options.timeout_limit_ms)
 
 
 def committer(
@@ -46,7 +60,7 @@ def committer(
     write: str = "",
 ) -> Committer:
     """Make the committer of a micro-batch; what its run has learned outlives it in the driver's process."""
-    cluster = _cluster(options)
+    cluster = cluster_of(options)
     return Committer(
         cluster=cluster,
         log=_log(cluster, options, query, run),
@@ -59,10 +73,12 @@ def committer(
         closing=closing,
         write=write,
         discard_differing_rows=options.discard_differing_rows,
+        may_hang=options.allow_hanging_transactions,
     )
 
 
-def _cluster(options: SinkOptions) -> KafkaCluster:
+def cluster_of(options: SinkOptions) -> KafkaCluster:
+    """Give this process's cluster for these options."""
     key = (os.getpid(), options)
     if key not in _clusters:
         # A forked worker leaves its parent's connections alone; the client room sees to that.

@@ -1,7 +1,8 @@
 """The writers that PySpark calls: `write` in a task, `commit` and `abort` in a Python process on the driver.
 
 Spark pickles a batch writer once, to the tasks and to the commit. It makes a streaming writer again for every
-micro-batch and for its commit, so the driver learns the query and the run from the messages.
+micro-batch and for its commit, so the driver learns the query and the run from the messages, or from what is open under
+the stream's launch.
 
 A batch write in a `foreachBatch` function is part of a micro-batch: its tasks see Spark's query id, batch id and run in
 their local properties, as those of a stream do. Each write of the function has a name, and is treated as a stream of
@@ -22,7 +23,9 @@ from pyspark.taskcontext import TaskContext
 from spark_eos import failpoints
 from spark_eos.errors import ClientStateError, OptionError
 from spark_eos.metrics import check_servable, serve
+from spark_eos.sink.abandoned import sweep_again, sweep_launch
 from spark_eos.sink.columns import check_append, check_columns
+from spark_eos.sink.launch import checkpoint_of, current_launch, end_launch, new_launch
 from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.metrics import METRICS, PREFIX
 from spark_eos.sink.preflight import preflight
@@ -61,18 +64,25 @@ class BatchWriter(DataSourceArrowWriter):
         self.options = preflight(self.options)
         self.query = self.options.job_id or f"job-{secrets.token_hex(12)}"
         self.run = secrets.token_hex(8)
+        # This object is the job's only one: Spark pickles it to the tasks, the commit and the abort.
+        self.launch = new_launch()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare the rows of one task."""
+        from spark_eos.sink.watcher import watched
         from spark_eos.sink.wiring import task_writer
 
         failpoints.enter(self.options.prefix)
         context = _task_context()
         place = foreach_batch_place(context, self.options, self.run)
+        # The writer is another one for each micro-batch, and the ids are those of the run: they bear no launch.
+        launch = None if place is not None else self.launch
         if place is None:
             place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, context.partitionId(), self.run)
         may_be_decided = place.query != self.query or self.options.job_id is not None
-        return task_writer(self.options, place, may_be_decided=may_be_decided).write(iterator)
+        writer = task_writer(self.options, place, may_be_decided=may_be_decided, launch=launch)
+        writer.transaction = watched(writer.transaction, self.options.client)
+        return writer.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make all rows visible."""
@@ -84,6 +94,8 @@ class BatchWriter(DataSourceArrowWriter):
         """Drop what the job has prepared."""
         present = _present(messages)
         place = self._place(present)
+        if None in messages and place.query == self.query:
+            sweep_again(self.options, self.launch, BATCH_JOB_MICRO_BATCH)
         self._committer(place).abort(present, place.micro_batch)
 
     def _place(self, messages: Sequence[TaskMessage]) -> Place:
@@ -123,13 +135,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
         check_columns(schema, self.options.topic)
         check_servable(self.options.metrics_place)
         self.options = preflight(self.options)
+        self.checkpoint = checkpoint_of(options)
+        self.launch = current_launch(self.checkpoint)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare the rows of one task of a micro-batch."""
+        from spark_eos.sink.watcher import watched
         from spark_eos.sink.wiring import task_writer
 
         failpoints.enter(self.options.prefix)
-        return task_writer(self.options, streaming_place(_task_context()), may_be_decided=True).write(iterator)
+        place = streaming_place(_task_context())
+        writer = task_writer(self.options, place, may_be_decided=True, launch=self.launch)
+        writer.transaction = watched(writer.transaction, self.options.client)
+        return writer.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make a micro-batch visible; without any task there is nothing to do."""
@@ -138,10 +156,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
             self._committer(present[0]).commit(present, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Drop what the run has prepared; without any message the run is unknown and the timeout does it."""
+        """Drop what the run has open; where no task has finished, the run is known by the launch."""
+        launch = end_launch(self.checkpoint)
+        if launch is not None and None in messages:
+            sweep_again(self.options, launch, batchId)
         present = _present(messages)
         if present:
             self._committer(present[0]).abort(present, batchId)
+        elif launch is not None:
+            sweep_launch(self.options, launch, batchId)
 
     def _committer(self, message: TaskMessage) -> "Committer":
         from spark_eos.sink.wiring import committer

@@ -29,16 +29,15 @@ class Case:
     more_options: dict[str, str] = field(default_factory=dict)
     prefix: str = field(default_factory=lambda: f"crash{uuid.uuid4().hex[:8]}")
     feed: Feed | None = None
+    # Whether the query waits for more input, which `add_micro_batch` gives it.
+    endless: bool = False
 
     def __post_init__(self) -> None:
         self.input.mkdir(parents=True)
         if self.feed is not None:
             return
         for number in range(self.micro_batches):
-            path = self.input / f"{number}.txt"
-            path.write_text("".join(f"{line}\n" for line in self.lines_of(number)))
-            # Spark takes the oldest file first.
-            os.utime(path, (number, number))
+            self._write_input(number)
 
     @property
     def input(self) -> Path:
@@ -82,6 +81,18 @@ class Case:
         """Give the lines of one micro-batch."""
         keys = [f"{self.prefix}.{micro_batch}.{line}" for line in range(LINES)]
         return [f"{key} {'x' * (LINE_BYTES - len(key))}" for key in keys]
+
+    def add_micro_batch(self) -> None:
+        """Give an endless query input for one more micro-batch."""
+        self._write_input(self.micro_batches)
+        self.micro_batches += 1
+
+    def _write_input(self, number: int) -> None:
+        hidden = self.folder / self.prefix / f"{number}.txt"
+        hidden.write_text("".join(f"{line}\n" for line in self.lines_of(number)))
+        # Spark takes the oldest file first.
+        os.utime(hidden, (number, number))
+        hidden.rename(self.input / hidden.name)
 
     def rule(self, point: str, action: str = "hold", micro_batch: int | None = 0) -> str:
         """Write the rule that acts at `POINT[#VISIT]`, once in all processes."""

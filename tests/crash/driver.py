@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark_eos.spark_session import build_session
+from tests.support.waiting import wait_until
 
 # Every held task keeps its slot, and a task may fail twice before its job does.
 MASTER = "local[64,3]"
@@ -40,6 +41,7 @@ SETTINGS = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 _out = threading.Lock()
+_running: dict[str, StreamingQuery] = {}
 
 
 def report(**what: Any) -> None:
@@ -57,7 +59,9 @@ def start(spark: SparkSession, command: Mapping[str, Any], form: str = "eos-kafk
         lines = spark.readStream.option("maxFilesPerTrigger", 1).text(command["input"])
         rows = lines.selectExpr("substring_index(value, ' ', 1) AS key", "value")
     writer = rows.writeStream.format(form).option("checkpointLocation", command["checkpoint"])
-    return writer.options(**command["options"]).trigger(availableNow=True).start()
+    writer = writer.options(**command["options"])
+    # An endless one is triggered as soon as there is input, as Spark's queries are by default.
+    return (writer if command.get("endless") else writer.trigger(availableNow=True)).start()
 
 
 def run(spark: SparkSession, command: Mapping[str, Any]) -> None:
@@ -66,10 +70,18 @@ def run(spark: SparkSession, command: Mapping[str, Any]) -> None:
     # Spark looks for Python data sources in the active session only, and a new thread has none.
     spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)  # type: ignore[union-attr]
     try:
-        start(spark, command).awaitTermination()
+        query = _running[command["name"]] = start(spark, command)
+        query.awaitTermination()
     except Exception as failure:
         error = "\n".join([str(failure), *causes(failure)])
+    _running.pop(command["name"], None)
     report(name=command["name"], error=error)
+
+
+def stop(name: str) -> None:
+    """Stop a query, which may be about to start."""
+    wait_until(lambda: name in _running, f"{name} runs")
+    _running[name].stop()
 
 
 def causes(failure: Exception) -> list[str]:
@@ -93,7 +105,11 @@ def serve(spark: SparkSession) -> None:
     warm_up(spark)
     report(jvm=spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
     for line in sys.stdin:
-        threading.Thread(target=run, args=(spark, json.loads(line)), daemon=True).start()
+        command = json.loads(line)
+        if "stop" in command:
+            threading.Thread(target=stop, args=(command["stop"],), daemon=True).start()
+        else:
+            threading.Thread(target=run, args=(spark, command), daemon=True).start()
 
 
 def main() -> None:

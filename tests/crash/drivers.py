@@ -14,7 +14,7 @@ from typing import Any
 
 from spark_eos.failpoints import ENVIRONMENT_NAME
 from tests.crash.case import Case
-from tests.crash.processes import Process, send, tree
+from tests.crash.processes import Process, is_executor, send, tree
 from tests.spark_eos.spark_session import ROOT, worker_environment
 from tests.support.waiting import wait_until
 
@@ -61,11 +61,12 @@ class Driver:
     def start(self, case: Case, **options: str) -> None:
         """Start the query of a case."""
         self._ended.pop(case.prefix, None)
-        command = {"name": case.prefix, "input": str(case.input), "source": case.source,
-                   "checkpoint": str(case.checkpoint), "options": case.options | options}
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command).encode() + b"\n")
-        self._process.stdin.flush()
+        self._command({"name": case.prefix, "input": str(case.input), "source": case.source, "endless": case.endless,
+                       "checkpoint": str(case.checkpoint), "options": case.options | options})
+
+    def stop(self, case: Case) -> None:
+        """Stop the query of a case, which must have been started, as `query.stop()` does."""
+        self._command({"stop": case.prefix})
 
     def has_ended(self, case: Case) -> bool:
         """Say whether the query of a case has ended, well or not."""
@@ -83,6 +84,12 @@ class Driver:
         self._family = tree(self._process.pid)
         self.is_killed = True
         send([each for each in self._family if each.pid in (self._jvm, self._process.pid)], signal.SIGKILL)
+
+    def kill_executors(self) -> int:
+        """Send SIGKILL to the JVM of each executor, as a cluster manager does, and count them."""
+        executors = [each for each in tree(self._process.pid) if is_executor(each)]
+        send(executors, signal.SIGKILL)
+        return len(executors)
 
     def pause(self) -> None:
         """Send SIGSTOP to the driver and all its workers."""
@@ -105,6 +112,11 @@ class Driver:
     def tail(self) -> str:
         """Give the end of what the driver wrote."""
         return self.log.read_text(errors="replace")[-4000:]
+
+    def _command(self, command: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command).encode() + b"\n")
+        self._process.stdin.flush()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

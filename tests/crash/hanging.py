@@ -86,7 +86,7 @@ def end_hanging(address: str) -> list[Hanging]:
             producer_id=each.place.producer_id, producer_epoch=each.place.producer_epoch,
             transaction_result=each.commit, topics=[topic], coordinator_epoch=max(each.coordinator_epoch, 0),
         )])
-        with RawClient(address) as client:
+        with RawClient(_leaders(address)[each.place.topic_partition]) as client:
             answer = client.send(request, 1)
         if answer.markers[0].topics[0].partitions[0].error_code == 0:
             done.append(each)
@@ -101,18 +101,34 @@ def fate(place: Open, known: TransactionDescription) -> bool | None:
     return known.state == COMMITTED
 
 
+def _leaders(address: str) -> dict[TopicPartition, str]:
+    """Give the address of each partition's leader, where there is one."""
+    cluster = AdminClient({"bootstrap.servers": address, "log_level": 3}).list_topics(timeout=METADATA_DEADLINE_S)
+    nodes = {number: f"{node.host}:{node.port}" for number, node in cluster.brokers.items()}
+    return {
+        TopicPartition(name, number): nodes[partition.leader]
+        for name, topic in cluster.topics.items() for number, partition in topic.partitions.items()
+        if name != _TRANSACTION_STATE and partition.leader in nodes
+    }
+
+
 def _open(address: str) -> dict[Open, int]:
     """Give what is open anywhere, with the epoch of the coordinator that last wrote a marker for its producer."""
-    topics = AdminClient({"bootstrap.servers": address, "log_level": 3}).list_topics(timeout=METADATA_DEADLINE_S).topics
-    request = DescribeProducersRequest(topics=[
-        DescribeProducersRequest.TopicRequest(name=name, partition_indexes=sorted(topic.partitions))
-        for name, topic in topics.items() if name != _TRANSACTION_STATE
-    ])
-    with RawClient(address) as client:
-        answer = client.send(request, 0)
-    return {
-        Open(TopicPartition(topic.name, partition.partition_index), each.producer_id, each.producer_epoch,
-             each.current_txn_start_offset): each.coordinator_epoch
-        for topic in answer.topics for partition in topic.partitions for each in partition.active_producers
-        if each.current_txn_start_offset >= 0
-    }
+    led: dict[str, dict[str, list[int]]] = {}
+    for place, node in _leaders(address).items():
+        led.setdefault(node, {}).setdefault(place.topic, []).append(place.partition)
+    found: dict[Open, int] = {}
+    for node, topics in led.items():
+        request = DescribeProducersRequest(topics=[
+            DescribeProducersRequest.TopicRequest(name=name, partition_indexes=sorted(numbers))
+            for name, numbers in topics.items()
+        ])
+        with RawClient(node) as client:
+            answer = client.send(request, 0)
+        found |= {
+            Open(TopicPartition(topic.name, partition.partition_index), each.producer_id, each.producer_epoch,
+                 each.current_txn_start_offset): each.coordinator_epoch
+            for topic in answer.topics for partition in topic.partitions for each in partition.active_producers
+            if each.current_txn_start_offset >= 0
+        }
+    return found

@@ -36,6 +36,13 @@ def send(processes: Iterable[Process], number: signal.Signals) -> None:
                 os.kill(process.pid, number)
 
 
+def is_executor(process: Process) -> bool:
+    """Say whether a process is the JVM of an executor in a cluster."""
+    with suppress(OSError):
+        return b"CoarseGrainedExecutorBackend" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    return False
+
+
 def _read(folder: Path) -> tuple[int, Process]:
     # The name, in parentheses, may hold anything.
     fields = (folder / "stat").read_text().rpartition(")")[2].split()

@@ -1,7 +1,9 @@
 """Let Spark run tasks twice, at the same time, too late, or not at all: every row is seen once."""
 
+import contextlib
 import json
 import os
+import signal
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import init_producer_id
@@ -142,6 +145,45 @@ def test_partitions_added_to_the_source_by_a_restart(hazard: Hazard) -> None:
     seen = sorted(line for lines in found.values() for line in lines)
     assert seen == sorted([*source.expected.elements(), *added])
     assert hazard.open(case) == []
+
+
+def test_the_sources_process_on_the_driver_is_killed(hazard: Hazard) -> None:
+    """Spark ends the query, with an error that says nothing; started again, it goes on where it was."""
+    source, case = hazard.case(micro_batches=2), hazard.case(micro_batches=2)
+    hazard.run(source)
+    rows = hazard.spark.readStream.format("eos-kafka").options(**{
+        "kafka.bootstrap.servers": hazard.address, "subscribe": source.topic, "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "10",
+    }).load().select("key", "value")
+    held = hazard.hold("task.mid_write")
+    hazard.arm(held.rule)
+    query = hazard.write(rows, case)
+    held.wait(query)
+    for pid in _processes_running("python_streaming_source_runner", hazard.spark):
+        os.kill(pid, signal.SIGKILL)
+    held.release()
+    # Should Spark say what has ended the query, the README is to be corrected.
+    with pytest.raises(StreamingQueryException, match=r"terminated with exception:\s+SQLSTATE"):
+        end(query)
+    end(hazard.write(rows, case))
+    found = read_committed(hazard.broker, [case.topic], PARTITIONS)[case.topic]
+    assert sorted(line for lines in found.values() for line in lines) == sorted(source.expected.elements())
+    assert hazard.open(case) == []
+
+
+def _processes_running(module: str, spark: SparkSession) -> list[int]:
+    """Find the children of Spark's JVM that run a Python module."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    parent, found = int(jvm.java.lang.ProcessHandle.current().pid()), []
+    for folder in Path("/proc").glob("[0-9]*"):
+        # A process may end meanwhile.
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes().decode(errors="replace")
+            if module in words and int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(folder.name))
+    assert found, f"no child of process {parent} runs {module}"
+    return found
 
 
 def test_lost_transactions_are_not_rewritten_by_another_number_of_tasks(hazard: Hazard) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -23,6 +24,7 @@ __all__ = [
     "failpoints_file", "hazard", "hazard_address", "hazard_at", "hazard_kind", "pytest_generate_tests", "spark",
 ]
 pytestmark = pytest.mark.spark
+READERS_WAIT_S = 5
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,31 @@ def test_speculation_with_two_live_attempts(hazard: Hazard, cluster: Driver, poi
     assert cluster.error(case) is None
     hazard.judge(case)
     assert "CompleteAbort" in hazard.task_states(case).values()
+
+
+def test_killed_executors_hold_no_reader_up(hazard: Hazard, cluster: Driver) -> None:
+    """In the first micro-batch, in mid-write: what their tasks had open ends before any of them is tried again."""
+    # Small requests: some of them are sent before the task is done.
+    case = hazard.case(micro_batches=2, kafka_max_request_size="5000")
+    victims = [hazard.hold("task.before_flush"), hazard.hold("task.before_flush")]
+    tried_again = [hazard.hold("task.begin"), hazard.hold("task.begin")]
+    cluster.arm(case, *(each.rule for each in victims))
+    cluster.start(case)
+    for each in victims:
+        each.wait()
+    wait_until(lambda: len(hazard.open(case)) == 2, "both tasks have written")
+    cluster.arm(case, *(each.rule for each in tried_again))
+    assert cluster.kill_executors() == 2
+    started = time.monotonic()
+    wait_until(lambda: not hazard.open(case), "nothing is open", deadline_s=READERS_WAIT_S)
+    print(f"readers waited {time.monotonic() - started:.2f} s")
+    for each in tried_again:
+        each.wait()
+    for each in (*victims, *tried_again):
+        each.release()
+    wait_until(lambda: cluster.has_ended(case), "the query ends", deadline_s=END_DEADLINE_S)
+    assert cluster.error(case) is None
+    hazard.judge(case)
 
 
 @pytest.mark.parametrize(("point", "says"), [

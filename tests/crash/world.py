@@ -33,16 +33,20 @@ NO_ANSWER = (EosKafkaError, KafkaException, OSError)
 class World:
     """Hold one broker behind its wire; queries go over the wire, the judge does not.
 
-    `mended` has the transactions that Apache Kafka left hanging after it was killed, and an operator ended.
+    `mended` has the transactions that Apache Kafka left hanging after it was killed, and an operator ended. Topics have
+    as many `replicas` as given.
     """
 
-    def __init__(self, broker: Broker, wire: Wire, folder: Path, *, forgets_markers: bool = False) -> None:
+    def __init__(
+        self, broker: Broker, wire: Wire, folder: Path, *, forgets_markers: bool = False, replicas: int = 1
+    ) -> None:
         self.broker = broker
         self.wire = wire
         self.mended: list[Hanging] = []
+        self.was_killed = False
         self._folder = folder
+        self._replicas = replicas
         self._forgets_markers = forgets_markers
-        self._was_killed = False
         self._mended_at = 0.0
 
     def new_case(self, micro_batches: int = 2, **options: str) -> Case:
@@ -62,8 +66,8 @@ class World:
                  for feed in (feeds or [None] * count)]
         fed = [(case.feed, [case.lines_of(number) for number in range(micro_batches)]) for case in cases if case.feed]
         admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 3})
-        topics = [NewTopic(case.topic, PARTITIONS, 1) for case in cases]
-        topics += [NewTopic(feed.topic, FEED_PARTITIONS, 1) for feed, _ in fed]
+        topics = [NewTopic(case.topic, PARTITIONS, self._replicas) for case in cases]
+        topics += [NewTopic(feed.topic, FEED_PARTITIONS, self._replicas) for feed, _ in fed]
         for made in admin.create_topics(topics, operation_timeout=30).values():
             made.result(60)
         if fed:
@@ -95,7 +99,7 @@ class World:
             while waiting and len(current) < AT_A_TIME:
                 current.append(waiting.pop(0))
                 driver.start(current[-1])
-            self._mend_now_and_then()
+            self.mend_now_and_then()
             return not current
 
         wait_until(all_ended, f"{len(cases)} queries end", deadline_s=END_DEADLINE_S)
@@ -106,15 +110,16 @@ class World:
         self.broker.kill()
         time.sleep(pause_s)
         self.broker.start()
-        self._was_killed = True
+        self.was_killed = True
 
     def mend(self) -> None:
         """End what Apache Kafka has left hanging since it was killed; what hangs for another reason fails a run."""
-        if self._forgets_markers and self._was_killed:
+        if self._forgets_markers and self.was_killed:
             self.mended += [each for each in end_hanging(self.broker.address) if each not in self.mended]
         self._mended_at = time.monotonic()
 
-    def _mend_now_and_then(self) -> None:
+    def mend_now_and_then(self) -> None:
+        """End what hangs while queries run, which may wait for it."""
         # A broker that comes back may not know everything yet.
         if time.monotonic() > self._mended_at + MEND_INTERVAL_S:
             with suppress(*NO_ANSWER):
@@ -123,7 +128,7 @@ class World:
     def judge(self, cases: Sequence[Case]) -> list[str]:
         """Say what is wrong in the cases' topics."""
         self.mend()
-        self._was_killed = False
+        self.was_killed = False
         queries = {case.topic: Query(case.expected, case.more_options["decisionTopic"], case.feed) for case in cases}
         return judge(self.broker.address, queries, PARTITIONS)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.active_producers import open_transactions
+from spark_eos.client.broker_facts import ask_brokers
 from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.control import TransactionIdentity, end_txns, init_producer_id
 from spark_eos.client.fetch import OffsetsGoneError, RangeFetch
@@ -13,7 +14,7 @@ from spark_eos.client.history import LogPoint
 from spark_eos.client.inspection import describe_transactions, list_transactions, sees_every_id
 from spark_eos.client.lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client.topics import create_topic, describe_broker_config, describe_topic_config
+from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.codec.encode import EncodedBatch
 from spark_eos.source_options import FetchLimits
@@ -40,7 +41,7 @@ def _create(client: KafkaClient) -> None:
 
 def _configs(client: KafkaClient) -> None:
     describe_topic_config(client, TOPIC)
-    describe_broker_config(client, 1)
+    ask_brokers(client, [1], ["transaction.max.timeout.ms"], timeout_ms=5_000)
 
 
 def _coordinators(client: KafkaClient) -> None:

@@ -74,7 +74,8 @@ OPTIONAL: Mapping[str, Sequence[Right]] = {
         Right(Operation.CREATE, TOPIC, DECISIONS, "only where the topic is missing"),
         Right(Operation.DESCRIBE_CONFIGS, TOPIC, DECISIONS, "to refuse a topic that would forget decisions"),
         Right(Operation.DESCRIBE_CONFIGS, CLUSTER, ITSELF,
-              "the longest `transactionTimeout`; without it the default is 60 s"),
+              "the longest `transactionTimeout`; without it the default is 60 s; whether brokers verify transactions"),
+        Right(Operation.DESCRIBE_CONFIGS, TOPIC, DATA, "to compare their durability with the decisions'"),
     ),
     "source, driver": (
         Right(Operation.READ, TOPIC, DATA, "with the next one: the transaction that holds the query up is named"),

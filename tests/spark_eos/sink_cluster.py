@@ -52,6 +52,7 @@ class MemoryCluster:
     past_ids: dict[str, Id | None] = field(default_factory=dict)
     # How often another look-up finds the same broker again.
     past_found_again: int = 0
+    leaderless: set[int] = field(default_factory=set)
     next_producer_id: int = 1
 
     def transaction_version(self) -> int:
@@ -153,6 +154,9 @@ class MemoryCluster:
 
     def partition_count(self, topic: str) -> int:  # noqa: ARG002
         return 4
+
+    def leaderless_partitions(self, topic: str) -> Collection[int]:  # noqa: ARG002
+        return self.leaderless
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         self.calls.append("decide")

@@ -15,7 +15,7 @@ from kafka.protocol.admin import ListTransactionsRequest
 from broker_core.embedded import EmbeddedBroker
 from spark_eos.client import coordinators
 from spark_eos.client.connection import CoordinatorType, KafkaClient
-from spark_eos.client.topics import create_topic, describe_broker_config, describe_topic_config
+from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import OptionError, TopicError, UnansweredError, UnreachableError
 from tests.spark_eos import forked_client
@@ -136,11 +136,6 @@ def test_a_missing_topic_is_refused_soon_and_not_created(client: KafkaClient) ->
     assert name not in client.metadata(None)
 
 
-def test_the_limit_of_transaction_timeouts_can_be_read(client: KafkaClient) -> None:
-    settings = describe_broker_config(client, client.brokers()[0].node_id)
-    assert settings["transaction.max.timeout.ms"] == "900000"
-
-
 def test_the_feature_level_is_read(client: KafkaClient) -> None:
     assert client.transaction_version() == 2
 
@@ -184,7 +179,7 @@ def test_the_coordinators_of_keys_used_long_ago_are_dropped(monkeypatch: pytest.
 
 def test_a_node_that_is_not_there_is_named(client: KafkaClient) -> None:
     with pytest.raises(UnansweredError, match="Broker 4711"):
-        describe_broker_config(client, 4711, timeout_ms=500)
+        client.send(4711, ListTransactionsRequest(), timeout_ms=500)
 
 
 def test_a_node_that_is_not_there_is_the_trouble_of_its_own_request_only(client: KafkaClient) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
+from spark_eos.admin.command import ExitCode, main
 from spark_eos.client import control
 from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.inspection import describe_transactions
@@ -16,11 +17,12 @@ from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError, FencedError, OptionError, TopicError, TransactionError, UnreachableError
 from spark_eos.sink import recovery, transactions
 from spark_eos.sink.closing import Closing
+from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.recovery import fates_of
 from spark_eos.sink.recovery_table import Fate
 from spark_eos.sink.wiring import driver_timeout_ms
 from spark_eos.sink_options import SinkOptions
-from tests.spark_eos.client_world import encoded, make_topic, unique
+from tests.spark_eos.client_world import FakeClient, encoded, make_topic, unique
 from tests.spark_eos.sink_world import PLACE, World
 from tests.support.waiting import wait_until
 
@@ -234,3 +236,43 @@ def test_the_drivers_timeout_is_within_the_margin_where_that_is_possible(
 ) -> None:
     options = SinkOptions(ClientOptions(("h:1",)), transaction_timeout_ms=timeout_ms)
     assert driver_timeout_ms(options) == expected_ms
+
+
+def test_partitions_without_a_leader_are_named_and_doubt_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    client: Any = FakeClient("t", 3, [])
+    cluster = KafkaCluster(client, "decisions", transactions.write_decision)
+    assert cluster.leaderless_partitions("t") == []
+    client.leaders[1] = -1
+    assert cluster.leaderless_partitions("t") == [1]
+
+    def unanswered(*_: object, **__: object) -> None:
+        raise UnreachableError("no broker answers")
+
+    monkeypatch.setattr(client, "require_topics", unanswered)
+    assert not cluster.leaderless_partitions("t")
+
+
+def test_a_job_whose_driver_was_killed_in_mid_completion_is_named_and_completed_by_a_command(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a jobId no re-run finds it, so only the command can."""
+    world.query = unique("job")
+    job = replace(world.committer("run1"), may_be_decided=False, closing=Closing.FORGET)
+    tasks = [world.prepare("run1", split=split) for split in range(2)]
+
+    def killed(cluster: Any, prepared: Any) -> None:
+        recovery.commit_all(cluster, prepared[:1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spark_eos.sink.committer.commit_all", killed)
+    with pytest.raises(KeyboardInterrupt):
+        job.commit(tasks, 0)
+    monkeypatch.undo()
+    assert [world.state_of(task) for task in tasks] == ["CompleteCommit", "Ongoing"]
+    reach = ["--bootstrap-server", world.address, "--prefix", "p", "--decision-topic", world.decisions]
+    assert main(["decisions", "list", *reach]) == ExitCode.DONE
+    assert world.query in capsys.readouterr().out
+    words = ["complete", "--yes", "--watch-seconds", "0.1", "--query", world.query]
+    assert main(["decisions", *words, *reach]) == ExitCode.DONE
+    assert [world.state_of(task) for task in tasks] == ["CompleteCommit"] * 2
+    assert world.visible() == ["row of 0"] * 2

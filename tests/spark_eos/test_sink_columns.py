@@ -22,6 +22,7 @@ def _parse_ddl(text: str) -> object:
     simple = {
         "string": types.StringType(), "binary": types.BinaryType(), "int": types.IntegerType(),
         "bigint": types.LongType(), "timestamp": types.TimestampType(), "timestamp_ntz": types.TimestampNTZType(),
+        "date": types.DateType(),
         HEADERS: types.ArrayType(types.StructType([
             types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())])),
         "array<string>": types.ArrayType(types.StringType()),
@@ -53,6 +54,18 @@ def test_what_spark_refuses_is_refused_in_its_words(text: str, topic: str | None
     with pytest.raises(OptionError) as refused:
         check_columns(_schema(text), topic)
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(("kind", "remedy"), [
+    ("timestamp_ntz", r"Use CAST\(timestamp AS timestamp\), which reads it in the session's time zone"),
+    ("string", r"Use CAST\(timestamp AS timestamp\)"),
+    ("date", r"Use CAST\(timestamp AS timestamp\)"),
+    ("bigint", r"Use timestamp_millis\(timestamp\), or timestamp_seconds\(timestamp\) if it counts seconds"),
+    ("int", r"Use timestamp_millis\(timestamp\)"),
+])
+def test_a_time_that_is_no_point_in_time_is_refused_with_the_cast_to_write(kind: str, remedy: str) -> None:
+    with pytest.raises(OptionError, match=f"unsupported type {kind}. timestamp must be a timestamp.*{remedy}.*drop"):
+        check_columns(_schema(f"value string; timestamp {kind}"), "t")
 
 
 def test_overwriting_is_refused() -> None:

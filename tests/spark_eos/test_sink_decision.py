@@ -2,6 +2,9 @@
 
 import json
 import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,9 +16,11 @@ from spark_eos.sink.decision import (
     join_parts,
     read_part,
     read_pointer,
+    sealed_json,
     write_decision,
     write_pointer,
 )
+from spark_eos.sink.intervention import Action, Intervention, Restart
 from spark_eos.sink.messages import (
     MESSAGE_VERSION,
     AlreadyCommitted,
@@ -32,14 +37,28 @@ transactions = st.builds(
     PreparedTransaction, st.integers(0, 99), st.text(min_size=1, max_size=8), numbers, st.integers(0, 32766),
     st.integers(0, 2), numbers, numbers,
     st.lists(ranges, max_size=4).map(lambda found: tuple(sorted(found, key=lambda r: (r.topic, r.partition)))),
+    st.dictionaries(st.sampled_from(["a", "b.c", "ü"]), st.tuples(numbers, st.none() | st.integers(0, 2**64 - 1))).map(
+        lambda found: tuple(TopicRows(topic, *found[topic]) for topic in sorted(found))
+    ),
+)
+interventions = st.none() | st.builds(
+    Intervention, st.sampled_from(Action), st.text(max_size=5), numbers, st.text(max_size=5),
+    st.none() | st.sampled_from(Restart),
 )
 decisions = st.builds(
     Decision, st.text(max_size=5), st.text(max_size=5), st.text(max_size=5), numbers, st.integers(1, 9), numbers,
-    numbers, st.lists(transactions, max_size=6).map(tuple),
+    numbers, st.lists(transactions, max_size=6).map(tuple), write=st.text(max_size=5),
+    superseded=st.lists(st.text(max_size=5), max_size=3).map(tuple),
+)
+revised = st.builds(
+    lambda decision, revision, at_ms, word: replace(
+        decision, revision=revision, completed_at_ms=at_ms, intervention=word
+    ),
+    decisions, st.integers(1, 9), st.none() | numbers, interventions,
 )
 
 
-@given(decision=decisions, part_bytes=st.sampled_from([1, 300, 10**6]))
+@given(decision=decisions | revised, part_bytes=st.sampled_from([1, 300, 10**6]))
 def test_a_decision_is_read_back_from_its_parts_in_any_order(decision: Decision, part_bytes: int) -> None:
     values = write_decision(decision, part_bytes)
     parts = [read_part(value, "here") for value in reversed(values)]
@@ -81,6 +100,121 @@ def test_a_newer_version_is_refused_with_both_versions_named() -> None:
     document["version"] = 4
     with pytest.raises(UnreadableDecisionError, match="version 4; this package reads versions 1 to 3"):
         read_part(json.dumps(document).encode(), "here")
+
+
+# Documents that were written once, and must be readable for as long as decisions live.
+
+_OLD_TRANSACTIONS = (
+    PreparedTransaction(0, "p.q.run1.w0.0", 11, 3, 2, 60_000, 1_700_000_000_000, (
+        WrittenRange("a", 0, 5, 6, 2), WrittenRange("a", 1, 0, 0, 1), WrittenRange("b.c", 2, 7, 7, 1),
+    )),
+    PreparedTransaction(2, "p.q.run1.w1.0", 12, 0, 1, 60_000, 1_700_000_000_001, (WrittenRange("a", 1, 1, 4, 4),)),
+)
+_OLD = Decision("p", "q", "run1", 7, 2, 3, 1_700_000_000_500, _OLD_TRANSACTIONS, superseded=("run0",))
+# By the package before version 3.
+_WRITTEN = {
+    "version 1": (
+        '{"attempt":2,"crc32c":"38dc793a","decided_at_ms":1700000000500,"micro_batch":7,"part":0,"parts":1,"prefix":"'
+        'p","query":"q","run":"run1","split_count":3,"superseded":["run0"],"transactions":[{"producer_epoch":3,"produ'
+        'cer_id":11,"ranges":{"a":[[0,5,6,2],[1,0,0,1]],"b.c":[[2,7,7,1]]},"split":0,"started_at_ms":1700000000000,"t'
+        'imeout_ms":60000,"transaction_version":2,"transactional_id":"p.q.run1.w0.0"},{"producer_epoch":0,"producer_i'
+        'd":12,"ranges":{"a":[[1,1,4,4]]},"split":2,"started_at_ms":1700000000001,"timeout_ms":60000,"transaction_ver'
+        'sion":1,"transactional_id":"p.q.run1.w1.0"}],"version":1}'
+    ),
+    "version 2, completed": (
+        '{"attempt":2,"completed_at_ms":1700000000900,"crc32c":"582b3e50","decided_at_ms":1700000000500,"intervention'
+        '":null,"micro_batch":7,"part":0,"parts":1,"prefix":"p","query":"q","revision":1,"run":"run1","split_count":3'
+        ',"superseded":["run0"],"transactions":[{"producer_epoch":3,"producer_id":11,"ranges":{"a":[[0,5,6,2],[1,0,0,'
+        '1]],"b.c":[[2,7,7,1]]},"split":0,"started_at_ms":1700000000000,"timeout_ms":60000,"transaction_version":2,"t'
+        'ransactional_id":"p.q.run1.w0.0"},{"producer_epoch":0,"producer_id":12,"ranges":{"a":[[1,1,4,4]]},"split":2,'
+        '"started_at_ms":1700000000001,"timeout_ms":60000,"transaction_version":1,"transactional_id":"p.q.run1.w1.0"}'
+        '],"version":2}'
+    ),
+    "version 2, abandoned": (
+        '{"attempt":2,"completed_at_ms":null,"crc32c":"bac21f76","decided_at_ms":1700000000500,"intervention":{"actio'
+        'n":"abort","at_ms":1700000001000,"by":"ops","reason":"why","restart":"skip"},"micro_batch":7,"part":0,"parts'
+        '":1,"prefix":"p","query":"q","revision":2,"run":"run1","split_count":3,"superseded":["run0"],"transactions":'
+        '[{"producer_epoch":3,"producer_id":11,"ranges":{"a":[[0,5,6,2],[1,0,0,1]],"b.c":[[2,7,7,1]]},"split":0,"star'
+        'ted_at_ms":1700000000000,"timeout_ms":60000,"transaction_version":2,"transactional_id":"p.q.run1.w0.0"},{"pr'
+        'oducer_epoch":0,"producer_id":12,"ranges":{"a":[[1,1,4,4]]},"split":2,"started_at_ms":1700000000001,"timeout'
+        '_ms":60000,"transaction_version":1,"transactional_id":"p.q.run1.w1.0"}],"version":2}'
+    ),
+    "version 1, second part": (
+        '{"attempt":2,"crc32c":"917dcbf1","decided_at_ms":1700000000500,"micro_batch":7,"part":1,"parts":2,"prefix":"'
+        'p","query":"q","run":"run1","split_count":3,"superseded":["run0"],"transactions":[{"producer_epoch":0,"produ'
+        'cer_id":12,"ranges":{"a":[[1,1,4,4]]},"split":2,"started_at_ms":1700000000001,"timeout_ms":60000,"transactio'
+        'n_version":1,"transactional_id":"p.q.run1.w1.0"}],"version":1}'
+    ),
+}
+_READ = {
+    "version 1": _OLD,
+    "version 2, completed": replace(_OLD, revision=1, completed_at_ms=1_700_000_000_900),
+    "version 2, abandoned": replace(
+        _OLD, revision=2,
+        intervention=Intervention(Action.ABORT, "ops", 1_700_000_001_000, "why", Restart.SKIP),
+    ),
+}
+_NEW = replace(
+    _OLD, query="8a1c0d3e-0000-4000-8000-000000000001/orders", write="w", transactions=(
+        replace(_OLD_TRANSACTIONS[0], checksums=(TopicRows("a", 3, 2**64 - 1), TopicRows("b.c", 1, 10))),
+        replace(_OLD_TRANSACTIONS[1], checksums=(TopicRows("a", 4, None),)),
+    ),
+)
+_NEW_WRITTEN = (
+    '{"attempt":2,"crc32c":"26a1308f","decided_at_ms":1700000000500,"micro_batch":7,"part":0,"parts":1,"prefix":"'
+    'p","query":"8a1c0d3e-0000-4000-8000-000000000001/orders","run":"run1","split_count":3,"superseded":["run0"],'
+    '"transactions":[{"producer_epoch":3,"producer_id":11,"ranges":{"a":[[0,5,6,2],[1,0,0,1]],"b.c":[[2,7,7,1]]},'
+    '"rows":{"a":[3,"ffffffffffffffff"],"b.c":[1,"000000000000000a"]},"split":0,"started_at_ms":1700000000000,"ti'
+    'meout_ms":60000,"transaction_version":2,"transactional_id":"p.q.run1.w0.0"},{"producer_epoch":0,"producer_id'
+    '":12,"ranges":{"a":[[1,1,4,4]]},"rows":{"a":[4,null]},"split":2,"started_at_ms":1700000000001,"timeout_ms":6'
+    '0000,"transaction_version":1,"transactional_id":"p.q.run1.w1.0"}],"version":3,"write":"w"}'
+)
+
+
+@pytest.mark.parametrize("name", _READ)
+def test_decisions_of_older_versions_are_read(name: str) -> None:
+    decision = join_parts([read_part(_WRITTEN[name].encode(), "here")], "here")
+    assert decision == _READ[name]
+    assert [each.rows for each in decision.transactions] == [
+        (TopicRows("a", 3, None), TopicRows("b.c", 1, None)), (TopicRows("a", 4, None),)
+    ]
+    assert join_parts([read_part(value, "here") for value in write_decision(decision)], "here") == decision
+
+
+def test_a_second_part_of_an_older_version_is_read() -> None:
+    part = read_part(_WRITTEN["version 1, second part"].encode(), "here")
+    assert (part.number, part.count, part.decision.transactions) == (1, 2, _OLD_TRANSACTIONS[1:])
+
+
+def test_a_decision_is_written_as_it_always_was() -> None:
+    assert write_decision(_NEW) == [_NEW_WRITTEN.encode()]
+    assert join_parts([read_part(_NEW_WRITTEN.encode(), "here")], "here") == _NEW
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda entry: entry.update(rows=[1]), lambda entry: entry.update(rows={"a": 1}),
+    lambda entry: entry.update(rows={"a": [1]}), lambda entry: entry.update(rows={"a": [1, "no"]}),
+    lambda entry: entry.update(rows=None), lambda entry: entry.update(ranges=[]), lambda entry: entry.pop("split"),
+], ids=["a list", "a number", "too short", "no hex", "null", "ranges", "no split"])
+def test_a_sealed_document_of_another_shape_is_refused(spoil: Callable[[dict[str, Any]], None]) -> None:
+    document = json.loads(write_decision(_NEW)[0])
+    del document["crc32c"]
+    spoil(document["transactions"][0])
+    with pytest.raises(UnreadableDecisionError, match="lacks something"):
+        read_part(sealed_json(document), "here")
+
+
+def test_a_very_wide_decision_is_split_and_read_back() -> None:
+    topics = [f"topic-{number:04}" for number in range(1_000)]
+    wide = replace(_OLD, transactions=tuple(
+        PreparedTransaction(
+            split, f"id{split}", split, 0, 2, 60_000, 5, tuple(WrittenRange(topic, 0, 0, 0, 1) for topic in topics),
+            tuple(TopicRows(topic, 1, 2**63 + split) for topic in topics),
+        ) for split in range(20)
+    ))
+    values = write_decision(wide)
+    assert len(values) > 1
+    assert join_parts([read_part(value, "here") for value in values], "here") == wide
 
 
 def test_a_pointer_is_read_back() -> None:

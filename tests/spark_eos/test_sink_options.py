@@ -85,10 +85,31 @@ def test_compression_levels() -> None:
     ({"kafka.secruity.protocol": "SSL"}, r"Unknown option 'kafka.secruity.protocol'.*Did you mean 'kafka.security"),
     ({"kafka.ssl.truststore.location": "/x/trust.jks"}, "is a Java key store; only PEM.*Convert the store to PEM"),
     ({"kafka.enable.idempotence": "false"}, "idempotence"),
+    ({"allowHangingTransactions": "yes"}, "Use true or false"),
+    ({"kafka.acks": "0"}, "a transaction needs acks=all"),
+    ({"acks": "all"}, "Option 'acks' has no effect without the prefix 'kafka.'.*Did you mean 'kafka.acks'"),
+    ({"Security.Protocol": "SSL"}, "'Security.Protocol' has no effect.*Did you mean 'kafka.security.protocol'"),
+    ({"delivery.timeout.ms": "1"}, "Did you mean 'kafka.delivery.timeout.ms'"),
+    ({"delivery.timout.ms": "1"}, "Did you mean 'kafka.delivery.timeout.ms'"),
+    ({"linger.ms": "1"}, "Did you mean 'kafka.linger.ms'"),
+    ({"sasl.mechanisms": "PLAIN"}, "Did you mean 'kafka.sasl.mechanisms'"),
+    ({"transactional.id": "x"}, "Did you mean 'transactionalIdPrefix'"),
+    ({"key.serializer": "x"}, "has no effect.*Remove it: keys are written as they are"),
 ])
 def test_wrong_options_are_refused_with_a_remedy(wrong: dict[str, str], text: str) -> None:
     with pytest.raises(OptionError, match=text):
         sink_options(BASE | wrong)
+
+
+@pytest.mark.parametrize("setting", ["acks", "request.required.acks"])
+@pytest.mark.parametrize("value", ["all", "-1", "ALL"])
+def test_the_acks_of_transactions_may_be_said(setting: str, value: str) -> None:
+    sink_options(BASE | {f"kafka.{setting}": value})
+
+
+def test_servers_without_the_prefix_are_named_before_they_are_missed() -> None:
+    with pytest.raises(OptionError, match=r"Did you mean 'kafka\.bootstrap\.servers'"):
+        sink_options({"bootstrap.servers": "h:1", "topic": "t"})
 
 
 def test_bootstrap_servers_are_required_in_sparks_words() -> None:
@@ -97,7 +118,10 @@ def test_bootstrap_servers_are_required_in_sparks_words() -> None:
         sink_options({"topic": "t"})
 
 
-@pytest.mark.parametrize("foreign", ["checkpointLocation", "path", "queryName", "outputMode", "mergeSchema"])
+@pytest.mark.parametrize("foreign", [
+    "checkpointLocation", "path", "queryName", "outputMode", "mergeSchema", "subscribe", "startingOffsets",
+    "isolation.level", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "spark.sql.shuffle.partitions",
+])
 def test_options_of_spark_itself_pass(foreign: str) -> None:
     sink_options(BASE | {foreign: "x"})
 
@@ -106,14 +130,14 @@ def test_options_of_spark_itself_pass(foreign: str) -> None:
 def test_no_own_option_is_taken_for_a_misspelt_one(name: str) -> None:
     good = {"transactionTimeout": "60000", "onLostTransaction": "fail", "compression.type": "gzip",
             "compression.level": "1", "batch.size": "100", "buffer.memory": "100000", "metricsPort": "9404",
-            "discardDifferingRows": "TRUE"}
+            "discardDifferingRows": "TRUE", "allowHangingTransactions": "true"}
     needed = {key: good[key] for key in ("compression.type", "metricsPort")}
     sink_options(BASE | needed | {name: good.get(name, "x")})
 
 
 @pytest.mark.parametrize(("wanted", "limit", "settled"), [
     (None, 900_000, 900_000), (None, None, 60_000), (5_000, 900_000, 5_000), (5_000, None, 5_000),
-    (900_000, 900_000, 900_000),
+    (900_000, 900_000, 900_000), (None, 2**31 - 1, 900_000), (3_600_000, 2**31 - 1, 3_600_000), (None, 5_000, 5_000),
 ])
 def test_the_timeout_is_what_the_brokers_allow(wanted: int | None, limit: int | None, settled: int) -> None:
     assert settle_timeout(wanted, limit) == settled

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 import pytest
@@ -28,10 +28,13 @@ def _batch(rows: Sequence[tuple[str | None, bytes | None, int | None, int]]) -> 
     })
 
 
-def _place(batch: pa.RecordBatch, topic: str | None = None, rows_per_run: int = 3) -> dict[tuple[str, int], list[str]]:
+def _place(
+    batch: pa.RecordBatch, topic: str | None = None, rows_per_run: int = 3, leaderless: Collection[int] = ()
+) -> dict[tuple[str, int], list[str]]:
     chance = random.Random(1)
     placed = place_rows(
-        batch, topic=topic, partition_count=COUNTS.__getitem__, rows_per_run=rows_per_run, chance=chance
+        batch, topic=topic, partition_count=COUNTS.__getitem__, leaderless=lambda _: leaderless,
+        rows_per_run=rows_per_run, chance=chance,
     )
     return {
         (each.topic_partition.topic, each.topic_partition.partition): each.rows.column("value").to_pylist()
@@ -82,3 +85,18 @@ def test_a_partition_that_does_not_exist_is_refused(partition: int) -> None:
 
 def test_nothing_comes_of_no_rows() -> None:
     assert _place(_batch([("a", None, None, 1)]).slice(0, 0)) == {}
+
+
+def test_rows_without_key_avoid_partitions_without_a_leader() -> None:
+    rows = [("b", None, None, number) for number in range(30)]
+    sizes = {place: len(values) for place, values in _place(_batch(rows), leaderless={1, 4}, rows_per_run=5).items()}
+    assert sizes == {("b", number): 10 for number in (0, 2, 3)}
+    everywhere = _place(_batch(rows), leaderless=set(range(5)), rows_per_run=5)
+    assert len(everywhere) == 5, "where no partition has a leader, all are as good"
+
+
+def test_a_key_or_a_partition_column_says_where_a_row_goes_leader_or_none() -> None:
+    rows = [("b", b"k", None, 1), ("b", None, 4, 2)]
+    assert murmur2_partitions(pa.array([b"k"]), COUNTS["b"]).tolist() == [2]
+    for leaderless in ((), (2, 4)):
+        assert _place(_batch(rows), leaderless=leaderless) == {("b", 2): ["1"], ("b", 4): ["2"]}

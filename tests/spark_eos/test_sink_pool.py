@@ -1,10 +1,18 @@
 """Check which identity a worker process goes on with."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from broker_core.types import ProducerIdentity
-from spark_eos.sink.pool import IdentityPool, next_identity, pool_of
+from spark_eos.client_options import ClientOptions
+from spark_eos.errors import LostTransactionError
+from spark_eos.sink import pool as pools
+from spark_eos.sink import wiring
+from spark_eos.sink.pool import IdentityPool, TaskSet, next_identity, pool_of
 from spark_eos.sink.ports import Description, Ending, TransactionState
+from spark_eos.sink.task import Place
+from spark_eos.sink_options import SinkOptions
 from tests.spark_eos.sink_cluster import MemoryCluster
 
 S = TransactionState
@@ -152,3 +160,117 @@ def test_at_level_0_an_id_that_transactions_v2_have_used_is_left_alone() -> None
     _end(cluster, other, identity, True)
     assert _use(cluster, pool)[0] == other
     assert cluster.calls.count(f"init {name}") == 1
+
+
+TIMEOUT_MS = 60_000
+STAGE = TaskSet(7, 0, 900_000)
+
+
+class Job:
+    """Be the tasks of one job in one worker process, one after the other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, version: int = 2) -> None:
+        self.cluster = MemoryCluster(version=version)
+        self.pool = _pool(self.cluster)
+        self.seconds = 0.0
+        monkeypatch.setattr(pools, "time", SimpleNamespace(monotonic=lambda: self.seconds))
+
+    def run_task(self, task_set: TaskSet | None = STAGE, *, prepares: bool = True, timeout_ms: int = TIMEOUT_MS) -> str:
+        name = self.pool.take(timeout_ms, 0, task_set).transactional_id
+        self.cluster.prepare(name)
+        if prepares and task_set is not None:
+            self.pool.note_prepared(name, task_set)
+        return name
+
+    def time_out(self, name: str) -> None:
+        self.seconds += TIMEOUT_MS / 1000 + 5
+        self.cluster.time_out(name)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_job_that_takes_longer_than_its_first_transaction_may_fails_at_its_next_task(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    job = Job(monkeypatch, version)
+    first = job.run_task()
+    job.seconds += 30
+    second = job.run_task()
+    assert second != first, "an open transaction is left alone"
+    job.time_out(first)
+    calls = len(job.cluster.calls)
+    with pytest.raises(LostTransactionError, match=rf"{first}.*begun 95000 ms ago, has timed out.*is 60000 ms"):
+        job.run_task()
+    assert job.cluster.calls[calls:] == ["describe 2", "init p.q.r.stage-7-timed-out.0"], "no more is asked than ever"
+    # Spark ends the process with the task, and tries the task again in another.
+    job.pool = IdentityPool(job.cluster, "p", "q", "r", "another")
+    for attempt in (1, 2):
+        with pytest.raises(LostTransactionError, match="a transaction of an earlier task has timed out"):
+            job.run_task(STAGE._replace(attempt=attempt))
+    # Of a later stage, as when a function of foreachBatch tries again, nothing is known.
+    job.run_task(TaskSet(8, 1, 900_000))
+
+
+@pytest.mark.parametrize(("limit_ms", "remedy"), [
+    (900_000, r"Raise transactionTimeout above.*brokers allow now \(transaction\.max\.timeout\.ms\) is 900000 ms"),
+    (TIMEOUT_MS, "Raise transaction.max.timeout.ms on the brokers, and transactionTimeout with it, above"),
+    (None, "is not known here"),
+])
+def test_what_the_brokers_allow_is_said(monkeypatch: pytest.MonkeyPatch, limit_ms: int | None, remedy: str) -> None:
+    job, stage = Job(monkeypatch), TaskSet(7, 0, limit_ms)
+    job.time_out(job.run_task(stage))
+    with pytest.raises(LostTransactionError, match=remedy):
+        job.run_task(stage)
+
+
+def test_no_job_is_failed_that_may_succeed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of an earlier job or micro-batch: what it prepared and lost is its own affair.
+    job = Job(monkeypatch)
+    job.time_out(job.run_task(TaskSet(6, 0, 900_000)))
+    job.run_task()
+    # The task failed, and another attempt has written its rows.
+    job = Job(monkeypatch)
+    job.time_out(job.run_task(prepares=False))
+    job.run_task()
+    # The same, and the other attempt is this one, in the same process or another.
+    job = Job(monkeypatch)
+    job.time_out(job.run_task(prepares=False))
+    job.run_task(STAGE._replace(attempt=1))
+    # Another attempt may have been accepted: under speculation nothing is concluded.
+    job = Job(monkeypatch)
+    job.time_out(job.run_task())
+    job.run_task(None)
+    # A driver has aborted it: the job has ended, and not for want of time.
+    job = Job(monkeypatch)
+    first = job.run_task()
+    job.cluster.time_out(first)
+    job.run_task()
+    # Old, but open still, or committed: by its coordinator's clock there was time.
+    for is_committed in (False, True):
+        job = Job(monkeypatch)
+        first = job.run_task()
+        job.seconds += 10 * TIMEOUT_MS
+        if is_committed:
+            _end(job.cluster, first, job.cluster.ids[first].identity, True)
+        job.run_task()
+    # A coordinator that does not know the id, or speaks of the time before.
+    job = Job(monkeypatch)
+    first = job.run_task()
+    known = job.cluster.ids[first]
+    job.seconds += 10 * TIMEOUT_MS
+    job.cluster.forgotten.add(first)
+    job.run_task()
+    job.cluster.forgotten.clear()
+    known.state = S.COMPLETE_ABORT
+    job.run_task()
+
+
+@pytest.mark.parametrize(("speculation", "found"), [(None, STAGE), ("false", STAGE), ("true", None)])
+def test_tasks_belong_together_by_stage_unless_spark_speculates(
+    monkeypatch: pytest.MonkeyPatch, speculation: str | None, found: TaskSet | None
+) -> None:
+    properties = {"spark.speculation": speculation}
+    context = SimpleNamespace(stageId=lambda: 7, attemptNumber=lambda: 0, getLocalProperty=properties.get)
+    monkeypatch.setattr(wiring, "TaskContext", SimpleNamespace(get=lambda: context))
+    options = SinkOptions(ClientOptions(("h:1",)), transaction_timeout_ms=TIMEOUT_MS, timeout_limit_ms=900_000)
+    writer = wiring.task_writer(options, Place("q", "r", 0, 0), may_be_decided=False)
+    assert writer.task_set == found

@@ -1,7 +1,8 @@
 """Check that whatever a cluster lacks is found before any data is sent, with the way out in the text."""
 
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,20 +17,36 @@ from confluent_kafka.admin import (
 )
 
 from broker_core.embedded import EmbeddedBroker
+from broker_core.errors import ErrorCode
+from broker_core.wire import messages
+from broker_core.wire.versions import SERVED
+from spark_eos.client.broker_facts import BrokerFacts, ask_brokers
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.error_table import Api, failure
+from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.inspection import describe_transactions
+from spark_eos.client.metadata import BrokerAddress
 from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, OptionError, TopicError, UnsupportedError
 from spark_eos.sink import decision_topic, preflight
-from spark_eos.sink.decision_topic import ensure_decision_topic, topic_doubts, topic_problem
+from spark_eos.sink.decision_topic import (
+    Durability,
+    data_durability,
+    ensure_decision_topic,
+    topic_doubts,
+    topic_problem,
+)
 from spark_eos.sink.driver_identity import DriverIdentity
 from spark_eos.sink.preflight import check_cluster
+from spark_eos.sink.survey import Survey
 from spark_eos.sink_options import SinkOptions, sink_options
 from tests.spark_eos.client_world import make_topic, unique
 from tests.spark_eos.sink_world import World
 from tests.support.apache_kafka import Unavailable, apache_kafka
+
+ADD_PARTITIONS = int(messages.AddPartitionsToTxnRequest.API_KEY)
+VERIFICATION = "transaction.partition.verification.enable"
 
 
 @pytest.fixture
@@ -41,6 +58,23 @@ def client(kafka_address: str) -> Iterator[KafkaClient]:
 def options_for(client: KafkaClient, **more: str) -> SinkOptions:
     servers = ",".join(client.options.bootstrap_servers)
     return sink_options({"kafka.bootstrap.servers": servers, "decisionTopic": unique("decisions"), **more})
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, facts: Mapping[int, BrokerFacts]) -> list[list[int]]:
+    """Have brokers say this of themselves, in so far as they answer; gives the lists of those that were asked."""
+    asked: list[list[int]] = []
+
+    def answer(_: object, node_ids: Collection[int], *__: object, **___: object) -> dict[int, BrokerFacts]:
+        asked.append(sorted(node_ids))
+        return {node_id: facts[node_id] for node_id in node_ids if node_id in facts}
+
+    monkeypatch.setattr("spark_eos.sink.survey.ask_brokers", answer)
+    return asked
+
+
+def facts(**settings: str) -> BrokerFacts:
+    """Be a new broker with settings; `a_b=c` stands for the setting `a.b=c`."""
+    return BrokerFacts(5, {name.replace("_", "."): value for name, value in settings.items()})
 
 
 def test_a_good_cluster_gets_a_decision_topic_and_its_own_longest_timeout(client: KafkaClient) -> None:
@@ -61,7 +95,7 @@ def test_brokers_that_are_too_old_are_named(client: KafkaClient, monkeypatch: py
         raise UnsupportedError("DescribeTransactionsRequest needs a newer broker")
 
     monkeypatch.setattr(preflight, "describe_transactions", unserved)
-    with pytest.raises(UnsupportedError, match=r"no crash can be mended.*Kafka 3\.0 or newer"):
+    with pytest.raises(UnsupportedError, match=r"no crash can be mended.*Kafka 3\.6 or newer"):
         check_cluster(client, options_for(client))
 
 
@@ -89,10 +123,8 @@ def test_a_timeout_above_the_brokers_limit_is_refused(client: KafkaClient) -> No
 
 
 def test_a_limit_that_may_not_be_read_is_found_by_trying(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
-        raise AuthorizationError("no")
-
-    monkeypatch.setattr(preflight, "describe_broker_config", refused)
+    refusal = failure(Api.DESCRIBE_CONFIGS, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "broker '1'")
+    pretend(monkeypatch, {1: BrokerFacts(5, {}, refusal)})
     assert check_cluster(client, options_for(client)).transaction_timeout_ms == 60_000
     with pytest.raises(BrokerError, match=r"above what the brokers allow.*asked with .* 900001 ms.*transactionTimeout"):
         check_cluster(client, options_for(client, transactionTimeout="900001"))
@@ -123,7 +155,7 @@ def test_a_decision_topic_that_cannot_be_made_says_what_to_make(
 def test_a_decision_topic_that_nothing_can_be_written_to_is_refused(client: KafkaClient) -> None:
     topic = make_topic(client, cleanup_policy="compact", min_insync_replicas="2")
     with pytest.raises(TopicError, match=r"1 replica\(s\) and min\.insync\.replicas=2.*more replicas, or lower"):
-        ensure_decision_topic(client, topic, 1)
+        ensure_decision_topic(client, topic, Durability(1, 1), Survey())
 
 
 @pytest.mark.parametrize(("config", "replicas", "text"), [
@@ -139,38 +171,87 @@ def test_settings_under_which_decisions_are_lost_or_refused(
     assert (problem is None) if text is None else text in str(problem)
 
 
-@pytest.mark.parametrize(("config", "replicas", "wanted", "texts"), [
-    ({}, 3, 3, []), ({"unclean.leader.election.enable": "false"}, 3, 1, []),
-    ({}, 1, 3, ["has 1 replica(s), the data has 3"]),
-    ({"unclean.leader.election.enable": "true"}, 3, 3, ["decisions can be lost"]),
+@pytest.mark.parametrize(("config", "replicas", "data", "texts"), [
+    ({}, 3, Durability(3, 1), []), ({"unclean.leader.election.enable": "false"}, 3, Durability(1, 0), []),
+    ({}, 1, Durability(3, 0), ["has 1 replica(s), the data has 3"]),
+    ({"unclean.leader.election.enable": "true"}, 3, Durability(3, 1), ["decisions can be lost"]),
+    ({"min.insync.replicas": "1"}, 3, Durability(3, 2), ["min.insync.replicas=1, the data has 2", "Set it to 2"]),
+    ({}, 3, Durability(5, 3), ["has 3 replica(s), the data has 5", "has min.insync.replicas=1, the data has 3"]),
+    ({"min.insync.replicas": "2"}, 3, Durability(3, 2), []),
+    # It could not be higher without stopping at the first broker that is away.
+    ({"min.insync.replicas": "1"}, 2, Durability(2, 2), []),
 ])
 def test_what_is_less_durable_than_the_data_is_said(
-    config: dict[str, str | None], replicas: int, wanted: int, texts: list[str]
+    config: dict[str, str | None], replicas: int, data: Durability, texts: list[str]
 ) -> None:
-    doubts = topic_doubts("d", config, replicas, wanted)
-    assert len(doubts) == len(texts)
-    assert all(text in doubt for text, doubt in zip(texts, doubts, strict=True))
+    doubts = "; ".join(topic_doubts("d", config, replicas, data))
+    assert all(text in doubts for text in texts)
+    assert bool(doubts) == bool(texts)
 
 
-def test_a_new_decision_topic_is_as_replicated_as_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+def test_the_durability_of_the_data_is_that_of_its_topic_or_what_is_usual(client: KafkaClient) -> None:
+    topic = make_topic(client, min_insync_replicas="1")
+    assert data_durability(client, topic) == Durability(1, 1)
+    assert data_durability(client, None) == Durability(1, 0)
+    with EmbeddedBroker(brokers=3) as broker:
+        with KafkaClient(ClientOptions((broker.bootstrap_servers.split(",")[0],))) as three:
+            topic = make_topic(three, min_insync_replicas="2")
+            assert data_durability(three, topic) == Durability(3, 2) == data_durability(three, None)
+
+
+OWN = {"default_replication_factor": "1", "offsets_topic_replication_factor": "3"}
+
+
+@pytest.mark.parametrize(("said", "replicas", "min_insync"), [
+    (facts(**OWN, min_insync_replicas="1"), 3, "2"),
+    (facts(**OWN), 3, "2"),
+    (facts(**OWN, min_insync_replicas="2"), 3, None),
+    (facts(default_replication_factor="2", offsets_topic_replication_factor="1"), 2, None),
+    (facts(default_replication_factor="1", offsets_topic_replication_factor="1"), 1, None),
+    (facts(), -1, None),
+])
+def test_a_new_decision_topic_is_as_replicated_as_the_clusters_own_topics(
+    monkeypatch: pytest.MonkeyPatch, said: BrokerFacts, replicas: int, min_insync: str | None
+) -> None:
+    asked: list[tuple[int, str | None]] = []
 
     def watched(client: KafkaClient, name: str, **settings: Any) -> bool:
-        asked.append(settings["replication_factor"])
+        asked.append((settings["replication_factor"], settings["config"].get("min.insync.replicas")))
         return create_topic(client, name, **settings)
 
     monkeypatch.setattr(decision_topic, "create_topic", watched)
+    pretend(monkeypatch, dict.fromkeys((1, 2, 3), said))
     with EmbeddedBroker(brokers=3, topics={"data": 1}) as broker:
         with KafkaClient(ClientOptions(tuple(broker.bootstrap_servers.split(",")))) as client:
-            check_cluster(client, options_for(client, topic="data"))
-            check_cluster(client, options_for(client))
-    assert asked == [3, 3]
+            wanted = options_for(client, topic="data")
+            check_cluster(client, wanted)
+            kept = describe_topic_config(client, wanted.decision_topic)["min.insync.replicas"]
+    assert asked == [(replicas, min_insync)]
+    assert kept == (min_insync or "1")
+
+
+def test_where_settings_cannot_be_read_the_offsets_topic_says_how_often_the_cluster_replicates(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def watched(*_: object, replication_factor: int, **__: object) -> None:
+        asked.append(replication_factor)
+
+    monkeypatch.setattr(decision_topic, "create_topic", watched)
+    pretend(monkeypatch, {})
+    with EmbeddedBroker(brokers=2) as broker:
+        with KafkaClient(ClientOptions(tuple(broker.bootstrap_servers.split(",")))) as client:
+            fetch_offsets(client, "any", None)
+            with pytest.raises(TopicError):
+                check_cluster(client, options_for(client))
+    assert asked == [2]
 
 
 def test_doubts_are_said_once(client: KafkaClient, caplog: pytest.LogCaptureFixture) -> None:
     topic = make_topic(client, cleanup_policy="compact")
     for is_first in (True, False):
-        ensure_decision_topic(client, topic, 3, is_first=is_first)
+        ensure_decision_topic(client, topic, Durability(3, 2), Survey(), is_first=is_first)
     assert caplog.text.count("Reassign its partitions") == 1
 
 
@@ -232,6 +313,93 @@ def test_two_runs_of_one_name_fence_each_other_before_anything_is_seen(
         return decide(*arguments)
 
     monkeypatch.setattr(first.log, "decide", just_after_another)
-    with pytest.raises(EosKafkaError, match=r"a newer driver runs this query.*Run one driver for each checkpoint"):
+    with pytest.raises(EosKafkaError, match=r"A newer driver runs query.*Run one driver for each checkpoint"):
         first.commit([one], 0)
     assert world.visible() == []
+
+
+def test_brokers_say_what_they_serve_and_how_they_are_set_up(client: KafkaClient) -> None:
+    started = time.monotonic()
+    found = ask_brokers(client, [client.brokers()[0].node_id, 4711], ["transaction.max.timeout.ms"], timeout_ms=10_000)
+    assert time.monotonic() - started < 10, "a broker that is not there must not be waited for"
+    [(_, said)] = found.items()
+    assert said.settings == {"transaction.max.timeout.ms": "900000"} and said.trouble is None
+    assert said.add_partitions_version >= 4
+
+
+def test_the_lowest_limit_of_all_brokers_counts(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {1: facts(transaction_max_timeout_ms="900000"), 2: facts(transaction_max_timeout_ms="70000")}
+    survey = Survey(facts=limits)
+    pretend(monkeypatch, limits)
+    settled = check_cluster(client, options_for(client), survey)
+    assert (settled.transaction_timeout_ms, settled.timeout_limit_ms) == (70_000, 70_000)
+
+
+def test_each_broker_is_asked_once_and_one_that_is_away_again_at_every_check(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = pretend(monkeypatch, {1: facts(), 2: facts()})
+    monkeypatch.setattr(client, "brokers", lambda: [BrokerAddress(node_id, "h", 1) for node_id in (1, 2, 3)])
+    survey = Survey()
+    for _ in range(3):
+        survey.complete(client)
+    assert asked == [[1, 2, 3], [3], [3]]
+    assert survey.troubles == ["broker 3 does not answer"]
+
+
+# The versions that a broker of 3.5 serves, and one of 3.6.
+OLD, NEW = 3, 4
+
+
+@pytest.mark.parametrize(("said", "level", "reason"), [
+    (BrokerFacts(OLD, {}), 0, "serves AddPartitionsToTxn up to version 3, as brokers before"),
+    (BrokerFacts(-1, {}), 0, "serves AddPartitionsToTxn up to version -1"),
+    (BrokerFacts(NEW, {VERIFICATION: "false"}), 1, f"has {VERIFICATION}=false"),
+    (BrokerFacts(NEW, {VERIFICATION: "true"}), 0, None),
+    (BrokerFacts(NEW, {}), 0, None),
+    # From transactions V2 on a leader adds what it does not know, whatever the setting says.
+    (BrokerFacts(5, {VERIFICATION: "false"}), 2, None),
+])
+def test_which_brokers_do_not_verify_transactions(said: BrokerFacts, level: int, reason: str | None) -> None:
+    good = BrokerFacts(5, {VERIFICATION: "true"})
+    found = Survey(facts={1: good, 2: said, 3: good}).unverifying(level)
+    assert ([2] if reason else []) == list(found)
+    assert reason is None or reason in found[2]
+
+
+def test_one_old_broker_among_new_ones_is_refused_or_accepted_by_name(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    brokers = {1: facts(), 2: BrokerFacts(OLD, {})}
+    wanted = options_for(client)
+    with pytest.raises(UnsupportedError, match=r"broker 2 serves.*Kafka 3\.6 or newer.*allowHangingTransactions=true"):
+        check_cluster(client, wanted, Survey(facts=brokers))
+    assert wanted.decision_topic not in client.metadata(None), "nothing is made for a query that is refused"
+    accepting = options_for(client, allowHangingTransactions="true")
+    for is_first in (True, False):
+        assert check_cluster(client, accepting, Survey(facts=brokers), is_first=is_first).allow_hanging_transactions
+    assert caplog.text.count("transactions may hang") == 1
+    # The option has no effect on brokers that verify; where that cannot be known it has.
+    assert not check_cluster(client, accepting).allow_hanging_transactions
+    pretend(monkeypatch, {})
+    assert check_cluster(client, accepting).allow_hanging_transactions
+    assert not check_cluster(client, wanted).allow_hanging_transactions
+
+
+def test_an_old_broker_is_known_by_the_versions_that_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SERVED, ADD_PARTITIONS, SERVED[ADD_PARTITIONS]._replace(max_version=OLD))
+    with EmbeddedBroker(transaction_version=0) as broker:
+        old = KafkaClient(ClientOptions((broker.bootstrap_servers,)))
+        with old, pytest.raises(UnsupportedError, match="broker 1 serves AddPartitionsToTxn up to version 3"):
+            check_cluster(old, options_for(old))
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_verification_that_is_switched_off_is_refused_below_transactions_v2(level: int) -> None:
+    with EmbeddedBroker(transaction_version=level, config={VERIFICATION: "false"}) as broker:
+        with KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client:
+            if level == 2:
+                check_cluster(client, options_for(client))
+                return
+            with pytest.raises(UnsupportedError, match=rf"broker 1 has {VERIFICATION}=false.*{VERIFICATION}=true"):
+                check_cluster(client, options_for(client))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tests.spark_eos.sink_query import lines_of, start
@@ -137,6 +137,38 @@ def test_overwrite_is_refused_in_sparks_words(spark: SparkSession, topic: Topic)
     frame = spark.createDataFrame([("v",)], "value string")
     with pytest.raises(Exception, match="Save mode Overwrite not allowed for Kafka"):
         frame.write.format("eos-kafka").mode("overwrite").options(**topic.options()).save()
+
+
+def test_update_mode_is_refused_by_spark_for_every_sink_in_python(
+    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
+) -> None:
+    """Spark's JVM asks a class of its own; when this fails, what the README says of output modes is out of date."""
+    writer = lines_of(spark, str(input_folder)).writeStream.format("eos-kafka").outputMode("update")
+    query = writer.options(**topic.options(), checkpointLocation=str(tmp_path / "c")).trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match="eos-kafka does not support Update mode"):
+        query.awaitTermination(PROCESS_DEADLINE_S)
+    assert topic.values() == []
+
+
+@pytest.mark.parametrize("kind", ["timestamp_ntz", "bigint"])
+def test_a_timestamp_that_is_none_is_refused_before_the_job_starts(
+    spark: SparkSession, topic: Topic, kind: str
+) -> None:
+    value = {"timestamp_ntz": "timestamp_ntz'2024-01-01 00:00:00'", "bigint": "1234567890123L"}[kind]
+    frame = spark.range(1).selectExpr("'v' AS value", f"{value} AS timestamp", "raise_error('a task ran') AS other")
+    with pytest.raises(Exception, match=f"timestamp attribute unsupported type {kind}"):
+        frame.write.format("eos-kafka").mode("append").options(**topic.options()).save()
+
+
+def test_a_job_that_outlasts_its_transactions_fails_before_its_work_is_done(
+    spark: SparkSession, topic: Topic, prefix: str
+) -> None:
+    slow = "reflect('java.lang.Thread', 'sleep', 1000L)"
+    frame = spark.range(0, 40, 1, 40).selectExpr(f"coalesce({slow}, CAST(id AS string)) AS value")
+    options = topic.options(transactionTimeout="2s", transactionalIdPrefix=prefix)
+    with pytest.raises(PySparkException, match=r"has taken longer than its transactions may.*is 900000 ms"):
+        frame.write.format("eos-kafka").mode("append").options(**options).save()
+    assert topic.values() == []
 
 
 def test_a_job_run_again_under_its_job_id_writes_nothing_twice(spark: SparkSession, topic: Topic, prefix: str) -> None:

@@ -1,5 +1,6 @@
 """Check what one task does with its rows, against a cluster and a producer in memory."""
 
+import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, WrittenRange
 from spark_eos.sink.placement import DataError
-from spark_eos.sink.pool import IdentityPool, TaskIdentity
+from spark_eos.sink.pool import IdentityPool, TaskIdentity, TaskSet
 from spark_eos.sink.task import Place, TaskWriter, gather
 from spark_eos.sink_options import SinkOptions
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
@@ -216,3 +217,23 @@ def test_chunks_are_joined_and_cut_to_size_and_lose_nothing() -> None:
     assert 3 < len(chunks) < 50 and chunks[0].schema.names == ["value"]
     cut = list(gather(iter([_rows(*("x" * 1000 for _ in range(100)))]), 10_000))
     assert len(cut) >= 10 and sum(chunk.num_rows for chunk in cut) == 100
+
+
+def test_rows_without_keys_are_not_held_up_by_a_partition_without_a_leader() -> None:
+    cluster, transaction = MemoryCluster(), MemoryTransaction()
+    cluster.leaderless = {0, 1, 3}
+    writer = _writer(cluster, transaction)
+    writer.options = replace(writer.options, batch_bytes=1_000)
+    writer.write(iter([_rows(*map(str, range(5_000)))]))
+    assert set(transaction.values) == {TopicPartition("t", 2)}
+
+
+def test_only_what_was_flushed_counts_as_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[tuple[str, TaskSet]] = []
+    monkeypatch.setattr(IdentityPool, "note_prepared", lambda _, *what: noted.append(what))
+    for fails in (True, False):
+        writer = _writer(MemoryCluster(), MemoryTransaction(fail_flush=fails))
+        writer.task_set = TaskSet(3, 0, None)
+        with pytest.raises(AbortableError) if fails else contextlib.nullcontext():
+            writer.write(iter([_rows("a")]))
+        assert noted == ([] if fails else [("p.q.run2.w.0", TaskSet(3, 0, None))])

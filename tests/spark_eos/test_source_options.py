@@ -1,12 +1,13 @@
 """Check that every option of the source is understood, and every wrong one refused with Spark's words."""
 
 import pickle
+from collections.abc import Callable
 
 import pytest
 
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.errors import OptionError
-from spark_eos.source_options import NoMatch, batch_options, include_headers, stream_options
+from spark_eos.source_options import NoMatch, SourceOptions, batch_options, include_headers, stream_options
 from spark_eos.source_positions import (
     EARLIEST,
     LATEST,
@@ -198,3 +199,25 @@ def test_secrets_do_not_show() -> None:
     secret = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN",
               "kafka.sasl.username": "u", "kafka.sasl.password": "hush"}  # fmt: skip
     assert "hush" not in repr(stream_options(BASE | secret))
+
+
+@pytest.mark.parametrize(("written", "text"), [
+    ("bootstrap.servers", "Did you mean 'kafka.bootstrap.servers'"),
+    ("security.protocol", "'security.protocol' has no effect without the prefix 'kafka.'.*kafka.security.protocol"),
+    ("fetch.max.bytes", "Did you mean 'kafka.fetch.max.bytes'"),
+    ("fetch.max.byte", "Did you mean 'kafka.fetch.max.bytes'"),
+    ("max.poll.records", "Did you mean 'kafka.max.poll.records'"),
+    ("group.id", "Did you mean 'kafka.group.id'"),
+    ("auto.offset.reset", "Remove it: use the option startingOffsets"),
+])
+@pytest.mark.parametrize("read", [batch_options, stream_options])
+def test_a_setting_of_kafkas_without_its_prefix_is_refused(
+    read: Callable[[dict[str, str]], SourceOptions], written: str, text: str
+) -> None:
+    with pytest.raises(OptionError, match=text):
+        read(BASE | {written: "1"})
+
+
+@pytest.mark.parametrize("written", ["compression.type", "batch.size", "path", "checkpointLocation", "topic"])
+def test_options_of_the_sink_and_of_spark_pass(written: str) -> None:
+    stream_options(BASE | {written: "x"})

@@ -37,9 +37,9 @@ _SERVER_PORTS = (12_000, 32_000)
 _chance = random.SystemRandom()
 _PR_SET_PDEATHSIG = 1
 # A JVM that was asked to stop by a signal says so in its exit status, however well it went.
-_STOPPED = (0, 128 + signal.SIGTERM)
+STOPPED = (0, 128 + signal.SIGTERM)
 
-_PROPERTIES = {
+SMALL_NODE = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -59,7 +59,7 @@ _PROPERTIES = {
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
 }
 
-_LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
+LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
 <Configuration status="ERROR">
   <Appenders>
     <File name="file" fileName="{path}" append="true"><PatternLayout pattern="[%d] %p %m (%c)%n"/></File>
@@ -85,7 +85,7 @@ class ApacheKafka:
     def stop(self) -> None:
         """End the node as its operator would, so that it closes its logs; the block goes on without it."""
         self.process.terminate()
-        assert self.process.wait(STOP_DEADLINE_S) in _STOPPED, "Apache Kafka did not stop cleanly"
+        assert self.process.wait(STOP_DEADLINE_S) in STOPPED, "Apache Kafka did not stop cleanly"
 
     def kill(self) -> None:
         """End the node as a crash would; the block goes on without it."""
@@ -153,7 +153,7 @@ def _write_settings(folder: Path, properties: Mapping[str, str], log_level: str)
         ports.write_text(" ".join(map(str, free_ports(2))), encoding="utf-8")
     port, controller_port = ports.read_text(encoding="utf-8").split()
     address = f"127.0.0.1:{port}"
-    settings = _PROPERTIES | {
+    settings = SMALL_NODE | {
         "listeners": f"PLAINTEXT://{address},CONTROLLER://127.0.0.1:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://{address}",
         "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
@@ -161,7 +161,7 @@ def _write_settings(folder: Path, properties: Mapping[str, str], log_level: str)
     } | dict(properties)
     lines = [f"{key}={value}\n" for key, value in settings.items()]
     (folder / "server.properties").write_text("".join(lines), encoding="utf-8")
-    (folder / "log4j2.xml").write_text(_LOG4J.format(path=folder / "server.log", level=log_level), encoding="utf-8")
+    (folder / "log4j2.xml").write_text(LOG4J.format(path=folder / "server.log", level=log_level), encoding="utf-8")
     return address
 
 
@@ -201,13 +201,13 @@ def _wait_until_ready(process: subprocess.Popen[bytes], address: str, folder: Pa
         raise AssertionError(f"Apache Kafka ended with exit status {process.returncode}: {logs[-4000:]}")
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Ask Linux to end this process with the one that started it, so that a killed test run leaves no broker behind."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop_process(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
         process.wait(STOP_DEADLINE_S)
@@ -243,9 +243,9 @@ def apache_kafka(
         with (folder / "console.log").open("wb") as console:
             process = subprocess.Popen([*java, "kafka.Kafka", str(folder / "server.properties")],
                                        stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT,
-                                       preexec_fn=_die_with_parent)
+                                       preexec_fn=die_with_parent)
         try:
             _wait_until_ready(process, address, folder)
             yield ApacheKafka(address, folder / "server.log", folder / DATA, process)
         finally:
-            _stop(process)
+            stop_process(process)

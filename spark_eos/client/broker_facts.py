@@ -1,0 +1,76 @@
+"""Ask every broker what it is: the versions that it serves, and how it is set up."""
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.producer import AddPartitionsToTxnRequest
+
+from broker_core.errors import ErrorCode
+from spark_eos.client.answers import only_part
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.error_table import Api, failure
+from spark_eos.client.topics import ResourceType
+from spark_eos.errors import EosKafkaError
+
+logger: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """Hold what one broker has said of itself.
+
+    `add_partitions_version` is the highest version of AddPartitionsToTxn that it serves, -1 for none. `settings` has
+    those asked for that the broker knows; where they cannot be read it has none, and `trouble` says why.
+    """
+
+    add_partitions_version: int
+    settings: Mapping[str, str | None]
+    trouble: EosKafkaError | None = None
+
+
+def ask_brokers(
+    client: KafkaClient, node_ids: Collection[int], settings: Collection[str], *, timeout_ms: float
+) -> dict[int, BrokerFacts]:
+    """Ask brokers, all at once and once each; one that does not answer in time is left out."""
+    asked = sorted(node_ids)
+    requests = [(node_id, _versions_request()) for node_id in asked]
+    requests += [(node_id, _settings_request(node_id, settings)) for node_id in asked]
+    answers = client.send_all(requests, timeout_ms=timeout_ms) if requests else []
+    found: dict[int, BrokerFacts] = {}
+    for node_id, versions, configs in zip(asked, answers[: len(asked)], answers[len(asked) :], strict=True):
+        try:
+            found[node_id] = _facts(node_id, _answered(versions), _answered(configs))
+        except EosKafkaError as trouble:
+            logger.info("broker %d does not say what it is: %s", node_id, trouble)
+    return found
+
+
+def _answered(answer: Any) -> Any:
+    if isinstance(answer, EosKafkaError):
+        raise answer
+    return answer
+
+
+def _facts(node_id: int, versions: Any, configs: Any) -> BrokerFacts:
+    answer, api = only_part(configs.results, "DescribeConfigs"), Api.DESCRIBE_CONFIGS
+    code, detail = answer.error_code, answer.error_message or ""
+    return BrokerFacts(
+        next((each.max_version for each in versions.api_keys if each.api_key == AddPartitionsToTxnRequest.API_KEY), -1),
+        {each.name: each.value for each in answer.configs} if code == ErrorCode.NONE else {},
+        None if code == ErrorCode.NONE else failure(api, code, f"broker '{node_id}'", detail=detail),
+    )
+
+
+def _versions_request() -> Any:
+    return ApiVersionsRequest(client_software_name="spark-eos", client_software_version="1")
+
+
+def _settings_request(node_id: int, settings: Collection[str]) -> Any:
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=int(ResourceType.BROKER), resource_name=str(node_id), configuration_keys=list(settings)
+    )
+    return DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)

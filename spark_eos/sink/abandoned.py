@@ -1,0 +1,62 @@
+"""Sweeping what tasks leave open when Spark has given their job up.
+
+Spark calls `abort` at once and lets the tasks run on: a worker is killed some seconds later (twice
+`spark.python.task.killTimeout`, 2 s each), or finishes first and leaves a transaction that no driver will decide. So
+what is open under the launch is swept now, and again until no task can be left. A process of its own does that: Spark
+may end the one that aborts, and the user waits for it.
+
+Only a launch that has ended is swept so. Its run has no commit any more, so that what its newest decision does not name
+is never decided: nothing decided is aborted, and nothing of a newer run is in reach.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from spark_eos.errors import EosKafkaError
+from spark_eos.sink.naming import parse_task_id
+from spark_eos.sink.ports import Cluster
+from spark_eos.sink.successor import Successor
+from spark_eos.sink.unprepared import LIMIT_SECONDS, impatient
+from spark_eos.sink.wiring import cluster_of, committer
+from spark_eos.sink_options import SinkOptions
+
+LOG: Final = logging.getLogger("spark_eos.sink")
+SWEEPS_AFTER_SECONDS: Final = (0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 5.0)
+
+
+def runs_of(cluster: Cluster, prefix: str, launch: str) -> set[tuple[str, str]]:
+    """Find the queries and runs of which a launch has transactions open."""
+    names = [parse_task_id(each) for each in cluster.open_transactions(f"{prefix}.")]
+    return {(name.query, name.run) for name in names
+            if name is not None and (name.prefix, name.launch) == (prefix, launch)}
+
+
+def sweep_launch(options: SinkOptions, launch: str, micro_batch: int) -> None:
+    """Abort what a launch that has ended has open, but for what is decided."""
+    for query, run in runs_of(cluster_of(options), options.prefix, launch):
+        committer(options, query, run, may_be_decided=True).abort((), micro_batch)
+
+
+def sweep_again(options: SinkOptions, launch: str, micro_batch: int) -> None:
+    """Sweep what tasks that still run will leave open, in a process of its own."""
+    try:
+        successor = Successor()
+        successor.hand_over(partial(_sweep_now_and_then, options, launch, micro_batch, SWEEPS_AFTER_SECONDS))
+        successor.close()
+    except OSError as error:
+        LOG.warning("micro-batch %d: what its tasks leave open from now on ends by its timeout: %s", micro_batch, error)
+
+
+def _sweep_now_and_then(options: SinkOptions, launch: str, micro_batch: int, pauses: Sequence[float]) -> None:
+    until, hasty = time.monotonic() + LIMIT_SECONDS, replace(options, client=impatient(options.client))
+    for seconds in pauses:
+        time.sleep(seconds)
+        with suppress(EosKafkaError):
+            sweep_launch(hasty, launch, micro_batch)
+        if time.monotonic() > until:
+            return

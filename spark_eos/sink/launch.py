@@ -1,0 +1,67 @@
+"""The name under which a driver plans the micro-batches of a stream, until one of them is aborted.
+
+Spark's `abort` brings the messages of the tasks that have finished, and nothing else that would name the query or the
+run. Where no task has finished, the open transactions are found by the launch: the writer that plans a micro-batch
+gives it to the tasks, they put it into their transactional ids, and the writer that aborts finds it again in a file.
+The file is in the temporary folder of the driver's JVM, which no other driver has, and it is named after the
+checkpoint, which Spark lets one query at a time have.
+
+A launch ends with `end_launch`. Since Spark starts a query again only after its abort has returned, no run that is
+alive has the name of a launch that has ended: whatever is open under it may be swept, at any later time.
+
+Spark hands over the checkpoint only where it is an option of `writeStream`. Without it a stream has no launch.
+"""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+_LOCAL_FOLDERS: Final = "SPARK_LOCAL_DIRS"
+_OPTION: Final = "checkpointlocation"
+
+
+def new_launch() -> str:
+    """Make a name that no other launch has."""
+    return secrets.token_hex(6)
+
+
+def checkpoint_of(options: Mapping[str, str]) -> str | None:
+    """Find the checkpoint among the options that Spark hands over."""
+    return next((value for name, value in options.items() if name.lower() == _OPTION), None)
+
+
+def current_launch(checkpoint: str | None) -> str | None:
+    """Name the present launch of a stream on this driver, and begin one where there is none."""
+    path = _path(checkpoint)
+    if path is None:
+        return None
+    try:
+        if not path.exists():
+            fresh = path.with_suffix(f".{os.getpid()}")
+            fresh.write_text(new_launch())
+            os.replace(fresh, path)
+        return path.read_text()
+    except OSError:
+        return None
+
+
+def end_launch(checkpoint: str | None) -> str | None:
+    """End the present launch of a stream on this driver, and name it; None where it cannot be ended."""
+    path = _path(checkpoint)
+    try:
+        launch = None if path is None else path.read_text()
+        if path is not None:
+            path.unlink()
+    except OSError:
+        return None
+    return launch
+
+
+def _path(checkpoint: str | None) -> Path | None:
+    folder = os.environ.get(_LOCAL_FOLDERS, "").split(",")[0]
+    if not checkpoint or not folder:
+        return None
+    return Path(folder) / f"eos-kafka-launch-{hashlib.sha256(checkpoint.encode()).hexdigest()[:32]}"

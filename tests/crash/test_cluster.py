@@ -1,0 +1,45 @@
+"""A short round of the scenarios on three nodes of Apache Kafka; the whole of it is `make crash`."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.crash.cluster_rounds import KIND, ClusterRounds
+from tests.crash.drivers import drivers
+from tests.support.apache_cluster import GROUP, apache_cluster
+from tests.support.apache_kafka import Unavailable
+
+SEED = 12
+
+
+@pytest.fixture(autouse=True)
+def apache_is_wanted(request: pytest.FixtureRequest) -> None:
+    """Skip all where no test may start Apache Kafka."""
+    if not request.config.getoption("--apache"):
+        pytest.skip("starts three nodes of Apache Kafka; asked for with --apache")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_rows_are_seen_once_and_queries_go_on_while_a_cluster_of_three_is_broken(tmp_path: Path) -> None:
+    said: list[str] = []
+    try:
+        with drivers(tmp_path) as pool:
+            rounds = ClusterRounds(pool, random.Random(SEED), said.append, cuts=1, is_short=True)
+            assert rounds.run(KIND, tmp_path / KIND, 2) == [], said
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+
+
+def test_a_node_that_is_cut_off_answers_clients_from_the_past(tmp_path: Path) -> None:
+    try:
+        with apache_cluster(tmp_path / KIND) as cluster:
+            former = cluster.wait_for_coordinator(GROUP, "group")
+            cluster.cut(former)
+            new = cluster.wait_for_coordinator(GROUP, "group", without=[former])
+            assert cluster.coordinator(GROUP, "group", former) == former
+            cluster.repair()
+            assert cluster.coordinator(GROUP, "group", former) == new
+    except Unavailable as problem:
+        pytest.skip(str(problem))

@@ -1,0 +1,375 @@
+"""Check the checksums of rows against a plain hash of one row at a time, and that no ordinary change is missed."""
+
+import itertools
+import random
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_eos.codec.row_checksum import hash_rows, sum_of
+
+Header = tuple[str, bytes | None]
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+LONG_BYTES = 512
+
+
+@dataclass(frozen=True)
+class Row:
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[Header, ...] | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+def arrays(rows: Sequence[Row], kind: pa.DataType | None = None) -> dict[str, Any]:
+    kind = kind or pa.binary()
+    headers = [None if row.headers is None else [{"key": k, "value": v} for k, v in row.headers] for row in rows]
+    return {
+        "value": pa.array([row.value for row in rows], pa.binary()).cast(kind),
+        "key": pa.array([row.key for row in rows], pa.binary()).cast(kind),
+        "headers": pa.array(headers, HEADERS),
+        "partition": pa.array([row.partition for row in rows], pa.int64()),
+        "timestamp_ms": pa.array([row.timestamp_ms for row in rows], pa.int64()),
+    }
+
+
+def hashes(rows: Sequence[Row]) -> list[int]:
+    return hash_rows(**arrays(rows)).tolist()
+
+
+def checksum(rows: Sequence[Row]) -> int:
+    return sum_of(hash_rows(**arrays(rows)))
+
+
+# The hash of one row, as decisions of every version hold it.
+
+_MASK = 2**64 - 1
+
+
+class OneHash:
+    """Hash words and bytes one after the other."""
+
+    def __init__(self) -> None:
+        self.state = 0x243F6A8885A308D3
+
+    def word(self, word: int) -> None:
+        self.state ^= word & _MASK
+        self.state ^= self.state >> 32
+        self.state = self.state * 0x9E3779B97F4A7C15 & _MASK
+        self.state ^= self.state >> 29
+
+    def octets(self, field: int, octets: bytes | None) -> None:
+        if octets is None:
+            return
+        self.word(field << 56 | len(octets))
+        if len(octets) >= LONG_BYTES:
+            self.word(crc32c.crc32c(octets))
+            return
+        for start in range(0, len(octets), 8):
+            self.word(int.from_bytes(octets[start : start + 8], "little"))
+
+    def number(self, field: int, number: int | None) -> None:
+        if number is not None:
+            self.word(field << 56)
+            self.word(number)
+
+
+def plain_hash(row: Row) -> int:
+    whole = OneHash()
+    whole.octets(1, row.key)
+    whole.octets(2, row.value)
+    if row.headers:
+        total = 0
+        for index, (key, value) in enumerate(row.headers):
+            one = OneHash()
+            one.octets(6, key.encode())
+            one.octets(7, value)
+            one.word(index)
+            total += one.state
+        whole.word(3 << 56 | len(row.headers))
+        whole.word(total)
+    whole.number(4, row.partition)
+    whole.number(5, row.timestamp_ms)
+    whole.word(8 << 56)
+    return whole.state
+
+
+octets = st.none() | st.binary(max_size=40) | st.integers(LONG_BYTES - 9, LONG_BYTES + 9).map(lambda n: b"\xff" * n)
+header_lists = st.none() | st.lists(st.tuples(st.text(max_size=9), octets), max_size=3).map(tuple)
+rows_of_any_kind = st.builds(
+    Row, octets, octets, header_lists, st.none() | st.integers(0, 2**31 - 1),
+    st.none() | st.integers(-(2**63), 2**63 - 1),
+)
+row_lists = st.lists(rows_of_any_kind, max_size=12)
+
+
+@given(row_lists)
+@settings(max_examples=200, deadline=None)
+def test_each_row_has_the_hash_of_the_plain_one(rows: list[Row]) -> None:
+    assert hashes(rows) == [plain_hash(row) for row in rows]
+
+
+@pytest.mark.parametrize(("row", "expected"), [
+    (Row(None), 0xB880A225F8C33476),
+    (Row(b""), 0xCD760A70F7AC2436),
+    (Row(b"a"), 0xB10F851F137A5734),
+    (Row(b"12345678"), 0xB0BE605272A63909),
+    (Row(b"123456789", b"key"), 0xE7A7C53458396A37),
+    (Row(b"v" * 511), 0xE966C60E76B55CAD),
+    (Row(b"v" * 512), 0xE9684496DAC7EAA4),
+    (Row(b"v", headers=()), 0xD0C1F9D89A4072E5),
+    (Row(b"v", headers=(("a", b"1"), ("a", None), ("", b""))), 0x9565B9D44CFFF109),
+    (Row(b"v", partition=0), 0xD518059F5A398946),
+    (Row(b"v", timestamp_ms=-1), 0x7A33DACD4481374C),
+    (Row(b"v" * 1000, b"k" * 600, (("h", b"x" * 700),), 7, 1_700_000_000_000), 0x154263A95C4BADA7),
+])
+def test_the_hash_never_changes(row: Row, expected: int) -> None:
+    """Decisions outlive the version of the package that wrote them."""
+    assert hashes([row]) == [expected]
+
+
+def test_the_checksum_of_nothing_is_zero() -> None:
+    assert checksum([]) == 0
+
+
+# Neither order, nor batches, nor Arrow's types matter.
+
+
+@given(row_lists, st.randoms(use_true_random=False), st.integers(0, 12))
+@settings(max_examples=100, deadline=None)
+def test_any_order_and_any_cut_gives_the_same_sum(rows: list[Row], chance: random.Random, cut: int) -> None:
+    shuffled = list(rows)
+    chance.shuffle(shuffled)
+    assert checksum(shuffled) == checksum(rows)
+    assert (checksum(rows[:cut]) + checksum(rows[cut:])) % 2**64 == checksum(rows)
+
+
+@given(row_lists, st.integers(0, 12), st.integers(0, 12))
+@settings(max_examples=100, deadline=None)
+def test_a_slice_has_the_hashes_of_its_rows(rows: list[Row], start: int, count: int) -> None:
+    sliced = {name: column.slice(start, count) for name, column in arrays(rows).items()}
+    assert hash_rows(**sliced).tolist() == hashes(rows[start : start + count])
+
+
+TEXTS = ["", "a", None, "12345678", "ü" * 5, "x" * 600, "123456789012345"]
+
+
+@pytest.mark.parametrize("kind", [
+    pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.string_view(), pa.binary_view(),
+    pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.binary()),
+], ids=str)
+def test_the_type_of_a_column_does_not_matter(kind: pa.DataType) -> None:
+    expected = hash_rows(value=pa.array(TEXTS), key=pa.array(TEXTS[::-1]))
+    if pa.types.is_dictionary(kind):
+        value, key = (pa.array(texts).cast(kind.value_type).dictionary_encode() for texts in (TEXTS, TEXTS[::-1]))
+    else:
+        value, key = (pa.array(texts).cast(kind) for texts in (TEXTS, TEXTS[::-1]))
+    assert hash_rows(value=value, key=key).tolist() == expected.tolist()
+    chunked = pa.chunked_array([value.slice(0, 2), value.slice(2)])
+    assert hash_rows(value=chunked).tolist() == hash_rows(value=pa.array(TEXTS)).tolist()
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64()], ids=str)
+def test_the_width_of_a_number_does_not_matter(kind: pa.DataType) -> None:
+    value, numbers = pa.array(["a", "b", "c"]), [0, None, 127]
+    assert (
+        hash_rows(value=value, partition=pa.array(numbers, kind)).tolist()
+        == hashes([Row(b"a", partition=0), Row(b"b"), Row(b"c", partition=127)])
+    )
+
+
+def test_headers_may_be_a_large_or_fixed_list_and_a_column_of_nulls_any_type() -> None:
+    rows = [Row(b"a", headers=(("x", b"1"), ("y", None))), Row(b"b", headers=(("x", b""), ("x", b"2")))]
+    columns = arrays(rows)
+    for kind in (pa.large_list(HEADERS.value_type), pa.list_(HEADERS.value_type, 2)):
+        assert hash_rows(**columns | {"headers": columns["headers"].cast(kind)}).tolist() == hashes(rows)
+    nulls = pa.nulls(2)
+    found = hash_rows(value=columns["value"], key=nulls, headers=nulls, partition=nulls, timestamp_ms=nulls)
+    assert found.tolist() == hash_rows(value=columns["value"]).tolist()
+
+
+def test_headers_of_null_lists_that_still_have_entries_do_not_count() -> None:
+    """Arrow may keep the entries of a list that a mask has made null."""
+    entries = pa.array([{"key": "x", "value": b"1"}, {"key": "y", "value": b"2"}], HEADERS.value_type)
+    masked = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), entries, mask=pa.array([True, False]))
+    found = hash_rows(value=pa.array(["a", "b"]), headers=masked)
+    assert found.tolist() == hashes([Row(b"a"), Row(b"b", headers=(("y", b"2"),))])
+
+
+@pytest.mark.parametrize("last", range(41))
+def test_a_last_row_may_end_where_its_buffer_ends(last: int) -> None:
+    """Words are read eight bytes at a time, and must not be read beyond the buffer nor with what lies before."""
+    for first in (0, 1, 7, 8, 9):
+        data = bytes(range(1, first + last + 1))
+        offsets = pa.py_buffer(struct.pack("<3i", 0, first, first + last))
+        # A buffer of exactly this size: Arrow's own are rounded up to 64 bytes.
+        column = pa.Array.from_buffers(pa.binary(), 2, [None, offsets, pa.py_buffer(data)])
+        assert hash_rows(value=column).tolist() == [plain_hash(Row(data[:first])), plain_hash(Row(data[first:]))]
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 40, 503, 504, 505, 510, 511, 512, 513, 1024])
+def test_a_value_does_not_depend_on_its_neighbours(size: int) -> None:
+    sizes = [0, 1, 8, 40, 511, 512, 513]
+    rows = [Row(bytes([65 + at]) * each) for at, each in enumerate([*sizes, size, *sizes])]
+    assert hashes(rows) == [plain_hash(row) for row in rows]
+
+
+# Whatever is changed in a row changes the sum.
+
+
+def changes(row: Row) -> list[Row]:
+    """Give rows that differ in one thing."""
+    found = [
+        replace(row, **{name: other})
+        for name in ("value", "key")
+        for octets in [getattr(row, name)]
+        for other in ([b"", b"\0"] if octets is None else [None, octets + b"\0", octets + b"a", b"\0" + octets])
+    ]
+    found += [replace(row, **{name: (getattr(row, name) or 0) + 1}) for name in ("partition", "timestamp_ms")]
+    found += [
+        replace(row, **{name: None if getattr(row, name) is not None else 0}) for name in ("partition", "timestamp_ms")
+    ]
+    found += [
+        replace(row, partition=row.timestamp_ms, timestamp_ms=row.partition),
+        replace(row, key=row.value, value=row.key),
+    ]
+    headers = row.headers or ()
+    found += [replace(row, headers=other) for other in (
+        (*headers, ("", None)), (*headers, ("", b"")), (("a", b"b"), *headers), headers[::-1], headers[1:],
+        tuple((key, b"" if value is None else None) for key, value in headers),
+        tuple((key + "x", value) for key, value in headers),
+        tuple((key, (value or b"") + b"\0") for key, value in headers),
+    )]
+    return [each for each in found if replace(each, headers=each.headers or ()) != replace(row, headers=headers)]
+
+
+@given(rows_of_any_kind)
+@settings(max_examples=150, deadline=None)
+def test_every_change_of_one_field_changes_the_hash(row: Row) -> None:
+    others = hashes(changes(row))
+    assert plain_hash(row) not in others
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 31, 32, 40, 511, 512, 600])
+def test_every_changed_bit_changes_the_hash(size: int) -> None:
+    original = bytes(range(251)) * 3
+    rows = [Row(original[:size])]
+    for bit in range(8 * size):
+        changed = bytearray(rows[0].value or b"")
+        changed[bit // 8] ^= 1 << bit % 8
+        rows.append(Row(bytes(changed)))
+    assert len(set(hashes(rows))) == len(rows)
+
+
+def test_null_empty_and_absent_are_told_apart_only_where_readers_can() -> None:
+    assert len(set(hashes([Row(None), Row(b""), Row(None, b""), Row(b"", b""), Row(b"\0"), Row(b"\0\0")]))) == 6
+    assert hashes([Row(b"v", headers=())]) == hashes([Row(b"v")]), "a record has no null headers"
+    assert len(set(hashes([Row(b"v", headers=((("x", value)),)) for value in (None, b"", b"\0")]))) == 3
+
+
+def test_bytes_moved_between_fields_change_the_hash() -> None:
+    text = b"0123456789abcdef0123456789abcdef"
+    cuts = range(len(text) + 1)
+    moved = [Row(text[:cut], text[cut:]) for cut in cuts]
+    moved += [Row(b"", headers=((text[:cut].decode(), text[cut:]),)) for cut in cuts]
+    moved += [Row(b"", headers=(("a", text[:cut]), ("a", text[cut:]))) for cut in cuts]
+    assert len(set(hashes(moved))) == len(moved)
+
+
+def test_headers_are_ordered_and_may_repeat() -> None:
+    entries: list[Header] = [("a", b"1"), ("a", b"2"), ("b", b"1"), ("a", b"1")]
+    lists = {entry for size in range(5) for entry in itertools.permutations(entries, size)}
+    assert len(set(hashes([Row(b"v", headers=each) for each in lists]))) == len(lists)
+
+
+@given(st.lists(rows_of_any_kind, min_size=2, max_size=2), st.sampled_from(["value", "key", "headers", "partition",
+                                                                             "timestamp_ms"]))
+@settings(max_examples=150, deadline=None)
+def test_fields_swapped_between_two_rows_change_the_sum(rows: list[Row], name: str) -> None:
+    one, other = rows
+    swapped = [replace(one, **{name: getattr(other, name)}), replace(other, **{name: getattr(one, name)})]
+    if sorted(map(plain_hash, rows)) != sorted(map(plain_hash, swapped)):
+        assert checksum(swapped) != checksum(rows)
+
+
+@pytest.mark.parametrize("name", ["partition", "timestamp_ms"])
+def test_numbers_dealt_to_other_rows_change_the_sum(name: str) -> None:
+    """As `row_number` and `monotonically_increasing_id` do it over rows without an order."""
+    chance = random.Random(3)
+    rows = [Row(f"order {at}".encode()) for at in range(40)]
+    seen = set()
+    for _ in range(300):
+        chance.shuffle(rows)
+        seen.add(checksum([replace(row, **{name: at}) for at, row in enumerate(rows)]))
+    assert len(seen) == 300
+
+
+# Vectors: what neighbours on a grid have in common must not cancel.
+
+
+def packed(vectors: npt.NDArray[Any]) -> pa.Array:
+    """Give each row of a matrix as one value of bytes."""
+    width = vectors.dtype.itemsize * vectors.shape[1]
+    offsets = np.arange(len(vectors) + 1, dtype=np.int32) * width
+    return pa.Array.from_buffers(
+        pa.binary(), len(vectors), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(vectors))]
+    )
+
+
+def signs(count: int) -> npt.NDArray[np.int64]:
+    """Give every choice of `count` signs."""
+    return 1 - 2 * ((np.arange(2**count)[:, None] >> np.arange(count)) & 1)
+
+
+@pytest.mark.parametrize(("kind", "count"), [("<f4", 16), ("<f8", 16), ("<i4", 16), ("<i8", 16), ("<i2", 16)])
+@pytest.mark.parametrize("base", [lambda n: np.arange(1, n + 1) / 4, np.ones], ids=["rising", "ones"])
+def test_no_two_sign_patterns_of_a_vector_collide(
+    kind: str, count: int, base: Callable[[int], npt.NDArray[np.float64]]
+) -> None:
+    vectors = (np.ceil(base(count)) * signs(count)).astype(kind)
+    assert len(np.unique(hash_rows(value=packed(vectors)))) == 2**count
+
+
+@pytest.mark.parametrize("kind", ["<f4", "<f8", "<i4", "<i8", "<i1", "<u2"])
+def test_no_two_permutations_or_roundings_of_a_vector_collide(kind: str) -> None:
+    permuted = np.array(list(itertools.permutations(range(8))))
+    grid = np.array(list(itertools.product(range(-2, 3), repeat=6)))
+    if kind == "<u2":
+        grid += 2
+    for vectors in (permuted, grid):
+        assert len(np.unique(hash_rows(value=packed(vectors.astype(kind))))) == len(vectors)
+
+
+@pytest.mark.parametrize("kind", ["<f4", "<f8", "<i4", "<i8"])
+def test_a_vector_and_its_negative_swapped_in_part_change_the_sum(kind: str) -> None:
+    """Sums of pairs: (a, b) and (c, d) against (a, d) and (c, b), with d = -b and the like."""
+    chance = np.random.default_rng(5)
+    one = np.ceil(chance.normal(size=(3_000, 16)) * 100).astype(kind)
+    for width in (1, 2, 8, 15):
+        other = -one
+        first, second = one.copy(), other.copy()
+        first[:, :width], second[:, :width] = other[:, :width], one[:, :width]
+        before = hash_rows(value=packed(one)) + hash_rows(value=packed(other))
+        after = hash_rows(value=packed(first)) + hash_rows(value=packed(second))
+        changed = (first != one).any(axis=1) & (first != other).any(axis=1)
+        assert changed.sum() > 2_000
+        assert not (before == after)[changed].any()
+
+
+def test_long_values_that_differ_in_one_place_do_not_collide() -> None:
+    base = bytearray(b"x" * 10_000)
+    rows = [Row(bytes(base))]
+    for at in range(0, len(base), 7):
+        rows.append(Row(bytes(base[:at] + b"y" + base[at + 1 :])))
+    rows += [Row(bytes(base[:size])) for size in range(LONG_BYTES - 20, LONG_BYTES + 200)]
+    assert len(set(hashes(rows))) == len(rows)

@@ -1,0 +1,282 @@
+"""Check what is counted of a task's rows, and what a re-run of a decided micro-batch is compared with."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_eos.codec.row_checksum import hash_rows
+from spark_eos.errors import DifferentRowsError, OptionError
+from spark_eos.sink.content import RowCounter, check_rows, check_topic, check_write, rows_of
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.messages import (
+    AlreadyCommitted,
+    Empty,
+    Prepared,
+    PreparedTransaction,
+    TaskMessage,
+    TopicRows,
+    WrittenRange,
+)
+
+QUERY = "8a1c0d3e-0000-4000-8000-000000000001"
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+READABLE_CHARACTERS = 3_000
+
+# Counting
+
+times = st.none() | st.integers(-(2**40), 2**40)
+row_fields = st.tuples(
+    st.sampled_from(["a", "b", "c.d"]), st.none() | st.text(max_size=9), st.none() | st.binary(max_size=9),
+    st.none() | st.integers(0, 9), times,
+    st.none() | st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2),
+)
+
+
+def batch_of(rows: Sequence[tuple[Any, ...]]) -> tuple[pa.RecordBatch, pa.Array]:
+    topics, keys, values, partitions, timestamps, headers = zip(*rows, strict=True) if rows else [()] * 6
+    pairs = [None if each is None else [{"key": k, "value": v} for k, v in each] for each in headers]
+    return pa.record_batch({
+        "topic": pa.array(topics, pa.string()), "key": pa.array(keys, pa.string()),
+        "value": pa.array(values, pa.binary()), "partition": pa.array(partitions, pa.int32()),
+        "headers": pa.array(pairs, HEADERS),
+    }), pa.array(timestamps, pa.int64())
+
+
+def naive(rows: Sequence[tuple[Any, ...]], option: str | None) -> tuple[TopicRows, ...]:
+    """Count one row at a time."""
+    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for row in rows:
+        batch, timestamp = batch_of([row])
+        total = totals[option or row[0]]
+        total[0] += 1
+        total[1] += int(hash_rows(
+            value=batch["value"], key=batch["key"], headers=batch["headers"], partition=batch["partition"],
+            timestamp_ms=timestamp,
+        )[0])
+    return tuple(TopicRows(topic, count, total % 2**64) for topic, (count, total) in sorted(totals.items()))
+
+
+@given(st.lists(row_fields, max_size=12), st.lists(st.integers(0, 12), max_size=3), st.sampled_from([None, "t"]))
+@settings(max_examples=100, deadline=None)
+def test_rows_are_counted_by_topic_however_they_are_cut(
+    rows: list[tuple[Any, ...]], cuts: list[int], option: str | None
+) -> None:
+    counter = RowCounter(option)
+    bounds = [0, *sorted(cuts), len(rows)]
+    for start, end in zip(bounds, bounds[1:], strict=False):
+        counter.add(*batch_of(rows[start:end]))
+    assert counter.rows() == naive(rows, option)
+
+
+def test_columns_that_are_missing_count_as_nulls() -> None:
+    counter, other = RowCounter("t"), RowCounter("t")
+    counter.add(pa.record_batch({"value": pa.array(["x", None])}), None)
+    other.add(*batch_of([("b", None, None, None, None, None), ("a", None, b"x", None, None, [])]))
+    assert counter.rows() == other.rows() == (TopicRows("t", 2, counter.rows()[0].checksum),)
+
+
+def test_no_rows_give_no_topics() -> None:
+    counter = RowCounter(None)
+    counter.add(*batch_of([]))
+    assert counter.rows() == ()
+
+
+def test_a_row_without_a_topic_is_a_difference() -> None:
+    """It would be refused where rows are written; a re-run must not pass by it because nothing is written."""
+    counter = RowCounter(None)
+    counter.add(pa.record_batch({"value": pa.array(["x", "y"]), "topic": pa.array(["t", None])}), None)
+    whole = RowCounter(None)
+    whole.add(pa.record_batch({"value": pa.array(["x"]), "topic": pa.array(["t"])}), None)
+    with pytest.raises(DifferentRowsError, match="without a topic"):
+        check_rows(decided([whole.rows()]), repeated([counter.rows()]), is_job=False, accept_difference=False)
+
+
+# Comparing
+
+
+def prepared(split: int, rows: Sequence[TopicRows], *, old: bool = False) -> PreparedTransaction:
+    ranges = tuple(WrittenRange(each.topic, 0, 0, each.record_count - 1, each.record_count) for each in rows)
+    return PreparedTransaction(split, f"id{split}", split, 0, 2, 60_000, 5, ranges, () if old else tuple(rows))
+
+
+def decided(tasks: Sequence[Sequence[TopicRows]], *, old: bool = False, **fields: Any) -> Decision:
+    found = tuple(prepared(split, rows, old=old) for split, rows in enumerate(tasks) if rows)
+    return Decision(**{
+        "prefix": "p", "query": QUERY, "run": "run1", "micro_batch": 7, "attempt": 1, "split_count": len(tasks),
+        "decided_at_ms": 0, "transactions": found, **fields,
+    })
+
+
+def repeated(tasks: Sequence[Sequence[TopicRows]]) -> list[TaskMessage]:
+    return [AlreadyCommitted(QUERY, "run2", 7, split, tuple(rows)) for split, rows in enumerate(tasks)]
+
+
+def check(
+    decision: Decision, tasks: Sequence[Sequence[TopicRows]], *, is_job: bool = False, accept: bool = False,
+    by_task: bool = False,
+) -> None:
+    check_rows(decision, repeated(tasks), is_job=is_job, accept_difference=accept, by_task=by_task)
+
+
+def t(count: int, checksum: int | None, topic: str = "t") -> TopicRows:
+    return TopicRows(topic, count, checksum)
+
+
+SAME = [
+    ([[t(2, 5)], [t(3, 9)]], [[t(2, 5)], [t(3, 9)]]),
+    ([[t(2, 5)], [t(3, 9)]], [[t(3, 9)], [t(2, 5)]]),
+    ([[t(2, 5)], [t(3, 9)]], [[t(5, 14)]]),
+    ([[t(2, 5)], []], [[], [t(1, 2)], [t(1, 3)], []]),
+    ([[t(1, 2**64 - 1)], [t(1, 3)]], [[t(2, 2)]]),
+    ([[t(1, 1, "a"), t(1, 2, "b")]], [[t(1, 2, "b")], [t(1, 1, "a")]]),
+    ([[t(1, 1, "a")]], [[t(1, 1, "a"), t(0, 0, "b")]]),
+]
+
+
+@pytest.mark.parametrize(("before", "now"), SAME)
+def test_the_same_rows_in_any_tasks_are_the_same(
+    before: list[list[TopicRows]], now: list[list[TopicRows]], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        check(decided(before), now)
+    assert not caplog.records
+
+
+DIFFERENT = [
+    ([[t(2, 5)]], [[t(2, 6)]], "topic 't': 2 rows were written, now there are 2 others; tasks with other rows: 0"),
+    ([[t(2, 5)], [t(1, 1)]], [[t(2, 5)], []], "3 rows were written, now there are 2; tasks with other rows: 1"),
+    ([[t(2, 5)]], [[]], "2 rows were written, now there are 0"),
+    ([[t(2, 5)]], [[t(2, 5), t(1, 7, "u")]], "topic 'u': 0 rows were written, now there are 1"),
+    ([[t(2, 5, "a"), t(2, 6, "b")]], [[t(2, 6, "a"), t(2, 5, "b")]], "'a': .* 2 others; topic 'b': .* 2 others"),
+    ([[t(2, 5)], [t(2, 5)]], [[t(5, 10)]], "4 rows .* 5; the number of tasks is another one as well"),
+    ([[t(1, 2**63)], [t(1, 2**63)]], [[t(2, 1)]], "2 others"),
+]
+
+
+@pytest.mark.parametrize(("before", "now", "text"), DIFFERENT)
+@pytest.mark.parametrize("is_job", [True, False])
+def test_other_rows_stop_the_query_or_are_discarded_on_request(
+    before: list[list[TopicRows]], now: list[list[TopicRows]], text: str, is_job: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(DifferentRowsError, match=text) as caught:
+        check(decided(before), now, is_job=is_job)
+    for part in (QUERY, "run run1 at 1970-01-01 00:00:00 UTC", "nothing was written now", "discardDifferingRows=true",
+                 "jobId" if is_job else "micro-batch"):
+        assert part in str(caught.value), part
+    with caplog.at_level(logging.WARNING):
+        check(decided(before), now, is_job=is_job, accept=True)
+    assert "rows of this re-run are discarded" in caplog.text
+
+
+@pytest.mark.parametrize(("before", "now"), SAME[1:4])
+def test_by_task_each_task_must_have_its_own_rows(before: list[list[TopicRows]], now: list[list[TopicRows]]) -> None:
+    check(decided(before), before, by_task=True)
+    with pytest.raises(DifferentRowsError, match="with other rows"):
+        check(decided(before), now, by_task=True)
+
+
+def test_by_task_no_difference_is_accepted() -> None:
+    """Some tasks write and others do not: rows that moved from one to the other would be lost, or written twice."""
+    before, now = [[t(2, 5)], [t(2, 9)]], [[t(2, 6)], [t(2, 8)]]
+    with pytest.raises(DifferentRowsError, match="tasks with other rows: 0, 1") as caught:
+        check(decided(before), now, by_task=True, accept=True)
+    assert "onLostTransaction=rewrite" in str(caught.value)
+    assert "set discardDifferingRows" not in str(caught.value)
+
+
+@pytest.mark.parametrize("by_task", [True, False])
+def test_of_an_old_decision_only_counts_are_compared_with_a_warning(
+    by_task: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = decided([[t(2, 5)], [t(3, 9, "u")]], old=True)
+    assert [rows.checksum for each in old.transactions for rows in each.rows] == [None, None]
+    with caplog.at_level(logging.WARNING):
+        check(old, [[t(2, 77)], [t(3, 78, "u")]], by_task=by_task)
+    assert "older version of this package" in caplog.text
+    for now in ([[t(2, 5)], [t(3, 9)]], [[t(2, 5)], [t(4, 9, "u")]], [[t(2, 5)], []]):
+        with pytest.raises(DifferentRowsError):
+            check(old, now, by_task=by_task)
+
+
+def test_rows_prepared_before_the_decision_was_seen_are_compared_too() -> None:
+    rows = (t(2, 5),)
+    messages: list[TaskMessage] = [
+        Prepared(QUERY, "run2", 7, 0, prepared(0, rows)), AlreadyCommitted(QUERY, "run2", 7, 1, (t(1, 1),)),
+        Empty(QUERY, "run2", 7, 2),
+    ]
+    assert [rows_of(message) for message in messages] == [rows, (t(1, 1),), ()]
+    check_rows(decided([rows, [t(1, 1)], []]), messages, is_job=False, accept_difference=False)
+    with pytest.raises(DifferentRowsError):
+        check_rows(decided([rows, [t(1, 2)], []]), messages, is_job=False, accept_difference=False)
+
+
+# Messages
+
+
+@pytest.mark.parametrize("is_same_plan", [True, False])
+@pytest.mark.parametrize("by_task", [True, False])
+def test_messages_stay_readable_with_very_many_topics_and_tasks(is_same_plan: bool, by_task: bool) -> None:
+    topics = [f"topic-{number:04}" for number in range(1_000)]
+    tasks = [[t(1, 1, topics[split % 1_000])] for split in range(5_000)]
+    others = [[t(1, 2, topics[split % 1_000])] for split in range(5_000)]
+    with pytest.raises(DifferentRowsError) as caught:
+        check(decided(tasks), others if is_same_plan else others[:-1], by_task=by_task)
+    text = str(caught.value)
+    assert len(text) < READABLE_CHARACTERS
+    assert "topic 'topic-0000': 5 rows were written" in text and "990 more topics" in text
+    if is_same_plan:
+        assert "tasks with other rows: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 4990 more" in text
+
+
+def test_another_topic_is_named_with_those_that_were_written() -> None:
+    topics = [f"topic-{number:04}" for number in range(1_000)]
+    decision = decided([[t(1, 1, topic) for topic in topics]])
+    for topic in (None, topics[0], topics[-1]):
+        check_topic(decision, topic, is_job=False)
+    with pytest.raises(DifferentRowsError, match="and 990 more; now it is to be written to topic 'new'") as caught:
+        check_topic(decision, "new", is_job=False)
+    assert len(str(caught.value)) < READABLE_CHARACTERS
+    assert "discardDifferingRows" not in str(caught.value), "rows of another topic are no difference of chance"
+    with pytest.raises(DifferentRowsError, match=f"The job with jobId={QUERY} was written before, to topic 't'"):
+        check_topic(decided([[t(1, 1)]], old=True), "new", is_job=True)
+
+
+# Two writes under one name
+
+
+WRITE = {"query": f"{QUERY}/orders", "write": "first"}
+
+
+@pytest.mark.parametrize(("run", "write", "is_refused"), [
+    ("run1", "second", True), ("run1", "first", False), ("run2", "second", False), ("run1", "", False),
+])
+def test_a_second_write_of_the_run_is_refused(run: str, write: str, is_refused: bool) -> None:
+    decision = decided([[t(2, 5)]], **WRITE)
+    if is_refused:
+        with pytest.raises(OptionError, match=f"Query {QUERY} has already written under the name 'orders'.* 2 records"):
+            check_write(decision, run, write)
+    else:
+        check_write(decision, run, write)
+    check_write(decided([[t(2, 5)]], query=QUERY), run, write)
+
+
+def test_the_remedies_for_two_writes_keep_the_name_of_the_one_that_was_made() -> None:
+    """Under a new name its rows would be written again; after a restart the second write looks like a re-run."""
+    decision = decided([[t(2, 5)]], **WRITE)
+    with pytest.raises(OptionError) as refused:
+        check_write(decision, "run1", "second")
+    with pytest.raises(DifferentRowsError) as differs:
+        check(decision, [[t(3, 7)]])
+    for caught in (refused, differs):
+        assert "leave the first write under the name 'orders'" in str(caught.value)
+        assert "option(\"writeName\", ...)" in str(caught.value)
+    with pytest.raises(DifferentRowsError) as of_stream:
+        check(decided([[t(2, 5)]]), [[t(3, 7)]])
+    assert "writeName" not in str(of_stream.value)

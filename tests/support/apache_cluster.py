@@ -1,0 +1,373 @@
+"""Three combined nodes of Apache Kafka (broker and controller) that can be stopped, killed, paused and cut off.
+
+    with apache_cluster(folder) as cluster:                  # topics have 3 replicas, min.insync.replicas=2
+        clients use cluster.bootstrap_servers
+        cluster.kill(2); cluster.start(2); cluster.wait_in_sync()
+        cluster.cut(cluster.coordinator(GROUP, "group"))      # it still answers clients
+
+Nodes talk to each other, and clients to them, through a `PeerNetwork`. A node lives no longer than the thread that
+has started it.
+"""
+
+import base64
+import random
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ElectLeadersRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+
+from tests.support.apache_kafka import (
+    DATA,
+    LOG4J,
+    SMALL_NODE,
+    START_DEADLINE_S,
+    STOP_DEADLINE_S,
+    STOPPED,
+    Unavailable,
+    die_with_parent,
+    fetch_jars,
+    free_ports,
+)
+from tests.support.java import java_command, java_problem
+from tests.support.peer_network import CLIENTS, PeerNetwork, address_of, hosts, peer_name
+from tests.support.raw_client import RawClient
+from tests.support.waiting import wait_until
+
+GROUP, TRANSACTION = 0, 1
+NODES = (1, 2, 3)
+REPLICAS = 3
+SYNC_DEADLINE_S = 120
+_ANSWER_DEADLINE_S = 5
+_JVM = ("-Xms64m", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData",
+        "-Djava.net.preferIPv4Stack=true")
+_PREFERRED = 0
+_METADATA_VERSION, _FIND_VERSION, _ELECT_VERSION, _REASSIGN_VERSION = 9, 4, 2, 0
+
+_CLUSTER = {
+    "listener.security.protocol.map": "CLIENT:PLAINTEXT,PEER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PEER",
+    "default.replication.factor": str(REPLICAS),
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": str(REPLICAS),
+    "offsets.topic.num.partitions": "6",
+    "transaction.state.log.replication.factor": str(REPLICAS),
+    "transaction.state.log.min.isr": "2",
+    "transaction.state.log.num.partitions": "6",
+    "share.coordinator.state.topic.replication.factor": str(REPLICAS),
+    "share.coordinator.state.topic.min.isr": "2",
+    # A third of the usual, so that what takes nine seconds on a cluster takes three to six here.
+    "broker.session.timeout.ms": "5000",
+    "broker.heartbeat.interval.ms": "1000",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "log.index.size.max.bytes": str(1024 * 1024),
+    # Who leads what is the test's to choose.
+    "auto.leader.rebalance.enable": "false",
+    # A node in a hurry to end need not wait for a cluster that is broken.
+    "controlled.shutdown.max.retries": "1",
+}
+
+
+@dataclass
+class Node:
+    """One node: its place in the network, its files, and its process while it has one."""
+
+    number: int
+    folder: Path
+    client_port: int
+    peer_port: int
+    controller_port: int
+    process: subprocess.Popen[bytes] | None = None
+    is_paused: bool = False
+
+    @property
+    def address(self) -> str:
+        """Name the address for clients."""
+        return f"{address_of(self.number, CLIENTS)}:{self.client_port}"
+
+    @property
+    def is_up(self) -> bool:
+        """Say whether there is a process that is not paused."""
+        return self.process is not None and self.process.poll() is None and not self.is_paused
+
+    def logs(self) -> str:
+        """Give the end of what the node wrote."""
+        paths = [self.folder / "console.log", self.folder / "server.log"]
+        return "".join(path.read_text(errors="replace")[-2000:] for path in paths if path.exists())
+
+
+class ApacheCluster:
+    """A running cluster; make one with `apache_cluster`."""
+
+    def __init__(self, folder: Path, properties: Mapping[str, str], log_level: str) -> None:
+        self._jars = fetch_jars()
+        ports = free_ports(3 * len(NODES))
+        self.nodes = {
+            number: Node(number, folder / f"node-{number}", *ports[3 * index:3 * index + 3])
+            for index, number in enumerate(NODES)
+        }
+        self.network = PeerNetwork(
+            {number: (node.client_port,) for number, node in self.nodes.items()},
+            {number: (node.peer_port, node.controller_port) for number, node in self.nodes.items()},
+        )
+        for node in self.nodes.values():
+            self._configure(node, properties, log_level)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Name all nodes, for clients."""
+        return ",".join(node.address for node in self.nodes.values())
+
+    def up(self) -> list[int]:
+        """List the nodes that run and are not paused."""
+        return [number for number, node in self.nodes.items() if node.is_up]
+
+    # Breaking and repairing.
+
+    def start(self, *numbers: int) -> None:
+        """Start nodes on what they left behind; does not wait for them."""
+        for node in (self.nodes[number] for number in numbers):
+            assert node.process is None or node.process.poll() is not None, f"node {node.number} runs"
+            with (node.folder / "console.log").open("ab") as console:
+                node.process = subprocess.Popen(
+                    [*self._java(node), "kafka.Kafka", str(node.folder / "server.properties")],
+                    stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT, preexec_fn=die_with_parent)
+            node.is_paused = False
+
+    def stop(self, number: int) -> None:
+        """End a node as its operator would (SIGTERM)."""
+        process = self._process(number)
+        process.terminate()
+        assert process.wait(STOP_DEADLINE_S) in STOPPED, f"node {number} did not stop cleanly"
+
+    def kill(self, *numbers: int) -> None:
+        """Send SIGKILL to nodes."""
+        for number in numbers:
+            self._process(number).kill()
+        for number in numbers:
+            self._process(number).wait(STOP_DEADLINE_S)
+            self.nodes[number].is_paused = False
+
+    def pause(self, number: int) -> None:
+        """Send SIGSTOP to a node."""
+        self._process(number).send_signal(signal.SIGSTOP)
+        self.nodes[number].is_paused = True
+
+    def resume(self, number: int) -> None:
+        """Send SIGCONT to a node."""
+        self._process(number).send_signal(signal.SIGCONT)
+        self.nodes[number].is_paused = False
+
+    def cut(self, number: int) -> None:
+        """Cut a node off from its peers; it still answers clients."""
+        self.network.cut(number)
+
+    def heal(self, number: int) -> None:
+        """Connect a node to its peers again."""
+        self.network.heal(number)
+
+    def hide(self, *numbers: int) -> None:
+        """Have nodes refuse all clients."""
+        for number in numbers:
+            self.network.hide(number)
+
+    def show(self, *numbers: int) -> None:
+        """Have nodes take clients again."""
+        for number in numbers:
+            self.network.show(number)
+
+    def restart_in_turn(self) -> None:
+        """Restart node after node, each when the one before is in sync again."""
+        for number in NODES:
+            self.stop(number)
+            self.start(number)
+            self.wait_in_sync()
+
+    def repair(self) -> None:
+        """Undo all that was broken and wait until all replicas are in sync."""
+        for number, node in self.nodes.items():
+            self.heal(number)
+            self.show(number)
+            if node.is_paused:
+                self.resume(number)
+            if not node.is_up:
+                self.start(number)
+        self.wait_in_sync()
+
+    def move_leaders(self, chance: random.Random) -> None:
+        """Make another replica the leader of every partition, internal topics included, where it is in sync."""
+        replicas: dict[str, dict[int, list[int]]] = {}
+        for topic in self._metadata(self._any()).topics:
+            for each in topic.partitions:
+                order = sorted(each.replica_nodes)
+                now = order.index(each.leader_id) if each.leader_id in order else 0
+                place = (now + chance.choice((1, 2))) % len(order)
+                replicas.setdefault(topic.name, {})[each.partition_index] = order[place:] + order[:place]
+        self._ask(self._any(), _reassignment(replicas), _REASSIGN_VERSION)
+        partitions = [ElectLeadersRequest.TopicPartitions(topic=name, partitions=sorted(each))
+                      for name, each in replicas.items()]
+        self._ask(self._any(), ElectLeadersRequest(
+            election_type=_PREFERRED, topic_partitions=partitions, timeout_ms=5_000), _ELECT_VERSION)
+
+    # Looking.
+
+    def coordinator(self, key_type: int, key: str, asked: int | None = None) -> int | None:
+        """Find the node that coordinates a group or a transactional id, as `asked` sees it; None for none."""
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+        [found] = self._ask(asked or self._any(), request, _FIND_VERSION).coordinators
+        return found.node_id if found.error_code == 0 else None
+
+    def wait_for_coordinator(self, key_type: int, key: str, *, without: Collection[int] = ()) -> int:
+        """Wait until a coordinator is known that is none of those to do without, and name it."""
+        def found() -> int | None:
+            for asked in [number for number in self.up() if number not in without]:
+                try:
+                    number = self.coordinator(key_type, key, asked)
+                except OSError:
+                    continue
+                if number is not None and number not in without:
+                    return number
+            return None
+
+        number = wait_until(found, f"{key} has a coordinator", deadline_s=SYNC_DEADLINE_S, pause_s=0.2)
+        assert number is not None
+        return number
+
+    def wait_in_sync(self) -> None:
+        """Wait until every node sees a leader and all replicas in sync for every partition."""
+        def in_sync() -> bool:
+            for node in self.nodes.values():
+                assert node.process is None or node.process.poll() is None, f"node {node.number} ended: {node.logs()}"
+            try:
+                return all(self._is_whole(number) for number in NODES)
+            except OSError:
+                return False
+
+        wait_until(in_sync, "all replicas are in sync", deadline_s=SYNC_DEADLINE_S, pause_s=0.3)
+
+    def _is_whole(self, number: int) -> bool:
+        answer = self._metadata(number)
+        return len(answer.brokers) == len(NODES) and all(
+            each.leader_id in NODES and set(each.isr_nodes) == set(each.replica_nodes)
+            for topic in answer.topics for each in topic.partitions
+        )
+
+    def _metadata(self, number: int) -> Any:
+        return self._ask(number, MetadataRequest(topics=None, allow_auto_topic_creation=False), _METADATA_VERSION)
+
+    def _any(self) -> int:
+        """Name a node that answers."""
+        for number in self.up():
+            try:
+                self._metadata(number)
+            except OSError:
+                continue
+            return number
+        raise ConnectionError("no node answers")
+
+    def _ask(self, number: int, request: Any, version: int) -> Any:
+        with RawClient(self.nodes[number].address, deadline_s=_ANSWER_DEADLINE_S) as client:
+            return client.send(request, version)
+
+    # The beginning and the end.
+
+    def boot(self) -> None:
+        """Format and start all nodes, and wait until both kinds of coordinators serve."""
+        cluster_id = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+        self._format(cluster_id)
+        self.start(*NODES)
+        wait_until(self._answers, "the cluster serves clients", deadline_s=START_DEADLINE_S, pause_s=0.3)
+        self.wait_in_sync()
+
+    def close(self) -> None:
+        """End all nodes."""
+        for node in self.nodes.values():
+            if node.process is not None:
+                node.process.kill()
+                node.process.wait()
+        self.network.close()
+
+    def _answers(self) -> bool:
+        for node in self.nodes.values():
+            assert node.process is not None and node.process.poll() is None, f"node {node.number}: {node.logs()}"
+        try:
+            # To ask for coordinators also makes their topics.
+            return all(self.coordinator(kind, "ready", number) for kind in (GROUP, TRANSACTION) for number in NODES)
+        except OSError:
+            return False
+
+    def _format(self, cluster_id: str) -> None:
+        formats = [
+            subprocess.Popen([*self._java(node), "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id,
+                              "--config", str(node.folder / "server.properties")],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            for node in self.nodes.values()
+        ]
+        for each in formats:
+            output, _ = each.communicate(timeout=START_DEADLINE_S)
+            assert each.returncode == 0, f"Apache Kafka did not format its storage: {output.decode()}"
+
+    def _process(self, number: int) -> subprocess.Popen[bytes]:
+        process = self.nodes[number].process
+        assert process is not None, f"node {number} was never started"
+        return process
+
+    def _java(self, node: Node) -> Sequence[str]:
+        return [str(java_command()), *_JVM, f"-Dlog4j2.configurationFile={node.folder / 'log4j2.xml'}",
+                f"-Djdk.net.hosts.file={node.folder / 'hosts'}", "-cp", str(self._jars / "*")]
+
+    def _configure(self, node: Node, properties: Mapping[str, str], log_level: str) -> None:
+        node.folder.mkdir(parents=True)
+        own, name = address_of(node.number, node.number), peer_name(node.number)
+        settings = SMALL_NODE | _CLUSTER | {
+            "node.id": str(node.number),
+            "listeners": f"CLIENT://{own}:{node.client_port},PEER://{own}:{node.peer_port},CONTROLLER://{own}:"
+                         f"{node.controller_port}",
+            "advertised.listeners": f"CLIENT://{node.address},PEER://{name}:{node.peer_port},CONTROLLER://{name}:"
+                                    f"{node.controller_port}",
+            "controller.quorum.voters": ",".join(
+                f"{each.number}@{peer_name(each.number)}:{each.controller_port}" for each in self.nodes.values()),
+            "log.dirs": str(node.folder / DATA),
+        } | dict(properties)
+        lines = [f"{key}={value}\n" for key, value in settings.items()]
+        (node.folder / "server.properties").write_text("".join(lines))
+        (node.folder / "hosts").write_text(hosts(node.number, NODES))
+        (node.folder / "log4j2.xml").write_text(LOG4J.format(path=node.folder / "server.log", level=log_level))
+
+
+def _reassignment(replicas: Mapping[str, Mapping[int, list[int]]]) -> Any:
+    form = AlterPartitionReassignmentsRequest.ReassignableTopic
+    return AlterPartitionReassignmentsRequest(timeout_ms=5_000, topics=[
+        form(name=name, partitions=[
+            form.ReassignablePartition(partition_index=number, replicas=order) for number, order in each.items()])
+        for name, each in replicas.items()
+    ])
+
+
+@contextmanager
+def apache_cluster(
+    folder: Path, properties: Mapping[str, str] | None = None, *, log_level: str = "WARN"
+) -> Iterator[ApacheCluster]:
+    """Run three nodes, with the given settings on top of the small ones, until the block ends.
+
+    Raises `Unavailable` where Java, Maven, the jars, or loopback addresses for each node are not to be had.
+    """
+    problem = java_problem()
+    if problem:
+        raise Unavailable(problem)
+    if sys.platform != "linux":
+        raise Unavailable("A cluster of three needs the whole of 127.0.0.0/8 on the loopback device; use Linux.")
+    cluster = ApacheCluster(folder, properties or {}, log_level)
+    try:
+        cluster.boot()
+        yield cluster
+    finally:
+        cluster.close()
