@@ -79,9 +79,9 @@ class Metrics:
     `producer_ids` are the distinct live ones; `producer_id_count` counts one for each partition that knows it, as
     Kafka's ProducerIdCount does. `transactional_ids` counts those the coordinators remember, by the state of their
     transaction as Kafka writes it (Empty, Ongoing, PrepareCommit, ...). `unknown_destination_queue_size` counts
-    markers that wait because their partition cannot be found, `log_append_retry_queue_size` transactions whose
-    markers are all written and whose completion could not be recorded yet. A load is that of one partition of the
-    coordinators' internal topic.
+    markers that wait because their partition cannot be found or has no leader, `log_append_retry_queue_size`
+    transactions whose markers are all written and whose completion could not be recorded yet. A load is that of one
+    partition of the coordinators' internal topic.
 
     >>> from broker_core.embedded import EmbeddedBroker
     >>> with EmbeddedBroker(topics={"t": 1}) as kafka:  # doctest: +SKIP
@@ -142,7 +142,7 @@ def take_metrics(cluster: "Cluster", now_ms: int) -> Metrics:
             for image in broker.transactions.images().values()),
         partitions={each: _partition(cluster, log, now_ms) for each, log in logs.items()},
         unknown_destination_queue_size=sum(
-            not cluster.catalog.has_partition(each) for backlog in backlogs for each in backlog.markers),
+            not _has_leader(cluster, each) for backlog in backlogs for each in backlog.markers),
         log_append_retry_queue_size=sum(backlog.completions for backlog in backlogs),
         verification_time_ms=_durations(meters.verification),
         verification_failures=meters.verification_failures,
@@ -150,6 +150,10 @@ def take_metrics(cluster: "Cluster", now_ms: int) -> Metrics:
         group_load_time_ms=_durations(meters.loads.get(CONSUMER_OFFSETS_TOPIC, Timing())),
         by_api={api: _request(meter) for api, meter in sorted(meters.requests.items())},
     )
+
+
+def _has_leader(cluster: "Cluster", topic_partition: TopicPartition) -> bool:
+    return cluster.catalog.has_partition(topic_partition) and cluster.leader_of(topic_partition) is not None
 
 
 def _logs(cluster: "Cluster", now_ms: int) -> Iterator[tuple[TopicPartition, PartitionLog | None]]:

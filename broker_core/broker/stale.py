@@ -31,7 +31,7 @@ def cut_off(
 ) -> None:
     """Part a broker from the others, which take over what it leads and coordinates; see above for what it does.
 
-    `addresses` are those that clients are told now, by listener; `memory` is empty and takes what the broker has of
+    `addresses` are those that clients learn now, by listener; `memory` is empty and takes what the broker has of
     the logs. Raises ValueError when there is no other broker.
     """
     if len(cluster.addresses) < 2 or broker_id not in cluster.addresses:
@@ -104,7 +104,7 @@ class _Past(Cluster):
         return leader
 
     def addresses_by(self, listener: Listener) -> Mapping[int, Address]:
-        """Return what clients were told before."""
+        """Return what clients learned before."""
         return self._addresses_by_listener[listener.name]
 
     def _open_catalog(self, config: BrokerConfig) -> None:

@@ -146,12 +146,12 @@ class Controls:
             if server.is_down:
                 raise ValueError("no broker runs")
             cut_off(server.cluster, broker, server.reachable, self._memory())
-            server.tell_addresses()
+            server.publish_addresses()
 
         def end(server: Server) -> None:
             if not server.is_down and is_cut_off(server.cluster, broker):
                 rejoin(server.cluster, broker)
-                server.tell_addresses()
+                server.publish_addresses()
 
         self._thread.act(begin)
         return Outage(lambda: self._thread.act(end))

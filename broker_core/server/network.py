@@ -182,7 +182,7 @@ class Server:
             return
         self._shut(broker_id, abruptly=abruptly)
         self.cluster.absences.left(broker_id)
-        self.tell_addresses()
+        self.publish_addresses()
         self.settle_soon()
 
     async def broker_comes(self, broker_id: int) -> None:
@@ -198,7 +198,7 @@ class Server:
         else:
             await self._leaving[broker_id]
             self.cluster.absences.came(broker_id, self._addresses[self._plans[0].name][broker_id])
-        self.tell_addresses()
+        self.publish_addresses()
         self._open_doors(broker_id)
         self.settle()
 
@@ -224,8 +224,8 @@ class Server:
             door.close()
         self._leaving[broker_id] = asyncio.get_running_loop().create_task(self._keep_ports(doors))
 
-    def tell_addresses(self) -> None:
-        """Let clients be told of the brokers that are there, and of no others."""
+    def publish_addresses(self) -> None:
+        """Name to clients the brokers that are there, and no others."""
         for name, addresses in self._addresses.items():
             # In their order, and in the very mapping that the listener knows.
             self.reachable[name].clear()

@@ -20,7 +20,8 @@ from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import Action, Restart
 from spark_eos.sink.ports import Cluster
-from spark_eos.sink.recovery import Settlement, lost_error
+from spark_eos.sink.recovery import lost_error
+from spark_eos.sink.recovery_table import Settlement
 from spark_eos.sink.transactions import write_decision
 from spark_eos.sink_options import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 

@@ -29,9 +29,9 @@ from spark_eos.sink.intervention import AUDIT_VERSION, Action, Intervention, Res
 from spark_eos.sink.naming import audit_key, driver_id
 from spark_eos.sink.ports import Cluster, Description, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.recovery import Settlement, fates_of, settle
+from spark_eos.sink.recovery import fates_of, settle
 from spark_eos.sink.recovery_table import Action as Next
-from spark_eos.sink.recovery_table import Fate, action_for
+from spark_eos.sink.recovery_table import Fate, Settlement, action_for
 from spark_eos.sink.runs import superseding
 from spark_eos.sink.sweep import Scope, names_of, open_of_query, run_of, sweep
 

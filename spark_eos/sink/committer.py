@@ -32,11 +32,11 @@ from spark_eos.sink.driver import Driver, RunState
 from spark_eos.sink.messages import MESSAGE_VERSION, AlreadyCommitted, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.naming import group_id
-from spark_eos.sink.patience import OutdatedError, Patience, UndecidedError
+from spark_eos.sink.patience import OutdatedError, Patience
 from spark_eos.sink.ports import Cluster, Description
 from spark_eos.sink.recovery import (
-    Settlement,
     commit_all,
+    disagreement_error,
     incomplete_error,
     lost_error,
     other_plan_error,
@@ -44,7 +44,7 @@ from spark_eos.sink.recovery import (
     settle,
     why_closed,
 )
-from spark_eos.sink.recovery_table import Action
+from spark_eos.sink.recovery_table import Action, Settlement
 from spark_eos.sink.runs import left_open, superseding
 from spark_eos.sink.sweep import Scope, named, run_of, sweep
 from spark_eos.sink_options import OnLostTransaction
@@ -221,8 +221,9 @@ class Committer:
         The tasks judged for themselves what to write. A new decision is only right if they came to the same view.
         """
         if settled is None or settled.took_no_effect:
-            if any(isinstance(message, AlreadyCommitted) for message in messages):
-                raise self._disagreement(settled, messages, micro_batch)
+            skipped = [message.split for message in messages if isinstance(message, AlreadyCommitted)]
+            if skipped:
+                raise disagreement_error(settled, self.query, micro_batch, skipped)
             return ()
         if settled.action is not Action.WRITE_LOST or self.policy is not OnLostTransaction.REWRITE:
             raise lost_error(settled)
@@ -232,27 +233,6 @@ class Committer:
             raise other_plan_error(settled, len(messages), written)
         self._check_rows(settled.decision, messages, by_task=True)
         return settled.committed
-
-    def _disagreement(
-        self, settled: Settlement | None, messages: Sequence[TaskMessage], micro_batch: int
-    ) -> UndecidedError:
-        """Stop where a task skipped its rows because it found them committed, and the driver found nothing visible."""
-        splits = [message.split for message in messages if isinstance(message, AlreadyCommitted)]
-        what = "no decision for it" if settled is None else (
-            f"all {len(settled.lost)} transactions of attempt {settled.decision.attempt} lost")
-        return UndecidedError(
-            f"{len(splits)} tasks, {splits[0]} among them, found micro-batch {micro_batch} of query {self.query} "
-            f"decided and committed; the driver finds {what}",
-            checked=(
-                "The decision log, DescribeTransactions and the partitions' logs, by each task and then by the driver. "
-                "A stale broker can cause this: one that is cut off from the others, or wakes from a pause, and "
-                "answers from the past. So can a decision topic or an output topic that was deleted meanwhile"
-            ),
-            remedy=(
-                "Nothing was decided now and nothing that this run has prepared will be visible, so a restart is safe: "
-                "start the query again. If it happens again, look for a broker that does not follow its controller"
-            ),
-        )
 
     def _decide_and_complete(
         self,

@@ -18,7 +18,6 @@ import logging
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
@@ -29,9 +28,10 @@ from spark_eos.errors import EosKafkaError, LostTransactionError, TransactionErr
 from spark_eos.operator_commands import OperatorCommands
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.descriptions import describe_prepared
+from spark_eos.sink.patience import UndecidedError
 from spark_eos.sink.ports import Cluster, Description, Ending, PartitionView, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
-from spark_eos.sink.recovery_table import Action, Fate, action_for, table_for
+from spark_eos.sink.recovery_table import Action, Fate, Settlement, action_for, table_for
 from spark_eos.sink_options import OnLostTransaction
 
 LOG: Final = logging.getLogger("spark_eos.sink")
@@ -58,45 +58,6 @@ FATES: Final[Mapping[tuple[TransactionState, bool, int], Fate]] = {
     (TransactionState.COMPLETE_ABORT, False, 0): Fate.LOST,
     (TransactionState.COMPLETE_ABORT, True, 1): Fate.LOST,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """Hold the fates of a decision's transactions; `pending` ones could not be ended or looked at in time.
-
-    `still_open` are those of the pending ones that can still be completed, and time out otherwise.
-    """
-
-    decision: Decision
-    committed: tuple[PreparedTransaction, ...]
-    lost: tuple[PreparedTransaction, ...]
-    unknown: tuple[PreparedTransaction, ...]
-    pending: tuple[PreparedTransaction, ...] = ()
-    still_open: tuple[PreparedTransaction, ...] = ()
-
-    @property
-    def action(self) -> Action:
-        """Say what the table wants to be done next."""
-        found = {
-            Fate.COMMITTED: self.committed, Fate.LOST: self.lost, Fate.UNKNOWN: self.unknown,
-            Fate.OPEN: self.still_open, Fate.HIDDEN: set(self.pending).difference(self.still_open),
-        }
-        return action_for(self.decision, [fate for fate, transactions in found.items() if transactions])
-
-    @property
-    def is_closed(self) -> bool:
-        """Say whether nothing of the micro-batch is to be written any more: all is visible, or an operator said so."""
-        return self.action is Action.CLOSED
-
-    @property
-    def took_effect(self) -> bool:
-        """Say whether all of the micro-batch is visible."""
-        return len(self.committed) == len(self.decision.transactions)
-
-    @property
-    def took_no_effect(self) -> bool:
-        """Say whether nothing of the micro-batch is or will be visible, so that writing it again repeats nothing."""
-        return self.action is Action.WRITE_AGAIN
 
 
 class Course(Enum):
@@ -290,6 +251,27 @@ def _lost_remedy(settlement: Settlement) -> str:
         "transaction.max.timeout.ms). If a re-run gives each task the same rows, set onLostTransaction=rewrite to "
         "write only the lost ones again; otherwise repair the topic by hand from this account, then let the query "
         "go on with `eos-kafka decisions abort --restart skip`"
+    )
+
+
+def disagreement_error(
+    settled: Settlement | None, query: str, micro_batch: int, splits: Sequence[int]
+) -> UndecidedError:
+    """Stop where tasks skipped their rows because they found them committed, and the driver finds nothing visible."""
+    what = "no decision for it" if settled is None else (
+        f"all {len(settled.lost)} transactions of attempt {settled.decision.attempt} lost")
+    return UndecidedError(
+        f"{len(splits)} tasks, {splits[0]} among them, found micro-batch {micro_batch} of query {query} decided and "
+        f"committed; the driver finds {what}",
+        checked=(
+            "The decision log, DescribeTransactions and the partitions' logs, by each task and then by the driver. A "
+            "stale broker can cause this: one that is cut off from the others, or wakes from a pause, and answers from "
+            "the past. So can a decision topic or an output topic that was deleted meanwhile"
+        ),
+        remedy=(
+            "Nothing was decided now and nothing that this run has prepared will be visible, so a restart is safe: "
+            "start the query again. If it happens again, look for a broker that lost its connection to the others"
+        ),
     )
 
 

@@ -21,12 +21,14 @@ an account of every transaction.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import chain, combinations
 from typing import Final, NamedTuple
 
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import Action as Word
+from spark_eos.sink.prepared import PreparedTransaction
 
 
 class Fate(Enum):
@@ -128,3 +130,42 @@ def table_for(decision: Decision) -> Mapping[frozenset[Fate], Rule]:
         return _TABLE_SKIPPED if decision.is_skipped else _TABLE_ABANDONED
     is_to_be_completed = decision.intervention is not None and decision.intervention.action is Word.COMPLETE
     return _TABLE_COMPLETED if is_to_be_completed else TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """Hold the fates of a decision's transactions; `pending` ones could not be ended or looked at in time.
+
+    `still_open` are those of the pending ones that can still be completed, and time out otherwise.
+    """
+
+    decision: Decision
+    committed: tuple[PreparedTransaction, ...]
+    lost: tuple[PreparedTransaction, ...]
+    unknown: tuple[PreparedTransaction, ...]
+    pending: tuple[PreparedTransaction, ...] = ()
+    still_open: tuple[PreparedTransaction, ...] = ()
+
+    @property
+    def action(self) -> Action:
+        """Say what the table wants to be done next."""
+        found = {
+            Fate.COMMITTED: self.committed, Fate.LOST: self.lost, Fate.UNKNOWN: self.unknown,
+            Fate.OPEN: self.still_open, Fate.HIDDEN: set(self.pending).difference(self.still_open),
+        }
+        return action_for(self.decision, [fate for fate, transactions in found.items() if transactions])
+
+    @property
+    def is_closed(self) -> bool:
+        """Say whether nothing of the micro-batch is to be written any more: all is visible, or an operator said so."""
+        return self.action is Action.CLOSED
+
+    @property
+    def took_effect(self) -> bool:
+        """Say whether all of the micro-batch is visible."""
+        return len(self.committed) == len(self.decision.transactions)
+
+    @property
+    def took_no_effect(self) -> bool:
+        """Say whether nothing of the micro-batch is or will be visible, so that writing it again repeats nothing."""
+        return self.action is Action.WRITE_AGAIN

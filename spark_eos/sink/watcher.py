@@ -27,6 +27,7 @@ from spark_eos.sink.prepared import WrittenRange
 from spark_eos.sink.successor import Successor
 from spark_eos.sink.task import TransactionPort
 from spark_eos.sink.unprepared import end_unprepared
+from spark_eos.sink_options import SinkOptions
 
 LOG: Final = logging.getLogger("spark_eos.sink")
 
@@ -98,9 +99,14 @@ class WatchedTransaction:
 _watchers: dict[int, Watcher] = {}
 
 
-def watched(transaction: TransactionPort, options: ClientOptions) -> WatchedTransaction:
-    """Have a task's transaction watched by the one watcher of this process; a forked worker has its own."""
+def watched(transaction: TransactionPort, options: SinkOptions) -> TransactionPort:
+    """Have a task's transaction watched by the one watcher of this process; a forked worker has its own.
+
+    Not where brokers do not verify: what a killed worker has sent may arrive after the abort, and would hang there.
+    """
+    if options.allow_hanging_transactions:
+        return transaction
     process_id = os.getpid()
     if process_id not in _watchers:
         _watchers[process_id] = Watcher()
-    return WatchedTransaction(transaction, options, _watchers[process_id])
+    return WatchedTransaction(transaction, options.client, _watchers[process_id])

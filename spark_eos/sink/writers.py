@@ -81,7 +81,7 @@ class BatchWriter(DataSourceArrowWriter):
             place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, context.partitionId(), self.run)
         may_be_decided = place.query != self.query or self.options.job_id is not None
         writer = task_writer(self.options, place, may_be_decided=may_be_decided, launch=launch)
-        writer.transaction = watched(writer.transaction, self.options.client)
+        writer.transaction = watched(writer.transaction, self.options)
         return writer.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -146,7 +146,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         failpoints.enter(self.options.prefix)
         place = streaming_place(_task_context())
         writer = task_writer(self.options, place, may_be_decided=True, launch=self.launch)
-        writer.transaction = watched(writer.transaction, self.options.client)
+        writer.transaction = watched(writer.transaction, self.options)
         return writer.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

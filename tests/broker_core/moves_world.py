@@ -196,12 +196,12 @@ class MovesWorld:
         return ErrorCode(found.error_code).name if found.error_code else str(found.transaction_state)
 
     def found_coordinators(self, broker: int) -> list[tuple[ErrorCode, int]]:
-        """Return what a broker answers to who looks for the coordinators of the group and of the id."""
+        """Return what a broker answers to FindCoordinator for the group and for the id."""
         answers = [self.clients[broker].ask(m.FindCoordinatorRequest(key=key, key_type=key_type), 3)
                    for key_type, key in enumerate((GROUP, self.transactional_id))]
         return [(ErrorCode(answer.error_code), answer.node_id) for answer in answers]
 
-    def told_leader(self, topic_partition: TopicPartition, broker: int) -> tuple[ErrorCode, int, int]:
+    def described_leader(self, topic_partition: TopicPartition, broker: int) -> tuple[ErrorCode, int, int]:
         """Return what a broker's metadata says about a partition: error, leader and leader epoch."""
         asked = m.MetadataRequest.MetadataRequestTopic(name=topic_partition.topic)
         [topic] = self.clients[broker].ask(
@@ -209,7 +209,7 @@ class MovesWorld:
         part = topic.partitions[topic_partition.partition]
         return ErrorCode(part.error_code), part.leader_id, part.leader_epoch
 
-    def told_end(self, topic_partition: TopicPartition, broker: int, isolation: int = 1) -> tuple[ErrorCode, int]:
+    def described_end(self, topic_partition: TopicPartition, broker: int, isolation: int = 1) -> tuple[ErrorCode, int]:
         """Return where a broker says that a partition ends."""
         form = m.ListOffsetsRequest.ListOffsetsTopic
         answer = self.clients[broker].ask(m.ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[form(
@@ -218,7 +218,7 @@ class MovesWorld:
         part = answer.topics[0].partitions[0]
         return ErrorCode(part.error_code), part.offset
 
-    def told_open(self, topic_partition: TopicPartition, broker: int) -> list[int]:
+    def described_open(self, topic_partition: TopicPartition, broker: int) -> list[int]:
         """Return the first offsets of the transactions that are open in a partition, as a broker describes it."""
         form = m.DescribeProducersRequest.TopicRequest
         answer = self.clients[broker].ask(m.DescribeProducersRequest(topics=[form(

@@ -1,4 +1,4 @@
-"""Partitions without a leader and ids without a coordinator, for a while: what clients are told, and what goes on."""
+"""Partitions without a leader and ids without a coordinator, for a while: what clients see, and what goes on."""
 
 import doctest
 
@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 import broker_core.server.controls
+from broker_core.broker.metrics import take_metrics
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import TopicPartition
@@ -47,21 +48,21 @@ def give_back(world: MovesWorld, topic_partition: TopicPartition, owner: int) ->
     world.cluster.settle(world.cluster.now_ms)
 
 
-# What clients are told
+# What clients see
 
 
 @protocols
-def test_without_a_leader_every_request_is_told_that_nobody_leads(protocol: int) -> None:
+def test_without_a_leader_every_request_is_refused(protocol: int) -> None:
     world = open_world(protocol)
     world.write()
     epoch = world.cluster.catalog.leadership(P0).leader_epoch
     take_away(world, P0)
     for broker in BROKERS:
-        assert world.told_leader(P0, broker) == (E.LEADER_NOT_AVAILABLE, -1, epoch + 1)
-        assert world.told_leader(P1, broker)[0] is E.NONE
+        assert world.described_leader(P0, broker) == (E.LEADER_NOT_AVAILABLE, -1, epoch + 1)
+        assert world.described_leader(P1, broker)[0] is E.NONE
         assert world.produce(P0, broker)[0] is E.NOT_LEADER_OR_FOLLOWER
         assert world.fetched(P0, 1, broker).error_code == E.NOT_LEADER_OR_FOLLOWER
-        assert world.told_end(P0, broker) == (E.NOT_LEADER_OR_FOLLOWER, -1)
+        assert world.described_end(P0, broker) == (E.NOT_LEADER_OR_FOLLOWER, -1)
 
 
 @protocols
@@ -118,6 +119,7 @@ def test_markers_wait_for_a_partition_without_a_leader(protocol: int, commit: bo
     assert world.outcome(P1)[0]
     pass_ms(world, 60_000)
     assert world.state() == prepared(commit)
+    assert take_metrics(world.cluster, world.cluster.now_ms).unknown_destination_queue_size == 1
     give_back(world, P0, owner)
     pass_ms(world, 100)
     assert world.state() == complete(commit)
@@ -151,7 +153,7 @@ def test_a_coordinator_that_comes_back_ends_what_was_prepared(protocol: int, com
     owner = take_away(world, world.state_partition)
     give_back(world, P0, data_owner)
     pass_ms(world, 60_000)
-    assert not world.outcome(P0)[0], "nobody is there to send the marker"
+    assert not world.outcome(P0)[0], "no coordinator is there to send the marker"
     give_back(world, world.state_partition, owner)
     assert world.state() == complete(commit)
     assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2

@@ -121,6 +121,14 @@ def test_on_a_real_cluster_the_same_tests_run_and_the_rest_is_skipped(run):
     def test_with_a_fault(kafka):
         kafka.fault(api="Fetch", action=None)
 
+    def test_without_a_coordinator(kafka):
+        with kafka.without_coordinator(group="g"):
+            assert False
+
+    def test_with_a_stale_broker(kafka):
+        with kafka.stale_broker(1):
+            assert False
+
     @pytest.mark.kafka(clock="virtual")
     def test_with_virtual_time(kafka):
         assert False
@@ -137,8 +145,9 @@ def test_on_a_real_cluster_the_same_tests_run_and_the_rest_is_skipped(run):
         with pytest.raises(AttributeError):
             kafka.no_such_thing
 ''', "--kafka-bootstrap", real.bootstrap_servers, "-rs")
-        result.assert_outcomes(passed=3, skipped=3)
+        result.assert_outcomes(passed=3, skipped=5)
         result.stdout.fnmatch_lines_random([
+            "*kafka.without_coordinator needs the embedded broker*", "*kafka.stale_broker needs the embedded broker*",
             "*kafka.fault needs the embedded broker*", "*clock='virtual' needs the embedded broker*",
             "*the test needs 2 brokers; the real cluster has 1*"])
         left = real.call(lambda cluster: {name for name in cluster.catalog.topics if not name.startswith("__")})

@@ -56,11 +56,11 @@ def test_it_claims_the_roles_it_had_while_the_others_name_another_broker() -> No
     part(world)
     assert world.found_coordinators(STALE) == [(E.NONE, STALE)] * 2
     assert world.found_coordinators(OTHER) == [(E.NONE, OTHER)] * 2
-    assert world.told_leader(P0, STALE) == (E.NONE, STALE, epoch)
-    assert world.told_leader(P0, OTHER) == (E.NONE, OTHER, epoch + 1)
-    told = {broker: {each.node_id for each in client.ask(m.MetadataRequest(topics=[]), 9).brokers}
+    assert world.described_leader(P0, STALE) == (E.NONE, STALE, epoch)
+    assert world.described_leader(P0, OTHER) == (E.NONE, OTHER, epoch + 1)
+    listed = {broker: {each.node_id for each in client.ask(m.MetadataRequest(topics=[]), 9).brokers}
             for broker, client in world.clients.items()}
-    assert told == {STALE: {STALE, OTHER}, OTHER: {OTHER}}
+    assert listed == {STALE: {STALE, OTHER}, OTHER: {OTHER}}
 
 
 def test_it_answers_the_old_offsets_of_a_group() -> None:
@@ -104,14 +104,14 @@ def test_its_log_ends_where_it_ended(protocol: int) -> None:
     part(world)
     assert world.produce(P0, OTHER) == (E.NONE, 1)
     assert world.end(commit=True)[0] is E.NONE
-    assert [world.told_end(P0, broker) for broker in (STALE, OTHER)] == [(E.NONE, 0), (E.NONE, 3)]
-    assert [world.told_end(P0, broker, 0) for broker in (STALE, OTHER)] == [(E.NONE, 1), (E.NONE, 3)]
+    assert [world.described_end(P0, broker) for broker in (STALE, OTHER)] == [(E.NONE, 0), (E.NONE, 3)]
+    assert [world.described_end(P0, broker, 0) for broker in (STALE, OTHER)] == [(E.NONE, 1), (E.NONE, 3)]
     then, now = (world.fetched(P0, 1, broker) for broker in (STALE, OTHER))
     assert (then.last_stable_offset, then.high_watermark, then.error_code) == (0, 1, E.NONE)
     assert (now.last_stable_offset, now.high_watermark, now.error_code) == (3, 3, E.NONE)
     assert not then.records
     assert bytes(now.records).startswith(bytes(world.fetched(P0, 0, STALE).records))
-    assert (world.told_open(P0, STALE), world.told_open(P0, OTHER)) == ([0], [])
+    assert (world.described_open(P0, STALE), world.described_open(P0, OTHER)) == ([0], [])
     join(world)
     assert world.fetched(P0, 1, STALE).high_watermark == 3
 
@@ -150,16 +150,16 @@ def test_nothing_that_needs_a_replica_comes_about(protocol: int) -> None:
     world.write(P0)
     assert world.commit_offset(3) is E.NONE
     part(world)
-    end = world.told_end(P0, OTHER, 0)
+    end = world.described_end(P0, OTHER, 0)
     assert world.produce(P0, STALE)[0] is E.REQUEST_TIMED_OUT
-    # To the old protocol its coordinator, which is the same broker, can say that nobody has added the partition.
+    # To the old protocol its coordinator, which is the same broker, can say that the partition was not added.
     assert world.produce(P1, STALE)[0] is (E.NOT_ENOUGH_REPLICAS if protocol == V2 else E.TRANSACTION_ABORTABLE)
     assert world.add(P1, STALE) is E.COORDINATOR_NOT_AVAILABLE
     assert world.end(commit=True, broker=STALE)[0] is E.COORDINATOR_NOT_AVAILABLE
     identity = world.identity
     assert world.init(STALE) is E.COORDINATOR_NOT_AVAILABLE
     assert (world.state(STALE), world.state(OTHER), world.identity) == ("Ongoing", "Ongoing", identity)
-    assert world.told_end(P0, OTHER, 0) == end
+    assert world.described_end(P0, OTHER, 0) == end
     commit = m.OffsetCommitRequest.OffsetCommitRequestTopic
     answer = world.clients[STALE].ask(m.OffsetCommitRequest(
         group_id=GROUP, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, topics=[commit(
@@ -194,7 +194,7 @@ def test_what_it_was_never_told_of_it_does_not_know() -> None:
     world = stale_world(V2)
     part(world)
     world.cluster.create_topic("new", 1)
-    assert world.told_leader(TopicPartition("new", 0), OTHER)[0] is E.NONE
+    assert world.described_leader(TopicPartition("new", 0), OTHER)[0] is E.NONE
     form = m.CreateTopicsRequest.CreatableTopic
     answer = world.clients[STALE].ask(m.CreateTopicsRequest(topics=[form(
         name="newer", num_partitions=1, replication_factor=1, assignments=[], configs=[])], timeout_ms=1), 5)
@@ -209,7 +209,7 @@ def test_what_it_was_never_told_of_it_does_not_know() -> None:
 def test_a_reader_that_knows_a_newer_leader_epoch_is_told_that_it_does() -> None:
     world = stale_world(V2)
     part(world)
-    _, leader, epoch = world.told_leader(P0, OTHER)
+    _, leader, epoch = world.described_leader(P0, OTHER)
     assert leader == OTHER
     request = waiting_fetch(P0)
     request.topics[0].partitions[0].current_leader_epoch = epoch

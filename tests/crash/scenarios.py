@@ -185,23 +185,24 @@ def restart_cut_off(scene: Scene) -> None:
 
 
 def lure(scene: Scene, case: Case, others: list[int]) -> None:
-    """Start a driver while only the former coordinator takes clients where tasks ask for the newest decision.
+    """Start a driver, and hide all nodes but the former coordinator where tasks ask for the newest decision.
 
     The same again where the driver asks, if the query comes to that: the answers are from the past.
     """
-    scene.cluster.hide(*others)
     scene.streams.start_driver((case, "task.begin"))
-    for point in (None, "driver.taken_over"):
-        if point is not None:
+    for point in ("task.begin", "driver.taken_over"):
+        if point != "task.begin":
             scene.streams.hold(case, point)
         is_there = scene.streams.is_held(case, LURED_S)
         if is_there:
+            # The other tasks come to the same point.
+            scene.let_pass(1)
             scene.cluster.hide(*others)
         scene.streams.release()
         if is_there:
             scene.let_pass(scene.chance.uniform(1, 3))
-        scene.cluster.show(*others)
-        scene.say(f"lured at {point or 'task.begin'}: {is_there}")
+            scene.cluster.show(*others)
+        scene.say(f"  {case.prefix} is {'' if is_there else 'not '}lured at {point}")
 
 
 @contextmanager

@@ -16,6 +16,8 @@ AHEAD = 2
 FEED_INTERVAL_S = 0.4
 PROGRESS_DEADLINE_S = 240
 MOST_STOPS = 40
+# What Spark makes of the input of a micro-batch.
+TASKS = 2
 _PAUSE_S = 0.1
 
 
@@ -93,9 +95,9 @@ class Streams:
             self._is_running = True
 
     def hold(self, case: Case, point: str) -> None:
-        """Have the next process of a query that comes to a point wait there, see `Case.wait_until_held`."""
+        """Have the next processes of a query that come to a point wait there, as many as it has tasks."""
         case.held.unlink(missing_ok=True)
-        self.driver.arm(case, case.rule(point, "hold", None))
+        self.driver.arm(case, *(case.rule(point, "hold", None) for _ in range(TASKS)))
 
     def is_held(self, case: Case, deadline_s: float = PROGRESS_DEADLINE_S) -> bool:
         """Say whether a query comes to where it is to be held."""

@@ -105,7 +105,7 @@ def _many(first: int, count: int, *, keep_going: bool, stale: bool) -> int:
     return int(bool(failed) or not is_complete)
 
 
-def _tell_faults(faults: Counter[Fault], played: int, switched_off: Collection[Fault]) -> bool:
+def _tell_faults(faults: Counter[Fault], played: int, switched_off: Collection[Fault] = ()) -> bool:
     """Print how often each kind of fault struck; say whether each has that may be asked to, after so many seeds."""
     print("Faults that struck:")
     for kind in Fault:

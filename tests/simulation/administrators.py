@@ -111,6 +111,10 @@ class AdministratorActor:
         return found
 
     def _look_for_hanging(self) -> None:
+        if self.world.outages.cut_off:
+            # Whether an id has a coordinator is not known from what a broker says that is cut off.
+            self._suspects.clear()
+            return
         try:
             open_here = self._open_in_logs()
             known = self._list()

@@ -216,18 +216,18 @@ BROKEN: dict[str, Broken] = {
     "aborted list left out": Broken(aborted_list_left_out, 1, Kind.ABORTED_READ),
     "takeover without abort": Broken(takeover_without_abort, 1, Kind.ABORTED_READ),
     "recovery without marker": Broken(recovery_without_marker, 10, Kind.LOST_WRITE),
-    "dedupe window lost": Broken(dedupe_window_lost, 10, Kind.DUPLICATE),
+    "dedupe window lost": Broken(dedupe_window_lost, 11, Kind.DUPLICATE),
     "late EndTxn applied to the next transaction under the old protocol": Broken(
         late_end_applied, 21, Kind.ABORTED_READ),
     "stale EndTxn applied under the new protocol": Broken(stale_end_applied, 191, Kind.ABORTED_READ),
     # Clients are told the truth, that it was not committed; only the log tells that nothing was the reason.
     "commit ends in abort": Broken(commit_ends_in_abort, 3, line=r"stopped over .*, which has not timed out"),
-    "answers before syncs": Broken(answers_before_syncs, 7, Kind.LOST_WRITE),
+    "answers before syncs": Broken(answers_before_syncs, 8, Kind.LOST_WRITE),
     "last stable offset ignored": Broken(last_stable_offset_ignored, 5, Kind.ABORTED_READ),
     # No client sees a marker: a second one hides nothing.
     "marker twice": Broken(marker_twice, 1, line=r"a commit marker of producer \d+ at \d+, after the commit marker"),
     "no marker for one partition": Broken(
-        no_marker_for_one_partition, 5, Kind.TORN, r"was committed, but no marker follows its record"),
+        no_marker_for_one_partition, 7, Kind.TORN, r"was committed, but no marker follows its record"),
 }
 
 

@@ -50,11 +50,12 @@ class DecidedDeath:
         self._has_died = True
         world.nemesis(f"{fiber.name} dies between its decision and the first EndTxn")
         world.settle_in(world.actors[fiber.name].successor(f"{fiber.name}d", _AWAY_MS))
-        world.scheduler.after(_AWAY_MS * US_PER_MS, lambda: self._look(prepared))
+        world.scheduler.after(_AWAY_MS * US_PER_MS, lambda: self.look(prepared))
         fiber.kill()
         world.fibers.sleep_ms(1)
 
-    def _look(self, prepared: tuple[PreparedTransaction, ...]) -> None:
+    def look(self, prepared: tuple[PreparedTransaction, ...]) -> None:
+        """Take note of what the next driver finds, if a part is lost and all else open."""
         lost = [t for t in prepared if (t.producer_id, t.producer_epoch) in self._world.watch.timed_out]
         still_open = [t for t in prepared if t not in lost and self._is_open(t)]
         if lost and still_open and len(lost) + len(still_open) == len(prepared):

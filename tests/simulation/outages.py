@@ -9,17 +9,23 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker_core.broker.cluster import Cluster
+from broker_core.coordinator.transaction_records import TransactionImage
+from broker_core.coordinator.transaction_states import TransactionState
 from broker_core.simulation.faults import Fault
 from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition
+from tests.simulation.sink import PREFIX, QUERY
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _DURATIONS_MS = (1_500, 5_000, 15_000, 40_000)
-_STALE_MS = (1_500, 5_000, 12_000)
+_STALE_MS = (3_000, 8_000, 15_000)
 _LONGEST_PAUSE_MS = 4_000
 _USERS = "users"
+_DRIVER = f"{PREFIX}.{QUERY}.driver"
+_DECIDED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+_LOOK_MS = 5
 _OFFSETS = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
 # What loses its leader, and how often.
 _KINDS = {TRANSACTION_STATE_TOPIC: 4, CONSUMER_OFFSETS_TOPIC: 3, _USERS: 2}
@@ -39,7 +45,7 @@ class Outages:
         """Let them come; they overlap at times."""
         if self._world.plan.outages_ms:
             for _ in range(self._random.choice((1, 1, 2))):
-                self._later(self._random.randint(0, _LONGEST_PAUSE_MS), self._strike)
+                self._later(self._random.randint(0, _LONGEST_PAUSE_MS), self._begin_one)
 
     def end(self) -> None:
         """End all that last."""
@@ -51,17 +57,17 @@ class Outages:
     def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
         self._world.scheduler.after(delay_ms * US_PER_MS, action)
 
-    def _strike(self) -> None:
+    def _begin_one(self) -> None:
         if self._world.is_calm:
             return
-        if self._world.plan.has_stale_brokers and self._random.random() < 0.5:
+        if self._world.plan.has_stale_brokers and self._random.random() < 0.8:
             duration_ms = self._random.choice(_STALE_MS)
             self._cut(duration_ms)
         else:
             duration_ms = self._random.choice(_DURATIONS_MS)
             kind = self._random.choices(list(_KINDS), list(_KINDS.values()))[0]
             self._world.server.act(lambda cluster: self._take_away(cluster, kind, duration_ms))
-        self._later(duration_ms + self._random.randint(0, _LONGEST_PAUSE_MS), self._strike)
+        self._later(duration_ms + self._random.randint(0, _LONGEST_PAUSE_MS), self._begin_one)
 
     def _take_away(self, cluster: Cluster, kind: str, duration_ms: int) -> None:
         names = sorted(set(cluster.catalog.topics) - INTERNAL_TOPICS) if kind == _USERS else [kind]
@@ -95,8 +101,26 @@ class Outages:
             self.cut_off.add(broker_id)
             self._world.server.cut_off(broker_id)
             self._later(duration_ms, partial(self._rejoin, broker_id))
-            for _ in range(self._random.randint(0, 2)):
+            if self._random.random() < 0.3:
                 self._later(self._random.randint(0, duration_ms), self._kill_driver)
+            else:
+                self._kill_after_decision(self._driver_state())
+
+    def _driver_state(self) -> TransactionImage | None:
+        """Return how the id stands with which the query's driver decides."""
+        if not self._world.server.is_running:
+            return None
+        cluster = self._world.server.cluster
+        coordinator = cluster.leader_of(cluster.coordinator_partition_of(TRANSACTION_STATE_TOPIC, _DRIVER))
+        return None if coordinator is None else coordinator.transactions.images().get(_DRIVER)
+
+    def _kill_after_decision(self, before: TransactionImage | None) -> None:
+        """Look again and again, for as long as the broker is cut off, whether a micro-batch has been decided."""
+        state = self._driver_state()
+        if state is not None and state != before and state.state in _DECIDED:
+            self._later(self._random.randint(0, 40), self._kill_driver)
+        elif self.cut_off:
+            self._later(_LOOK_MS, lambda: self._kill_after_decision(before))
 
     def _kill_driver(self) -> None:
         drivers = [each for each in self._world.fibers.all

@@ -63,11 +63,11 @@ class Plan:
     # Nothing befalls the cluster but what its network does, and all speak the new protocol: nothing excuses a marker
     # too many there.
     is_undisturbed: bool = False
+    # The query's first driver dies between a decision and its completion, and one of its transactions times out early.
+    dies_decided: bool = False
     # For how long coordinators and leaders stay away now and then; nothing else befalls the world after its trouble.
     outages_ms: int = 0
     has_stale_brokers: bool = False
-    # The query's first driver dies between a decision and its completion, and one of its transactions times out early.
-    dies_decided: bool = False
 
     @property
     def verifies(self) -> bool:
@@ -116,7 +116,7 @@ def draw(seed: int, *, stale_brokers: bool = STALE_BROKERS) -> Plan:
         return _undisturbed(plan)
     if seed in _KEPT:
         return plan
-    if plan.has_query and Random(f"decided/{seed}").random() < _DIES_DECIDED:
+    if plan.has_query and Random(f"death/{seed}").random() < _DIES_DECIDED:
         return replace(plan, dies_decided=True, settings={**plan.settings, **decided.SETTINGS})
     return _with_outages(plan, stale_brokers)
 

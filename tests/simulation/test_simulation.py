@@ -13,7 +13,7 @@ from broker_core.simulation.faults import Fault, never_struck
 from tests.history.checker import check
 from tests.simulation.__main__ import ENOUGH_SEEDS
 from tests.simulation.broken import BROKEN
-from tests.simulation.plan import SWITCHED_OFF
+from tests.simulation.plan import SWITCHED_OFF, draw
 from tests.simulation.seeds import KEPT
 from tests.simulation.world import play
 
@@ -51,6 +51,22 @@ def test_every_kind_of_fault_has_struck_in_these_worlds(struck: Counter[Fault], 
 @pytest.mark.parametrize(("seed", "story"), KEPT, ids=[str(seed) for seed, _ in KEPT])
 def test_seeds_that_once_failed(seed: int, story: str) -> None:
     assert play(seed).problems == [], story
+
+
+@pytest.mark.parametrize("seed", [35, 69, 348, 453])
+def test_worlds_with_a_broker_that_is_cut_off_come_to_their_end(seed: int) -> None:
+    """They are switched off elsewhere; see `plan.STALE_BROKERS`."""
+    outcome = play(seed, stale_brokers=True)
+    assert outcome.problems == []
+    assert outcome.faults.by_kind[Fault.STALE_BROKER]
+
+
+def test_a_world_with_outages_is_the_same_without_trouble_as_any_other() -> None:
+    seed = next(seed for seed in range(1, 100) if draw(seed).outages_ms)
+    away = play(seed).faults.by_kind
+    assert away[Fault.COORDINATOR_AWAY] + away[Fault.LEADER_AWAY]
+    calm = play(seed, without_trouble=True).faults.by_kind
+    assert not calm[Fault.COORDINATOR_AWAY] + calm[Fault.LEADER_AWAY]
 
 
 def test_without_trouble_no_query_stops() -> None:

@@ -73,8 +73,8 @@ class World:
         # Which clients have held a producer id, and the protocol they speak.
         self.users: dict[int, set[tuple[str, int]]] = {}
         self.watch = MarkerWatch()
-        self.outages = Outages(self)
         self.death = DecidedDeath(self)
+        self.outages = Outages(self)
         self.actors: dict[str, Any] = {}
         self._owners: dict[str, int] = {}
         self._clock_offsets_ms: dict[str, int] = {}

@@ -17,7 +17,8 @@ from spark_eos.errors import UnansweredError
 from spark_eos.operator_commands import OperatorCommands
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.ports import UnstableOffsetsError
-from spark_eos.sink.recovery import Settlement, lost_error
+from spark_eos.sink.recovery import lost_error
+from spark_eos.sink.recovery_table import Settlement
 from spark_eos.sink.transactions import write_decision
 from spark_eos.source.blocker import name_blocker
 from tests.conformance.raw_session import RawSession

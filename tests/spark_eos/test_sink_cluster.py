@@ -152,7 +152,7 @@ def test_what_a_foreign_transaction_holds_back_is_known_by_its_marker(
     producer.flush()
     transaction = world.prepare("run1").transaction
     with monkeypatch.context() as forgetful:
-        forgetful.setattr(world.cluster, "describe_transactions", lambda _: {})
+        forgetful.setattr(recovery, "described_fate", lambda *_: None)
         assert fates_of(world.cluster, [transaction]) == {transaction: Fate.HIDDEN}
     recovery.end_all(world.cluster, [transaction], commit=commit)
     # The id goes on, so that its coordinator cannot tell any more.

@@ -149,7 +149,7 @@ def test_already_committed_without_a_decision_is_an_error_and_decides_nothing(cl
 
 def test_a_task_that_found_committed_what_the_driver_finds_lost_is_an_error(cluster: MemoryCluster) -> None:
     _decide_and_lose(cluster, lost=(0, 1))
-    messages = [*prepare(cluster, 0, "run2", (0,)), *repeated(splits=(1,))]
+    messages = [*prepare(cluster, 0, "run2", (0,)), *repeated("run2", 0, (1,))]
     with pytest.raises(TransactionError, match="driver finds all 2 transactions of attempt 1 lost.*restart is safe"):
         committer_of(cluster, "run2").commit(messages, 0)
     assert cluster.calls.count("decide") == 1

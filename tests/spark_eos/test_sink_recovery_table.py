@@ -1,6 +1,7 @@
 """Check each row of the table of what recovery does, each split of small sets, and processes that disagree."""
 
 import itertools
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace

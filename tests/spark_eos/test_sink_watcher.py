@@ -29,7 +29,7 @@ from spark_eos.sink.successor import Successor
 from spark_eos.sink.task import Place
 from spark_eos.sink.transactions import TaskTransaction
 from spark_eos.sink.unprepared import end_unprepared
-from spark_eos.sink.watcher import WatchedTransaction, Watcher
+from spark_eos.sink.watcher import WatchedTransaction, Watcher, watched
 from spark_eos.sink.wiring import committer, task_writer
 from spark_eos.sink_options import SinkOptions, sink_options
 from tests.spark_eos.client_world import encoded, make_topic, read_values, unique
@@ -323,3 +323,10 @@ def test_what_is_prepared_after_the_abort_is_swept_by_another_process(
     sweep_again(query.options, launch, 0)
     late = query.prepare("run1", launch)
     wait_until(lambda: query.state_of(late) == "CompleteAbort", "it is aborted")
+
+
+def test_nothing_is_watched_where_brokers_do_not_verify() -> None:
+    options = sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t", "allowHangingTransactions": "true"})
+    with KafkaClient(options.client) as client:
+        plain = TaskTransaction(client, options)
+        assert watched(plain, options) is plain
