@@ -16,14 +16,9 @@ from functools import partial
 from typing import Final
 
 from spark_eos import failpoints
-from spark_eos.errors import (
-    AuthorizationError,
-    EosKafkaError,
-    LostTransactionError,
-    TransactionError,
-    UnsupportedError,
-)
+from spark_eos.errors import EosKafkaError, TransactionError
 from spark_eos.sink.closing import Closing, close, is_due
+from spark_eos.sink.completion import Completion, complete
 from spark_eos.sink.content import check_rows, check_write
 from spark_eos.sink.deadlines import decide_until_ms, margin_ms, verify
 from spark_eos.sink.decision import Decision
@@ -35,9 +30,7 @@ from spark_eos.sink.naming import group_id
 from spark_eos.sink.patience import OutdatedError, Patience
 from spark_eos.sink.ports import Cluster, Description
 from spark_eos.sink.recovery import (
-    commit_all,
     disagreement_error,
-    incomplete_error,
     lost_error,
     other_plan_error,
     rolled_back_error,
@@ -50,8 +43,6 @@ from spark_eos.sink.sweep import Scope, named, run_of, sweep
 from spark_eos.sink_options import OnLostTransaction
 
 LOG: Final = logging.getLogger("spark_eos.sink")
-_FIRST_PAUSE_MS: Final = 500
-_LONGEST_PAUSE_MS: Final = 10_000
 _ABORT_PATIENCE_MS: Final = 1_000
 
 
@@ -267,7 +258,7 @@ class Committer:
         with self._step("complete", micro_batch):
             # A process that was paused meanwhile looks first: what it would commit may be lost in part.
             is_open = _now_ms() < decide_by_ms
-            self._complete_in_time(decision, prepared, ends_at_ms, is_open=is_open)
+            complete(self.cluster, decision, prepared, Completion(ends_at_ms, is_open, _now_ms, _pause))
         failpoints.reach("driver.after_complete", micro_batch)
         METRICS.add("transactions_committed", len(prepared))
         METRICS.add("records_committed", sum(t.record_count for t in prepared))
@@ -276,45 +267,6 @@ class Committer:
         LOG.info("micro-batch %d of %s: %d records in %d transactions are committed", micro_batch, self.query,
                  decision.record_count, len(decision.transactions))
         return decision
-
-    def _complete_in_time(
-        self, decision: Decision, prepared: Sequence[PreparedTransaction], ends_at_ms: int, *, is_open: bool
-    ) -> None:
-        """Complete a decision, again and again until its transactions are about to time out.
-
-        `is_open` says that none can have timed out yet. Only then the first attempt commits without a look.
-        """
-        pause_ms, wait_until_ms = _FIRST_PAUSE_MS, _now_ms()
-        while True:
-            try:
-                if is_open and self._commit_all(decision, prepared):
-                    return
-                is_open = False
-                settled = settle(self.cluster, decision)
-                if not settled.took_effect:
-                    raise lost_error(settled)
-                return
-            except LostTransactionError:
-                raise
-            except EosKafkaError as error:
-                is_open = False
-                wait_until_ms = max(_now_ms(), wait_until_ms) + pause_ms
-                if wait_until_ms >= ends_at_ms or isinstance(error, AuthorizationError | UnsupportedError):
-                    raise incomplete_error(decision, error) from error
-                LOG.warning("micro-batch %d of %s is decided, completing it is tried again: %s", decision.micro_batch,
-                            self.query, error)
-                METRICS.add("completion_retries")
-                _pause(pause_ms)
-                pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
-
-    def _commit_all(self, decision: Decision, prepared: Sequence[PreparedTransaction]) -> bool:
-        """Commit all, and say whether every answer was plain success."""
-        steps = [[t] for t in prepared] if failpoints.is_armed("driver.mid_complete") else [list(prepared)]
-        committed: set[PreparedTransaction] = set()
-        for step in steps:
-            committed |= commit_all(self.cluster, step)
-            failpoints.reach("driver.mid_complete", decision.micro_batch)
-        return len(committed) == len(prepared)
 
     def _finish_decided(
         self, driver: Driver, settled: Settlement, prepared: Sequence[PreparedTransaction]

@@ -172,8 +172,7 @@ class DecisionLog:
         if answer.code is ErrorCode.NONE or self._is_newest(decision):
             return following_identity(driver, answer)
         if answer.code not in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
-            code = "not at all" if answer.code is None else answer.code.name
-            reason = f"the end of its transaction was answered {code}"
+            reason = f"the end of its transaction was answered {answer.code.name if answer.code else 'not at all'}"
             raise undecided_error(decision, self._group, reason, answer.code)
         # The coordinator fences in the same words when the decision's transaction has timed out.
         self._look_up(decision, lambda: self.check_kept(driver))

@@ -264,7 +264,7 @@ def test_a_job_whose_driver_was_killed_in_mid_completion_is_named_and_completed_
         recovery.commit_all(cluster, prepared[:1])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("spark_eos.sink.committer.commit_all", killed)
+    monkeypatch.setattr("spark_eos.sink.completion.commit_all", killed)
     with pytest.raises(KeyboardInterrupt):
         job.commit(tasks, 0)
     monkeypatch.undo()

@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.errors import FencedError, LostTransactionError, TransactionError
-from spark_eos.sink import committer as committer_module
+from spark_eos.sink import completion
 from spark_eos.sink.deadlines import open_problem
 from spark_eos.sink.decision import UnreadableDecisionError
 from spark_eos.sink.decision_log import DecisionLog
@@ -80,7 +80,7 @@ def test_abort_keeps_its_hands_off_a_decided_batch_that_is_not_completed(
 ) -> None:
     messages = prepare(cluster, 0)
     committer = committer_of(cluster)
-    monkeypatch.setattr(committer_module, "commit_all", _raise)
+    monkeypatch.setattr(completion, "commit_all", _raise)
     with pytest.raises(RuntimeError):
         committer.commit(messages, 0)
     committer.abort(messages, 0)

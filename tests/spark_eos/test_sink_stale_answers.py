@@ -108,8 +108,8 @@ def test_a_task_that_knows_more_than_the_driver_makes_the_driver_look_again(clus
 def test_a_driver_that_keeps_being_answered_from_the_past_says_what_can_cause_it(cluster: MemoryCluster) -> None:
     commit_unseen(cluster, 1)
     cluster.past_found_again = 10_000
-    said = r"found micro-batch 1 .*the driver finds no decision.*stale broker.*is safe"
-    with pytest.raises(TransactionError, match=said):
+    words = r"found micro-batch 1 .*the driver finds no decision.*stale broker.*is safe"
+    with pytest.raises(TransactionError, match=words):
         committer_of(cluster, "run2").commit(repeated(micro_batch=1), 1)
 
 
