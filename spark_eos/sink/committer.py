@@ -19,7 +19,7 @@ from spark_eos import failpoints
 from spark_eos.errors import EosKafkaError, TransactionError
 from spark_eos.sink.closing import Closing, close, is_due
 from spark_eos.sink.completion import Completion, complete
-from spark_eos.sink.content import check_rows, check_write
+from spark_eos.sink.content import check_first_write, check_rows, check_write
 from spark_eos.sink.deadlines import decide_until_ms, margin_ms, verify
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
@@ -70,6 +70,11 @@ class Committer:
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """Make a micro-batch visible, or raise; returns only when every transaction of it is committed."""
         self._check(messages, micro_batch)
+        check_first_write(self.query, self.state.finished, (micro_batch, self.write))
+        self._commit(messages, micro_batch)
+        self.state.finished = (micro_batch, self.write)
+
+    def _commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
         self.state.used_ids.note(self.query, messages)
         patience = Patience(decide_until_ms(prepared, _now_ms()), _now_ms, _pause)
@@ -167,8 +172,9 @@ class Committer:
             return None
         if newest.micro_batch > micro_batch:
             raise rolled_back_error(newest, micro_batch)
-        if newest.run == self.run and newest.micro_batch < micro_batch:
-            # Another process decided it, and completed it: a run whose commit fails has no further micro-batch.
+        if newest.run == self.run and newest.micro_batch < micro_batch and not self.write:
+            # Another process decided it, and completed it: a stream whose commit fails has no further micro-batch. A
+            # foreachBatch function may have caught the error and gone on.
             return None
         failpoints.reach("driver.before_settle", micro_batch)
         with self._step("roll forward", micro_batch):
@@ -255,10 +261,15 @@ class Committer:
             decide_by_ms = ends_at_ms - margin // 2
             driver.decide(decision, decide_by_ms)
         failpoints.reach("driver.after_decide", micro_batch)
-        with self._step("complete", micro_batch):
-            # A process that was paused meanwhile looks first: what it would commit may be lost in part.
-            is_open = _now_ms() < decide_by_ms
-            complete(self.cluster, decision, prepared, Completion(ends_at_ms, is_open, _now_ms, _pause))
+        try:
+            with self._step("complete", micro_batch):
+                # A process that was paused meanwhile looks first: what it would commit may be lost in part.
+                is_open = _now_ms() < decide_by_ms
+                complete(self.cluster, decision, prepared, Completion(ends_at_ms, is_open, _now_ms, _pause))
+        except BaseException:
+            # Should there be a further micro-batch all the same, it begins with the newest decision.
+            self.state.identity = self.state.decided = None
+            raise
         failpoints.reach("driver.after_complete", micro_batch)
         METRICS.add("transactions_committed", len(prepared))
         METRICS.add("records_committed", sum(t.record_count for t in prepared))
@@ -289,7 +300,8 @@ class Committer:
         Without the note its driver, should it wake up, could decide the very transactions that are swept.
         """
         try:
-            if not self._is_query or decision.run == self.run or not left_open(self.cluster, decision):
+            prefixes = {self.prefix, self.log.prefix}
+            if not self._is_query or decision.run == self.run or not left_open(self.cluster, decision, prefixes):
                 return decision
             noted = replace(decision, revision=decision.revision + 1, superseded=superseding(decision, self.run))
             driver.amend(noted, _now_ms())

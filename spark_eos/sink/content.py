@@ -95,6 +95,21 @@ def check_write(decision: Decision, run: str, write: str) -> None:
         )
 
 
+def check_first_write(query: str, finished: tuple[int, str] | None, write: tuple[int, str]) -> None:
+    """Refuse a second write under one name where this process has committed or skipped the first one.
+
+    After a restart the decision of the first write is another run's, so that `check_write` cannot tell.
+    """
+    if finished is None or finished[0] != write[0] or finished[1] == write[1]:
+        return
+    query, _, name = query.partition("/")
+    raise OptionError(
+        f"Query {query} has already written under the name {name!r} in this run of micro-batch {write[0]}",
+        checked="The writes that this process has committed; nothing of this second write is visible",
+        remedy=_name_the_others(name),
+    )
+
+
 def check_topic(decision: Decision, topic: str | None, *, is_job: bool) -> None:
     """Refuse, before the rows are read, a topic that the decided micro-batch has not written to."""
     topics = _topics(decision)

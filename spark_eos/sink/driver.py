@@ -40,6 +40,8 @@ class RunState:
     decided: int | None = None
     # The rank of that decision.
     rank: tuple[int, int, int] | None = None
+    # The micro-batch that was last committed, and the call of a batch write that it came from.
+    finished: tuple[int, str] | None = None
     # Whether this process has taken over before, and the newest decision there was then, None for none.
     has_taken_over: bool = False
     seen: Seen | None = None
@@ -80,7 +82,8 @@ class Driver:
         identity, decided, newer = self.state.identity, self.state.decided, None
         if decided is not None and self.may_be_decided:
             newer = self.log.newest(decided + 1)
-        if identity is None or decided is None or newer is not None:
+        # Of a micro-batch that it has just decided, a further write under the same name must see the decision.
+        if identity is None or decided is None or newer is not None or decided == self.micro_batch:
             self.state.identity = self.state.decided = None
             before = self._newest_unless_superseded()
             # An attempt whose answers were lost may have decided this very micro-batch: it is only completed then.

@@ -31,12 +31,13 @@ def superseding(newest: Decision | None, run: str, others: Iterable[str] = ()) -
     return tuple(each for each in found if each != run)[:_MOST_NAMED]
 
 
-def left_open(cluster: Cluster, decision: Decision) -> bool:
+def left_open(cluster: Cluster, decision: Decision, prefixes: Iterable[str]) -> bool:
     """Say whether the run of a decision has a transaction open that the decision does not name."""
     named = names_of(decision)
     return any(
         run_of(each.transactional_id) == decision.run and (each.transactional_id, each.identity) not in named
-        for each in open_of_query(cluster, decision.prefix, decision.query)
+        for prefix in prefixes
+        for each in open_of_query(cluster, prefix, decision.query)
     )
 
 

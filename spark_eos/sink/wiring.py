@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 from pyspark.taskcontext import TaskContext
 
 from spark_eos.client.connection import KafkaClient
+from spark_eos.client_options import ClientOptions
 from spark_eos.sink.closing import Closing
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.committer import Committer
@@ -20,7 +21,8 @@ from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, SinkOptions
 _MAX_KEPT: Final = 64
 _SHORTEST_DRIVER_TIMEOUT_MS: Final = 5_000
 _clusters: dict[tuple[int, SinkOptions], KafkaCluster] = {}
-_RunKey: TypeAlias = tuple[int, str, str, str]
+# Rows may be mirrored to a second cluster in one function, under the same name.
+_RunKey: TypeAlias = tuple[int, ClientOptions, str, str, str, str]
 _runs: dict[_RunKey, RunState] = {}
 _logs: dict[_RunKey, DecisionLog] = {}
 
@@ -69,7 +71,7 @@ def committer(
         run=run,
         policy=options.on_lost_transaction,
         may_be_decided=may_be_decided,
-        state=_run_state((os.getpid(), options.prefix, query, run)),
+        state=_run_state(_key(options, query, run)),
         closing=closing,
         write=write,
         discard_differing_rows=options.discard_differing_rows,
@@ -89,12 +91,16 @@ def cluster_of(options: SinkOptions) -> KafkaCluster:
 
 
 def _log(cluster: KafkaCluster, options: SinkOptions, query: str, run: str) -> DecisionLog:
-    key = (os.getpid(), options.prefix, query, run)
+    key = _key(options, query, run)
     if key not in _logs:
         while len(_logs) >= _MAX_KEPT:
             _logs.pop(next(iter(_logs)))
         _logs[key] = DecisionLog(cluster, options.prefix, query, options.decision_topic, driver_timeout_ms(options))
     return _logs[key]
+
+
+def _key(options: SinkOptions, query: str, run: str) -> _RunKey:
+    return os.getpid(), options.client, options.decision_topic, options.prefix, query, run
 
 
 def driver_timeout_ms(options: SinkOptions) -> int:

@@ -106,7 +106,6 @@ def test_two_threads_that_write_under_one_name_in_two_processes_are_refused(clus
     assert visible(cluster) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="a driver's process that has just decided a micro-batch does not look again")
 @pytest.mark.parametrize("cluster", [2], indirect=True)
 @pytest.mark.parametrize("is_swept", [False, True])
 def test_two_threads_that_write_under_one_name_in_one_process_are_refused(
@@ -130,7 +129,6 @@ def test_a_second_write_under_one_name_is_still_refused_after_the_restart(cluste
     assert visible(cluster) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="the decision does not say that this run has met it before")
 def test_discarding_differences_does_not_drop_a_second_write_under_one_name(cluster: MemoryCluster) -> None:
     Process(cluster).commit(prepared(cluster), "first")
     process = Process(cluster, "run2")
@@ -175,7 +173,6 @@ def moving(monkeypatch: pytest.MonkeyPatch) -> MovingCluster:
     return made
 
 
-@pytest.mark.xfail(strict=True, reason="a run whose commit fails is taken to have no further micro-batch")
 @pytest.mark.parametrize("is_same_process", [True, False])
 def test_a_function_that_swallows_a_failed_commit_loses_no_decided_rows(
     moving: MovingCluster, is_same_process: bool
@@ -238,7 +235,6 @@ def test_no_option_lets_a_rewrite_mix_rows_of_two_runs(cluster: MemoryCluster) -
 # Prefixes and clusters
 
 
-@pytest.mark.xfail(strict=True, reason="`left_open` looks under the decision's prefix only")
 def test_under_a_changed_prefix_what_the_last_run_left_open_is_swept_at_the_restart(cluster: MemoryCluster) -> None:
     Process(cluster).commit(prepared(cluster, ""), "")
     process = Process(cluster, "run2", prefix="new")
@@ -249,7 +245,6 @@ def test_under_a_changed_prefix_what_the_last_run_left_open_is_swept_at_the_rest
     assert cluster.ids[lost_attempt.transaction.transactional_id].state is not S.ONGOING
 
 
-@pytest.mark.xfail(strict=True, reason="logs and run states are kept by prefix, query and run only")
 @pytest.mark.parametrize("change", ["cluster", "decisionTopic"])
 def test_a_function_that_mirrors_its_rows_to_two_clusters_keeps_two_logs(change: str) -> None:
     options = SinkOptions(ClientOptions(("one:1",)), topic="t", prefix="p")
