@@ -19,7 +19,7 @@ from spark_eos import failpoints
 from spark_eos.errors import EosKafkaError, TransactionError
 from spark_eos.sink.closing import Closing, close, is_due
 from spark_eos.sink.completion import Completion, complete
-from spark_eos.sink.content import check_first_write, check_rows, check_write
+from spark_eos.sink.content import check_first_write, check_rows, check_write, has_same_rows, renamed_error
 from spark_eos.sink.deadlines import decide_until_ms, margin_ms, verify
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
@@ -99,6 +99,8 @@ class Committer:
             # Before the take-over: a query that is about to stop must not stop the one whose checkpoint it copied.
             self._compare(self.log.newest(micro_batch), messages, micro_batch, is_closed=False)
         newest = driver.newest(has_rows=bool(prepared))
+        if newest is None and prepared and self._is_query and self.state.is_first_decision:
+            self._check_not_renamed(messages, micro_batch)
         settled = self._settle(newest, micro_batch)
         if settled is not None and settled.is_closed:
             self._compare(newest, messages, micro_batch, is_closed=True)
@@ -148,6 +150,12 @@ class Committer:
         # As long as it is not known to be closed, a task that wrote may have found that its part was lost.
         if is_closed or not any(isinstance(message, Prepared) for message in messages):
             self._check_rows(newest, messages, by_task=False)
+
+    def _check_not_renamed(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
+        """Stop where an earlier run has written the same rows under another name, which nothing else would show."""
+        for each in self.log.namesakes(micro_batch):
+            if each.run != self.run and has_same_rows(each, messages) and not settle(self.cluster, each).took_no_effect:
+                raise renamed_error(each, self.query)
 
     def _check_rows(self, decision: Decision, messages: Sequence[TaskMessage], *, by_task: bool) -> None:
         check_rows(

@@ -110,6 +110,24 @@ def check_first_write(query: str, finished: tuple[int, str] | None, write: tuple
     )
 
 
+def has_same_rows(decision: Decision, messages: Sequence[TaskMessage]) -> bool:
+    """Say whether the tasks have the rows of a decision, and its checksums show it."""
+    before, now = _totals(each.rows for each in decision.transactions), _totals(map(rows_of, messages))
+    return before == now and all(checksum is not None for _, checksum in before.values())
+
+
+def renamed_error(decision: Decision, query: str) -> OptionError:
+    """Refuse to write rows again that the same query has written under another name."""
+    _, before = _query_and_name(decision)
+    way = f"option(\"writeName\", {before!r}) in foreachBatch" if before else "writeStream"
+    return OptionError(
+        f"{_name(decision, is_job=False)} was written by run {decision.run} at {utc(decision.decided_at_ms)}, and now "
+        f"the same rows are to be written again as {query}",
+        checked="The decisions of the same Spark query under other names; nothing was written now",
+        remedy=f"Write with {way}, as before, until the query has passed this micro-batch; rename the write after that",
+    )
+
+
 def check_topic(decision: Decision, topic: str | None, *, is_job: bool) -> None:
     """Refuse, before the rows are read, a topic that the decided micro-batch has not written to."""
     topics = _topics(decision)

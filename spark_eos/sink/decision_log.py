@@ -35,9 +35,10 @@ from spark_eos.sink.decision import (
     write_decision,
     write_pointer,
 )
+from spark_eos.sink.decision_scan import find_namesakes, find_newest
 from spark_eos.sink.descriptions import describe_since
 from spark_eos.sink.driver_identity import DriverIdentity, Known, following_identity, is_kept
-from spark_eos.sink.naming import decision_key, driver_id, group_id, is_decision_of
+from spark_eos.sink.naming import decision_key, driver_id, group_id
 from spark_eos.sink.patience import (
     UndecidedError,
     may_be_decided_again,
@@ -52,7 +53,6 @@ from spark_eos.sink.ports import (
     DecisionWrite,
     EndAnswer,
     Ending,
-    KeyedRecord,
     TransactionState,
     UnstableOffsetsError,
 )
@@ -128,13 +128,18 @@ class DecisionLog:
             self._newest = (pointer, self._read(pointer))
         return self._newest[1]
 
+    def namesakes(self, micro_batch: int) -> list[Decision]:
+        """Find what the same Spark query has decided for a micro-batch under other names."""
+        return find_namesakes(self._cluster, self._topic, self._query, micro_batch)
+
     def scan_again(self) -> None:
         """Forget that a scan has found nothing: somebody may have decided since."""
         self._scan_found_nothing = False
 
     def _newest_by_scan(self, since: int) -> Decision | None:
         """Scan once, until `scan_again`: a task asks once only, and a driver again for each micro-batch."""
-        found = None if self._scan_found_nothing else self._scan()
+        found = None if self._scan_found_nothing else find_newest(
+            self._cluster, self._topic, self._prefix, self._query)
         self._scan_found_nothing = found is None
         if found is not None and found.prefix != self._prefix:
             LOG.warning(
@@ -370,31 +375,3 @@ class DecisionLog:
                 remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact",
             )
         return join_parts(wanted, where)
-
-    def _scan(self) -> Decision | None:
-        """Look for the query's decisions in the whole topic.
-
-        There is no pointer where the query has slept for a week, so that it has expired, and where its prefix was
-        changed.
-        """
-        found = self._cluster.find_records(self._topic, lambda key: is_decision_of(key, self._prefix, self._query))
-        heads = _parts(found)
-        if not heads:
-            return None
-        newest = max(heads, key=lambda part: part.decision.rank)
-        prefix = newest.decision.prefix
-        keys = {decision_key(prefix, self._query, number) for number in range(newest.count)}
-        parts = heads if newest.count == 1 else _parts(self._cluster.find_records(self._topic, keys.__contains__))
-        name = (prefix, newest.decision.run, newest.decision.rank)
-        same = {p.number: p for p in parts if (p.decision.prefix, p.decision.run, p.decision.rank) == name}
-        return join_parts(list(same.values()), f"key {decision_key(prefix, self._query).decode()} of {self._topic}")
-
-
-def _parts(records: Sequence[tuple[TopicPartition, KeyedRecord]]) -> list[Part]:
-    """Read the records that no later one of the same key has deleted."""
-    deleted_at = {(place, r.key): r.offset for place, r in records if r.value is None}
-    return [
-        read_part(r.value, f"{place}@{r.offset}")
-        for place, r in records
-        if r.value is not None and r.offset > deleted_at.get((place, r.key), -1)
-    ]

@@ -53,6 +53,11 @@ class RunState:
     is_new_run: bool = False
     used_ids: UsedIds = field(default_factory=UsedIds)
 
+    @property
+    def is_first_decision(self) -> bool:
+        """Say whether this process knows of no decision of the query, its own included."""
+        return self.decided is None and self.seen is None
+
 
 @dataclass(slots=True)
 class Driver:

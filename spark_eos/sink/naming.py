@@ -83,6 +83,14 @@ def is_decision_of(key: bytes, prefix: str, query: str) -> bool:
     )
 
 
+def is_write_of(key: bytes, query: str) -> bool:
+    """Tell whether a key is that of any decision of a Spark query: as a stream, or of a write in foreachBatch."""
+    if _QUERY_ID.match(query) is None:
+        return False
+    name = unescape(key.rpartition(b"/")[2].partition(b"#")[0].decode())
+    return name is not None and name.partition("/")[0] == query.partition("/")[0]
+
+
 def audit_key(prefix: str, query: str, at_ms: int, token: str) -> bytes:
     """Name the record of one intervention; no two share a key, and none is taken for a decision: `!` is escaped."""
     return audit_key_prefix(prefix, query) + f"{at_ms}-{token}".encode()
