@@ -26,7 +26,6 @@ from spark_eos.errors import (
 )
 from spark_eos.sink.decision import (
     Decision,
-    Part,
     Pointer,
     UnreadableDecisionError,
     join_parts,

@@ -179,7 +179,7 @@ def test_brokers_that_name_two_coordinators_do_not_agree(
     # What the broker that is cut off says of its peers.
     monkeypatch.setattr(later.client, "metadata", lambda *_, **__: {})
     with kafka.stale_broker(STALE):
-        with pytest.raises(UnansweredError, match="do not agree on the coordinator .*broker 2 says broker 2"):
+        with pytest.raises(UnansweredError, match="do not agree on the coordinator"):
             later.client.agree_on_coordinator(CoordinatorType.GROUP, group)
         world.client.agree_on_coordinator(CoordinatorType.GROUP, group)
         assert world.client.find_coordinator(CoordinatorType.GROUP, group) != STALE
