@@ -4,7 +4,7 @@ The decision is the commit point. Before it, any failure means that nothing is o
 micro-batch is rolled forward, by this driver or by the next process that reads the decision, unless a transaction is
 lost before any is committed: then all are rolled back and the micro-batch is written again (`recovery_table`). Spark
 calls `abort` also when `commit` fails, so `abort` asks the decision log first and never touches a decided transaction.
-An error after the decision says that it is one: whoever takes it for "not written" and writes again doubles the rows.
+An error after the decision says that it is one: to take it for "not written" and write again would double the rows.
 """
 
 import logging

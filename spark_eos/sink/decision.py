@@ -47,7 +47,7 @@ class Decision:
     the earlier one were lost. `split_count` is the number of tasks that answered. `completed_at_ms` is set by a later
     revision that was written when all transactions were known to be committed. `superseded` names runs that decide
     nothing after this, see `runs`. `write` names one call of a batch write, so that a second one in the same run is
-    told from a repetition of the first; a stream has none.
+    not taken for a repetition of the first; a stream has none.
     """
 
     prefix: str

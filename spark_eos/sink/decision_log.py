@@ -279,7 +279,7 @@ class DecisionLog:
         ))
 
     def _check(self, known: Known, offsets: Sequence[CommittedOffset]) -> None:
-        """Refuse to decide where the pointer is not the one known: whoever gave that spoke of the past.
+        """Refuse to decide where the pointer is not the one known: that came from a broker which answers from the past.
 
         Ranks only grow, since each driver that decides knows the newest decision. A pointer that has expired, or is
         not yet applied by the coordinator, hides nothing that the known one did not show.

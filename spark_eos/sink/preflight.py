@@ -107,7 +107,7 @@ def _check_transactions(client: KafkaClient, options: SinkOptions, is_first: boo
         listed = list_transactions(client, states=[TransactionState.ONGOING], id_pattern=pattern)
     except UnsupportedError as error:
         raise UnsupportedError(
-            "The brokers do not serve DescribeTransactions and ListTransactions, without which no crash can be mended",
+            "The brokers do not serve DescribeTransactions and ListTransactions, which recovery from a crash needs",
             checked=str(error),
             remedy="Use brokers of Apache Kafka 3.6 or newer",
         ) from error

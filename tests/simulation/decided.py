@@ -56,8 +56,10 @@ class DecidedDeath:
 
     def look(self, prepared: tuple[PreparedTransaction, ...]) -> None:
         """Take note of what the next driver finds, if a part is lost and all else open."""
-        lost = [t for t in prepared if (t.producer_id, t.producer_epoch) in self._world.watch.timed_out]
-        still_open = [t for t in prepared if t not in lost and self._is_open(t)]
+        # A timeout that was not durable when the power failed has not happened.
+        still_open = [t for t in prepared if self._is_open(t)]
+        timed_out = self._world.watch.timed_out
+        lost = [t for t in prepared if t not in still_open and (t.producer_id, t.producer_epoch) in timed_out]
         if lost and still_open and len(lost) + len(still_open) == len(prepared):
             self._world.faults.struck(Fault.DECIDED_AND_LOST)
             self.to_be_rolled_back = prepared

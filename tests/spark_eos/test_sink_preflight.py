@@ -95,7 +95,7 @@ def test_brokers_that_are_too_old_are_named(client: KafkaClient, monkeypatch: py
         raise UnsupportedError("DescribeTransactionsRequest needs a newer broker")
 
     monkeypatch.setattr(preflight, "describe_transactions", unserved)
-    with pytest.raises(UnsupportedError, match=r"no crash can be mended.*Kafka 3\.6 or newer"):
+    with pytest.raises(UnsupportedError, match=r"recovery from a crash needs.*Kafka 3\.6 or newer"):
         check_cluster(client, options_for(client))
 
 
