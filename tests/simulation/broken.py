@@ -216,12 +216,12 @@ BROKEN: dict[str, Broken] = {
     "aborted list left out": Broken(aborted_list_left_out, 1, Kind.ABORTED_READ),
     "takeover without abort": Broken(takeover_without_abort, 1, Kind.ABORTED_READ),
     "recovery without marker": Broken(recovery_without_marker, 10, Kind.LOST_WRITE),
-    "dedupe window lost": Broken(dedupe_window_lost, 11, Kind.DUPLICATE),
+    "dedupe window lost": Broken(dedupe_window_lost, 10, Kind.DUPLICATE),
     "late EndTxn applied to the next transaction under the old protocol": Broken(
         late_end_applied, 21, Kind.ABORTED_READ),
-    "stale EndTxn applied under the new protocol": Broken(stale_end_applied, 191, Kind.ABORTED_READ),
+    "stale EndTxn applied under the new protocol": Broken(stale_end_applied, 71, Kind.ABORTED_READ),
     # Clients are told the truth, that it was not committed; only the log tells that nothing was the reason.
-    "commit ends in abort": Broken(commit_ends_in_abort, 12, line=r"stopped over .*, which has not timed out"),
+    "commit ends in abort": Broken(commit_ends_in_abort, 6, line=r"stopped over .*, which has not timed out"),
     "answers before syncs": Broken(answers_before_syncs, 8, Kind.LOST_WRITE),
     "last stable offset ignored": Broken(last_stable_offset_ignored, 9, Kind.ABORTED_READ),
     # No client sees a marker: a second one hides nothing.

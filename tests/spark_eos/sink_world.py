@@ -42,7 +42,7 @@ class World:
         return Committer(self.cluster, self.log(), "p", self.query, run, OnLostTransaction.FAIL)
 
     def prepare(self, run: str, micro_batch: int = 0, split: int = 0, timeout_ms: int = 60_000) -> Prepared:
-        name = str(TaskId("p", self.query, run, f"w{split}", 0))
+        name = str(TaskId("p", self.query, run, "w", split))
         identity = control.init_producer_id(self.client, name, transaction_timeout_ms=timeout_ms)
         producer = TransactionalProducer(self.client)
         producer.begin(identity)
