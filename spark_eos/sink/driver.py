@@ -10,6 +10,13 @@ says nothing of a newer driver. A process knows by the newest decision whether i
 - it has not decided yet with the id that it took: another process may have taken over for a micro-batch without rows,
   and left no trace. It takes over anew, unless another run has decided meanwhile.
 
+What it reads may be from the past: a group coordinator that is cut off from its peers goes on to answer, and hides what
+another process of the run has decided. This one then finds the id in other hands, and for that reason alone it would
+stop for a newer driver that is not there. So before it stops it reads the newest decision again, from the coordinator
+that another broker names. One of its own run that it did not know is the second case: it takes over. A newer driver
+that has decided shows itself there, and is not fenced. One that has not is fenced, as in the second case everywhere:
+that stops it, and repeats nothing, since the first decision after a take-over checks what was read then.
+
 Under the old protocol an epoch serves one decision, so that the id is taken over, or renewed, for each.
 """
 
@@ -17,13 +24,14 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, NoReturn, TypeAlias
 
 from spark_eos import failpoints
+from spark_eos.errors import FencedError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.driver_identity import DriverIdentity, Known
-from spark_eos.sink.patience import OutdatedError
+from spark_eos.sink.patience import OutdatedError, behind_error
 from spark_eos.sink.runs import superseded_error, superseding
 from spark_eos.sink.used_ids import UsedIds
 
@@ -101,7 +109,10 @@ class Driver:
         # Where this fails it may have been done all the same, and what is then found is not another driver's work.
         self.state.identity = self.state.decided = None
         with self.step("take over"):
-            self.state.identity = self.log.renew(identity)
+            try:
+                self.state.identity = self.log.renew(identity)
+            except FencedError as error:
+                self._stop(error)
         self.state.decided = decided
         failpoints.reach("driver.taken_over", self.micro_batch)
         if has_rows and self.may_be_decided:
@@ -122,7 +133,10 @@ class Driver:
                 and not (held is not None and self.log.is_kept(held))):
             raise superseded_error(before, self.run)
         if self.state.attempted is not None:
-            self.log.check_kept(self.state.attempted)
+            try:
+                self.log.check_kept(self.state.attempted)
+            except FencedError as error:
+                self._stop(error)
             # From here on another epoch may be the doing of this process.
             self.state.attempted = None
         with self.step("take over"):
@@ -164,6 +178,8 @@ class Driver:
         self.state.attempted = identity
         try:
             following = self.log.decide(decision, identity, decide_by_ms, self._known)
+        except FencedError as error:
+            self._stop(error)
         except OutdatedError as error:
             # It was there when this process took over, or the coordinator would have fenced it.
             newest = self.log.newest()
@@ -172,6 +188,16 @@ class Driver:
             raise
         self.state.identity, self.state.attempted = following, None
         self.state.decided, self.state.rank = decision.micro_batch, decision.rank
+
+    def _stop(self, error: FencedError) -> NoReturn:
+        """Stop since another driver has the id, or raise `OutdatedError` where that is another process of this run."""
+        newest = self.log.newest_elsewhere()
+        known = [rank for rank in (self.state.rank, self.state.seen and self.state.seen[1]) if rank is not None]
+        if newest is None or newest.run != self.run or any(newest.rank <= rank for rank in known):
+            raise error
+        # The other process has taken over from this one, so that the next attempt may do the same.
+        self.state.attempted = None
+        raise behind_error(newest.query, newest.rank) from error
 
     def amend(self, noted: Decision, now_ms: int) -> None:
         """Replace the newest decision by a later revision of it, which is then no sign of another driver."""
