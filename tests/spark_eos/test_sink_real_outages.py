@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core.embedded import EmbeddedBroker, Error
 from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.client.connection import CoordinatorType, KafkaClient
-from spark_eos.client.control import TransactionIdentity
+from spark_eos.client.control import TransactionIdentity, init_producer_id
 from spark_eos.client.group_offsets import fetch_offsets_from
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client_options import ClientOptions
@@ -235,6 +235,24 @@ def test_a_transaction_coordinator_that_speaks_of_the_past_is_not_believed(
         later.client._coordinators._nodes[CoordinatorType.TRANSACTION, task_name(world)] = STALE
         later.committer("run1").commit([Prepared(world.query, "run1", 0, 0, transaction)], 0)
     assert world.visible() == ["row of 0"]
+
+
+@pytest.mark.parametrize("code", ["CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS"])
+def test_a_broker_cut_off_that_asks_for_patience_is_not_asked_for_ever(
+    kafka: EmbeddedBroker, clients: list[KafkaClient], code: str
+) -> None:
+    """What it has begun for the id waits for its peers, and so must whoever asks for the id: preflight, for one."""
+    name = unique("p.preflight")
+    client = open_world(kafka, clients).client
+    kafka.move_coordinator(STALE, transactional_id=name)
+    assert client.find_coordinator(CoordinatorType.TRANSACTION, name) == STALE
+    with (
+        kafka.stale_broker(STALE),
+        kafka.fault(api="InitProducerId", broker=STALE, transactional_id=name, action=Error(code)) as refused,
+    ):
+        init_producer_id(client, name, transaction_timeout_ms=60_000, timeout_ms=10_000)
+        assert refused.hits > 1
+        assert client.find_coordinator(CoordinatorType.TRANSACTION, name) != STALE
 
 
 def test_the_pool_leaves_an_id_alone_whose_coordinator_speaks_of_the_past(
