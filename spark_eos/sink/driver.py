@@ -66,6 +66,11 @@ class RunState:
         """Say whether this process knows of no decision of the query, its own included."""
         return self.decided is None and self.seen is None
 
+    @property
+    def known_ranks(self) -> list[tuple[int, int, int]]:
+        """Give the ranks of the decisions that this process has made or seen last."""
+        return [rank for rank in (self.rank, self.seen and self.seen[1]) if rank is not None]
+
 
 @dataclass(slots=True)
 class Driver:
@@ -156,6 +161,9 @@ class Driver:
 
     def _newest_unless_superseded(self) -> Decision | None:
         newest = self.log.newest() if self.may_be_decided else None
+        if newest is not None and any(newest.rank < rank for rank in self.state.known_ranks):
+            # Ranks only grow, so that this one is from the past, and no sign of a newer driver.
+            newest = self.log.newest_elsewhere()
         if newest is not None and self.run in newest.superseded:
             self.state.identity = None
             raise superseded_error(newest, self.run)
@@ -192,8 +200,7 @@ class Driver:
     def _stop(self, error: FencedError) -> NoReturn:
         """Stop since another driver has the id, or raise `OutdatedError` where that is another process of this run."""
         newest = self.log.newest_elsewhere()
-        known = [rank for rank in (self.state.rank, self.state.seen and self.state.seen[1]) if rank is not None]
-        if newest is None or newest.run != self.run or any(newest.rank <= rank for rank in known):
+        if newest is None or newest.run != self.run or any(newest.rank <= rank for rank in self.state.known_ranks):
             raise error
         # The other process has taken over from this one, so that the next attempt may do the same.
         self.state.attempted = None
