@@ -132,6 +132,15 @@ def behind_error(query: str, rank: tuple[int, int, int]) -> OutdatedError:
     )
 
 
+def late_error(error: FencedError) -> UndecidedError:
+    """Say that an id was perhaps taken by an earlier request of this process, which was done late."""
+    return UndecidedError(
+        "The driver's transactional id was taken over, perhaps by a request of this process that got no answer before",
+        checked=error.checked,
+        remedy="Nothing was decided now. Start the query again",
+    )
+
+
 def newer_driver_error(query: str, found: Description, left: ProducerIdentity) -> FencedError:
     """Say that another driver has taken the query over."""
     return FencedError(
