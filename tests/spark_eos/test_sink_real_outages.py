@@ -264,8 +264,9 @@ def test_the_pool_leaves_an_id_alone_whose_coordinator_speaks_of_the_past(
     # Waits until the state is loaded there.
     world.cluster.describe_transactions([taken.transactional_id])
     world.client._coordinators._nodes[CoordinatorType.TRANSACTION, taken.transactional_id] = STALE
+    # Makes topics, which the broker that is cut off would refuse.
+    other = beside(kafka, clients, world)
     with kafka.stale_broker(STALE):
-        other = beside(kafka, clients, world)
         prepare_as(other, taken.transactional_id, taken.identity, taken.transaction_version)
         assert pool.take(60_000, 0).transactional_id != taken.transactional_id
         assert kafka.transaction(taken.transactional_id).state == "Ongoing"
