@@ -127,6 +127,12 @@ class DecisionLog:
             self._newest = (pointer, self._read(pointer))
         return self._newest[1]
 
+    def newest_elsewhere(self) -> Decision | None:
+        """Read the newest decision from the coordinator that another broker names than the one asked before."""
+        self._cluster.forget_coordinators((), self._group)
+        self.scan_again()
+        return self.newest()
+
     def namesakes(self, micro_batch: int) -> list[Decision]:
         """Find what the same Spark query has decided for a micro-batch under other names."""
         return find_namesakes(self._cluster, self._topic, self._query, micro_batch)

@@ -10,6 +10,18 @@ says nothing of a newer driver. A process knows by the newest decision whether i
 - it has not decided yet with the id that it took: another process may have taken over for a micro-batch without rows,
   and left no trace. It takes over anew, unless another run has decided meanwhile.
 
+What it reads may be from the past: a group coordinator that is cut off from its peers goes on to answer, and hides what
+another process of the run has decided. This one then finds the id in other hands, and for that reason alone it would
+stop for a newer driver that is not there. So before it stops it reads the newest decision again, from the coordinator
+that another broker names. One of its own run that it did not know is the second case: it takes over. A newer driver
+that has decided shows itself there, and is not fenced. One that has taken over after the run's own decision and has not
+decided yet is fenced, as in the second case everywhere: that stops it, and repeats nothing, since the first decision
+after a take-over checks what was read then.
+
+A request of its own to take over that got no answer may be done late, after a later one was answered, and looks like
+another driver's. So after one without an answer this process may lose the id once, until it has decided, and takes it
+over again unless another run has decided: what is said above of a newer driver holds here too.
+
 Under the old protocol an epoch serves one decision, so that the id is taken over, or renewed, for each.
 """
 
@@ -17,13 +29,15 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final, NoReturn, TypeAlias
 
 from spark_eos import failpoints
+from spark_eos.errors import FencedError, UnansweredError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.driver_identity import DriverIdentity, Known
-from spark_eos.sink.patience import OutdatedError
+from spark_eos.sink.patience import OutdatedError, behind_error, late_error
 from spark_eos.sink.runs import superseded_error, superseding
 from spark_eos.sink.used_ids import UsedIds
 
@@ -47,6 +61,8 @@ class RunState:
     seen: Seen | None = None
     # The identity of a decision that failed, until the id is taken over again.
     attempted: DriverIdentity | None = None
+    # Whether a request to take over got no answer since this process decided last; it may be done late.
+    unanswered: bool = False
     began_at_ms: int | None = None
     superseded: tuple[str, ...] = ()
     # Whether this process has seen the run's first micro-batch, so that `began_at_ms` is that of the run.
@@ -57,6 +73,11 @@ class RunState:
     def is_first_decision(self) -> bool:
         """Say whether this process knows of no decision of the query, its own included."""
         return self.decided is None and self.seen is None
+
+    @property
+    def known_ranks(self) -> list[tuple[int, int, int]]:
+        """Give the ranks of the decisions that this process has made or seen last."""
+        return [rank for rank in (self.rank, self.seen and self.seen[1]) if rank is not None]
 
 
 @dataclass(slots=True)
@@ -101,7 +122,10 @@ class Driver:
         # Where this fails it may have been done all the same, and what is then found is not another driver's work.
         self.state.identity = self.state.decided = None
         with self.step("take over"):
-            self.state.identity = self.log.renew(identity)
+            try:
+                self.state.identity = self._own(partial(self.log.renew, identity))
+            except FencedError as error:
+                self._stop(error)
         self.state.decided = decided
         failpoints.reach("driver.taken_over", self.micro_batch)
         if has_rows and self.may_be_decided:
@@ -122,11 +146,14 @@ class Driver:
                 and not (held is not None and self.log.is_kept(held))):
             raise superseded_error(before, self.run)
         if self.state.attempted is not None:
-            self.log.check_kept(self.state.attempted)
+            try:
+                self.log.check_kept(self.state.attempted)
+            except FencedError as error:
+                self._stop(error)
             # From here on another epoch may be the doing of this process.
             self.state.attempted = None
         with self.step("take over"):
-            self.state.identity = self.log.take_over()
+            self.state.identity = self._own(self.log.take_over)
         failpoints.reach("driver.taken_over", self.micro_batch)
         newest = self._newest_unless_superseded()
         self._note(newest)
@@ -142,6 +169,9 @@ class Driver:
 
     def _newest_unless_superseded(self) -> Decision | None:
         newest = self.log.newest() if self.may_be_decided else None
+        if newest is not None and any(newest.rank < rank for rank in self.state.known_ranks):
+            # Ranks only grow, so that this one is from the past, and no sign of a newer driver.
+            newest = self.log.newest_elsewhere()
         if newest is not None and self.run in newest.superseded:
             self.state.identity = None
             raise superseded_error(newest, self.run)
@@ -164,14 +194,36 @@ class Driver:
         self.state.attempted = identity
         try:
             following = self.log.decide(decision, identity, decide_by_ms, self._known)
+        except FencedError as error:
+            self._stop(error)
         except OutdatedError as error:
             # It was there when this process took over, or the coordinator would have fenced it.
             newest = self.log.newest()
             if newest is not None and newest.rank == error.rank:
                 self._note(newest)
             raise
-        self.state.identity, self.state.attempted = following, None
+        self.state.identity, self.state.attempted, self.state.unanswered = following, None, False
         self.state.decided, self.state.rank = decision.micro_batch, decision.rank
+
+    def _own(self, take: Callable[[], DriverIdentity]) -> DriverIdentity:
+        try:
+            return take()
+        except UnansweredError:
+            self.state.unanswered = True
+            raise
+
+    def _stop(self, error: FencedError) -> NoReturn:
+        """Stop since another driver has the id, or raise `UndecidedError` where it may be this run that took it."""
+        newest = self.log.newest_elsewhere()
+        is_new = newest is not None and all(newest.rank > rank for rank in self.state.known_ranks)
+        # From here on the next attempt takes over, whatever the epoch is then.
+        if newest is not None and is_new and newest.run == self.run:
+            self.state.attempted = None
+            raise behind_error(newest.query, newest.rank) from error
+        if is_new or not self.state.unanswered:
+            raise error
+        self.state.attempted, self.state.unanswered = None, False
+        raise late_error(error) from error
 
     def amend(self, noted: Decision, now_ms: int) -> None:
         """Replace the newest decision by a later revision of it, which is then no sign of another driver."""

@@ -122,6 +122,25 @@ def outdated_error(query: str, group: str, rank: tuple[int, int, int]) -> Outdat
     )
 
 
+def behind_error(query: str, rank: tuple[int, int, int]) -> OutdatedError:
+    """Say that another process of the run has decided, which what this one read did not show."""
+    return OutdatedError(
+        f"Another process of this run has decided micro-batch {rank[0]} of query {query}, which this one did not know",
+        rank=rank,
+        checked="The newest decision, again. The earlier answer came from a broker that is cut off from its peers",
+        remedy="Nothing was decided now, and nothing that was prepared now is visible. Start the query again",
+    )
+
+
+def late_error(error: FencedError) -> UndecidedError:
+    """Say that an id was perhaps taken by an earlier request of this process, which was done late."""
+    return UndecidedError(
+        "The driver's transactional id was taken over, perhaps by a request of this process that got no answer before",
+        checked=error.checked,
+        remedy="Nothing was decided now. Start the query again",
+    )
+
+
 def newer_driver_error(query: str, found: Description, left: ProducerIdentity) -> FencedError:
     """Say that another driver has taken the query over."""
     return FencedError(

@@ -3,6 +3,7 @@
 import pytest
 
 from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity
 from spark_eos.errors import (
     AbortableError,
     AuthorizationError,
@@ -90,6 +91,41 @@ def time_out_the_decision(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(cluster, "write_decision", slow)
     return timed_out_at_ms
+
+
+@pytest.mark.parametrize("decides", [False, True])
+def test_a_take_over_that_was_not_answered_and_is_done_late_is_not_another_drivers(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, decides: bool
+) -> None:
+    """It waits at a coordinator that is paused; the next one is answered first. A newer driver that decides wins."""
+    messages, late, asked = prepare(cluster, 0), ["waits"], 0
+    init, write = cluster.init_producer_id, cluster.write_decision
+
+    def take_over(transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise UnansweredError("the transaction coordinator is away")
+        return init(transactional_id, timeout_ms)
+
+    def decide(decision: DecisionWrite) -> EndAnswer:
+        if late:
+            late.pop()
+            init(DRIVER, 30_000)
+            if decides:
+                committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
+        return write(decision)
+
+    monkeypatch.setattr(cluster, "init_producer_id", take_over)
+    monkeypatch.setattr(cluster, "write_decision", decide)
+    committer = committer_of(cluster)
+    if decides:
+        with pytest.raises(FencedError, match="newer driver runs query q"):
+            committer.commit(messages, 0)
+        assert cluster.calls.count(f"init {DRIVER}") == 3, "the newer driver is not fenced"
+    else:
+        committer.commit(messages, 0)
+        assert visible(cluster) == 2
 
 
 def test_a_decision_whose_own_transaction_has_timed_out_is_made_with_another(

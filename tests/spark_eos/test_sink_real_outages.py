@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core.embedded import EmbeddedBroker, Error
 from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.client.connection import CoordinatorType, KafkaClient
-from spark_eos.client.control import TransactionIdentity
+from spark_eos.client.control import TransactionIdentity, init_producer_id
 from spark_eos.client.group_offsets import fetch_offsets_from
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client_options import ClientOptions
@@ -237,6 +237,24 @@ def test_a_transaction_coordinator_that_speaks_of_the_past_is_not_believed(
     assert world.visible() == ["row of 0"]
 
 
+@pytest.mark.parametrize("code", ["CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS"])
+def test_a_broker_cut_off_that_asks_for_patience_is_not_asked_for_ever(
+    kafka: EmbeddedBroker, clients: list[KafkaClient], code: str
+) -> None:
+    """What it has begun for the id waits for its peers, and so must whoever asks for the id: preflight, for one."""
+    name = unique("p.preflight")
+    client = open_world(kafka, clients).client
+    kafka.move_coordinator(STALE, transactional_id=name)
+    assert client.find_coordinator(CoordinatorType.TRANSACTION, name) == STALE
+    with (
+        kafka.stale_broker(STALE),
+        kafka.fault(api="InitProducerId", broker=STALE, transactional_id=name, action=Error(code)) as refused,
+    ):
+        init_producer_id(client, name, transaction_timeout_ms=60_000, timeout_ms=10_000)
+        assert refused.hits > 1
+        assert client.find_coordinator(CoordinatorType.TRANSACTION, name) != STALE
+
+
 def test_the_pool_leaves_an_id_alone_whose_coordinator_speaks_of_the_past(
     kafka: EmbeddedBroker, clients: list[KafkaClient], world: World
 ) -> None:
@@ -246,8 +264,9 @@ def test_the_pool_leaves_an_id_alone_whose_coordinator_speaks_of_the_past(
     # Waits until the state is loaded there.
     world.cluster.describe_transactions([taken.transactional_id])
     world.client._coordinators._nodes[CoordinatorType.TRANSACTION, taken.transactional_id] = STALE
+    # Makes topics, which the broker that is cut off would refuse.
+    other = beside(kafka, clients, world)
     with kafka.stale_broker(STALE):
-        other = beside(kafka, clients, world)
         prepare_as(other, taken.transactional_id, taken.identity, taken.transaction_version)
         assert pool.take(60_000, 0).transactional_id != taken.transactional_id
         assert kafka.transaction(taken.transactional_id).state == "Ongoing"

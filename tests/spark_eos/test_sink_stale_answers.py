@@ -7,7 +7,9 @@ import pytest
 
 from broker_core.types import ProducerIdentity
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError
+from spark_eos.sink import committer as committer_module
 from spark_eos.sink import descriptions
+from spark_eos.sink.completion import complete
 from spark_eos.sink.deadlines import verify
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.descriptions import describe_prepared, why_earlier
@@ -85,6 +87,61 @@ def test_a_run_that_was_superseded_does_not_decide_on_a_pointer_from_the_past(cl
     with pytest.raises(FencedError):
         asleep.commit(prepare(cluster, 1, "run0"), 1)
     assert visible(cluster) == rows
+
+
+@pytest.mark.parametrize("unseen", [1, 2])
+def test_a_process_that_is_shown_the_past_does_not_take_its_sibling_for_a_newer_driver(
+    cluster: MemoryCluster, unseen: int
+) -> None:
+    """Two processes of one run commit by turns; the second one's decisions are hidden from the first."""
+    first, second = committer_of(cluster), committer_of(cluster)
+    for micro_batch in range(2):
+        first.commit(prepare(cluster, micro_batch), micro_batch)
+    past = dict(cluster.groups["p.q"])
+    for micro_batch in range(2, 2 + unseen):
+        second.commit(prepare(cluster, micro_batch), micro_batch)
+    cluster.past_offsets["p.q"] = past
+    first.commit(prepare(cluster, 2 + unseen), 2 + unseen)
+    assert visible(cluster) == 2 * (3 + unseen)
+    newest = committer_of(cluster).log.newest()
+    assert newest is not None and newest.micro_batch == 2 + unseen
+
+
+def test_a_decision_older_than_one_that_is_known_is_no_newer_drivers(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run 1 decided it; since then two processes of run 2 have, and the second's completion got no answers."""
+    committer_of(cluster, "run1").commit(prepare(cluster, 0), 0)
+    past = dict(cluster.groups["p.q"])
+    first, second = committer_of(cluster, "run2"), committer_of(cluster, "run2")
+    first.commit(prepare(cluster, 1, "run2"), 1)
+    with monkeypatch.context() as failing:
+        failing.setattr(committer_module, "complete", lambda *args: (complete(*args), fail()))
+        with pytest.raises(TransactionError, match="on the way"):
+            second.commit(prepare(cluster, 2, "run2"), 2)
+    committer_of(cluster, "run2").commit(prepare(cluster, 3, "run2"), 3)
+    cluster.past_offsets["p.q"] = past
+    second.commit(prepare(cluster, 4, "run2"), 4)
+    assert visible(cluster) == 10
+
+
+def fail() -> None:
+    raise TransactionError("on the way")
+
+
+@pytest.mark.parametrize("has_decided", [True, False])
+def test_a_process_that_is_shown_the_past_stops_for_a_newer_driver(cluster: MemoryCluster, has_decided: bool) -> None:
+    first, newer = committer_of(cluster), committer_of(cluster, "run2")
+    first.commit(prepare(cluster, 0), 0)
+    past = dict(cluster.groups["p.q"])
+    newer.log.take_over()
+    if has_decided:
+        newer.commit(prepare(cluster, 1, "run2"), 1)
+    epoch = cluster.ids["p.q.driver"].identity
+    cluster.past_offsets["p.q"] = past
+    with pytest.raises(FencedError, match="A newer driver runs query q"):
+        first.commit(prepare(cluster, 1), 1)
+    assert cluster.ids["p.q.driver"].identity == epoch, "the newer driver is not fenced"
 
 
 def test_a_note_in_a_decision_that_is_not_the_newest_is_refused(cluster: MemoryCluster) -> None:
