@@ -268,11 +268,16 @@ def test_a_job_whose_driver_was_killed_in_mid_completion_is_named_and_completed_
     with pytest.raises(KeyboardInterrupt):
         job.commit(tasks, 0)
     monkeypatch.undo()
-    assert [world.state_of(task) for task in tasks] == ["CompleteCommit", "Ongoing"]
+
+    def states() -> list[str]:
+        return [world.state_of(task) for task in tasks]
+
+    # EndTxn is answered before the markers are written.
+    wait_until(lambda: states() == ["CompleteCommit", "Ongoing"], "one transaction is completed, one is open")
     reach = ["--bootstrap-server", world.address, "--prefix", "p", "--decision-topic", world.decisions]
     assert main(["decisions", "list", *reach]) == ExitCode.DONE
     assert world.query in capsys.readouterr().out
     words = ["complete", "--yes", "--watch-seconds", "0.1", "--query", world.query]
     assert main(["decisions", *words, *reach]) == ExitCode.DONE
-    assert [world.state_of(task) for task in tasks] == ["CompleteCommit"] * 2
+    wait_until(lambda: states() == ["CompleteCommit"] * 2, "both are completed")
     assert world.visible() == ["row of 0"] * 2
