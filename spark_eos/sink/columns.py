@@ -8,7 +8,7 @@ takes a decision that only the job's author can: a `timestamp_ntz` or a text nee
 and a number is seconds to Spark's cast but milliseconds in Kafka.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql.types import (
     ArrayType,
@@ -54,6 +54,11 @@ def check_columns(schema: StructType, topic_option: str | None) -> None:
         raise _unsupported(TIMESTAMP, types[TIMESTAMP], "a timestamp", _timestamp_remedy(types[TIMESTAMP]))
     if HEADERS in types and not _are_headers(types[HEADERS]):
         raise _unsupported(HEADERS, types[HEADERS], f"a {_HEADERS_TEXT}")
+
+
+def column_of(rows: Any, name: str) -> Any:
+    """Give a column of an Arrow batch; None where it has none of that name."""
+    return rows.column(name) if name in rows.schema.names else None
 
 
 def check_append(overwrite: bool) -> None:

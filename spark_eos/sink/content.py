@@ -48,12 +48,11 @@ class RowCounter:
         """Take rows in; `timestamp_ms` is the array of times that the user gave, or None."""
         if not rows.num_rows:
             return
-        names = rows.schema.names
         hashes = hash_rows(
             value=rows.column(columns.VALUE),
-            key=rows.column(columns.KEY) if columns.KEY in names else None,
-            headers=rows.column(columns.HEADERS) if columns.HEADERS in names else None,
-            partition=rows.column(columns.PARTITION) if columns.PARTITION in names else None,
+            key=columns.column_of(rows, columns.KEY),
+            headers=columns.column_of(rows, columns.HEADERS),
+            partition=columns.column_of(rows, columns.PARTITION),
             timestamp_ms=timestamp_ms,
         )
         if self._topic is not None:

@@ -209,11 +209,10 @@ class _Placer:
         return self._counts[topic]
 
     def _encode(self, rows: pa.RecordBatch) -> Iterator[EncodedBatch]:
-        names = rows.schema.names
         return encode_batches(
-            key=rows.column(columns.KEY) if columns.KEY in names else None,
+            key=columns.column_of(rows, columns.KEY),
             value=rows.column(columns.VALUE),
-            headers=rows.column(columns.HEADERS) if columns.HEADERS in names else None,
+            headers=columns.column_of(rows, columns.HEADERS),
             timestamp_ms=_timestamps(rows),
             max_batch_bytes=self._options.batch_bytes,
             compression=self._options.compression,

@@ -28,7 +28,7 @@ LOG: Final = logging.getLogger("spark_eos.sink")
 _ONE_SEND_MS: Final = 1.0
 # A step before the end may take this long however late it is: `_check_time` comes after it.
 _SHORTEST_STEP_MS: Final = 1_000.0
-# Whoever takes over aborts what is left open, so that a coordinator that is away is not waited for.
+# The next take-over aborts what is left open, so that a coordinator that is away is not waited for.
 _ABORT_MS: Final = 5_000
 
 
