@@ -188,8 +188,8 @@ def _commit(
     """Commit, and report to the tasks of the next micro-batch, if there is one."""
     committer.commit(messages, micro_batch)
     # What an earlier attempt or run has decided is not what these messages name.
-    if committer.state.decided == micro_batch:
-        leave_report(report_place, report_of(committer.run, micro_batch, messages))
+    if report_place is not None and committer.state.decided == micro_batch:
+        leave_report(report_place, report_of(committer.run, micro_batch, messages, last_report(report_place)))
 
 
 def streaming_place(context: TaskContext) -> Place:

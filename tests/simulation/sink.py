@@ -136,7 +136,7 @@ class QueryActor:
                 driver = committer(self._options, QUERY, run, may_be_decided=True)
                 driver.commit(messages, number)
                 if driver.state.decided == number:
-                    self._report = report_of(run, number, messages)
+                    self._report = report_of(run, number, messages, self._report)
             except (EosKafkaError, JobFailedError):
                 self._abort(run, messages, number)
                 raise

@@ -16,7 +16,7 @@ from spark_eos.errors import EosKafkaError
 from spark_eos.sink import kept
 from spark_eos.sink import pool as pools
 from spark_eos.sink import wiring
-from spark_eos.sink.commit_report import CommitReport, last_report, leave_report, report_of
+from spark_eos.sink.commit_report import CommitReport, WorkerIds, last_report, leave_report, report_of
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.kept import Kept
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
@@ -64,7 +64,8 @@ class Worker:
             self.cluster.end_transactions([Ending(name, identity, number >= lost, version)])
         if is_reported:
             numbers = sum(1 << int(name.rpartition(".")[2]) for name, *_ in self.taken[lost:])
-            self.pool.note_committed(CommitReport(RUN, micro_batch, {"w": numbers, "another": 1 << 70}))
+            others = WorkerIds(micro_batch, 1 << 70)
+            self.pool.note_committed(CommitReport(RUN, {"w": WorkerIds(micro_batch, numbers), "another": others}))
 
 
 @pytest.mark.parametrize("count", [2, 200])
@@ -92,8 +93,8 @@ def test_only_what_the_report_names_is_taken_for_committed() -> None:
 
 
 @pytest.mark.parametrize("report", [
-    CommitReport("run0", 0, {"w": 3}), CommitReport(RUN, 0, {"v": 3}), CommitReport(RUN, 1, {"w": 3}),
-    CommitReport(RUN, 0, {}),
+    CommitReport("run0", {"w": WorkerIds(0, 3)}), CommitReport(RUN, {"v": WorkerIds(0, 3)}),
+    CommitReport(RUN, {"w": WorkerIds(1, 3)}), CommitReport(RUN, {}),
 ], ids=["of another run", "of another worker", "of another micro-batch", "of none"])
 def test_a_report_of_something_else_says_nothing(report: CommitReport) -> None:
     worker = Worker(MemoryCluster())
@@ -108,7 +109,7 @@ def test_a_late_report_says_nothing_of_ids_that_have_been_used_since() -> None:
     worker.run_tasks(0, 2)
     worker.commit(0, is_reported=False)
     worker.run_tasks(1, 1)
-    worker.pool.note_committed(CommitReport(RUN, 0, {"w": 3}))
+    worker.pool.note_committed(CommitReport(RUN, {"w": WorkerIds(0, 3)}))
     [open_id] = [name for name, each in worker.cluster.ids.items() if each.state is S.ONGOING]
     assert worker.run_tasks(2, 2) == ["describe 1", f"init {PREFIX}.{QUERY}.{RUN}.w.2"]
     assert worker.cluster.ids[open_id].state is S.ONGOING
@@ -169,13 +170,25 @@ def test_the_driver_reports_what_it_has_committed(cluster: MemoryCluster, local_
     made = committer_of(cluster)
     assert last_report("/checkpoint") is None
     commit(made, prepare(cluster, 0), 0)
-    assert last_report("/checkpoint") == CommitReport("run1", 0, {"w0": 1, "w1": 1})
+    assert last_report("/checkpoint") == CommitReport("run1", {"w0": WorkerIds(0, 1), "w1": WorkerIds(0, 1)})
     commit(made, [Empty("q", "run1", 1, 0)], 1)
-    assert last_report("/checkpoint") == CommitReport("run1", 0, {"w0": 1, "w1": 1})
+    assert last_report("/checkpoint") == CommitReport("run1", {"w0": WorkerIds(0, 1), "w1": WorkerIds(0, 1)})
     assert last_report("/other") is None and last_report(None) is None
     [file] = local_folder.iterdir()
     file.write_text("[1")
     assert last_report("/checkpoint") is None
+
+
+def test_a_worker_that_had_no_task_for_some_micro_batches_is_still_reported(local_folder: Path) -> None:
+    memory, report, workers = MemoryCluster(), None, []
+    for micro_batch in range(30):
+        names = [f"p.q.{RUN}.{worker}.0" for worker in ("busy", "rare")[:1 if micro_batch % 25 else 2]]
+        messages = [Prepared("q", RUN, micro_batch, 0, memory.prepare(name)) for name in names]
+        report = report_of(RUN, micro_batch, messages, report)
+        workers.append(sorted((worker, each.micro_batch) for worker, each in report.workers.items()))
+    assert workers[19] == [("busy", 19), ("rare", 0)] and workers[20] == [("busy", 20)]
+    assert workers[29] == [("busy", 29), ("rare", 25)]
+    assert report_of("run2", 30, [], report).workers == {}
 
 
 def test_the_driver_reports_no_transaction_that_it_drops(cluster: MemoryCluster, local_folder: Path) -> None:
