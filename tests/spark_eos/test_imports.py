@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60
 
 _STAGES = """
-import importlib.metadata, json, sys
+import importlib.metadata, json, sys, types
 archives = []
 look = importlib.metadata.FastPath.zip_children
 importlib.metadata.FastPath.zip_children = lambda path: archives.append(path.root) or look(path)
@@ -23,6 +23,9 @@ stages["lookup"] = sorted(set(sys.modules) - before)
 import spark_eos.sink.writers
 stages["planning"] = sorted(set(sys.modules) - before)
 import spark_eos.source.readers
+from spark_eos.sink.transactions import _encode
+list(_encode(types.SimpleNamespace(records=[(b"key", b"value"), (b"key", None)], now_ms=0)))
+stages["commit"] = sorted(set(sys.modules) - before)
 print(json.dumps({"stages": stages, "archives": archives, "path_is_as_it_was": sys.path == path}))
 """
 
@@ -44,6 +47,7 @@ def test_a_process_imports_what_its_part_of_a_write_needs(tmp_path: Path):
         "prometheus_client",
     } == set()  # fmt: skip
     assert "spark_eos.sink.preflight" in planning
+    assert "pandas" not in found["stages"]["commit"]
     # The directory of Spark's core jar, which each worker has on its path, is long.
     assert found["archives"] == [], "an import has looked for its version in an archive"
     assert found["path_is_as_it_was"]
