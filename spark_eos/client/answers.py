@@ -40,22 +40,29 @@ class MalformedAnswer(kafka_errors.KafkaProtocolError):  # type: ignore[misc]
         return str(self.args[0])
 
 
-def check_answers(manager: Any, note_versions: NoteVersions | None = None) -> None:
+def check_answers(
+    manager: Any, note_versions: NoteVersions | None = None, prepare: Callable[[Any], None] | None = None
+) -> None:
     """Have every connection that kafka-python's manager opens from now on read its answers here.
 
-    `note_versions` is called with each ApiVersions answer: kafka-python drops the features in it.
+    `note_versions` is called with each ApiVersions answer: kafka-python drops the features in it. `prepare` gets each
+    transport before it is used.
     """
-    manager._connect = functools.partial(_connect, weakref.proxy(manager), type(manager)._connect, note_versions)
+    manager._connect = functools.partial(
+        _connect, weakref.proxy(manager), type(manager)._connect, note_versions, prepare)
 
 
 async def _connect(
-    manager: Any, connect: Any, note_versions: NoteVersions | None, node: Any, connection: Any, **how: Any
+    manager: Any, connect: Any, note_versions: NoteVersions | None, prepare: Callable[[Any], None] | None, node: Any,
+    connection: Any, **how: Any,
 ) -> None:
     made = connection.connection_made
     # The manager limits all connections to what the first broker could do, although it may have been upgraded since.
     connection.broker_version_data = None
 
     def connection_made(transport: Any) -> None:
+        if prepare is not None:
+            prepare(transport)
         made(transport)
         transport._sock_recv = functools.partial(_receive, transport)
         connection.parser = AnswerReader(
@@ -87,6 +94,9 @@ def _receive(transport: Any) -> tuple[bytes, BaseException | None]:
             return b"", kafka_errors.KafkaConnectionError("socket disconnected")
         pieces.append(piece)
         size_bytes += len(piece)
+        if len(piece) < _PIECE_BYTES and not isinstance(sock, ssl.SSLSocket):
+            # There is no more: what comes now wakes the selector.
+            break
     return b"".join(pieces), None
 
 
