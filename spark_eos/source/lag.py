@@ -51,11 +51,15 @@ class LagWatch:
         self._stands: dict[TopicPartition, _Stand] = {}
         self._looked_at: float | None = None
 
-    def is_due(self) -> bool:
-        """Say whether it is time to look again; an idle query is asked many times a second."""
+    def is_due(self, *, has_read: bool = False) -> bool:
+        """Say whether it is time to look again: after each micro-batch only where that is logged.
+
+        A look asks each leader for its high watermarks, and queries trigger many times a second.
+        """
         pause = min(_LONGEST_PAUSE_SECONDS, self._warn_after_seconds / 4)
         now = self._clock()
-        if self._looked_at is not None and now - self._looked_at < pause:
+        shown = has_read and logger.isEnabledFor(logging.INFO)
+        if not shown and self._looked_at is not None and now - self._looked_at < pause:
             return False
         self._looked_at = now
         return True

@@ -241,7 +241,7 @@ class _DriverSide:
         added = available.keys() - known.keys()
         begins = known | self.planner.earliest(added) if added else known
         end = self._admission.admit(begins, available, limit, may_wait=self._target is None)
-        if self._lag.is_due() or end != begins:
+        if self._lag.is_due(has_read=end != begins):
             self._lag.observe(known, self._there, self.planner.high_watermarks(self._there))
         self._admitted = known if end == begins else end
         return to_json_offsets(self._admitted)
