@@ -24,6 +24,7 @@ from spark_eos.errors import UnansweredError
 
 Part = TypeVar("Part")
 NoteVersions: TypeAlias = Callable[[Any], None]
+ReadAnswer: TypeAlias = Callable[[int, memoryview], Any]
 
 _LENGTH: Final = struct.Struct(">i")
 _RECEIVED_AT_ONCE_BYTES: Final = 1 << 20
@@ -106,7 +107,16 @@ class AnswerReader(KafkaProtocol):  # type: ignore[misc]
     def __init__(self, **config: Any) -> None:
         super().__init__(**config)
         self._received = bytearray()
+        self._readers: dict[int, ReadAnswer] = {}
         self.note_versions: NoteVersions | None = None
+
+    def send_request(self, request: Any, correlation_id: int | None = None) -> int:
+        """Encode a request for sending; one with a method `read_answer` reads the body of its answer itself."""
+        number: int = super().send_request(request, correlation_id)
+        reader = getattr(request, "read_answer", None)
+        if reader is not None:
+            self._readers[number] = reader
+        return number
 
     def receive_bytes(self, data: bytes) -> list[tuple[int, Any]]:
         """Take bytes; give the answers they complete, each with its correlation id, or raise KafkaProtocolError."""
@@ -142,6 +152,9 @@ class AnswerReader(KafkaProtocol):  # type: ignore[misc]
             if isinstance(kind, SaslBytesResponse):
                 return request.correlation_id, kind.decode(stream)
             body = memoryview(frame)[stream.tell() :]
+            reader = self._readers.pop(request.correlation_id, None)
+            if reader is not None:
+                return request.correlation_id, reader(request.request_api_version, body)
             check_body(kind, _version_of(kind, request.request_api_version, body), body)
             answer = kind.decode(body)
             if kind.API_KEY == API_VERSIONS_KEY and self.note_versions is not None:
