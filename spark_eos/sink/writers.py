@@ -32,6 +32,7 @@ from spark_eos.sink.launch import checkpoint_of, current_launch, end_launch, new
 from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.metrics import METRICS, PREFIX
 from spark_eos.sink.preflight import preflight
+from spark_eos.sink.spark_sockets import acknowledge_input, report_sockets
 from spark_eos.sink_options import SinkOptions, sink_options
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class BatchWriter(DataSourceArrowWriter):
         from spark_eos.sink.wiring import task_writer
 
         failpoints.enter(self.options.prefix)
+        acknowledge_input()
         context = _task_context()
         place = foreach_batch_place(context, self.options, self.run)
         # The writer is another one for each micro-batch, and the ids are those of the run: they bear no launch.
@@ -148,6 +150,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         check_columns(schema, self.options.topic)
         check_servable(self.options.metrics_place)
         self.options = preflight(self.options)
+        report_sockets()
         self.checkpoint = checkpoint_of(options)
         self.launch = current_launch(self.checkpoint)
         self.committed = last_report(self.checkpoint)
@@ -158,6 +161,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         from spark_eos.sink.wiring import task_writer
 
         failpoints.enter(self.options.prefix)
+        acknowledge_input()
         place = streaming_place(_task_context())
         writer = task_writer(
             self.options, place, may_be_decided=True, launch=self.launch, committed=self.committed)
