@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from spark_eos.sink.launch import local_path
-from spark_eos.sink.messages import Prepared, TaskMessage
 from spark_eos.sink.naming import parse_task_id
+from spark_eos.sink.prepared import PreparedTransaction
 
 # Not every worker has a task in each micro-batch. One that had none for so long asks.
 _MICRO_BATCHES_REPORTED: Final = 20
@@ -40,15 +40,15 @@ class CommitReport(NamedTuple):
 
 
 def report_of(
-    run: str, micro_batch: int, messages: Iterable[TaskMessage], before: CommitReport | None = None
+    run: str, micro_batch: int, committed: Iterable[PreparedTransaction], before: CommitReport | None = None
 ) -> CommitReport:
-    """Report a micro-batch all of whose messages' transactions are committed, beside what was reported before."""
+    """Report the transactions of a micro-batch that are committed, beside what was reported before."""
     workers = {} if before is None or before.run != run else {
         worker: each for worker, each in before.workers.items()
         if micro_batch - _MICRO_BATCHES_REPORTED < each.micro_batch < micro_batch
     }
-    for message in messages:
-        name = parse_task_id(message.transaction.transactional_id) if isinstance(message, Prepared) else None
+    for transaction in committed:
+        name = parse_task_id(transaction.transactional_id)
         if name is not None:
             known = workers.get(name.worker)
             numbers = known.numbers if known is not None and known.micro_batch == micro_batch else 0

@@ -25,7 +25,7 @@ from spark_eos.sink.ports import Ending, TransactionState
 from spark_eos.sink.task import Place
 from spark_eos.sink.wiring import committer, task_writer
 from spark_eos.sink.writers import _commit
-from spark_eos.sink_options import SinkOptions, sink_options
+from spark_eos.sink_options import OnLostTransaction, SinkOptions, sink_options
 from tests.spark_eos.client_world import unique
 from tests.spark_eos.sink_cluster import MemoryCluster
 from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare
@@ -183,8 +183,7 @@ def test_a_worker_that_had_no_task_for_some_micro_batches_is_still_reported(loca
     memory, report, workers = MemoryCluster(), None, []
     for micro_batch in range(30):
         names = [f"p.q.{RUN}.{worker}.0" for worker in ("busy", "rare")[:1 if micro_batch % 25 else 2]]
-        messages = [Prepared("q", RUN, micro_batch, 0, memory.prepare(name)) for name in names]
-        report = report_of(RUN, micro_batch, messages, report)
+        report = report_of(RUN, micro_batch, [memory.prepare(name) for name in names], report)
         workers.append(sorted((worker, each.micro_batch) for worker, each in report.workers.items()))
     assert workers[19] == [("busy", 19), ("rare", 0)] and workers[20] == [("busy", 20)]
     assert workers[29] == [("busy", 29), ("rare", 25)]
@@ -200,6 +199,23 @@ def test_the_driver_reports_no_transaction_that_it_drops(cluster: MemoryCluster,
     assert last_report("/checkpoint") is None
 
 
+def test_the_driver_reports_no_part_that_was_committed_before(cluster: MemoryCluster, local_folder: Path) -> None:
+    """The tasks that did not see the decision have written all of it; what they repeat is dropped."""
+    first = prepare(cluster, 0, "run0")
+    dead = committer_of(cluster, "run0").log
+    dead.decide(decision_of(first, 0), dead.take_over())
+    kept_one, lost = [message.transaction for message in first if isinstance(message, Prepared)]
+    identity = cluster.ids[kept_one.transactional_id].identity
+    cluster.end_transactions([Ending(kept_one.transactional_id, identity, True, cluster.version)])
+    cluster.time_out(lost.transactional_id)
+    made, again = committer_of(cluster, policy=OnLostTransaction.REWRITE), prepare(cluster, 0)
+    commit(made, again, 0)
+    dropped, written = [message.transaction for message in again if isinstance(message, Prepared)]
+    assert made.committed == (written,)
+    assert cluster.ids[dropped.transactional_id].state is S.COMPLETE_ABORT
+    assert last_report("/checkpoint") == CommitReport("run1", {"w1": WorkerIds(0, 1)})
+
+
 def test_the_driver_reports_nothing_when_its_commit_fails(
     cluster: MemoryCluster, local_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,11 +228,9 @@ def test_the_driver_reports_nothing_when_its_commit_fails(
 
 def test_a_report_of_thousands_of_tasks_is_small(local_folder: Path) -> None:
     memory = MemoryCluster()
-    messages = [
-        Prepared("q", RUN, 0, split, memory.prepare(f"p.q.{RUN}.w{split % 10}.{split // 10}")) for split in range(5_000)
-    ]
-    leave_report("/checkpoint", report_of(RUN, 0, messages))
-    assert last_report("/checkpoint") == report_of(RUN, 0, messages)
+    report = report_of(RUN, 0, [memory.prepare(f"p.q.{RUN}.w{task % 10}.{task // 10}") for task in range(5_000)])
+    leave_report("/checkpoint", report)
+    assert last_report("/checkpoint") == report
     [file] = local_folder.iterdir()
     assert file.stat().st_size < 3_000
 
