@@ -296,8 +296,8 @@ def test_a_task_of_a_steady_micro_batch_asks_nothing_about_its_ids(
     run_micro_batch(kafka, options, query, 0, count)
     asked = run_micro_batch(kafka, options, query, 1, count)
     assert asked["Produce"] == count
-    assert not {"InitProducerId", "DescribeTransactions", "FindCoordinator", "AddPartitionsToTxn"} & set(asked)
-    assert asked.total() <= 5 * count + 1, asked
+    # The others are asked now and then, whatever the number of tasks.
+    assert set(asked) <= {"Produce", "Metadata", "ApiVersions"}
     # The report is lost: all is asked at once, of the one broker.
     for file in local_folder.iterdir():
         file.unlink()
