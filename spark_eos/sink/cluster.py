@@ -10,7 +10,7 @@ from broker_core.records.batch import read_records
 from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition
 from spark_eos.client import control, inspection
 from spark_eos.client.connection import CoordinatorType, KafkaClient
-from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
+from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
@@ -182,16 +182,37 @@ class KafkaCluster:
         return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
 
     def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
-        """Read up to `count` records from an offset on, committed or not."""
+        """Read up to `count` records from the offset of a committed record on, committed or not.
+
+        A leader whose log ends before that offset is cut off from its peers, or has yet to catch up: it is asked again,
+        and its successor with it, until the API timeout.
+        """
+        deadline = self.client.deadline()
+        attempt = 0
+        while (found := self._records_from(topic_partition, offset, count)) is None:
+            if not self.client.back_off(attempt, deadline):
+                raise UnansweredError(
+                    f"The leader of {topic_partition} does not have offset {offset}, which was committed",
+                    checked=f"ListOffsets and Fetch, {attempt + 1} times: its log ends before that offset",
+                    remedy="A broker answers that is cut off from its peers. Start the query again, which is safe, "
+                    "when the broker is back or stopped",
+                )
+            attempt += 1
+        return found
+
+    def _records_from(self, topic_partition: TopicPartition, offset: int, count: int) -> list[KeyedRecord] | None:
+        """Read records; None where the log that the leader shows ends before them."""
         last = self._ends([topic_partition], LATEST)[topic_partition]
+        if last <= offset:
+            return None
         found: list[KeyedRecord] = []
         try:
             for chunk in self._chunks(topic_partition, offset, last, IsolationLevel.READ_UNCOMMITTED, _SCAN):
                 found += [record for record in _records(chunk) if record.offset >= offset]
                 if len(found) >= count:
                     break
-        except OffsetsGoneError:
-            return found
+        except OffsetsGoneError as error:
+            return None if error.reason in (Gone.ABOVE_LOG_END, Gone.LOG_TRUNCATED) else found
         return found[:count]
 
     def last_offsets(self, group_id: str) -> Sequence[CommittedOffset]:
