@@ -84,7 +84,9 @@ def check_cluster(
     survey.complete(client)
     may_hang = _check_verification(client, options, survey, is_first)
     data = data_durability(client, options.topic) if is_first else Durability(0, 0)
-    ensure_decision_topic(client, options.decision_topic, data, survey, is_first=is_first)
+    ensure_decision_topic(
+        client, options.decision_topic, data, survey, prefix=options.prefix, is_first=is_first
+    )
     if is_first:
         _check_transactions(client, options)
     limit_ms = min(survey.numbers(TIMEOUT_LIMIT), default=None)

@@ -27,10 +27,12 @@ from spark_eos import failpoints
 from spark_eos.errors import ClientStateError, OptionError
 from spark_eos.metrics import check_servable, serve
 from spark_eos.sink.columns import check_append, check_columns
+from spark_eos.sink.commit_report import last_report, leave_report, report_of
 from spark_eos.sink.launch import checkpoint_of, current_launch, end_launch, new_launch
 from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.metrics import METRICS, PREFIX
 from spark_eos.sink.preflight import preflight
+from spark_eos.sink.spark_sockets import acknowledge_input, report_sockets
 from spark_eos.sink_options import SinkOptions, sink_options
 
 if TYPE_CHECKING:
@@ -68,6 +70,8 @@ class BatchWriter(DataSourceArrowWriter):
         self.run = secrets.token_hex(8)
         # This object is the job's only one: Spark pickles it to the tasks, the commit and the abort.
         self.launch = new_launch()
+        # Of another query with the same options it says nothing, and the tasks see that.
+        self.committed = last_report(repr(self.options))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare the rows of one task."""
@@ -76,6 +80,7 @@ class BatchWriter(DataSourceArrowWriter):
         from spark_eos.sink.wiring import task_writer
 
         failpoints.enter(self.options.prefix)
+        acknowledge_input()
         context = _task_context()
         place = foreach_batch_place(context, self.options, self.run)
         # The writer is another one for each micro-batch, and the ids are those of the run: they bear no launch.
@@ -83,7 +88,8 @@ class BatchWriter(DataSourceArrowWriter):
         if place is None:
             place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, context.partitionId(), self.run)
         may_be_decided = place.query != self.query or self.options.job_id is not None
-        writer = task_writer(self.options, place, may_be_decided=may_be_decided, launch=launch)
+        writer = task_writer(
+            self.options, place, may_be_decided=may_be_decided, launch=launch, committed=self.committed)
         writer.transaction = watched(writer.transaction, self.options)
         return writer.write(iterator)
 
@@ -91,7 +97,9 @@ class BatchWriter(DataSourceArrowWriter):
         """Make all rows visible."""
         present = _present(messages)
         place = self._place(present)
-        self._committer(place).commit(present, place.micro_batch)
+        # A job has no next micro-batch.
+        report_place = None if place.query == self.query else repr(self.options)
+        _commit(self._committer(place), present, place.micro_batch, report_place)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drop what the job has prepared."""
@@ -142,8 +150,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         check_columns(schema, self.options.topic)
         check_servable(self.options.metrics_place)
         self.options = preflight(self.options)
+        report_sockets()
         self.checkpoint = checkpoint_of(options)
         self.launch = current_launch(self.checkpoint)
+        self.committed = last_report(self.checkpoint)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare the rows of one task of a micro-batch."""
@@ -151,8 +161,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         from spark_eos.sink.wiring import task_writer
 
         failpoints.enter(self.options.prefix)
+        acknowledge_input()
         place = streaming_place(_task_context())
-        writer = task_writer(self.options, place, may_be_decided=True, launch=self.launch)
+        writer = task_writer(
+            self.options, place, may_be_decided=True, launch=self.launch, committed=self.committed)
         writer.transaction = watched(writer.transaction, self.options)
         return writer.write(iterator)
 
@@ -160,7 +172,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Make a micro-batch visible; without any task there is nothing to do."""
         present = _present(messages)
         if present:
-            self._committer(present[0]).commit(present, batchId)
+            _commit(self._committer(present[0]), present, batchId, self.checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what the run has open; where no task has finished, the run is known by the launch."""
@@ -181,6 +193,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
         failpoints.enter(self.options.prefix)
         serve(METRICS, PREFIX, self.options.metrics_place)
         return committer(self.options, message.query, message.run, may_be_decided=True)
+
+
+def _commit(
+    committer: "Committer", messages: Sequence[TaskMessage], micro_batch: int, report_place: str | None
+) -> None:
+    """Commit, and report to the tasks of the next micro-batch, if there is one."""
+    committer.commit(messages, micro_batch)
+    # What an earlier attempt or run has decided is not what these messages name.
+    if committer.state.decided == micro_batch:
+        leave_report(report_place, report_of(committer.run, micro_batch, messages))
 
 
 def streaming_place(context: TaskContext) -> "Place":
