@@ -63,7 +63,7 @@ def end_in(chunk: FetchedChunk, producer_id: int, after: int) -> bool | None:
     return None
 
 
-def _is_abort_marker(data: bytes, position: int, header: BatchHeader) -> bool:
+def _is_abort_marker(data: memoryview, position: int, header: BatchHeader) -> bool:
     if header.record_count == 0:
         # Compaction keeps an emptied batch for its producer's sequence; it says nothing any more.
         return False
