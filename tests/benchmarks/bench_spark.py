@@ -14,12 +14,11 @@ in turn, several times, in one session and against one broker, and the median is
 """
 
 import argparse
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
 from tests.benchmarks import spark_cold, spark_latency, spark_memory, spark_throughput
-from tests.benchmarks.spark_bench import SESSIONS, Bench, describe, open_bench
+from tests.benchmarks.spark_bench import SESSIONS, Bench, describe, open_bench, run_quietly
 
 _COLD = "cold"
 _RECOMMENDED = ("unix",)
@@ -64,7 +63,7 @@ def main() -> int:
             command = [sys.executable, "-m", "tests.benchmarks.bench_spark", "--inside", session]
             command += [word for part in chosen for word in ("--what", part)] + ["--broker", arguments.broker]
             command += [f"--{name.replace('_', '-')}={getattr(arguments, name)}" for name in _NUMBERS]
-            failed += subprocess.run(command, check=False).returncode != 0
+            failed += not run_quietly(command)
     return failed
 
 

@@ -4,7 +4,6 @@
 prints one figure.
 """
 
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +19,7 @@ from tests.benchmarks.spark_bench import (
     create_topic,
     open_broker,
     open_session,
+    run_quietly,
     sparks_own,
 )
 
@@ -36,11 +36,12 @@ def measure(session: str, broker: str) -> int:
         seconds: dict[str, list[float]] = {}
         for name in formats:
             command = [sys.executable, "-m", "tests.benchmarks.spark_cold", session, name, kind, broker]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-            if done.returncode:
-                failed += 1
-                continue
-            seconds[name] = [float(word) for word in done.stdout.splitlines()[-1].split()]
+            with tempfile.TemporaryFile("w+") as answer:
+                if not run_quietly(command, answer):
+                    failed += 1
+                    continue
+                answer.seek(0)
+                seconds[name] = [float(word) for word in answer.read().splitlines()[-1].split()]
         what = "first and second df.write" if kind == "write" else "first committed micro-batch, and the second"
         figures = ", ".join(f"{name} {first:.1f} {second:.2f}" for name, (first, second) in seconds.items())
         more = ", ".join(f"{seconds[OURS][0] - seconds[peer][0]:.1f} s more than {PEERS[peer]}"

@@ -21,7 +21,8 @@ from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, WrittenRange
 from spark_eos.sink.placement import DataError
 from spark_eos.sink.pool import IdentityPool, TaskIdentity, TaskSet
-from spark_eos.sink.task import Place, TaskWriter, gather
+from spark_eos.sink.records import gather
+from spark_eos.sink.task import Place, TaskWriter
 from spark_eos.sink_options import SinkOptions
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 
