@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from tests.benchmarks.null_sink import NULL_FORMAT
 from tests.benchmarks.spark_bench import (
-    DEADLINE_S,
     OURS,
     PEERS,
     SPARKS,
@@ -22,6 +21,7 @@ from tests.benchmarks.spark_bench import (
     run_quietly,
     sparks_own,
 )
+from tests.benchmarks.spark_latency import wait_for
 
 ROWS = 1_000
 TOPIC = "cold"
@@ -67,15 +67,12 @@ def stream(spark: SparkSession, name: str, address: str) -> list[float]:
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 2)
     frame = source.load().selectExpr("cast(value as string) as value")
     with tempfile.TemporaryDirectory() as checkpoint:
-        started = time.perf_counter()
         writer = frame.writeStream.format(name).option("checkpointLocation", checkpoint)
         query = writer.option("kafka.bootstrap.servers", address).option("topic", TOPIC).start()
-        while len(query.recentProgress) < 2:
-            assert not query.exception()
-            assert time.perf_counter() < started + DEADLINE_S
-            query.awaitTermination(0.1)
+        wait_for(query, 2)
+        progress = query.recentProgress[:2]
         query.stop()
-        return [each["durationMs"]["triggerExecution"] / 1000 for each in query.recentProgress[:2]]
+        return [each["durationMs"]["triggerExecution"] / 1000 for each in progress]
 
 
 def main(session: str, name: str, kind: str, broker: str = "broker_core") -> None:
