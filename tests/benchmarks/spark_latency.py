@@ -21,17 +21,11 @@ WARM_UP = 5
 _STEPS = re.compile(r"^eos_kafka_sink_(\w+)_ms(?:\{.*\})? ([\d.e+]+)$", re.MULTILINE)
 # Steps of the driver's commit; the other gauges that end with _ms are ages.
 _COMMIT = ("take_over", "verify", "decide", "complete", "sweep")
-CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
+_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 CHECKPOINT_SETTINGS: Mapping[str, Mapping[str, str]] = {
-    "default": {},
-    "FileSystemBasedCheckpointFileManager": {
-        "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
-    },
-    "the same on RawLocalFileSystem (no .crc files)": {
-        "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
-        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    },
-    "no checksum files": {"spark.sql.streaming.checkpoint.fileChecksum.enabled": "false"},
+    "Spark's default": {},
+    "FileSystemBasedCheckpointFileManager": {_MANAGER: f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager"},
 }
 
 
