@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.types import TopicPartition
-from spark_eos.codec.encode import EncodedBatch, encode_batches
+from spark_eos.codec.accumulator import RecordAccumulator
+from spark_eos.codec.encode import EncodedBatch
 from spark_eos.sink import columns
 from spark_eos.sink.content import RowCounter
-from spark_eos.sink.placement import place_rows
+from spark_eos.sink.placement import order_rows
 from spark_eos.sink.ports import Cluster
 from spark_eos.sink_options import SinkOptions
 
@@ -25,42 +26,54 @@ CHUNK_BYTES: Final = 4 * 1024 * 1024
 
 
 class Placer:
-    """Turn chunks of rows into encoded batches for each topic-partition."""
+    """Turn chunks of rows into encoded batches for each topic-partition.
+
+    What does not fill a batch waits here for more, up to half of `buffer.memory`; the other half is the producer's.
+    """
 
     def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
         self._options = options
         self._cluster = cluster
         self._counts: dict[str, int] = {}
         self._chance = random.Random()
+        self._batches: RecordAccumulator[TopicPartition] = RecordAccumulator(
+            max_batch_bytes=lambda topic_partition: options.batch_bytes,
+            max_open_bytes=options.buffer_bytes // 2,
+            compression=options.compression,
+            level=options.compression_level,
+        )
         self.counter = RowCounter(options.topic)
         self.size_bytes = 0
 
-    def place(self, rows: pa.RecordBatch) -> list[tuple[TopicPartition, Iterator[EncodedBatch]]]:
-        """Place a chunk of rows; they are encoded as the result is read."""
+    def place(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, EncodedBatch]]:
+        """Place a chunk of rows; they are encoded as the result is read, which gives the batches that are full."""
         self.size_bytes += rows.nbytes
         rows_per_run = self._options.batch_bytes * rows.num_rows // max(1, rows.nbytes)
-        placed = place_rows(
+        placed = order_rows(
             rows, topic=self._options.topic, partition_count=self._count,
             leaderless=self._cluster.leaderless_partitions, rows_per_run=rows_per_run, chance=self._chance,
         )
-        self.counter.add(rows, given_timestamps(rows))
-        return [(each.topic_partition, self._encode(each.rows)) for each in placed]
+        ordered = placed.rows
+        given = given_timestamps(ordered)
+        self.counter.add(ordered, given)
+        now_ms = time.time_ns() // 1_000_000
+        return self._batches.add(
+            placed.topic_partitions,
+            placed.boundaries,
+            key=columns.column_of(ordered, columns.KEY),
+            value=ordered.column(columns.VALUE),
+            headers=columns.column_of(ordered, columns.HEADERS),
+            timestamp_ms=now_ms if given is None else pc.fill_null(given, now_ms),
+        )
+
+    def rest(self) -> Iterator[tuple[TopicPartition, EncodedBatch]]:
+        """Give the batches that are not full, when there are no more rows."""
+        return self._batches.close()
 
     def _count(self, topic: str) -> int:
         if topic not in self._counts:
             self._counts[topic] = self._cluster.partition_count(topic)
         return self._counts[topic]
-
-    def _encode(self, rows: pa.RecordBatch) -> Iterator[EncodedBatch]:
-        return encode_batches(
-            key=columns.column_of(rows, columns.KEY),
-            value=rows.column(columns.VALUE),
-            headers=columns.column_of(rows, columns.HEADERS),
-            timestamp_ms=_timestamps(rows),
-            max_batch_bytes=self._options.batch_bytes,
-            compression=self._options.compression,
-            level=self._options.compression_level,
-        )
 
 
 def gather(arrow_batches: Iterator[pa.RecordBatch], chunk_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -88,12 +101,6 @@ def _cut(rows: pa.RecordBatch, chunk_bytes: int) -> Iterator[pa.RecordBatch]:
 
 def _join(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-
-
-def _timestamps(rows: pa.RecordBatch) -> pa.Array | int:
-    now_ms = time.time_ns() // 1_000_000
-    given = given_timestamps(rows)
-    return now_ms if given is None else pc.fill_null(given, now_ms)
 
 
 def given_timestamps(rows: pa.RecordBatch) -> pa.Array | None:

@@ -139,6 +139,7 @@ class TaskWriter:
             self._send(sends)
             for rows in others:
                 self._send(placer.place(rows))
+            self._send(placer.rest())
             failpoints.reach("task.before_flush", micro_batch)
             ranges = tuple(self.transaction.flush())
             failpoints.reach("task.flushed", micro_batch)
@@ -160,9 +161,9 @@ class TaskWriter:
             self.transaction.retries, is_worker_kept=is_worker_kept(),
         )
 
-    def _send(self, sends: Iterable[tuple[TopicPartition, Iterable[EncodedBatch]]]) -> None:
-        for topic_partition, batches in sends:
-            self.transaction.send(topic_partition, batches)
+    def _send(self, batches: Iterable[tuple[TopicPartition, EncodedBatch]]) -> None:
+        for topic_partition, batch in batches:
+            self.transaction.send(topic_partition, [batch])
         failpoints.reach("task.mid_write", self.place.micro_batch)
 
     def _abort(self) -> None:

@@ -37,7 +37,7 @@ class TaskTransaction:
 
     def __init__(self, client: KafkaClient, options: SinkOptions) -> None:
         self._producer = TransactionalProducer(
-            client, buffer_memory_bytes=options.buffer_bytes, max_request_bytes=options.max_request_bytes
+            client, buffer_memory_bytes=options.buffer_bytes // 2, max_request_bytes=options.max_request_bytes
         )
 
     def begin(self, identity: TaskIdentity) -> None:
