@@ -246,7 +246,9 @@ def _join(rows: _Rows, section: _Section, borrowed: int) -> Any:
         parts += [lay([rows.headers.counts.slice(start, stop)]), rows.headers.bytes.slice(start, count)]
     if any(pa.types.is_large_binary(part.type) for part in parts):
         parts = [part.cast(pa.large_binary()) for part in parts]
-    return pc.binary_join_element_wise(*parts, pa.scalar(b"", parts[0].type), options=_JOIN)
+    # `pa.scalar` would import pandas, which the process that commits has no other use for.
+    [nothing] = pa.Array.from_buffers(parts[0].type, 1, [None, pa.py_buffer(bytes(16)), pa.py_buffer(b"")])
+    return pc.binary_join_element_wise(*parts, nothing, options=_JOIN)
 
 
 def seal(

@@ -25,7 +25,7 @@ from spark_eos.sink.messages import (
 from spark_eos.sink.pool import IdentityPool, TaskIdentity, TaskSet, is_worker_kept
 from spark_eos.sink.ports import Cluster
 from spark_eos.sink.records import CHUNK_BYTES, Placer, gather, given_timestamps
-from spark_eos.sink.recovery import Course, course_of, rolled_back_error, settle, utc
+from spark_eos.sink.recovery import Course, course_of_task, rolled_back_error, utc
 from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, SinkOptions
 
 LOG: Final = logging.getLogger("spark_eos.sink")
@@ -103,15 +103,15 @@ class TaskWriter:
         return AlreadyCommitted(place.query, place.run, place.micro_batch, place.split, counter.rows())
 
     def _is_decided(self) -> bool:
-        """Say whether an earlier decision covers this task's rows, so that they must not be written."""
-        earlier = self.log.newest(self.place.micro_batch) if self.log is not None else None
+        """Say whether an earlier decision is known to cover this task's rows, so that they need not be written."""
+        earlier = self.log.pointed(self.place.micro_batch, self.place.write) if self.log is not None else None
         if earlier is None:
             return False
         if earlier.micro_batch > self.place.micro_batch:
             raise rolled_back_error(earlier, self.place.micro_batch)
         check_write(earlier, self.place.run, self.place.write)
         failpoints.reach("task.before_settle", self.place.micro_batch)
-        course = course_of(settle(self.cluster, earlier), self.place.split, self.options.on_lost_transaction)
+        course = course_of_task(self.cluster, earlier, self.place.split, self.options.on_lost_transaction)
         failpoints.reach("task.settled", self.place.micro_batch)
         # Of a job this may be news: its name was used before, and nothing of what it has computed is written.
         level = logging.WARNING if self.options.job_id is not None and course is Course.SKIP else logging.INFO
