@@ -265,16 +265,29 @@ class KafkaCluster:
         found = self.client.require_topics([topic], need_leaders=False, max_age_ms=FRESH_ENOUGH_MS)
         return found[topic].partition_count
 
-    def leaderless_partitions(self, topic: str) -> Collection[int]:
-        """Name a topic's partitions that had no leader a moment ago; none where that cannot be known soon."""
+    def partition_counts(self, topics: Collection[str], *, ask_again: bool = False) -> Mapping[str, int]:
+        """Count the partitions of topics."""
+        max_age_ms = 0 if ask_again else FRESH_ENOUGH_MS
+        found = self.client.require_topics(topics, need_leaders=False, max_age_ms=max_age_ms)
+        return {name: topic.partition_count for name, topic in found.items()}
+
+    def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
+        """Name the partitions that had no leader a moment ago; no topic where that cannot be known soon."""
         try:
             found = self.client.require_topics(
-                [topic], need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
+                topics, need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
             )
         except EosKafkaError:
             # The producer meets the same trouble, with more patience.
-            return ()
-        return [number for number, each in found[topic].partitions.items() if each.leader < 0]
+            return {}
+        return {
+            name: [number for number, each in topic.partitions.items() if each.leader < 0]
+            for name, topic in found.items()
+        }
+
+    def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
+        """Say how large to make batches for a topic."""
+        return self.client.batch_limits.batch_bytes(topic, wanted_bytes)
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         """Append records, commit the offset of the first to a group, and end: one transaction."""

@@ -177,8 +177,14 @@ class Cluster(Protocol):
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions; raises `TopicError` when it does not exist."""
 
-    def leaderless_partitions(self, topic: str) -> Collection[int]:
-        """Name a topic's partitions that had no leader a moment ago; none where that cannot be known soon."""
+    def partition_counts(self, topics: Collection[str], *, ask_again: bool = False) -> Mapping[str, int]:
+        """Count the partitions of topics as they were minutes ago at most, or now where it is to be asked again."""
+
+    def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
+        """Name the partitions that had no leader a moment ago; no topic where that cannot be known soon."""
+
+    def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
+        """Say how large to make batches for a topic: as wanted, or less where its leaders have refused so much."""
 
     def write_decision(self, write: "DecisionWrite") -> EndAnswer:
         """Append records, commit the offset of the first to a group, and end: one transaction.

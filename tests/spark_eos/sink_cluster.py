@@ -194,8 +194,15 @@ class MemoryCluster:
     def partition_count(self, topic: str) -> int:  # noqa: ARG002
         return self.partitions
 
-    def leaderless_partitions(self, topic: str) -> Collection[int]:  # noqa: ARG002
-        return self.leaderless
+    def partition_counts(self, topics: Collection[str], *, ask_again: bool = False) -> Mapping[str, int]:
+        self.calls.append(f"topics {len(topics)}{' again' if ask_again else ''}")
+        return {topic: self.partition_count(topic) for topic in topics}
+
+    def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
+        return dict.fromkeys(topics, self.leaderless)
+
+    def batch_bytes(self, topic: str, wanted_bytes: int) -> int:  # noqa: ARG002
+        return wanted_bytes
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         self.calls.append("decide")
