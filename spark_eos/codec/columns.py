@@ -50,7 +50,8 @@ def binary_column(column: Any, name: str) -> Any:
 
 def lengths_of(array: Any) -> Ints:
     """Return the length in bytes of each value of a binary array, -1 for null."""
-    lengths: Ints = np.diff(_offsets(array)).astype(np.int64)
+    offsets = _offsets(array)
+    lengths: Ints = np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)
     if array.null_count:
         lengths[~pc.is_valid(array).to_numpy(zero_copy_only=False)] = NULL_LENGTH
     return lengths
