@@ -24,6 +24,7 @@ from spark_eos.errors import UnansweredError
 
 Part = TypeVar("Part")
 NoteVersions: TypeAlias = Callable[[Any], None]
+ReadAnswer: TypeAlias = Callable[[int, memoryview], Any]
 
 _LENGTH: Final = struct.Struct(">i")
 _RECEIVED_AT_ONCE_BYTES: Final = 1 << 20
@@ -40,22 +41,29 @@ class MalformedAnswer(kafka_errors.KafkaProtocolError):  # type: ignore[misc]
         return str(self.args[0])
 
 
-def check_answers(manager: Any, note_versions: NoteVersions | None = None) -> None:
+def check_answers(
+    manager: Any, note_versions: NoteVersions | None = None, prepare: Callable[[Any], None] | None = None
+) -> None:
     """Have every connection that kafka-python's manager opens from now on read its answers here.
 
-    `note_versions` is called with each ApiVersions answer: kafka-python drops the features in it.
+    `note_versions` is called with each ApiVersions answer: kafka-python drops the features in it. `prepare` gets each
+    transport before it is used.
     """
-    manager._connect = functools.partial(_connect, weakref.proxy(manager), type(manager)._connect, note_versions)
+    manager._connect = functools.partial(
+        _connect, weakref.proxy(manager), type(manager)._connect, note_versions, prepare)
 
 
 async def _connect(
-    manager: Any, connect: Any, note_versions: NoteVersions | None, node: Any, connection: Any, **how: Any
+    manager: Any, connect: Any, note_versions: NoteVersions | None, prepare: Callable[[Any], None] | None, node: Any,
+    connection: Any, **how: Any,
 ) -> None:
     made = connection.connection_made
     # The manager limits all connections to what the first broker could do, although it may have been upgraded since.
     connection.broker_version_data = None
 
     def connection_made(transport: Any) -> None:
+        if prepare is not None:
+            prepare(transport)
         made(transport)
         transport._sock_recv = functools.partial(_receive, transport)
         connection.parser = AnswerReader(
@@ -87,6 +95,9 @@ def _receive(transport: Any) -> tuple[bytes, BaseException | None]:
             return b"", kafka_errors.KafkaConnectionError("socket disconnected")
         pieces.append(piece)
         size_bytes += len(piece)
+        if len(piece) < _PIECE_BYTES and not isinstance(sock, ssl.SSLSocket):
+            # There is no more: what comes now wakes the selector.
+            break
     return b"".join(pieces), None
 
 
@@ -96,7 +107,16 @@ class AnswerReader(KafkaProtocol):  # type: ignore[misc]
     def __init__(self, **config: Any) -> None:
         super().__init__(**config)
         self._received = bytearray()
+        self._readers: dict[int, ReadAnswer] = {}
         self.note_versions: NoteVersions | None = None
+
+    def send_request(self, request: Any, correlation_id: int | None = None) -> int:
+        """Encode a request for sending; one with a method `read_answer` reads the body of its answer itself."""
+        number: int = super().send_request(request, correlation_id)
+        reader = getattr(request, "read_answer", None)
+        if reader is not None:
+            self._readers[number] = reader
+        return number
 
     def receive_bytes(self, data: bytes) -> list[tuple[int, Any]]:
         """Take bytes; give the answers they complete, each with its correlation id, or raise KafkaProtocolError."""
@@ -132,6 +152,9 @@ class AnswerReader(KafkaProtocol):  # type: ignore[misc]
             if isinstance(kind, SaslBytesResponse):
                 return request.correlation_id, kind.decode(stream)
             body = memoryview(frame)[stream.tell() :]
+            reader = self._readers.pop(request.correlation_id, None)
+            if reader is not None:
+                return request.correlation_id, reader(request.request_api_version, body)
             check_body(kind, _version_of(kind, request.request_api_version, body), body)
             answer = kind.decode(body)
             if kind.API_KEY == API_VERSIONS_KEY and self.note_versions is not None:

@@ -1,12 +1,7 @@
 """Encode Arrow columns into Kafka record batches, thousands of rows at a time and never a row at a time.
 
-A record is `length attributes timestamp_delta offset_delta key_length key value_length value header_count headers`, and
-nearly all of its small fields are varints. `batch_cuts` finds which rows make a batch. Then blocks of rows, of whatever
-batches and topic-partitions, are encoded together: the small fields as columns of short pieces, which are joined with
-keys, values and headers in one pass. A batch is cut out of the bytes of one block, or of several.
-
-A record without headers ends in a zero byte. That byte is written in front of the next record instead, which saves a
-piece in the join; the first record's of a batch is then skipped and the last one's added.
+`batch_cuts` finds which rows make a batch. Then blocks of rows, of whatever batches and topic-partitions, are encoded
+together, and a batch is cut out of the bytes of one block, or of several.
 """
 
 import struct
@@ -17,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 import crc32c
 import numpy as np
-import pyarrow as pa
 
 from broker_core.records.compression import Bytes, Compression, compress
 from broker_core.records.header import (
@@ -32,19 +26,14 @@ from broker_core.records.header import (
 )
 from broker_core.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from spark_eos.codec.batch_cuts import LARGEST_SECTION_BYTES, BatchCuts, cut_batches, offset_deltas
-from spark_eos.codec.columns import EncodeError, binary_column, one_array
 from spark_eos.codec.decode import decode_batches
-from spark_eos.codec.header_column import EncodedHeaders, encode_headers
-from spark_eos.codec.pieces import ByteColumn, join, merge
-from spark_eos.codec.varints import Ints, Pieces, constant_pieces, varint_pieces, varint_sizes
+from spark_eos.codec.record_columns import EncodedRows, RecordColumns, encode_rows, record_columns
+from spark_eos.codec.varints import Ints, Pieces, constant_pieces, varint_pieces
 
 _PRODUCER: Final = struct.Struct(">qhi")
 _PRODUCER_POSITION: Final = 43
 _ATTRIBUTES: Final = struct.Struct(">h")
 _CRC: Final = struct.Struct(">I")
-_ATTRIBUTES_BYTES: Final = 1
-# The varint of a length of -1.
-_NO_KEY: Final = 1
 # Rows are encoded in blocks whose columns stay in a core's cache; numpy's cost per call says not to make them smaller.
 _BLOCK_ROWS: Final = 8192
 _BLOCK_BYTES: Final = 1024 * 1024
@@ -64,33 +53,16 @@ class EncodedBatch:
         return len(self.data)
 
 
-class _Rows(NamedTuple):
-    """Hold the columns of all rows, and the sizes of records but for what depends on their batch."""
-
-    key: ByteColumn | None
-    value: ByteColumn
-    headers: EncodedHeaders | None
-    timestamps: Ints | int
-    fixed_sizes: Ints
-
-    @property
-    def borrowed(self) -> int:
-        """Return how many bytes of each record are written in front of the next one."""
-        return 1 if self.headers is None else 0
-
-
 class _Block(NamedTuple):
-    """Hold the encoded records of some rows, one after the other, and where each begins."""
+    """Hold rows that were encoded together."""
 
     first: int
     after: int
-    data: memoryview
-    starts: Any
+    encoded: EncodedRows
 
     def between(self, first: int, after: int) -> memoryview:
         """Return the bytes of those of the rows that are in the block."""
-        start, end = max(first, self.first) - self.first, min(after, self.after) - self.first
-        return self.data[self.starts[start] : self.starts[end]]
+        return self.encoded.between(max(first, self.first) - self.first, min(after, self.after) - self.first)
 
 
 def encode_batches(
@@ -156,7 +128,7 @@ def encode_groups(
     """
     bounds = np.asarray(boundaries, np.int64)
     _check_places(len(value), bounds, order)
-    rows = _prepare(key, value, headers, timestamp_ms, order)
+    rows = record_columns(key, value, headers, timestamp_ms, order)
     cuts = cut_batches(rows.fixed_sizes, rows.timestamps, bounds, max_batch_bytes - HEADER_SIZE)
     headings = zip(cuts.groups.tolist(), cuts.counts.tolist(), *_time_spans(rows.timestamps, cuts.starts))
     for (group, count, base_ms, max_ms), parts in zip(headings, _sections(rows, cuts), strict=True):
@@ -171,48 +143,6 @@ def _check_places(row_count: int, boundaries: Ints, order: Ints | None) -> None:
         raise ValueError(f"the boundaries of groups must ascend from 0 to the number of rows, which is {row_count}")
 
 
-def _prepare(key: Any, value: Any, headers: Any, timestamp_ms: Any, order: Ints | None) -> _Rows:
-    values = binary_column(value, "value")
-    keys = None if key is None else binary_column(key, "key")
-    if keys is not None and keys.null_count == len(keys):
-        keys = None
-    encoded_headers = None if headers is None else encode_headers(one_array(headers))
-    timestamps = _timestamps(timestamp_ms)
-    for name, column in (("key", key), ("headers", headers), ("timestamp", timestamps)):
-        if column is not None and not isinstance(column, int) and len(column) != len(values):
-            raise EncodeError(f"the {name} column has {len(column)} rows, the value column {len(values)}")
-    if order is not None:
-        # Rows are copied into their order first: a copy that does nothing else waits less for memory.
-        places = pa.array(order)
-        values, keys = values.take(places), None if keys is None else keys.take(places)
-        encoded_headers = None if encoded_headers is None else encoded_headers.pick(order)
-        timestamps = timestamps if isinstance(timestamps, int) else timestamps[order]
-    value_column, key_column = ByteColumn.of(values), None if keys is None else ByteColumn.of(keys)
-    sizes = _field_sizes(value_column)
-    sizes += _ATTRIBUTES_BYTES + (1 if encoded_headers is None else encoded_headers.sizes)
-    sizes += 1 if key_column is None else _field_sizes(key_column)
-    return _Rows(key_column, value_column, encoded_headers, timestamps, sizes)
-
-
-def _field_sizes(column: ByteColumn) -> Ints:
-    """Return the sizes of keys or values together with those of their lengths."""
-    sizes = varint_sizes(column.lengths)
-    sizes += np.maximum(column.lengths, 0)
-    return sizes
-
-
-def _timestamps(timestamp_ms: Any) -> Ints | int:
-    if isinstance(timestamp_ms, int):
-        return timestamp_ms
-    array = one_array(timestamp_ms)
-    if array.null_count:
-        raise EncodeError(f"{array.null_count} timestamps are null; give every record a time")
-    if array.type != pa.int64():
-        raise EncodeError(f"the timestamp column is of type {array.type}, expected int64 milliseconds")
-    stamps: Ints = array.to_numpy()
-    return stamps
-
-
 def _time_spans(timestamps: Ints | int, starts: Ints) -> tuple[list[int], list[int]]:
     """Return the first and the latest time of each batch."""
     firsts = starts[:-1]
@@ -223,7 +153,7 @@ def _time_spans(timestamps: Ints | int, starts: Ints) -> tuple[list[int], list[i
     return timestamps[firsts].tolist(), np.maximum.reduceat(timestamps, firsts).tolist()
 
 
-def _sections(rows: _Rows, cuts: BatchCuts) -> Iterator[list[Bytes]]:
+def _sections(rows: RecordColumns, cuts: BatchCuts) -> Iterator[list[Bytes]]:
     """Cut the bytes of each batch's records out of the blocks they lie in."""
     blocks = _blocks(rows, cuts)
     starts = cuts.starts.tolist()
@@ -239,42 +169,15 @@ def _sections(rows: _Rows, cuts: BatchCuts) -> Iterator[list[Bytes]]:
         yield parts
 
 
-def _blocks(rows: _Rows, cuts: BatchCuts) -> Iterator[_Block]:
+def _blocks(rows: RecordColumns, cuts: BatchCuts) -> Iterator[_Block]:
     ends, total = cuts.fixed_ends, len(rows.fixed_sizes)
     after = 0
     while after < total:
         first = after
         fitting = int(np.searchsorted(ends, ends[first] + _BLOCK_BYTES, "right")) - 1
         after = min(first + _BLOCK_ROWS, max(fitting, first + 1), total)
-        yield _encode_block(rows, cuts.starts, first, after)
-
-
-def _encode_block(rows: _Rows, batch_starts: Ints, first: int, after: int) -> _Block:
-    place = slice(first, after)
-    deltas = _deltas(rows.timestamps, batch_starts, first, after)
-    lengths = rows.fixed_sizes[first:after].copy()
-    for column in deltas:
-        lengths += column.sizes
-    [length] = varint_pieces(lengths)
-    # The attributes byte is zero, so it lies ready in the word above the length.
-    added = rows.borrowed + _ATTRIBUTES_BYTES
-    opening = Pieces(length.words << np.uint64(8 * rows.borrowed), length.sizes + added, length.longest + added)
-    prefix = [opening, *deltas]
-    value = rows.value.pick(place)
-    [value_length] = varint_pieces(value.lengths)
-    columns: list[Pieces | ByteColumn]
-    if rows.key is None:
-        no_key = constant_pieces(_NO_KEY, after - first)
-        columns = [*merge([*prefix, no_key, value_length]), value]
-    else:
-        key = rows.key.pick(place)
-        columns = [*merge([*prefix, *varint_pieces(key.lengths)]), key, value_length, value]
-    if rows.headers is not None:
-        entries = rows.headers.pick(place)
-        columns += [entries.counts, entries.bytes]
-    joined = join(columns)
-    ends = np.frombuffer(joined.buffers()[1], np.int32)[:: len(columns)]
-    return _Block(first, after, memoryview(joined.buffers()[2]), ends)
+        deltas = _deltas(rows.timestamps, cuts.starts, first, after)
+        yield _Block(first, after, encode_rows(rows, first, after, deltas))
 
 
 def _deltas(timestamps: Ints | int, batch_starts: Ints, first: int, after: int) -> list[Pieces]:

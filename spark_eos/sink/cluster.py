@@ -10,13 +10,14 @@ from broker_core.records.batch import read_records
 from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition
 from spark_eos.client import control, inspection
 from spark_eos.client.connection import CoordinatorType, KafkaClient
-from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
+from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.visibility import end_in, visible_in
 from spark_eos.errors import EosKafkaError, TopicError, UnansweredError, UnsupportedError
 from spark_eos.operator_commands import OperatorCommands
+from spark_eos.sink.key_search import KeySearch
 from spark_eos.sink.naming import id_pattern
 from spark_eos.sink.ports import (
     BatchTrace,
@@ -25,6 +26,7 @@ from spark_eos.sink.ports import (
     Description,
     EndAnswer,
     Ending,
+    FoundRecords,
     KeyedRecord,
     PartitionView,
     TransactionState,
@@ -180,26 +182,77 @@ class KafkaCluster:
         return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
 
     def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
-        """Read up to `count` records from an offset on, committed or not."""
+        """Read up to `count` records from the offset of a committed record on, committed or not.
+
+        A leader whose log ends before that offset is cut off from its peers, or has yet to catch up: it is asked again,
+        and its successor with it, until the API timeout.
+        """
+        deadline = self.client.deadline()
+        attempt = 0
+        while (found := self._records_from(topic_partition, offset, count)) is None:
+            if not self.client.back_off(attempt, deadline):
+                raise UnansweredError(
+                    f"The leader of {topic_partition} does not have offset {offset}, which was committed",
+                    checked=f"ListOffsets and Fetch, {attempt + 1} times: its log ends before that offset",
+                    remedy="A broker answers that is cut off from its peers. Start the query again, which is safe, "
+                    "when the broker is back or stopped",
+                )
+            attempt += 1
+        return found
+
+    def _records_from(self, topic_partition: TopicPartition, offset: int, count: int) -> list[KeyedRecord] | None:
+        """Read records; None where the log that the leader shows ends before them."""
         last = self._ends([topic_partition], LATEST)[topic_partition]
+        if last <= offset:
+            return None
         found: list[KeyedRecord] = []
         try:
             for chunk in self._chunks(topic_partition, offset, last, IsolationLevel.READ_UNCOMMITTED, _SCAN):
                 found += [record for record in _records(chunk) if record.offset >= offset]
                 if len(found) >= count:
                     break
-        except OffsetsGoneError:
-            return found
+        except OffsetsGoneError as error:
+            return None if error.reason in (Gone.ABOVE_LOG_END, Gone.LOG_TRUNCATED) else found
         return found[:count]
 
+    def last_offsets(self, group_id: str) -> Sequence[CommittedOffset]:
+        """Read all offsets of a group by one request."""
+        found = fetch_offsets(self.client, group_id, None, require_stable=False)
+        return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
+
     def find_records(
-        self, topic: str, is_wanted: Callable[[bytes], bool]
-    ) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
-        """Scan the committed records of a topic for keys."""
-        return [
-            (place, record) for place, record in self.all_records(topic)
-            if record.key is not None and is_wanted(record.key)
-        ]
+        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes], bool]
+    ) -> FoundRecords:
+        """Scan partitions for keys, by the markers in them."""
+        begins = self._ends([place for place, start in starts.items() if start is None], EARLIEST)
+        ends = self._ends(starts, LATEST)
+        searches = {place: KeySearch(place, is_wanted) for place in starts}
+        for place, start in starts.items():
+            try:
+                for chunk in self._chunks(
+                    place, begins[place] if start is None else start, ends[place], IsolationLevel.READ_UNCOMMITTED,
+                    _SCAN,
+                ):
+                    searches[place].take(chunk)
+            except OffsetsGoneError as error:
+                raise _vanished(place, error.reason.value) from error
+        return FoundRecords(
+            tuple((place, record) for place, search in searches.items() for record in search.committed()),
+            tuple(record for search in searches.values() for record in search.unended()),
+            ends,
+        )
+
+    def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
+        """Look at the first records of a partition."""
+        start = self._ends([topic_partition], EARLIEST)[topic_partition]
+        end = min(start + 1, self._ends([topic_partition], LATEST)[topic_partition])
+        search = KeySearch(topic_partition, key.__eq__)
+        try:
+            for chunk in self._chunks(topic_partition, start, end, IsolationLevel.READ_UNCOMMITTED, _LOOK):
+                search.take(chunk)
+        except OffsetsGoneError:
+            return False
+        return bool(search.committed() or search.unended())
 
     def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic."""
@@ -220,16 +273,29 @@ class KafkaCluster:
         found = self.client.require_topics([topic], need_leaders=False, max_age_ms=FRESH_ENOUGH_MS)
         return found[topic].partition_count
 
-    def leaderless_partitions(self, topic: str) -> Collection[int]:
-        """Name a topic's partitions that had no leader a moment ago; none where that cannot be known soon."""
+    def partition_counts(self, topics: Collection[str], *, ask_again: bool = False) -> Mapping[str, int]:
+        """Count the partitions of topics."""
+        max_age_ms = 0 if ask_again else FRESH_ENOUGH_MS
+        found = self.client.require_topics(topics, need_leaders=False, max_age_ms=max_age_ms)
+        return {name: topic.partition_count for name, topic in found.items()}
+
+    def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
+        """Name the partitions that had no leader a moment ago; no topic where that cannot be known soon."""
         try:
             found = self.client.require_topics(
-                [topic], need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
+                topics, need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
             )
         except EosKafkaError:
             # The producer meets the same trouble, with more patience.
-            return ()
-        return [number for number, each in found[topic].partitions.items() if each.leader < 0]
+            return {}
+        return {
+            name: [number for number, each in topic.partitions.items() if each.leader < 0]
+            for name, topic in found.items()
+        }
+
+    def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
+        """Say how large to make batches for a topic."""
+        return self.client.batch_limits.batch_bytes(topic, wanted_bytes)
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         """Append records, commit the offset of the first to a group, and end: one transaction."""

@@ -77,6 +77,22 @@ class KeyedRecord(NamedTuple):
     value: bytes | None
 
 
+class UnendedRecord(NamedTuple):
+    """Hold a record whose transaction has no end in its partition yet."""
+
+    topic_partition: TopicPartition
+    record: KeyedRecord
+    identity: ProducerIdentity
+
+
+class FoundRecords(NamedTuple):
+    """Hold the committed records of some keys, by offset in each partition, and where the look at each ended."""
+
+    records: tuple[tuple[TopicPartition, KeyedRecord], ...]
+    unended: tuple[UnendedRecord, ...]
+    ends: Mapping[TopicPartition, int]
+
+
 class CommittedOffset(NamedTuple):
     """Hold one offset of a consumer group."""
 
@@ -132,13 +148,22 @@ class Cluster(Protocol):
         """Read all offsets of a group, in whatever topics; raises `UnstableOffsetsError` when a pending one does not
         settle in time, and `TopicError` when the decision topic is not there."""
 
+    def last_offsets(self, group_id: str) -> Sequence[CommittedOffset]:
+        """Read all offsets of a group by one request; one that is pending is left out."""
+
     def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
         """Read up to `count` records from an offset on, committed or not, control records left out."""
 
     def find_records(
-        self, topic: str, is_wanted: Callable[[bytes], bool]
-    ) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
-        """Scan the committed records of a topic for keys; raises `TopicError` when it does not exist."""
+        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes], bool]
+    ) -> FoundRecords:
+        """Scan partitions for keys, each from an offset (None: from its beginning) to its end of now.
+
+        Others' open transactions hold nothing up. Raises `TopicError` when a partition does not exist.
+        """
+
+    def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
+        """Say whether a record of this key is among the first of a partition."""
 
     def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic; raises `TopicError` when it does not exist."""
@@ -146,8 +171,14 @@ class Cluster(Protocol):
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions; raises `TopicError` when it does not exist."""
 
-    def leaderless_partitions(self, topic: str) -> Collection[int]:
-        """Name a topic's partitions that had no leader a moment ago; none where that cannot be known soon."""
+    def partition_counts(self, topics: Collection[str], *, ask_again: bool = False) -> Mapping[str, int]:
+        """Count the partitions of topics as they were minutes ago at most, or now where it is to be asked again."""
+
+    def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
+        """Name the partitions that had no leader a moment ago; no topic where that cannot be known soon."""
+
+    def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
+        """Say how large to make batches for a topic: as wanted, or less where its leaders have refused so much."""
 
     def write_decision(self, write: "DecisionWrite") -> EndAnswer:
         """Append records, commit the offset of the first to a group, and end: one transaction.

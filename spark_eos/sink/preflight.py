@@ -66,7 +66,9 @@ def check_cluster(
     survey.complete(client)
     may_hang = _check_verification(client, options, survey, is_first)
     data = data_durability(client, options.topic, is_first=is_first)
-    ensure_decision_topic(client, options.decision_topic, data, survey, is_first=is_first)
+    ensure_decision_topic(
+        client, options.decision_topic, data, survey, prefix=options.prefix, is_first=is_first
+    )
     _check_transactions(client, options, is_first)
     limit_ms = min(survey.numbers(TIMEOUT_LIMIT), default=None)
     if limit_ms is None and is_first:

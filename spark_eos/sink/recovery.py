@@ -37,6 +37,8 @@ from spark_eos.sink_options import OnLostTransaction
 LOG: Final = logging.getLogger("spark_eos.sink")
 # For all transactions of a decision together.
 SETTLE_LIMIT_SECONDS: Final = 60.0
+# For a task's own.
+_OWN_LIMIT_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.2
 _LOOK_MS: Final = 1_000
 _LINES_SHOWN: Final = 50
@@ -198,6 +200,22 @@ def seen_fate(transaction: PreparedTransaction, written: WrittenRange, view: Par
         b.identity == identity and b.first_offset <= written.first_offset <= b.last_offset for b in view.batches
     )
     return Fate.COMMITTED if shown else None
+
+
+def course_of_task(cluster: Cluster, decision: Decision, split: int, policy: OnLostTransaction) -> Course:
+    """Say what a task of a decided micro-batch has to do, by its own transaction where that is enough.
+
+    The driver has the last word: what is written though the decision took effect is compared with it and dropped. So
+    a task writes where it cannot tell. Only what is open does not wait for the driver, and the micro-batch is settled
+    at once: it could time out before all rows are written again.
+    """
+    if decision.completed_at_ms is not None or decision.is_skipped:
+        return Course.SKIP
+    own = [transaction for transaction in decision.transactions if transaction.split == split]
+    fates = set(fates_of(cluster, own, time.monotonic() + _OWN_LIMIT_SECONDS).values())
+    if Fate.OPEN in fates:
+        return course_of(settle(cluster, decision), split, policy)
+    return Course.SKIP if fates == {Fate.COMMITTED} else Course.WRITE
 
 
 def course_of(settlement: Settlement, split: int, policy: OnLostTransaction) -> Course:

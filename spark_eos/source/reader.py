@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 from broker_core.records.header import BatchHeader, InvalidBatch
 from broker_core.types import TopicPartition
 from spark_eos import failpoints
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.history import LogPoint
 from spark_eos.client.lookup import PartitionPlace
@@ -20,6 +19,7 @@ from spark_eos.errors import BrokerError
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 from spark_eos.source.schema import ARROW_HEADERS, ARROW_TIMESTAMP, arrow_schema
 from spark_eos.source.splits import OffsetRange
+from spark_eos.source.task_clients import task_client
 from spark_eos.source_options import SourceOptions
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def read_range(piece: OffsetRange, options: SourceOptions) -> Iterator[pa.Record
     """Give the visible records of a range, in order."""
     losses = DataLossPolicy(options.fail_on_data_loss)
     failpoints.reach("source.before_read")
-    with KafkaClient(options.client) as client:
+    with task_client(options.client) as client:
         place = PartitionPlace(piece.topic_id, piece.leader_id, piece.leader_epoch)
         planned = LogPoint(piece.end_epoch, piece.end)
         fetch = RangeFetch(client, piece.topic_partition, place, options.isolation, options.fetch, planned)

@@ -25,6 +25,7 @@ from spark_eos.client.features import FinalizedFeatures
 from spark_eos.client.network import translate
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import UnansweredError as SinkUnansweredError
+from spark_eos.sink.kept import Kept
 from tests.simulation.client import Exchange, UnansweredError, Wire
 from tests.simulation.fibers import Fiber
 from tests.simulation.world import World
@@ -268,5 +269,5 @@ def _forget_processes() -> None:
     """Drop what the modules keep by process id."""
     for name in ("spark_eos.sink.wiring", "spark_eos.sink.pool"):
         for attribute, kept in vars(sys.modules[name]).items():
-            if attribute.startswith("_") and isinstance(kept, dict) and not attribute.startswith("__"):
+            if attribute.startswith("_") and isinstance(kept, Kept) and not attribute.startswith("__"):
                 kept.clear()

@@ -14,9 +14,11 @@ from spark_eos.sink.ports import (
     Description,
     EndAnswer,
     Ending,
+    FoundRecords,
     KeyedRecord,
     PartitionView,
     TransactionState,
+    UnendedRecord,
 )
 
 S = TransactionState
@@ -52,6 +54,9 @@ class MemoryCluster:
     past_ids: dict[str, Id | None] = field(default_factory=dict)
     # How often another look-up finds the same broker again.
     past_found_again: int = 0
+    # Records of the decision topic whose transactions have no end yet.
+    unended: set[tuple[TopicPartition, int]] = field(default_factory=set)
+    partitions: int = 4
     leaderless: set[int] = field(default_factory=set)
     next_producer_id: int = 1
 
@@ -140,11 +145,29 @@ class MemoryCluster:
         log = self.logs.get(topic_partition, [])
         return [KeyedRecord(at, log[at][1], log[at][2]) for at in range(offset, min(len(log), offset + count))]
 
+    def last_offsets(self, group_id: str) -> Sequence[CommittedOffset]:
+        self.calls.append("pointer")
+        return list({**self.groups, **self.past_offsets}.get(group_id, {}).values())
+
     def find_records(
-        self, topic: str, is_wanted: Callable[[bytes], bool]
-    ) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
-        self.calls.append("scan")
-        return [(tp, record) for tp, record in self.all_records(topic) if record.key and is_wanted(record.key)]
+        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes], bool]
+    ) -> FoundRecords:
+        self.calls.append(f"scan {len(starts)}" if None in starts.values() else "scan on")
+        found: list[tuple[TopicPartition, KeyedRecord]] = []
+        unended: list[UnendedRecord] = []
+        for place, start in starts.items():
+            for at, (identity, key, value) in enumerate(self.logs.get(place, [])):
+                if key is None or at < (start or 0) or not is_wanted(key):
+                    continue
+                record = KeyedRecord(at, key, value)
+                if (place, at) in self.unended:
+                    unended.append(UnendedRecord(place, record, identity))
+                else:
+                    found.append((place, record))
+        return FoundRecords(tuple(found), tuple(unended), {each: len(self.logs.get(each, [])) for each in starts})
+
+    def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
+        return any(found == key for _, found, _ in self.logs.get(topic_partition, [])[:1])
 
     def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         for tp, log in self.logs.items():
@@ -153,10 +176,17 @@ class MemoryCluster:
                     yield tp, KeyedRecord(at, key, value)
 
     def partition_count(self, topic: str) -> int:  # noqa: ARG002
-        return 4
+        return self.partitions
 
-    def leaderless_partitions(self, topic: str) -> Collection[int]:  # noqa: ARG002
-        return self.leaderless
+    def partition_counts(self, topics: Collection[str], *, ask_again: bool = False) -> Mapping[str, int]:
+        self.calls.append(f"topics {len(topics)}{' again' if ask_again else ''}")
+        return {topic: self.partition_count(topic) for topic in topics}
+
+    def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
+        return dict.fromkeys(topics, self.leaderless)
+
+    def batch_bytes(self, topic: str, wanted_bytes: int) -> int:  # noqa: ARG002
+        return wanted_bytes
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         self.calls.append("decide")

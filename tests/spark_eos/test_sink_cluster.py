@@ -60,7 +60,7 @@ def test_a_broker_that_does_not_know_the_decision_topic_for_a_moment_repeats_no_
 
 @pytest.mark.parametrize("read", [
     lambda world: world.log().newest(),
-    lambda world: world.cluster.find_records(world.decisions, lambda _: True),
+    lambda world: world.cluster.find_records({TopicPartition(world.decisions, 0): None}, lambda _: True),
     lambda world: world.cluster.read_records(TopicPartition(world.decisions, 0), 0, 1),
     lambda world: world.cluster.read_records(TopicPartition(world.topic, 99), 0, 1),
 ])
@@ -241,15 +241,15 @@ def test_the_drivers_timeout_is_within_the_margin_where_that_is_possible(
 def test_partitions_without_a_leader_are_named_and_doubt_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     client: Any = FakeClient("t", 3, [])
     cluster = KafkaCluster(client, "decisions", transactions.write_decision)
-    assert cluster.leaderless_partitions("t") == []
+    assert cluster.leaderless_partitions(["t"]) == {"t": []}
     client.leaders[1] = -1
-    assert cluster.leaderless_partitions("t") == [1]
+    assert cluster.leaderless_partitions(["t"]) == {"t": [1]}
 
     def unanswered(*_: object, **__: object) -> None:
         raise UnreachableError("no broker answers")
 
     monkeypatch.setattr(client, "require_topics", unanswered)
-    assert not cluster.leaderless_partitions("t")
+    assert not cluster.leaderless_partitions(["t"])
 
 
 def test_a_job_whose_driver_was_killed_in_mid_completion_is_named_and_completed_by_a_command(

@@ -155,7 +155,7 @@ def test_a_decision_topic_that_cannot_be_made_says_what_to_make(
 def test_a_decision_topic_that_nothing_can_be_written_to_is_refused(client: KafkaClient) -> None:
     topic = make_topic(client, cleanup_policy="compact", min_insync_replicas="2")
     with pytest.raises(TopicError, match=r"1 replica\(s\) and min\.insync\.replicas=2.*more replicas, or lower"):
-        ensure_decision_topic(client, topic, Durability(1, 1), Survey())
+        ensure_decision_topic(client, topic, Durability(1, 1), Survey(), prefix="p")
 
 
 @pytest.mark.parametrize(("config", "replicas", "text"), [
@@ -251,7 +251,7 @@ def test_where_settings_cannot_be_read_the_offsets_topic_says_how_often_the_clus
 def test_doubts_are_said_once(client: KafkaClient, caplog: pytest.LogCaptureFixture) -> None:
     topic = make_topic(client, cleanup_policy="compact")
     for is_first in (True, False):
-        ensure_decision_topic(client, topic, Durability(3, 2), Survey(), is_first=is_first)
+        ensure_decision_topic(client, topic, Durability(3, 2), Survey(), prefix="p", is_first=is_first)
     assert caplog.text.count("Reassign its partitions") == 1
 
 
