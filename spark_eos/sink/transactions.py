@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from struct import Struct
 from typing import Final
 
@@ -40,7 +40,7 @@ class TaskTransaction:
 
     def __init__(self, client: KafkaClient, options: SinkOptions) -> None:
         self._producer = TransactionalProducer(
-            client, buffer_memory_bytes=options.buffer_bytes, max_request_bytes=options.max_request_bytes
+            client, buffer_memory_bytes=options.buffer_bytes // 2, max_request_bytes=options.max_request_bytes
         )
 
     def begin(self, identity: TaskIdentity) -> None:
@@ -48,6 +48,10 @@ class TaskTransaction:
         self._producer.begin(TransactionIdentity(
             identity.transactional_id, *identity.identity, identity.transaction_version
         ))
+
+    def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Announce where batches will go."""
+        self._producer.expect(topic_partitions)
 
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
         """Send batches in order."""

@@ -1,5 +1,6 @@
 """Be a cluster in memory that keeps Kafka's rules for transactional ids, for tests of the sink's rules."""
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -115,6 +116,21 @@ class MemoryCluster:
     def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
         return {each.transactional_id: self._end(each) for each in endings}
 
+    def views(
+        self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
+    ) -> Mapping[TopicPartition, PartitionView | None]:
+        found = {}
+        for place, offset in offsets.items():
+            with contextlib.suppress(UnansweredError):
+                found[place] = self.view(place, offset, wait_ms=wait_ms)
+        return found
+
+    def unstable_ends(
+        self, topic_partition: TopicPartition, offsets: Mapping[int, int], *, wait_ms: int
+    ) -> Mapping[int, bool]:
+        ends = {each: self.unstable_end(topic_partition, each, at, wait_ms=wait_ms) for each, at in offsets.items()}
+        return {each: end for each, end in ends.items() if end is not None}
+
     def view(
         self, topic_partition: TopicPartition, offset: int, *, wait_ms: int  # noqa: ARG002
     ) -> PartitionView | None:
@@ -178,8 +194,15 @@ class MemoryCluster:
     def partition_count(self, topic: str) -> int:  # noqa: ARG002
         return self.partitions
 
-    def leaderless_partitions(self, topic: str) -> Collection[int]:  # noqa: ARG002
-        return self.leaderless
+    def partition_counts(self, topics: Collection[str], *, ask_again: bool = False) -> Mapping[str, int]:
+        self.calls.append(f"topics {len(topics)}{' again' if ask_again else ''}")
+        return {topic: self.partition_count(topic) for topic in topics}
+
+    def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
+        return dict.fromkeys(topics, self.leaderless)
+
+    def batch_bytes(self, topic: str, wanted_bytes: int) -> int:  # noqa: ARG002
+        return wanted_bytes
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         self.calls.append("decide")

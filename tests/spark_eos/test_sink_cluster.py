@@ -144,7 +144,6 @@ def test_an_id_that_the_coordinator_has_forgotten_is_told_by_its_code(world: Wor
 def test_what_a_foreign_transaction_holds_back_is_known_by_its_marker(
     world: World, monkeypatch: pytest.MonkeyPatch, commit: bool
 ) -> None:
-    monkeypatch.setattr(recovery, "_LOOK_MS", 300)
     foreign = control.init_producer_id(world.client, unique("foreign"), transaction_timeout_ms=60_000)
     producer = TransactionalProducer(world.client)
     producer.begin(foreign)
@@ -241,15 +240,15 @@ def test_the_drivers_timeout_is_within_the_margin_where_that_is_possible(
 def test_partitions_without_a_leader_are_named_and_doubt_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     client: Any = FakeClient("t", 3, [])
     cluster = KafkaCluster(client, "decisions", transactions.write_decision)
-    assert cluster.leaderless_partitions("t") == []
+    assert cluster.leaderless_partitions(["t"]) == {"t": []}
     client.leaders[1] = -1
-    assert cluster.leaderless_partitions("t") == [1]
+    assert cluster.leaderless_partitions(["t"]) == {"t": [1]}
 
     def unanswered(*_: object, **__: object) -> None:
         raise UnreachableError("no broker answers")
 
     monkeypatch.setattr(client, "require_topics", unanswered)
-    assert not cluster.leaderless_partitions("t")
+    assert not cluster.leaderless_partitions(["t"])
 
 
 def test_a_job_whose_driver_was_killed_in_mid_completion_is_named_and_completed_by_a_command(

@@ -13,7 +13,7 @@ from broker_core.types import ProducerIdentity
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError
-from spark_eos.sink import kept
+from spark_eos.sink import clients, kept
 from spark_eos.sink import pool as pools
 from spark_eos.sink import wiring
 from spark_eos.sink.commit_report import CommitReport, WorkerIds, last_report, leave_report, report_of
@@ -259,7 +259,7 @@ def test_what_is_idle_is_dropped_by_age_and_nothing_for_its_number(monkeypatch: 
 def kafka() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(topics={"t": PARTITIONS, "decisions": 2}, requests_kept=100_000) as broker:
         yield broker
-        for each in (wiring._clients, wiring._clusters, wiring._runs, wiring._logs, pools._pools):
+        for each in (clients._clients, wiring._clusters, wiring._runs, wiring._logs, pools._pools):
             each.clear()
 
 
@@ -318,7 +318,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[KafkaClient]]:
         def close(self) -> None:
             raise AssertionError("a client is closed")
 
-    monkeypatch.setattr(wiring, "KafkaClient", Counted)
+    monkeypatch.setattr(clients, "KafkaClient", Counted)
     yield found
     for each in found:
         KafkaClient.close(each)
