@@ -73,7 +73,7 @@ class TransactionalProducer:
         self._client = client
         self._buffer_memory_bytes = buffer_memory_bytes
         self._max_request_bytes = max_request_bytes
-        self._delivery_timeout_ms = delivery_timeout_ms or client.options.delivery_timeout_ms
+        self.delivery_timeout_ms = delivery_timeout_ms or client.options.delivery_timeout_ms
         self._identity: TransactionIdentity | None = None
         self._lanes: dict[TopicPartition, Lane] = {}
         self._leaders = Leaders(client)
@@ -229,7 +229,7 @@ class TransactionalProducer:
                 self._client,
                 identity,
                 [lane.topic_partition for lane in lanes],
-                timeout_ms=self._delivery_timeout_ms,
+                timeout_ms=self.delivery_timeout_ms,
             )
             for lane in lanes:
                 lane.registered = True
@@ -324,10 +324,10 @@ class TransactionalProducer:
     def _check_delivery(self) -> None:
         now = time.monotonic()
         for lane in self._lanes.values():
-            late = lane.attempts and now - lane.first_attempt_at > self._delivery_timeout_ms / 1000
+            late = lane.attempts and now - lane.first_attempt_at > self.delivery_timeout_ms / 1000
             if late and not lane.in_flight:
                 raise DeliveryTimeoutError(
-                    f"Records for {lane.topic_partition} were not acknowledged within {self._delivery_timeout_ms} ms",
+                    f"Records for {lane.topic_partition} were not acknowledged within {self.delivery_timeout_ms} ms",
                     checked=f"{lane.attempts} attempts; the last one ended with: {lane.last_trouble}",
                     remedy="Check the partition's leader and its in-sync replicas, or raise kafka.delivery.timeout.ms",
                 )

@@ -12,10 +12,11 @@ from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.deadlines import margin_ms
 from spark_eos.sink.decision_log import DRIVER_TIMEOUT_MS, DecisionLog
+from spark_eos.sink.decision_writer import DecisionWriter
 from spark_eos.sink.driver import RunState
 from spark_eos.sink.pool import TaskSet, pool_of
 from spark_eos.sink.task import Place, TaskWriter
-from spark_eos.sink.transactions import TaskTransaction, write_decision
+from spark_eos.sink.transactions import TaskTransaction
 from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, SinkOptions
 
 _MAX_KEPT: Final = 64
@@ -86,7 +87,7 @@ def cluster_of(options: SinkOptions) -> KafkaCluster:
         # A forked worker leaves its parent's connections alone; the client room sees to that.
         while len(_clusters) >= _MAX_KEPT:
             _clusters.pop(next(iter(_clusters))).client.close()
-        _clusters[key] = KafkaCluster(KafkaClient(options.client), options.decision_topic, write_decision)
+        _clusters[key] = KafkaCluster(KafkaClient(options.client), options.decision_topic, DecisionWriter)
     return _clusters[key]
 
 
