@@ -206,19 +206,22 @@ def list_answered(
     Those are added to `slow`. The next time they are asked too, and not waited for; whoever answers is not slow.
     """
     deadline = client.deadline(timeout_ms)
-    with suppress(EosKafkaError):
-        # Those that were named last will do.
-        client.metadata([], timeout_ms=remaining_ms(deadline))
     if client.api_version(ListTransactionsRequest) < FIRST_PATTERN_VERSION:
         id_pattern = None
     listings: dict[int, list[TransactionListing]] = {}
-    attempt = 0
+    attempt, is_refreshed = 0, False
     wanted = [broker.node_id for broker in client.brokers()]
     while wanted:
         trouble = _ask_once(client, wanted, slow, (states, id_pattern), deadline, listings)
         slow.difference_update(listings)
         wanted = [node for node in wanted if node not in listings and node not in slow]
-        if wanted and not client.back_off(attempt, deadline):
+        if not wanted and not slow and not is_refreshed:
+            # Afterwards, and only where all answer: any of them may be asked, and none must cost the others' time.
+            is_refreshed = True
+            with suppress(EosKafkaError):
+                client.metadata([], timeout_ms=remaining_ms(deadline))
+            wanted = [broker.node_id for broker in client.brokers() if broker.node_id not in listings]
+        elif wanted and not client.back_off(attempt, deadline):
             logger.warning("brokers %s do not list their transactions in time: %s", wanted, trouble)
             slow.update(wanted)
             break
