@@ -19,7 +19,6 @@ from spark_eos import failpoints
 from spark_eos.errors import (
     EosKafkaError,
     FencedError,
-    OptionError,
     TransactionError,
     UnansweredError,
     UnreachableError,
@@ -31,7 +30,7 @@ from spark_eos.sink.decision import (
     write_decision,
     write_pointer,
 )
-from spark_eos.sink.decision_record import read_decision
+from spark_eos.sink.decision_record import other_topic_error, read_decision
 from spark_eos.sink.decision_scan import DecisionScan
 from spark_eos.sink.descriptions import describe_since
 from spark_eos.sink.driver_identity import DriverIdentity, Known, following_identity, is_kept
@@ -158,6 +157,18 @@ class DecisionLog:
         self._look_around()
         return self._scan.namesakes(micro_batch)
 
+    def expired_jobs(self, now_ms: int) -> list[tuple[TopicPartition, "DecisionLog", Decision]]:
+        """Find other jobs' decisions that are kept no longer, each with its partition and its log, by what was scanned."""
+        return [
+            (place, DecisionLog(self._cluster, each.prefix, each.query, self._topic, self._driver_timeout_ms), each)
+            for place, each in self._scan.expired(now_ms)
+        ]
+
+    @property
+    def has_pointer(self) -> bool:
+        """Say whether the query's group has an offset."""
+        return self._pointer(UNSTABLE_PATIENCE_MS) is not None
+
     def scan_again(self) -> None:
         """Look around again when there is no pointer: another process may have decided since."""
         self._is_scanned = False
@@ -254,13 +265,15 @@ class DecisionLog:
             )
         return following_identity(driver, answer)
 
-    def forget(self, decision: Decision, driver: DriverIdentity, now_ms: int) -> DriverIdentity:
+    def forget(
+        self, decision: Decision, driver: DriverIdentity, now_ms: int, place: TopicPartition | None = None
+    ) -> DriverIdentity:
         """Delete a decision that nobody will ever ask for again, so that the topic does not keep it for ever.
 
         Raises where the deletion was refused or not answered; the decision is then as good as before.
         """
         driver = driver.at_level(self._cluster.transaction_version())
-        self._place = self._place or self._choose_place()
+        self._place = place or self._place or self._choose_place()
         keys = [decision_key(self._prefix, self._query, number) for number in range(len(write_decision(decision)))]
         answer = self._cluster.write_decision(DecisionWrite(
             transactional_id=self._driver,
@@ -361,13 +374,7 @@ class DecisionLog:
         ]
         newest = max(pointers, key=lambda pointer: pointer.rank, default=None)
         if newest is not None and newest.topic_partition[0] != self._topic:
-            raise OptionError(
-                f"Option 'decisionTopic' is '{self._topic}', and query {self._query} keeps its decisions in "
-                f"'{newest.topic_partition[0]}'",
-                checked=f"The offsets of group {self._group}",
-                remedy=f"Set decisionTopic={newest.topic_partition[0]}. A query keeps the decision topic that it began "
-                "with; another one needs a new checkpoint",
-            )
+            raise other_topic_error(self._query, self._group, self._topic, newest.topic_partition[0])
         return newest
 
     def _stable_offsets(self, patience_ms: int) -> list[CommittedOffset]:
