@@ -26,6 +26,7 @@ from broker_core.records.header import BatchHeader, InvalidBatch, iter_headers
 from broker_core.types import AbortedTransaction, IsolationLevel, TopicPartition
 from spark_eos.client.answers import only_part
 from spark_eos.client.connection import KafkaClient
+from spark_eos.client.fetch_answers import RecordsRequest
 from spark_eos.client.history import History, LogPoint
 from spark_eos.client.lookup import (
     FIRST_FENCED_VERSION,
@@ -52,7 +53,7 @@ _ANSWER_GRACE_MS: Final = 5_000
 class FetchedChunk:
     """Hold one answer: whole batches from `position` on, and what the broker said about the log around them."""
 
-    data: bytes
+    data: memoryview
     batches: list[tuple[int, BatchHeader]]
     aborted: list[AbortedTransaction]
     position: int
@@ -220,7 +221,7 @@ class RangeFetch:
                 )
             ],
         )
-        return FetchRequest(
+        return RecordsRequest(
             max_wait_ms=self._limits.max_wait_ms,
             min_bytes=self._limits.min_bytes,
             max_bytes=self._limits.max_bytes,
@@ -316,7 +317,7 @@ def read_chunk(
     topic_partition: TopicPartition, partition: Any, position: int, isolation: IsolationLevel
 ) -> FetchedChunk:
     """Read one partition's answer to a fetch from a position."""
-    data = bytes(partition.records or b"")
+    data = memoryview(partition.records or b"")
     try:
         batches = list(iter_headers(data))
     except InvalidBatch as error:

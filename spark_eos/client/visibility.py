@@ -65,7 +65,7 @@ def ends_in(chunk: FetchedChunk, after: Mapping[int, int]) -> dict[int, bool]:
     return found
 
 
-def _is_abort_marker(data: bytes, position: int, header: BatchHeader) -> bool:
+def _is_abort_marker(data: memoryview, position: int, header: BatchHeader) -> bool:
     if header.record_count == 0:
         # Compaction keeps an emptied batch for its producer's sequence; it says nothing any more.
         return False
