@@ -2,17 +2,19 @@
 
 import random
 import time
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.types import TopicPartition
-from spark_eos.codec.encode import EncodedBatch, encode_batches
+from spark_eos.codec.accumulator import RecordAccumulator
+from spark_eos.codec.encode import EncodedBatch
 from spark_eos.sink import columns
 from spark_eos.sink.content import RowCounter
-from spark_eos.sink.placement import place_rows
+from spark_eos.sink.placement import DataError, OrderedRows, order_rows
 from spark_eos.sink.ports import Cluster
 from spark_eos.sink_options import SinkOptions
 
@@ -24,43 +26,88 @@ _USED_COLUMNS: Final = (
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 
 
+class PlacedBatches(NamedTuple):
+    """Batches in the order in which to send them, and the places of the rows that these and later ones are made of."""
+
+    topic_partitions: Collection[TopicPartition]
+    batches: Iterator[tuple[TopicPartition, EncodedBatch]]
+
+
 class Placer:
-    """Turn chunks of rows into encoded batches for each topic-partition."""
+    """Turn chunks of rows into encoded batches for each topic-partition.
+
+    What does not fill a batch waits here for more, up to half of `buffer.memory`; the other half is the producer's.
+    """
 
     def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
         self._options = options
         self._cluster = cluster
         self._counts: dict[str, int] = {}
         self._chance = random.Random()
+        self._batches: RecordAccumulator[TopicPartition] = RecordAccumulator(
+            max_batch_bytes=lambda place: cluster.batch_bytes(place.topic, options.batch_bytes),
+            max_open_bytes=options.buffer_bytes // 2,
+            compression=options.compression,
+            level=options.compression_level,
+        )
         self.counter = RowCounter(options.topic)
         self.size_bytes = 0
 
-    def place(self, rows: pa.RecordBatch) -> list[tuple[TopicPartition, Iterator[EncodedBatch]]]:
-        """Place a chunk of rows; they are encoded as the result is read."""
+    def place(self, rows: pa.RecordBatch) -> PlacedBatches:
+        """Place a chunk of rows; they are encoded as the batches are read, which are those that are full."""
         self.size_bytes += rows.nbytes
-        rows_per_run = self._options.batch_bytes * rows.num_rows // max(1, rows.nbytes)
-        placed = place_rows(
-            rows, topic=self._options.topic, partition_count=self._count,
-            leaderless=self._cluster.leaderless_partitions, rows_per_run=rows_per_run, chance=self._chance,
-        )
-        self.counter.add(rows, given_timestamps(rows))
-        return [(each.topic_partition, self._encode(each.rows)) for each in placed]
+        placed = self._order(rows)
+        ordered = placed.rows
+        given = given_timestamps(ordered)
+        self.counter.add(ordered, given)
+        now_ms = time.time_ns() // 1_000_000
+        return PlacedBatches(placed.topic_partitions, self._batches.add(
+            placed.topic_partitions,
+            placed.boundaries,
+            key=columns.column_of(ordered, columns.KEY),
+            value=ordered.column(columns.VALUE),
+            headers=columns.column_of(ordered, columns.HEADERS),
+            timestamp_ms=now_ms if given is None else pc.fill_null(given, now_ms),
+        ))
 
-    def _count(self, topic: str) -> int:
-        if topic not in self._counts:
-            self._counts[topic] = self._cluster.partition_count(topic)
-        return self._counts[topic]
+    def rest(self) -> PlacedBatches:
+        """Give the batches that are not full, when there are no more rows."""
+        return PlacedBatches((), self._batches.close())
 
-    def _encode(self, rows: pa.RecordBatch) -> Iterator[EncodedBatch]:
-        return encode_batches(
-            key=columns.column_of(rows, columns.KEY),
-            value=rows.column(columns.VALUE),
-            headers=columns.column_of(rows, columns.HEADERS),
-            timestamp_ms=_timestamps(rows),
-            max_batch_bytes=self._options.batch_bytes,
-            compression=self._options.compression,
-            level=self._options.compression_level,
+    def _order(self, rows: pa.RecordBatch) -> OrderedRows:
+        topics = self._topics(rows)
+        unknown = [topic for topic in topics if topic not in self._counts]
+        if unknown:
+            self._counts.update(self._cluster.partition_counts(unknown))
+        try:
+            return self._order_as_known(rows, topics)
+        except DataError:
+            # A partition that is named in a row may be one that was just added.
+            counts = self._cluster.partition_counts(topics, ask_again=True)
+            if all(counts[topic] == self._counts[topic] for topic in topics):
+                raise
+            self._counts.update(counts)
+            return self._order_as_known(rows, topics)
+
+    def _order_as_known(self, rows: pa.RecordBatch, topics: Sequence[str]) -> OrderedRows:
+        @cache
+        def leaderless() -> Mapping[str, Collection[int]]:
+            return self._cluster.leaderless_partitions(topics)
+
+        return order_rows(
+            rows,
+            topic=self._options.topic,
+            partition_count=self._counts.__getitem__,
+            leaderless=lambda topic: leaderless().get(topic, ()),
+            rows_per_run=self._options.batch_bytes * rows.num_rows // max(1, rows.nbytes),
+            chance=self._chance,
         )
+
+    def _topics(self, rows: pa.RecordBatch) -> Sequence[str]:
+        if self._options.topic is not None:
+            return [self._options.topic]
+        found: Sequence[str] = pc.unique(rows.column(columns.TOPIC)).drop_null().to_pylist()
+        return found
 
 
 def gather(arrow_batches: Iterator[pa.RecordBatch], chunk_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -88,12 +135,6 @@ def _cut(rows: pa.RecordBatch, chunk_bytes: int) -> Iterator[pa.RecordBatch]:
 
 def _join(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-
-
-def _timestamps(rows: pa.RecordBatch) -> pa.Array | int:
-    now_ms = time.time_ns() // 1_000_000
-    given = given_timestamps(rows)
-    return now_ms if given is None else pc.fill_null(given, now_ms)
 
 
 def given_timestamps(rows: pa.RecordBatch) -> pa.Array | None:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -24,7 +24,7 @@ from spark_eos.sink.messages import (
 )
 from spark_eos.sink.pool import IdentityPool, TaskIdentity, TaskSet, is_worker_kept
 from spark_eos.sink.ports import Cluster
-from spark_eos.sink.records import CHUNK_BYTES, Placer, gather, given_timestamps
+from spark_eos.sink.records import CHUNK_BYTES, PlacedBatches, Placer, gather, given_timestamps
 from spark_eos.sink.recovery import Course, course_of_task, rolled_back_error, utc
 from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, SinkOptions
 
@@ -36,6 +36,9 @@ class TransactionPort(Protocol):
 
     def begin(self, identity: TaskIdentity) -> None:
         """Get ready to send under an identity; nothing goes to a broker yet."""
+
+    def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Announce where batches will go, so that what is to be asked about all of them is asked at once."""
 
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
         """Send batches in order; waits while the buffer is full."""
@@ -139,6 +142,7 @@ class TaskWriter:
             self._send(sends)
             for rows in others:
                 self._send(placer.place(rows))
+            self._send(placer.rest())
             failpoints.reach("task.before_flush", micro_batch)
             ranges = tuple(self.transaction.flush())
             failpoints.reach("task.flushed", micro_batch)
@@ -160,9 +164,10 @@ class TaskWriter:
             self.transaction.retries, is_worker_kept=is_worker_kept(),
         )
 
-    def _send(self, sends: Iterable[tuple[TopicPartition, Iterable[EncodedBatch]]]) -> None:
-        for topic_partition, batches in sends:
-            self.transaction.send(topic_partition, batches)
+    def _send(self, placed: PlacedBatches) -> None:
+        self.transaction.expect(placed.topic_partitions)
+        for topic_partition, batch in placed.batches:
+            self.transaction.send(topic_partition, [batch])
         failpoints.reach("task.mid_write", self.place.micro_batch)
 
     def _abort(self) -> None:

@@ -1,81 +1,66 @@
-"""Give Spark Arrow batches that lie ready: the ceiling over any source written in Python.
+"""Give Arrow batches that lie ready in memory: the floor under any source written in Python.
 
-    spark.dataSource.register(ReadySource)
-    spark.read.format(READY_FORMAT).option("rows", 2_000_000).option("partitions", 4).option("valueBytes", 90).load()
-
-The rows have the columns of the `eos-kafka` source, and the batches are as large as that makes them of a fetch.
+Options: `rows` in all, `recordBytes` of each value, `partitions` that they are read in, a task each.
 """
 
-import functools
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Iterator
+from functools import cache
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_eos.source.schema import arrow_schema, source_schema
 
-READY_FORMAT = "ready-arrow"
-TOPIC = "from"
-_FETCHED_BYTES = 4 * 1024 * 1024
-_RECORD_OVERHEAD_BYTES = 10
-_DEFAULTS = {"rows": "2000000", "partitions": "4", "valuebytes": "90"}
+NULL_SOURCE_FORMAT = "null-arrow-source"
+# About what one answer to a fetch holds.
+_BATCH_BYTES = 1024 * 1024
 
 
-class ReadySource(DataSource):
-    """Offer the reader that reads nothing."""
+@cache
+def ready_batch(count: int, size: int) -> pa.RecordBatch:
+    """Make one batch of so many records, once in a process."""
+    columns = [
+        pa.array([str(number).encode() for number in range(count)]),
+        pa.array([b"x" * size] * count),
+        pa.array(["topic"] * count),
+        pa.array(np.zeros(count, "int32")),
+        pa.array(np.arange(count)),
+        pa.array(np.full(count, 1_700_000_000_000_000), pa.timestamp("us", tz="UTC")),
+        pa.array(np.zeros(count, "int32")),
+    ]
+    return pa.record_batch(columns, schema=arrow_schema(False))
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, rows: int, record_bytes: int, partitions: int) -> None:
+        self.rows, self.record_bytes, self.partition_count = rows, record_bytes, partitions
+
+    def partitions(self) -> list[InputPartition]:
+        each, more = divmod(self.rows, self.partition_count)
+        return [InputPartition(each + (number < more)) for number in range(self.partition_count)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        left = partition.value
+        batch = ready_batch(max(1, min(left, _BATCH_BYTES // self.record_bytes)), self.record_bytes)
+        while left > 0:
+            yield batch.slice(0, left)
+            left -= batch.num_rows
+
+
+class NullSource(DataSource):
+    """Offer records that cost nothing to have."""
 
     @classmethod
     def name(cls) -> str:
         """Name the format."""
-        return READY_FORMAT
+        return NULL_SOURCE_FORMAT
 
     def schema(self) -> StructType:
-        """Give the columns of the `eos-kafka` source."""
-        return source_schema(False)
+        """Give the columns of our source."""
+        return source_schema(include_headers=False)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Give rows once."""
-        return _Reader(self.options)
-
-
-class _Rows(InputPartition):
-    pass
-
-
-class _Reader(DataSourceReader):
-    def __init__(self, options: Mapping[str, str]) -> None:
-        given = {name.lower(): value for name, value in options.items()}
-        self._rows, self._partitions, self._value_bytes = (int(given.get(name, _DEFAULTS[name])) for name in _DEFAULTS)
-
-    def partitions(self) -> list[InputPartition]:
-        """Cut the rows as they would lie in a topic's partitions."""
-        bounds = [self._rows * number // self._partitions for number in range(self._partitions + 1)]
-        return [_Rows((number, end - begin)) for number, (begin, end) in enumerate(pairwise(bounds))]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the same batch again and again."""
-        number, left = partition.value
-        batch = ready_batch(number, self._value_bytes)
-        while left > 0:
-            yield batch.slice(0, left) if left < batch.num_rows else batch
-            left -= batch.num_rows
-
-
-@functools.lru_cache(maxsize=4)
-def ready_batch(partition: int, value_bytes: int) -> pa.RecordBatch:
-    """Make as many rows as a fetch brings."""
-    count = max(1, _FETCHED_BYTES // (value_bytes + _RECORD_OVERHEAD_BYTES))
-    offsets = pa.array(range(count), pa.int64())
-    schema = arrow_schema(False)
-    columns = [
-        offsets.cast(pa.string()).cast(pa.binary()),
-        pa.array([b"x" * value_bytes] * count, pa.binary()),
-        pa.repeat(pa.scalar(TOPIC, pa.string()), count),
-        pa.repeat(pa.scalar(partition, pa.int32()), count),
-        offsets,
-        pa.repeat(pa.scalar(1_700_000_000_000_000, pa.int64()), count).view(schema.field("timestamp").type),
-        pa.repeat(pa.scalar(0, pa.int32()), count),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+        """Read it once."""
+        return _Reader(*(int(self.options[name]) for name in ("rows", "recordBytes", "partitions")))

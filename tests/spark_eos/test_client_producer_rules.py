@@ -134,12 +134,14 @@ def test_one_partitions_trouble_leaves_the_others_alone() -> None:
 
 
 def test_a_batch_that_is_too_large_is_split_and_numbered_anew() -> None:
-    client = FakeClient(TOPIC, 1, [code(10), code(10), code(0), code(0), code(0), code(0, base_offset=5)])
+    client = FakeClient(TOPIC, 1, [code(10)] * 2 + [code(0)] * 5 + [code(0, base_offset=5)])
     producer = begun(client)
     producer.send(FIRST, encoded(["a", "b", "c", "d", "e"]) + encoded(["f"]))
     result = producer.flush()[FIRST]
     sent = headers(client)
-    assert [(h.base_sequence, h.record_count) for h in sent] == [(0, 5), (0, 2), (0, 1), (1, 1), (2, 3), (5, 1)]
+    assert [(h.base_sequence, h.record_count) for h in sent] == [
+        (0, 5), (0, 2), (0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1),
+    ], "what is as large as the refused half is not tried"
     assert (result.record_count, result.last_offset) == (6, 5)
 
 

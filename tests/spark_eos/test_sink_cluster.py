@@ -15,7 +15,7 @@ from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError, FencedError, OptionError, TopicError, TransactionError, UnreachableError
-from spark_eos.sink import recovery, transactions
+from spark_eos.sink import decision_writer, recovery
 from spark_eos.sink.closing import Closing
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.recovery import fates_of
@@ -98,7 +98,7 @@ def test_a_failing_end_of_the_decision_is_cleared_up_by_the_pointer(
     world: World, monkeypatch: pytest.MonkeyPatch, applied: bool
 ) -> None:
     """What was certainly not decided is decided again, with another transaction of the driver."""
-    end, failed = transactions.end_txn, []
+    end, failed = decision_writer.end_txn, []
 
     def fail(client: KafkaClient, identity: control.TransactionIdentity, **more: Any) -> control.EndTxnResult:
         if failed:
@@ -109,7 +109,7 @@ def test_a_failing_end_of_the_decision_is_cleared_up_by_the_pointer(
         raise UnreachableError("No coordinator is known")
 
     prepared = world.prepare("run1")
-    monkeypatch.setattr(transactions, "end_txn", fail)
+    monkeypatch.setattr(decision_writer, "end_txn", fail)
     world.committer("run1").commit([prepared], 0)
     newest = world.log().newest()
     assert newest is not None and newest.run == "run1"
@@ -239,16 +239,16 @@ def test_the_drivers_timeout_is_within_the_margin_where_that_is_possible(
 
 def test_partitions_without_a_leader_are_named_and_doubt_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     client: Any = FakeClient("t", 3, [])
-    cluster = KafkaCluster(client, "decisions", transactions.write_decision)
-    assert cluster.leaderless_partitions("t") == []
+    cluster = KafkaCluster(client, "decisions", decision_writer.DecisionWriter)
+    assert cluster.leaderless_partitions(["t"]) == {"t": []}
     client.leaders[1] = -1
-    assert cluster.leaderless_partitions("t") == [1]
+    assert cluster.leaderless_partitions(["t"]) == {"t": [1]}
 
     def unanswered(*_: object, **__: object) -> None:
         raise UnreachableError("no broker answers")
 
     monkeypatch.setattr(client, "require_topics", unanswered)
-    assert not cluster.leaderless_partitions("t")
+    assert not cluster.leaderless_partitions(["t"])
 
 
 def test_a_job_whose_driver_was_killed_in_mid_completion_is_named_and_completed_by_a_command(

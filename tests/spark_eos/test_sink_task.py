@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -36,11 +36,15 @@ class MemoryTransaction:
     values: dict[TopicPartition, list[bytes | None]] = field(default_factory=dict)
     timestamps: list[int] = field(default_factory=list)
     batches: list[tuple[Compression, int]] = field(default_factory=list)
+    expected: set[TopicPartition] = field(default_factory=set)
     aborted: bool = False
     retries: int = 3
 
     def begin(self, identity: TaskIdentity) -> None:
         self.identity = identity
+
+    def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
+        self.expected.update(topic_partitions)
 
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
         for batch in batches:
