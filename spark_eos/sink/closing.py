@@ -10,6 +10,7 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.decision_scan import KEPT_MS
 from spark_eos.sink.driver_identity import DriverIdentity
+from spark_eos.sink.naming import group_id
 
 LOG: Final = logging.getLogger("spark_eos.sink")
 _DAY_MS: Final = 24 * 60 * 60 * 1000
@@ -58,10 +59,13 @@ def _forget_expired(log: DecisionLog, now_ms: int) -> None:
     deleted, or is fenced and can be started again. What is still pointed to is left for later: a pointer to nothing
     is an error.
     """
-    for place, each, decision in log.expired_jobs(now_ms)[:_MOST_FORGOTTEN]:
+    cluster, topic = log.scan.cluster, log.scan.topic
+    for place, decision in log.scan.expired(now_ms)[:_MOST_FORGOTTEN]:
+        each = DecisionLog(cluster, decision.prefix, decision.query, topic)
         try:
             driver = each.take_over()
-            newest = None if each.has_pointer else each.newest()
+            is_pointed_to = cluster.last_offsets(group_id(decision.prefix, decision.query))
+            newest = None if is_pointed_to else each.newest()
             if newest is not None and (newest.run, newest.rank) == (decision.run, decision.rank):
                 each.forget(newest, driver, now_ms, place)
                 LOG.info("the decision of job %s is deleted: it was completed more than %d days ago", decision.query,

@@ -73,7 +73,7 @@ class DecisionLog:
         self._driver_timeout_ms = driver_timeout_ms
         self._go_by(prefix)
         self._newest: tuple[Pointer, Decision] | None = None
-        self._scan = DecisionScan(cluster, topic, query)
+        self.scan = DecisionScan(cluster, topic, query)
         self._is_scanned = False
         # The last micro-batch, and write in it, that a task of this process has found undecided.
         self._undecided: tuple[int, str] | None = None
@@ -155,19 +155,7 @@ class DecisionLog:
     def namesakes(self, micro_batch: int) -> list[Decision]:
         """Find what the same Spark query has decided for a micro-batch under other names."""
         self._look_around()
-        return self._scan.namesakes(micro_batch)
-
-    def expired_jobs(self, now_ms: int) -> list[tuple[TopicPartition, "DecisionLog", Decision]]:
-        """Find other jobs' decisions that are kept no longer, each with its partition and its log, by what was scanned."""
-        return [
-            (place, DecisionLog(self._cluster, each.prefix, each.query, self._topic, self._driver_timeout_ms), each)
-            for place, each in self._scan.expired(now_ms)
-        ]
-
-    @property
-    def has_pointer(self) -> bool:
-        """Say whether the query's group has an offset."""
-        return self._pointer(UNSTABLE_PATIENCE_MS) is not None
+        return self.scan.namesakes(micro_batch)
 
     def scan_again(self) -> None:
         """Look around again when there is no pointer: another process may have decided since."""
@@ -176,12 +164,12 @@ class DecisionLog:
     def _look_around(self) -> None:
         """Scan once, until `scan_again`; each time after the first one only what is new is read."""
         if not self._is_scanned:
-            self._scan.refresh(self._prefix)
+            self.scan.refresh(self._prefix)
             self._is_scanned = True
 
     def _newest_by_scan(self, since: int) -> Decision | None:
         self._look_around()
-        found = self._scan.newest(self._prefix)
+        found = self.scan.newest(self._prefix)
         if found is not None and found.prefix != self._prefix:
             LOG.warning(
                 "query %s keeps its decisions under transactionalIdPrefix=%s, with which it was begun; the driver goes "

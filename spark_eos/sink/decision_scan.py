@@ -39,8 +39,8 @@ class DecisionScan:
     """Know what the topic holds of one query, and read on from where the last look has ended."""
 
     def __init__(self, cluster: Cluster, topic: str, query: str) -> None:
-        self._cluster = cluster
-        self._topic = topic
+        self.cluster = cluster
+        self.topic = topic
         self._query = query
         # All writes of a Spark query have it in their keys, and of the others' records few do.
         self._word = escape(query.partition("/")[0]).encode()
@@ -73,7 +73,7 @@ class DecisionScan:
         parts = self._parts(decision_key(prefix, self._query, number) for number in range(newest.count))
         name = (prefix, newest.decision.run, newest.decision.rank)
         same = {p.number: p for p in parts if (p.decision.prefix, p.decision.run, p.decision.rank) == name}
-        return join_parts(list(same.values()), f"key {decision_key(prefix, self._query).decode()} of {self._topic}")
+        return join_parts(list(same.values()), f"key {decision_key(prefix, self._query).decode()} of {self.topic}")
 
     def namesakes(self, micro_batch: int) -> list[Decision]:
         """Give what the same Spark query has decided for a micro-batch under other names, of that read."""
@@ -82,7 +82,7 @@ class DecisionScan:
             each = part.decision
             if each.micro_batch == micro_batch and each.query != self._query:
                 found.setdefault((each.prefix, each.query), {}).setdefault(each.rank, []).append(part)
-        return [join_parts(ranks[max(ranks)], f"{name} in {self._topic}") for name, ranks in found.items()]
+        return [join_parts(ranks[max(ranks)], f"{name} in {self.topic}") for name, ranks in found.items()]
 
     def expired(self, now_ms: int) -> list[tuple[TopicPartition, Decision]]:
         """Give decisions of other jobs, or their first parts, that were completed too long ago to be asked for."""
@@ -100,7 +100,7 @@ class DecisionScan:
         """Read on; gives what is not ended yet, from which the next look begins."""
         self._prefix = prefix
         starts = {place: self._starts.get(place) for place in self._places(prefix)}
-        found = self._cluster.find_records(starts, self._is_wanted)
+        found = self.cluster.find_records(starts, self._is_wanted)
         for place, record in found.records:
             assert record.key is not None
             if record.value is None:
@@ -114,14 +114,14 @@ class DecisionScan:
         return list(found.unended)
 
     def _places(self, prefix: str) -> list[TopicPartition]:
-        count = self._cluster.partition_count(self._topic)
+        count = self.cluster.partition_count(self.topic)
         if self._has_layout is None:
-            self._has_layout = count >= DECISION_TOPIC_PARTITIONS and self._cluster.begins_with(
-                TopicPartition(self._topic, 0), LAYOUT_KEY)
+            self._has_layout = count >= DECISION_TOPIC_PARTITIONS and self.cluster.begins_with(
+                TopicPartition(self.topic, 0), LAYOUT_KEY)
         numbers = set(range(count))
         if self._has_layout:
             numbers = {decision_partition(self._query, count), former_partition(prefix, self._query, count)}
-        return [TopicPartition(self._topic, number) for number in sorted(numbers)]
+        return [TopicPartition(self.topic, number) for number in sorted(numbers)]
 
     def _is_wanted(self, key: bytes, timestamp_ms: int) -> bool:
         if self._word not in key:
