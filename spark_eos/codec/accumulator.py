@@ -13,15 +13,13 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from broker_core.records.compression import Compression, compress
 from broker_core.records.header import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 from broker_core.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from spark_eos.codec.columns import binary_column, lengths_of, one_array
 from spark_eos.codec.encode import EncodedBatch, encode_batches
-from spark_eos.codec.header_column import EncodedHeaders, encode_headers
-from spark_eos.codec.varints import Ints, Pieces, lay, varint_pieces
+from spark_eos.codec.record_columns import RecordColumns, encode_rows, record_columns
+from spark_eos.codec.varints import Ints, Pieces, varint_pieces
 
 # Encoded in one pass: enough that the cost of a pass does not count, and little enough for a processor's cache.
 _PASS_BYTES: Final = 1024 * 1024
@@ -29,25 +27,23 @@ _PASS_BYTES: Final = 1024 * 1024
 # each partition begin to send late.
 _FAIR_BATCH_BYTES: Final = 16 * 1024
 _LEAST_OPEN_BYTES: Final = 4 * 1024 * 1024
-_ATTRIBUTES_BYTES: Final = 1
 _LONGEST_VARINT: Final = 10
-_JOIN: Final = pc.JoinOptions(null_handling="replace", null_replacement="")
 
 Place = TypeVar("Place")
 
 
 class _Rows(NamedTuple):
-    """The columns of one call, and each row's sizes that no batch changes."""
+    """The columns of one call as they were given, and as those of records."""
 
     key: Any
     value: Any
-    header_lists: Any
-    headers: EncodedHeaders | None
-    timestamps: Ints | int
-    key_pieces: Pieces
-    value_pieces: Pieces
-    fixed_sizes: Ints
+    headers: Any
+    columns: RecordColumns
     fixed_ends: Ints
+
+    @property
+    def timestamps(self) -> Ints | int:
+        return self.columns.timestamps
 
 
 class _Runs(NamedTuple):
@@ -168,7 +164,7 @@ class RecordAccumulator(Generic[Place]):
         stamps = [rows.timestamps] if isinstance(rows.timestamps, int) else _span(rows.timestamps)
         stamps += _span(self._firsts_ms[self._counts > 0])
         deltas += _varint_size(max(stamps, default=0) - min(stamps, default=0))
-        return deltas + _varint_size(int(rows.fixed_sizes.max(initial=0)) + deltas)
+        return deltas + _varint_size(int(rows.columns.fixed_sizes.max(initial=0)) + deltas)
 
     def _fill_batches(
         self, rows: _Rows, runs: _Runs, index: int, added: int
@@ -180,7 +176,7 @@ class RecordAccumulator(Generic[Place]):
         encoded = encode_batches(
             key=None if rows.key is None else rows.key[whole],
             value=rows.value[whole],
-            headers=None if rows.header_lists is None else rows.header_lists[whole],
+            headers=None if rows.headers is None else rows.headers[whole],
             timestamp_ms=rows.timestamps if isinstance(rows.timestamps, int) else pa.array(rows.timestamps[whole]),
             max_batch_bytes=budget_bytes + HEADER_SIZE,
             compression=self._compression,
@@ -202,17 +198,17 @@ class RecordAccumulator(Generic[Place]):
         self._open(rows, runs.pick(self._counts[numbers] == 0))
         columns = self._timestamp_deltas(rows.timestamps, runs)
         columns += varint_pieces(np.arange(start, stop) - np.repeat(starts - self._counts[numbers], counts))
-        lengths = rows.fixed_sizes[start:stop] + sum(column.sizes for column in columns)
-        [length] = varint_pieces(lengths)
-        ends = np.cumsum(lengths + length.sizes)[stops - start - 1]
-        data = _join(rows, start, stop, [length, *columns], int(ends[-1]))
+        encoded = encode_rows(rows.columns, start, stop, columns)
+        borrowed = rows.columns.borrowed
+        lasts = stops - start
         begin, parts = 0, self._parts
-        for number, end in zip(numbers.tolist(), ends.tolist(), strict=True):
-            parts[number].append(data[begin:end])
+        for number, end in zip(numbers.tolist(), lasts.tolist(), strict=True):
+            parts[number].append(b"".join((encoded.between(begin, end)[borrowed:], bytes(borrowed))))
             begin = end
+        ends = encoded.bounds[lasts].astype(np.int64)
         self._sizes[numbers] += np.diff(ends, prepend=0)
         self._counts[numbers] += counts
-        self.open_bytes += begin
+        self.open_bytes += int(ends[-1])
 
     def _open(self, rows: _Rows, runs: _Runs) -> None:
         """Begin batches with the first rows they get."""
@@ -227,7 +223,7 @@ class RecordAccumulator(Generic[Place]):
         if isinstance(timestamps, int):
             self._lasts_ms[numbers] = np.maximum(self._lasts_ms[numbers], timestamps)
             pieces = varint_pieces(timestamps - firsts)
-            return [Pieces(np.repeat(each.words, counts), np.repeat(each.sizes, counts)) for each in pieces]
+            return [each.pick(np.repeat(np.arange(len(firsts)), counts)) for each in pieces]
         stamps = timestamps[starts[0] : stops[-1]]
         latest = np.maximum.reduceat(stamps, starts - starts[0])
         self._lasts_ms[numbers] = np.maximum(self._lasts_ms[numbers], latest)
@@ -273,44 +269,10 @@ def _passes(runs: _Runs, most_bytes: Ints) -> Iterator[_Runs]:
 
 
 def _prepare(key: Any, value: Any, headers: Any, timestamp_ms: Any) -> _Rows:
-    values = binary_column(value, "value")
-    keys = None if key is None else binary_column(key, "key")
-    header_lists = None if headers is None else one_array(headers)
-    encoded_headers = None if header_lists is None else encode_headers(header_lists)
-    key_lengths = np.full(len(values), -1, np.int64) if keys is None else lengths_of(keys)
-    value_lengths = lengths_of(values)
-    [key_pieces] = varint_pieces(key_lengths)
-    [value_pieces] = varint_pieces(value_lengths)
-    fixed = key_pieces.sizes + value_pieces.sizes + np.maximum(key_lengths, 0) + np.maximum(value_lengths, 0)
-    fixed += _ATTRIBUTES_BYTES + (1 if encoded_headers is None else encoded_headers.sizes)
-    fixed_ends = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(fixed, out=fixed_ends[1:])
-    timestamps = timestamp_ms if isinstance(timestamp_ms, int) else one_array(timestamp_ms).to_numpy()
-    return _Rows(
-        keys, values, header_lists, encoded_headers, timestamps, key_pieces, value_pieces, fixed, fixed_ends
-    )
-
-
-def _join(rows: _Rows, start: int, stop: int, prefix: list[Pieces], size_bytes: int) -> bytes:
-    """Join the records of rows, which take `size_bytes`."""
-    length, *middle = prefix
-    # Without headers each record's last byte, a zero, is joined as the first one of its successor.
-    borrowed = 1 if rows.headers is None else 0
-    # The attributes byte is zero, so it lies ready in the word above the length.
-    opening = Pieces(length.words << np.uint64(8 * borrowed), length.sizes + borrowed + _ATTRIBUTES_BYTES)
-    fields = [opening, *middle, rows.key_pieces.slice(start, stop)]
-    value_pieces = rows.value_pieces.slice(start, stop)
-    if rows.key is None:
-        parts = [lay([*fields, value_pieces])]
-    else:
-        parts = [lay(fields), rows.key[start:stop], lay([value_pieces])]
-    parts.append(rows.value[start:stop])
-    if rows.headers is not None:
-        parts += [lay([rows.headers.counts.slice(start, stop)]), rows.headers.bytes[start:stop]]
-    if any(pa.types.is_large_binary(part.type) for part in parts):
-        parts = [part.cast(pa.large_binary()) for part in parts]
-    joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", parts[0].type), options=_JOIN)
-    return b"".join((memoryview(joined.buffers()[2])[borrowed:size_bytes], bytes(borrowed)))
+    columns = record_columns(key, value, headers, timestamp_ms)
+    fixed_ends = np.zeros(len(columns.fixed_sizes) + 1, np.int64)
+    np.cumsum(columns.fixed_sizes, out=fixed_ends[1:])
+    return _Rows(key, value, headers, columns, fixed_ends)
 
 
 def _span(timestamps: Ints) -> list[int]:

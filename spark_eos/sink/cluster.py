@@ -14,13 +14,13 @@ from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFe
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
-from spark_eos.client.visibility import end_in, visible_in
+from spark_eos.client.visibility import ends_in, visible_in
 from spark_eos.errors import EosKafkaError, TopicError, UnansweredError, UnsupportedError
 from spark_eos.operator_commands import OperatorCommands
 from spark_eos.sink.key_search import KeySearch
 from spark_eos.sink.naming import id_pattern
+from spark_eos.sink.partition_views import look_at
 from spark_eos.sink.ports import (
-    BatchTrace,
     CommittedOffset,
     DecisionWrite,
     Description,
@@ -116,42 +116,34 @@ class KafkaCluster:
                 answers |= {name.transactional_id: end_answer(result) for name, result in results.items()}
         return answers
 
-    def view(self, topic_partition: TopicPartition, offset: int, *, wait_ms: int) -> PartitionView | None:
-        """Look at one place in a partition with read_committed."""
-        limits = replace(_LOOK, poll_timeout_ms=wait_ms, max_wait_ms=min(_LOOK.max_wait_ms, wait_ms))
-        try:
-            chunks = self._chunks(topic_partition, offset, offset + 1, IsolationLevel.READ_COMMITTED, limits)
-            chunk = next(chunks, None)
-        except (OffsetsGoneError, TopicError):
-            return None
-        if chunk is None:
-            return None
-        traces = tuple(
-            BatchTrace(h.base_offset, h.last_offset, ProducerIdentity(h.producer_id, h.producer_epoch), h.is_control)
-            for _, h in chunk.batches
-        )
-        return PartitionView(chunk.last_stable_offset, traces, tuple(chunk.aborted))
+    def views(
+        self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
+    ) -> Mapping[TopicPartition, PartitionView | None]:
+        """Look at one place in each partition with read_committed."""
+        return look_at(self.client, offsets, wait_ms)
 
-    def unstable_end(
-        self, topic_partition: TopicPartition, producer_id: int, offset: int, *, wait_ms: int
-    ) -> bool | None:
-        """Find the marker behind an offset that committed readers do not reach yet.
+    def unstable_ends(
+        self, topic_partition: TopicPartition, offsets: Mapping[int, int], *, wait_ms: int
+    ) -> Mapping[int, bool]:
+        """Find the markers behind offsets that committed readers do not reach yet, in one pass.
 
         Only there: compaction, which may remove a marker, does not get beyond the last stable offset either.
         """
         limits = replace(_MARKER_SCAN, poll_timeout_ms=wait_ms)
         until = time.monotonic() + wait_ms / 1000
+        found: dict[int, bool] = {}
         try:
-            chunks = self._chunks(topic_partition, offset, _NO_END, IsolationLevel.READ_UNCOMMITTED, limits)
-            for chunk in chunks:
-                committed = end_in(chunk, producer_id, offset)
-                if chunk.last_stable_offset > offset or committed is not None:
-                    return committed if chunk.last_stable_offset <= offset else None
+            start = min(offsets.values())
+            for chunk in self._chunks(topic_partition, start, _NO_END, IsolationLevel.READ_UNCOMMITTED, limits):
+                ends = ends_in(chunk, {each: at for each, at in offsets.items() if each not in found})
+                found |= {each: end for each, end in ends.items() if chunk.last_stable_offset <= offsets[each]}
+                if len(found) == len(offsets) or chunk.last_stable_offset > max(offsets.values()):
+                    return found
                 if chunk.next_position >= chunk.high_watermark or time.monotonic() > until:
-                    return None
-        except (OffsetsGoneError, TopicError):
+                    return found
+        except (OffsetsGoneError, TopicError, UnansweredError):
             pass
-        return None
+        return found
 
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
         """Read all offsets of a group.

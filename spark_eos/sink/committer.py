@@ -66,9 +66,12 @@ class Committer:
     write: str = ""
     discard_differing_rows: bool = False
     may_hang: bool = False
+    # What the last call has decided and committed, in messages of its own.
+    committed: tuple[PreparedTransaction, ...] = ()
 
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """Make a micro-batch visible, or raise; returns only when every transaction of it is committed."""
+        self.committed = ()
         check_messages(messages, self.query, self.run, micro_batch)
         check_first_write(self.query, self.state.finished, (micro_batch, self.write))
         self._commit(messages, micro_batch)
@@ -280,6 +283,7 @@ class Committer:
             # Should there be a further micro-batch all the same, it begins with the newest decision.
             self.state.identity = self.state.decided = None
             raise
+        self.committed = tuple(prepared)
         failpoints.reach("driver.after_complete", micro_batch)
         METRICS.add("transactions_committed", len(prepared))
         METRICS.add("records_committed", sum(t.record_count for t in prepared))

@@ -60,7 +60,7 @@ class KeySearch:
         """Give the records of wanted keys whose transactions have no end yet."""
         return [each for records in self._open.values() for each in records]
 
-    def _end(self, data: bytes, position: int, header: BatchHeader) -> None:
+    def _end(self, data: bytes | memoryview, position: int, header: BatchHeader) -> None:
         if header.producer_id not in self._open:
             return
         marker = parse_end_txn_marker(data, position, header)
@@ -69,7 +69,7 @@ class KeySearch:
             if marker.control_type is ControlType.COMMIT:
                 self._committed += [each.record for each in ended]
 
-    def _wanted(self, data: bytes, position: int, header: BatchHeader) -> Iterator[KeyedRecord]:
+    def _wanted(self, data: bytes | memoryview, position: int, header: BatchHeader) -> Iterator[KeyedRecord]:
         if header.record_count == 1:
             key = _only_key(data, position, header)
             if key is not None and not self._is_wanted(key):
@@ -79,7 +79,7 @@ class KeySearch:
                 yield KeyedRecord(record.offset, record.key, record.value)
 
 
-def _only_key(data: bytes, position: int, header: BatchHeader) -> bytes | None:
+def _only_key(data: bytes | memoryview, position: int, header: BatchHeader) -> bytes | None:
     """Read the key of a batch's only record; None where that takes reading the whole record."""
     section = memoryview(data)[position + HEADER_SIZE : position + header.size_bytes]
     try:

@@ -62,7 +62,10 @@ class BatchTrace(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """Hold what a read_committed fetch at one offset shows; `batches` starts with the one that holds the offset."""
+    """Hold what a read_committed fetch at one offset shows; `batches` starts with the one that holds the offset.
+
+    There are none where nothing can be seen yet.
+    """
 
     last_stable_offset: int
     batches: tuple[BatchTrace, ...]
@@ -132,17 +135,20 @@ class Cluster(Protocol):
     def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
         """End transactions in parallel, each repeated until it is answered or the time is up."""
 
-    def view(self, topic_partition: TopicPartition, offset: int, *, wait_ms: int) -> PartitionView | None:
-        """Look at one place in a partition; None when it is not there any more.
+    def views(
+        self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
+    ) -> Mapping[TopicPartition, PartitionView | None]:
+        """Look at one place in each of many partitions, all at once; None where it is not there any more.
 
-        Raises `UnansweredError` when it cannot be read within the time, as behind an open transaction of others.
+        A partition whose leader does not answer within the time is left out.
         """
 
-    def unstable_end(
-        self, topic_partition: TopicPartition, producer_id: int, offset: int, *, wait_ms: int
-    ) -> bool | None:
-        """Say whether a transaction that reaches up to `offset` is committed, by its marker, where committed readers
-        do not get that far yet; None where they do, and without a marker. Raises `UnansweredError` as `view` does."""
+    def unstable_ends(
+        self, topic_partition: TopicPartition, offsets: Mapping[int, int], *, wait_ms: int
+    ) -> Mapping[int, bool]:
+        """Say which producers' transactions are committed, and which aborted, by their markers, where committed readers
+        do not get that far yet. Each producer comes with the last offset of its transaction; one whose marker is not
+        found within the time is left out."""
 
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
         """Read all offsets of a group, in whatever topics; raises `UnstableOffsetsError` when a pending one does not

@@ -135,8 +135,8 @@ class QueryActor:
                 self._go_to_any_process()
                 driver = committer(self._options, QUERY, run, may_be_decided=True)
                 driver.commit(messages, number)
-                if driver.state.decided == number:
-                    self._report = report_of(run, number, messages)
+                if driver.committed:
+                    self._report = report_of(run, number, driver.committed, self._report)
             except (EosKafkaError, JobFailedError):
                 self._abort(run, messages, number)
                 raise

@@ -1,5 +1,6 @@
 """Be a cluster in memory that keeps Kafka's rules for transactional ids, for tests of the sink's rules."""
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -114,6 +115,21 @@ class MemoryCluster:
 
     def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
         return {each.transactional_id: self._end(each) for each in endings}
+
+    def views(
+        self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
+    ) -> Mapping[TopicPartition, PartitionView | None]:
+        found = {}
+        for place, offset in offsets.items():
+            with contextlib.suppress(UnansweredError):
+                found[place] = self.view(place, offset, wait_ms=wait_ms)
+        return found
+
+    def unstable_ends(
+        self, topic_partition: TopicPartition, offsets: Mapping[int, int], *, wait_ms: int
+    ) -> Mapping[int, bool]:
+        ends = {each: self.unstable_end(topic_partition, each, at, wait_ms=wait_ms) for each, at in offsets.items()}
+        return {each: end for each, end in ends.items() if end is not None}
 
     def view(
         self, topic_partition: TopicPartition, offset: int, *, wait_ms: int  # noqa: ARG002

@@ -144,7 +144,6 @@ def test_an_id_that_the_coordinator_has_forgotten_is_told_by_its_code(world: Wor
 def test_what_a_foreign_transaction_holds_back_is_known_by_its_marker(
     world: World, monkeypatch: pytest.MonkeyPatch, commit: bool
 ) -> None:
-    monkeypatch.setattr(recovery, "_LOOK_MS", 300)
     foreign = control.init_producer_id(world.client, unique("foreign"), transaction_timeout_ms=60_000)
     producer = TransactionalProducer(world.client)
     producer.begin(foreign)

@@ -13,10 +13,10 @@ from broker_core.types import ProducerIdentity
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError
-from spark_eos.sink import kept
+from spark_eos.sink import clients, kept
 from spark_eos.sink import pool as pools
 from spark_eos.sink import wiring
-from spark_eos.sink.commit_report import CommitReport, last_report, leave_report, report_of
+from spark_eos.sink.commit_report import CommitReport, WorkerIds, last_report, leave_report, report_of
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.kept import Kept
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
@@ -25,7 +25,7 @@ from spark_eos.sink.ports import Ending, TransactionState
 from spark_eos.sink.task import Place
 from spark_eos.sink.wiring import committer, task_writer
 from spark_eos.sink.writers import _commit
-from spark_eos.sink_options import SinkOptions, sink_options
+from spark_eos.sink_options import OnLostTransaction, SinkOptions, sink_options
 from tests.spark_eos.client_world import unique
 from tests.spark_eos.sink_cluster import MemoryCluster
 from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare
@@ -64,7 +64,8 @@ class Worker:
             self.cluster.end_transactions([Ending(name, identity, number >= lost, version)])
         if is_reported:
             numbers = sum(1 << int(name.rpartition(".")[2]) for name, *_ in self.taken[lost:])
-            self.pool.note_committed(CommitReport(RUN, micro_batch, {"w": numbers, "another": 1 << 70}))
+            others = WorkerIds(micro_batch, 1 << 70)
+            self.pool.note_committed(CommitReport(RUN, {"w": WorkerIds(micro_batch, numbers), "another": others}))
 
 
 @pytest.mark.parametrize("count", [2, 200])
@@ -92,8 +93,8 @@ def test_only_what_the_report_names_is_taken_for_committed() -> None:
 
 
 @pytest.mark.parametrize("report", [
-    CommitReport("run0", 0, {"w": 3}), CommitReport(RUN, 0, {"v": 3}), CommitReport(RUN, 1, {"w": 3}),
-    CommitReport(RUN, 0, {}),
+    CommitReport("run0", {"w": WorkerIds(0, 3)}), CommitReport(RUN, {"v": WorkerIds(0, 3)}),
+    CommitReport(RUN, {"w": WorkerIds(1, 3)}), CommitReport(RUN, {}),
 ], ids=["of another run", "of another worker", "of another micro-batch", "of none"])
 def test_a_report_of_something_else_says_nothing(report: CommitReport) -> None:
     worker = Worker(MemoryCluster())
@@ -108,7 +109,7 @@ def test_a_late_report_says_nothing_of_ids_that_have_been_used_since() -> None:
     worker.run_tasks(0, 2)
     worker.commit(0, is_reported=False)
     worker.run_tasks(1, 1)
-    worker.pool.note_committed(CommitReport(RUN, 0, {"w": 3}))
+    worker.pool.note_committed(CommitReport(RUN, {"w": WorkerIds(0, 3)}))
     [open_id] = [name for name, each in worker.cluster.ids.items() if each.state is S.ONGOING]
     assert worker.run_tasks(2, 2) == ["describe 1", f"init {PREFIX}.{QUERY}.{RUN}.w.2"]
     assert worker.cluster.ids[open_id].state is S.ONGOING
@@ -169,13 +170,24 @@ def test_the_driver_reports_what_it_has_committed(cluster: MemoryCluster, local_
     made = committer_of(cluster)
     assert last_report("/checkpoint") is None
     commit(made, prepare(cluster, 0), 0)
-    assert last_report("/checkpoint") == CommitReport("run1", 0, {"w0": 1, "w1": 1})
+    assert last_report("/checkpoint") == CommitReport("run1", {"w0": WorkerIds(0, 1), "w1": WorkerIds(0, 1)})
     commit(made, [Empty("q", "run1", 1, 0)], 1)
-    assert last_report("/checkpoint") == CommitReport("run1", 0, {"w0": 1, "w1": 1})
+    assert last_report("/checkpoint") == CommitReport("run1", {"w0": WorkerIds(0, 1), "w1": WorkerIds(0, 1)})
     assert last_report("/other") is None and last_report(None) is None
     [file] = local_folder.iterdir()
     file.write_text("[1")
     assert last_report("/checkpoint") is None
+
+
+def test_a_worker_that_had_no_task_for_some_micro_batches_is_still_reported(local_folder: Path) -> None:
+    memory, report, workers = MemoryCluster(), None, []
+    for micro_batch in range(30):
+        names = [f"p.q.{RUN}.{worker}.0" for worker in ("busy", "rare")[:1 if micro_batch % 25 else 2]]
+        report = report_of(RUN, micro_batch, [memory.prepare(name) for name in names], report)
+        workers.append(sorted((worker, each.micro_batch) for worker, each in report.workers.items()))
+    assert workers[19] == [("busy", 19), ("rare", 0)] and workers[20] == [("busy", 20)]
+    assert workers[29] == [("busy", 29), ("rare", 25)]
+    assert report_of("run2", 30, [], report).workers == {}
 
 
 def test_the_driver_reports_no_transaction_that_it_drops(cluster: MemoryCluster, local_folder: Path) -> None:
@@ -185,6 +197,23 @@ def test_the_driver_reports_no_transaction_that_it_drops(cluster: MemoryCluster,
     # Tasks that did not see the decision have written once more.
     commit(committer_of(cluster), prepare(cluster, 0), 0)
     assert last_report("/checkpoint") is None
+
+
+def test_the_driver_reports_no_part_that_was_committed_before(cluster: MemoryCluster, local_folder: Path) -> None:
+    """The tasks that did not see the decision have written all of it; what they repeat is dropped."""
+    first = prepare(cluster, 0, "run0")
+    dead = committer_of(cluster, "run0").log
+    dead.decide(decision_of(first, 0), dead.take_over())
+    kept_one, lost = [message.transaction for message in first if isinstance(message, Prepared)]
+    identity = cluster.ids[kept_one.transactional_id].identity
+    cluster.end_transactions([Ending(kept_one.transactional_id, identity, True, cluster.version)])
+    cluster.time_out(lost.transactional_id)
+    made, again = committer_of(cluster, policy=OnLostTransaction.REWRITE), prepare(cluster, 0)
+    commit(made, again, 0)
+    dropped, written = [message.transaction for message in again if isinstance(message, Prepared)]
+    assert made.committed == (written,)
+    assert cluster.ids[dropped.transactional_id].state is S.COMPLETE_ABORT
+    assert last_report("/checkpoint") == CommitReport("run1", {"w1": WorkerIds(0, 1)})
 
 
 def test_the_driver_reports_nothing_when_its_commit_fails(
@@ -199,11 +228,9 @@ def test_the_driver_reports_nothing_when_its_commit_fails(
 
 def test_a_report_of_thousands_of_tasks_is_small(local_folder: Path) -> None:
     memory = MemoryCluster()
-    messages = [
-        Prepared("q", RUN, 0, split, memory.prepare(f"p.q.{RUN}.w{split % 10}.{split // 10}")) for split in range(5_000)
-    ]
-    leave_report("/checkpoint", report_of(RUN, 0, messages))
-    assert last_report("/checkpoint") == report_of(RUN, 0, messages)
+    report = report_of(RUN, 0, [memory.prepare(f"p.q.{RUN}.w{task % 10}.{task // 10}") for task in range(5_000)])
+    leave_report("/checkpoint", report)
+    assert last_report("/checkpoint") == report
     [file] = local_folder.iterdir()
     assert file.stat().st_size < 3_000
 
@@ -232,7 +259,7 @@ def test_what_is_idle_is_dropped_by_age_and_nothing_for_its_number(monkeypatch: 
 def kafka() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(topics={"t": PARTITIONS, "decisions": 2}, requests_kept=100_000) as broker:
         yield broker
-        for each in (wiring._clients, wiring._clusters, wiring._runs, wiring._logs, pools._pools):
+        for each in (clients._clients, wiring._clusters, wiring._runs, wiring._logs, pools._pools):
             each.clear()
 
 
@@ -291,7 +318,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[KafkaClient]]:
         def close(self) -> None:
             raise AssertionError("a client is closed")
 
-    monkeypatch.setattr(wiring, "KafkaClient", Counted)
+    monkeypatch.setattr(clients, "KafkaClient", Counted)
     yield found
     for each in found:
         KafkaClient.close(each)
