@@ -12,6 +12,7 @@ from spark_eos.admin.command import ExitCode, main
 from spark_eos.client import control
 from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.inspection import describe_transactions
+from spark_eos.client.lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError, FencedError, OptionError, TopicError, TransactionError, UnreachableError
@@ -45,7 +46,13 @@ def _forget_topic(world: World, monkeypatch: pytest.MonkeyPatch, answers: float)
         unknown = replace(found[world.decisions], error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partitions={})
         return {**found, world.decisions: unknown}
 
+    look_up = OffsetLookup._describe
+
+    def lagging_look_up(self: OffsetLookup, *asked: Any) -> Any:
+        return [each for each in look_up(self, *asked) if each.name != world.decisions or left[0] <= 0]
+
     monkeypatch.setattr(world.client, "metadata", lagging)
+    monkeypatch.setattr(OffsetLookup, "_describe", lagging_look_up)
 
 
 def test_a_broker_that_does_not_know_the_decision_topic_for_a_moment_repeats_no_batch(
@@ -63,7 +70,7 @@ def test_a_broker_that_does_not_know_the_decision_topic_for_a_moment_repeats_no_
     lambda world: world.cluster.find_records({TopicPartition(world.decisions, 0): None}, lambda *_: True),
     lambda world: world.cluster.read_records(TopicPartition(world.decisions, 0), 0, 1),
     lambda world: world.cluster.read_records(TopicPartition(world.topic, 99), 0, 1),
-])
+], ids=["pointer", "scan", "record", "record of no partition"])
 def test_a_missing_decision_topic_is_never_an_empty_one(
     world: World, monkeypatch: pytest.MonkeyPatch, read: Callable[[World], object]
 ) -> None:
