@@ -189,16 +189,19 @@ class DecisionLog:
         driver: DriverIdentity,
         decide_by_ms: int | None = None,
         known: Known | None = None,
+        confirm: Callable[[], int] | None = None,
     ) -> DriverIdentity:
         """Make the decision durable and visible, or raise `UndecidedError`, which another attempt may follow.
 
         Returns the identity for the next decision. An unclear answer is cleared up by reading the pointer; where even
         that fails, the error says that nothing is certain. After `decide_by_ms` nothing is decided any more. With
-        `known`, the first decision after a take-over raises `OutdatedError` where that is not the newest one.
+        `known`, the first decision after a take-over raises `OutdatedError` where that is not the newest one. Nothing
+        is decided where `confirm` raises; it gives the `decide_by_ms` that counts.
         """
         driver = driver.at_level(self._cluster.transaction_version())
         try:
-            answer = self._write(decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms, known=known)
+            answer = self._write(
+                decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms, known=known, confirm=confirm)
         except EosKafkaError as error:
             if isinstance(error, UndecidedError) or not may_be_decided_again(error):
                 raise
@@ -292,6 +295,7 @@ class DecisionLog:
         more: tuple[tuple[bytes, bytes], ...] = (),
         decide_by_ms: int | None = None,
         known: Known | None = None,
+        confirm: Callable[[], int] | None = None,
     ) -> EndAnswer:
         values = write_decision(decision)
         keys = [decision_key(self._prefix, self._query, number) for number in range(len(values))]
@@ -308,6 +312,7 @@ class DecisionLog:
             micro_batch=decision.micro_batch,
             decide_by_ms=decide_by_ms,
             check=None if known is None else lambda offsets: self._check(known, offsets),
+            confirm=confirm,
         ))
 
     def _check(self, known: Known, offsets: Sequence[CommittedOffset]) -> None:

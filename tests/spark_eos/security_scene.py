@@ -13,11 +13,12 @@ from spark_eos.client_options import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.decision_writer import DecisionWriter
 from spark_eos.sink.messages import AlreadyCommitted, Prepared
 from spark_eos.sink.pool import pool_of
 from spark_eos.sink.preflight import check_cluster
 from spark_eos.sink.task import Place, TaskWriter
-from spark_eos.sink.transactions import TaskTransaction, write_decision
+from spark_eos.sink.transactions import TaskTransaction
 from spark_eos.sink_options import OnLostTransaction, SinkOptions, sink_options
 from spark_eos.source.readers import StreamReader
 from spark_eos.source.schema import source_schema
@@ -74,7 +75,7 @@ class Scene:
     def cluster(self) -> Iterator[KafkaCluster]:
         """Give the cluster as the principal reaches it."""
         with KafkaClient(self.sink_options().client) as client:
-            yield KafkaCluster(client, self.world.decisions, write_decision)
+            yield KafkaCluster(client, self.world.decisions, DecisionWriter)
 
     def command(self, *words: str) -> int:
         """Run `eos-kafka` as the principal."""
