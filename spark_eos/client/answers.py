@@ -205,15 +205,16 @@ class AnswerReader(KafkaProtocol):  # type: ignore[misc]
             if reader is not None:
                 version = request.request_api_version
                 return request.correlation_id, reader(version, _body(frame, kind, version, request.correlation_id))
-            stream = io.BytesIO(frame)
-            if answer_has_tags(kind, request.request_api_version):
-                check_tags(memoryview(frame), _CORRELATION_ID.size)
-            answered = kind.parse_header(stream).correlation_id
-            if answered != request.correlation_id:
-                raise MalformedAnswer(f"request {request.correlation_id} got the answer to request {answered}")
             if isinstance(kind, SaslBytesResponse):
+                stream = io.BytesIO(frame)
+                _check_number(request, kind.parse_header(stream).correlation_id)
                 return request.correlation_id, kind.decode(stream)
-            body = memoryview(frame)[stream.tell() :]
+            whole = memoryview(frame)
+            _check_number(request, *_CORRELATION_ID.unpack_from(whole))
+            start = _CORRELATION_ID.size
+            if answer_has_tags(kind, request.request_api_version):
+                start = check_tags(whole, start)
+            body = whole[start:]
             check_body(kind, _version_of(kind, request.request_api_version, body), body)
             answer = kind.decode(body)
             if kind.API_KEY == API_VERSIONS_KEY and self.note_versions is not None:
@@ -242,6 +243,11 @@ def _body(frame: bytes | bytearray, kind: Any, version: int, asked: int) -> memo
         raise MalformedAnswer(f"request {asked} got the answer to request {answered}")
     position = _CORRELATION_ID.size
     return view[check_tags(view, position) if answer_has_tags(kind, version) else position :]
+
+
+def _check_number(request: Any, answered: int) -> None:
+    if answered != request.correlation_id:
+        raise MalformedAnswer(f"request {request.correlation_id} got the answer to request {answered}")
 
 
 def _version_of(kind: Any, version: int, body: memoryview) -> int:
