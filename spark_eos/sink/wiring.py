@@ -12,11 +12,12 @@ from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.deadlines import margin_ms
 from spark_eos.sink.decision_log import DRIVER_TIMEOUT_MS, DecisionLog
+from spark_eos.sink.decision_writer import DecisionWriter
 from spark_eos.sink.driver import RunState
 from spark_eos.sink.kept import IDLE_SECONDS, Kept
 from spark_eos.sink.pool import TaskSet, pool_of
 from spark_eos.sink.task import Place, TaskWriter
-from spark_eos.sink.transactions import TaskTransaction, write_decision
+from spark_eos.sink.transactions import TaskTransaction
 from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, SinkOptions
 
 _SHORTEST_DRIVER_TIMEOUT_MS: Final = 5_000
@@ -93,7 +94,7 @@ def cluster_of(options: SinkOptions) -> KafkaCluster:
     # Also if there is a cluster: a client that is used is not idle.
     client = client_of(options.client)
     return _clusters.get(
-        (options.client, options.decision_topic), lambda: KafkaCluster(client, options.decision_topic, write_decision))
+        (options.client, options.decision_topic), lambda: KafkaCluster(client, options.decision_topic, DecisionWriter))
 
 
 def _log(cluster: KafkaCluster, options: SinkOptions, query: str, run: str) -> DecisionLog:
