@@ -34,8 +34,6 @@ class Lane:
     # In the send queue: for a leader, or for later where there is none.
     is_queued: bool = False
     queued_for: int | None = None
-    # A part of the transaction, or about to be one.
-    is_expected: bool = False
     size_bytes: int = 0
     attempts: int = 0
     unsure: bool = False

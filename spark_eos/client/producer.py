@@ -79,7 +79,8 @@ class TransactionalProducer:
         self.delivery_timeout_ms = delivery_timeout_ms or client.options.delivery_timeout_ms
         self._identity: TransactionIdentity | None = None
         self._lanes: dict[TopicPartition, Lane] = {}
-        # Those that the coordinator does not know to belong to the transaction (TV1).
+        # What the transaction has announced, and those of it that its coordinator does not know yet (TV1).
+        self._expected: set[TopicPartition] = set()
         self._unregistered: list[Lane] = []
         self._waiting = SendQueue()
         self._leaders = Leaders(client)
@@ -114,7 +115,8 @@ class TransactionalProducer:
         sequences = dict(self.next_sequences()) if self._continues(identity) else {}
         sequences.update(base_sequences or {})
         self._lanes = {each: Lane(each, sequence=sequence) for each, sequence in sequences.items()}
-        self._unregistered = []
+        self._expected.clear()
+        self._unregistered.clear()
         self._waiting.clear()
         self._in_flight_bytes = 0
         self._identity = identity
@@ -130,22 +132,19 @@ class TransactionalProducer:
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Announce where batches will go: what is to be asked about all of them is then asked at once."""
         self._check_open()
-        self._leaders.require(topic_partitions)
-        for each in topic_partitions:
-            lane = self._lanes.get(each)
-            if lane is None:
-                lane = self._lanes[each] = Lane(each)
-            if not lane.is_expected:
-                lane.is_expected = True
-                self._unregistered.append(lane)
+        fresh = [each for each in topic_partitions if each not in self._expected]
+        if fresh:
+            self._leaders.require(fresh)
+            self._expected.update(fresh)
+            lanes = [self._lanes.get(each) or Lane(each) for each in fresh]
+            self._lanes.update(zip(fresh, lanes, strict=True))
+            self._unregistered += lanes
 
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
         """Queue batches for one partition in order; blocks, driving the network, while the buffer is full."""
         self._check_open()
-        lane = self._lanes.get(topic_partition)
-        if lane is None or not lane.is_expected:
-            self.expect([topic_partition])
-            lane = self._lanes[topic_partition]
+        self.expect([topic_partition])
+        lane = self._lanes[topic_partition]
         for batch in batches:
             self._queue(lane, batch)
             is_full = self._waiting.ready_bytes(lane.queued_for) >= self._max_request_bytes
@@ -171,7 +170,8 @@ class TransactionalProducer:
         self._in_flight.clear()
         self._in_flight_bytes = 0
         self._waiting.clear()
-        self._unregistered = []
+        self._expected.clear()
+        self._unregistered.clear()
         self._queued_bytes = 0
         self._failure = None
         self._spent = (identity.producer_id, identity.producer_epoch)

@@ -137,10 +137,10 @@ class RecordAccumulator(Generic[Place]):
             yield self._places[number], self._close(number)
 
     def _numbers_of(self, places: Sequence[Place]) -> Ints:
-        known = self._numbers
-        fresh = [place for place in places if place not in known]
-        if fresh:
-            known.update(zip(fresh, range(len(known), len(known) + len(fresh)), strict=True))
+        numbers = list(map(self._numbers.get, places))
+        if None in numbers:
+            fresh = [place for place, number in zip(places, numbers, strict=True) if number is None]
+            self._numbers.update(zip(fresh, range(len(self._places), len(self._places) + len(fresh)), strict=True))
             self._places += fresh
             self._parts += [[] for _ in fresh]
             more = np.zeros(len(fresh), np.int64)
@@ -149,7 +149,8 @@ class RecordAccumulator(Generic[Place]):
             self._firsts_ms = np.concatenate([self._firsts_ms, more])
             self._lasts_ms = np.concatenate([self._lasts_ms, more])
             self._budgets = np.concatenate([self._budgets, more])
-        return np.fromiter(map(known.__getitem__, places), np.int64, len(places))
+            numbers = list(map(self._numbers.get, places))
+        return np.array(numbers, np.int64)
 
     def _set_budgets(self, numbers: Ints) -> None:
         """Ask how large the next batches may become."""
