@@ -18,11 +18,11 @@ from spark_eos.client.connection import KafkaClient
 from spark_eos.errors import EosKafkaError, OptionError
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
+from spark_eos.sink.decision_writer import DecisionWriter
 from spark_eos.sink.intervention import Action, Restart
 from spark_eos.sink.ports import Cluster
 from spark_eos.sink.recovery import lost_error
 from spark_eos.sink.recovery_table import Settlement
-from spark_eos.sink.transactions import write_decision
 from spark_eos.sink_options import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 
 __all__ = ["ExitCode", "main", "run"]
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return code
         options = options_of(chosen.bootstrap_server, chosen.command_config)
         with KafkaClient(options) as client:
-            return run(chosen, KafkaCluster(client, chosen.decision_topic, write_decision))
+            return run(chosen, KafkaCluster(client, chosen.decision_topic, DecisionWriter))
     except OptionError as error:
         print(error, file=sys.stderr)
         return ExitCode.USAGE

@@ -5,11 +5,14 @@ batches of a process find it out, and the next ones are made to fit.
 """
 
 import time
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker_core.records.compression import Compression, decompress
 from broker_core.records.header import HEADER_SIZE, BatchHeader
-from spark_eos.codec.encode import EncodedBatch
+
+if TYPE_CHECKING:
+    # A process that plans a write has a client and no batches.
+    from spark_eos.codec.encode import EncodedBatch
 
 # The setting may be raised while a query runs; it costs one refused batch to find out.
 _KEPT_SECONDS: Final = 600.0
@@ -27,7 +30,7 @@ class BatchLimits:
     def __init__(self) -> None:
         self._limits: dict[str, _Limit] = {}
 
-    def note_refused(self, topic: str, batch: EncodedBatch) -> None:
+    def note_refused(self, topic: str, batch: "EncodedBatch") -> None:
         """Remember that a batch of several records was too large: halves of it are tried next."""
         records_bytes = _uncompressed_bytes(batch) // 2
         known = self._known(topic)
@@ -37,7 +40,7 @@ class BatchLimits:
             records_bytes = min(records_bytes, known.records_bytes)
         self._limits[topic] = _Limit(refused_bytes, records_bytes, time.monotonic())
 
-    def is_too_large(self, topic: str, batch: EncodedBatch) -> bool:
+    def is_too_large(self, topic: str, batch: "EncodedBatch") -> bool:
         """Say whether a batch as small as this one was refused and this one can be split."""
         known = self._known(topic)
         return known is not None and batch.record_count > 1 and batch.size_bytes >= known.refused_bytes
@@ -55,7 +58,7 @@ class BatchLimits:
         return limit
 
 
-def _uncompressed_bytes(batch: EncodedBatch) -> int:
+def _uncompressed_bytes(batch: "EncodedBatch") -> int:
     compression = BatchHeader.parse(batch.data).compression
     if compression is Compression.NONE:
         return batch.size_bytes

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitRequest
@@ -15,6 +15,7 @@ from spark_eos.client.control import TV2, TransactionIdentity
 from spark_eos.client.coordinated import RESENT, Exchange, ask_coordinator, settled_answer
 from spark_eos.client.coordinators import CoordinatorType
 from spark_eos.client.error_table import Api, classify, code_name, failure, worst_code
+from spark_eos.client.network import Pending
 from spark_eos.errors import UnansweredError
 
 _LAST_TV1_TXN_OFFSET_COMMIT: Final = 4
@@ -97,6 +98,42 @@ def txn_offset_commit(
         raise failure(Api.TXN_OFFSET_COMMIT, code, f"group {group_id!r} in {identity.transactional_id!r}")
     check_complete(offsets, _committed(answer.response), f"{Api.TXN_OFFSET_COMMIT.value} for group {group_id!r}")
     return answer.node_id
+
+
+class StartedCommit(NamedTuple):
+    """A commit of offsets inside a transaction that is on its way to a group's coordinator."""
+
+    pending: Pending
+    request: Any
+    node_id: int
+    deadline: float
+
+    def accepted_by(self, client: KafkaClient) -> int | None:
+        """Wait for the answer; gives the node that has accepted the offsets, None where it has refused them.
+
+        Raises `UnansweredError` where nothing is known: they may be accepted later.
+        """
+        client.network.wait([self.pending], self.deadline)
+        response = client.outcome(self.pending, self.request, self.node_id)
+        codes = [each.error_code for topic in response.topics for each in topic.partitions]
+        return self.node_id if codes and not any(codes) else None
+
+
+def start_txn_offset_commit(
+    client: KafkaClient,
+    identity: TransactionIdentity,
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    *,
+    timeout_ms: float | None = None,
+) -> StartedCommit:
+    """Send what `txn_offset_commit` sends, once, without waiting for the answer (TV2)."""
+    deadline = client.deadline(timeout_ms)
+    node_id = client.find_coordinator(CoordinatorType.GROUP, group_id, timeout_ms=timeout_ms)
+    request = _txn_commit_request(identity, group_id, offsets)
+    pending = client.start(
+        node_id, request, deadline, min_version=_TV2_TXN_OFFSET_COMMIT, max_version=_TV2_TXN_OFFSET_COMMIT)
+    return StartedCommit(pending, request, node_id, deadline)
 
 
 def commit_offsets(

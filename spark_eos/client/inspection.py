@@ -1,7 +1,9 @@
 """Look at transactions: what their coordinators say of them (KIP-664)."""
 
+import logging
 import secrets
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,8 +15,10 @@ from spark_eos.client.connection import KafkaClient, remaining_ms
 from spark_eos.client.coordinated import RESENT
 from spark_eos.client.coordinators import CoordinatorType
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
+from spark_eos.client.network import Pending
 from spark_eos.errors import AuthorizationError, EosKafkaError, UnansweredError
 
+logger: Final = logging.getLogger(__name__)
 # What to grant to a principal that has to see every transaction.
 SEE_EVERY_ID: Final = "Grant the principal DESCRIBE on all transactional ids ('*')"
 # What to say of an open transaction that `has_committed`.
@@ -192,6 +196,61 @@ def list_by_broker(
         if not client.back_off(attempt, deadline):
             raise UnansweredError("ListTransactions was not answered by every broker in time", checked=trouble)
         attempt += 1
+
+
+def list_answered(
+    client: KafkaClient, slow: set[int], *, states: Collection[str], id_pattern: str | None, timeout_ms: float
+) -> list[TransactionListing]:
+    """List as `list_transactions` does, without the brokers that do not answer in time.
+
+    Those are added to `slow`. The next time they are asked too, and not waited for; whoever answers is not slow.
+    """
+    deadline = client.deadline(timeout_ms)
+    if client.api_version(ListTransactionsRequest) < FIRST_PATTERN_VERSION:
+        id_pattern = None
+    listings: dict[int, list[TransactionListing]] = {}
+    attempt, is_refreshed = 0, False
+    wanted = [broker.node_id for broker in client.brokers()]
+    while wanted:
+        trouble = _ask_once(client, wanted, slow, (states, id_pattern), deadline, listings)
+        slow.difference_update(listings)
+        wanted = [node for node in wanted if node not in listings and node not in slow]
+        if not wanted and not slow and not is_refreshed:
+            # Afterwards, and only where all answer: any of them may be asked, and none must cost the others' time.
+            is_refreshed = True
+            with suppress(EosKafkaError):
+                client.metadata([], timeout_ms=remaining_ms(deadline))
+            wanted = [broker.node_id for broker in client.brokers() if broker.node_id not in listings]
+        elif wanted and not client.back_off(attempt, deadline):
+            logger.warning("brokers %s do not list their transactions in time: %s", wanted, trouble)
+            slow.update(wanted)
+            break
+        attempt += 1
+    return [each for listing in listings.values() for each in listing]
+
+
+def _ask_once(
+    client: KafkaClient, nodes: Sequence[int], slow: Collection[int], what: tuple[Collection[str], str | None],
+    deadline: float, into: dict[int, list[TransactionListing]],
+) -> str:
+    """Ask brokers, wait for those that are not slow, and take what has come."""
+    states, id_pattern = what
+    asked: list[tuple[int, Any, Pending]] = []
+    trouble = ""
+    for node in nodes:
+        request = ListTransactionsRequest(
+            state_filters=list(states), producer_id_filters=[], duration_filter=-1, transactional_id_pattern=id_pattern)
+        try:
+            asked.append((node, request, client.start(node, request, deadline)))
+        except UnansweredError as error:
+            trouble = error.happened
+    client.network.wait([pending for node, _, pending in asked if node not in slow], deadline)
+    for node, request, pending in asked:
+        try:
+            trouble = _take_listings(node, client.outcome(pending, request, node), into) or trouble
+        except UnansweredError as error:
+            trouble = f"broker {node}: {error.happened}"
+    return trouble
 
 
 def sees_every_id(client: KafkaClient, *, timeout_ms: float | None = None) -> bool:

@@ -30,6 +30,7 @@ from spark_eos.errors import AuthenticationError, ClientStateError, EosKafkaErro
 
 _MANY_IN_FLIGHT: Final = 1_000
 _THROTTLE_CHECK_SECONDS: Final = 0.02
+_IDLE_SECONDS: Final = 1.0
 # TLS alerts that a broker sends about what the client has shown, as OpenSSL names them.
 _REFUSED_CERTIFICATE: Final = re.compile(r"ALERT_(BAD_CERTIFICATE|CERTIFICATE_|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA)")
 
@@ -87,6 +88,9 @@ class Network:
         low = 0 if min_version is None else min_version
         high = float("inf") if max_version is None else max_version
         connection = self._manager._conns.get(node_id)
+        if connection is not None and connection.connected and _is_idle(connection):
+            # Brokers close what is not used, and a request that is sent then gets no answer.
+            self.poll(0)
         if connection is not None and connection.connected and not connection.paused:
             try:
                 return cast(Pending, self._send(connection, request, deadline, low, high))
@@ -232,6 +236,10 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
     if isinstance(error, kafka_errors.KafkaError):
         return UnansweredError(f"{described} got no answer: {error or type(error).__name__}")
     return error
+
+
+def _is_idle(connection: Any) -> bool:
+    return bool(time.monotonic() - connection.transport.last_activity > _IDLE_SECONDS)
 
 
 def manager_config(options: ClientOptions, context: TlsContext | None) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class TransactionalProducer:
         self._client = client
         self._buffer_memory_bytes = buffer_memory_bytes
         self._max_request_bytes = max_request_bytes
-        self._delivery_timeout_ms = delivery_timeout_ms or client.options.delivery_timeout_ms
+        self.delivery_timeout_ms = delivery_timeout_ms or client.options.delivery_timeout_ms
         self._identity: TransactionIdentity | None = None
         self._lanes: dict[TopicPartition, Lane] = {}
         # Those that the coordinator does not know to belong to the transaction (TV1).
@@ -277,7 +277,7 @@ class TransactionalProducer:
                 self._client,
                 identity,
                 [lane.topic_partition for lane in lanes],
-                timeout_ms=self._delivery_timeout_ms,
+                timeout_ms=self.delivery_timeout_ms,
             )
 
     def _start(self, leader: int, lanes: list[Lane], identity: TransactionIdentity) -> None:
@@ -376,9 +376,9 @@ class TransactionalProducer:
         lane.retry_later(now + backoff_ms / 1000, trouble, unsure=unsure)
         self._waiting.put_off(lane)
         self.retries += 1
-        if now - lane.first_attempt_at > self._delivery_timeout_ms / 1000:
+        if now - lane.first_attempt_at > self.delivery_timeout_ms / 1000:
             raise DeliveryTimeoutError(
-                f"Records for {lane.topic_partition} were not acknowledged within {self._delivery_timeout_ms} ms",
+                f"Records for {lane.topic_partition} were not acknowledged within {self.delivery_timeout_ms} ms",
                 checked=f"{lane.attempts} attempts; the last one ended with: {lane.last_trouble}",
                 remedy="Check the partition's leader and its in-sync replicas, or raise kafka.delivery.timeout.ms",
             )

@@ -11,8 +11,8 @@ from uuid import UUID
 
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from broker_core.types import LONGEST_STRING_BYTES
-from broker_core.wire.layout import MalformedLayout, check_body
+from broker_core.wire.layout import check_body
+from spark_eos.client.compact import LAST_SHORT_LENGTH, count, skip, skip_tags, text
 
 # The first with compact lengths and tagged fields; Apache Kafka 2.4 has it.
 _FIRST_VERSION: Final = 9
@@ -21,8 +21,6 @@ _ERROR_CODE: Final = struct.Struct(">h")
 _OPERATIONS_BYTES: Final = 4
 _PARTITION: Final = struct.Struct(">hiii")
 _NO_TOPICS: Final = b"\x01"
-_LAST_SHORT_LENGTH: Final = 0x7F
-_LONGEST_VARINT_BYTES: Final = 5
 
 
 class PartitionLeader(NamedTuple):
@@ -95,11 +93,11 @@ class TopicsRequest(MetadataRequest, init=False):  # type: ignore[misc, call-arg
     def _read_topics(self, data: bytes, position: int, version: int) -> tuple[list[TopicAnswer], int]:
         topics = []
         id_bytes = 16 if version >= _FIRST_VERSION_WITH_IDS else 0
-        count, position = _count(data, position)
+        topic_count, position = count(data, position)
         # A count that lies is found out where the bytes end.
-        for _ in range(count):
+        for _ in range(topic_count):
             (error_code,) = _ERROR_CODE.unpack_from(data, position)
-            name, position = _text(data, position + _ERROR_CODE.size)
+            name, position = text(data, position + _ERROR_CODE.size)
             topic_id = UUID(bytes=data[position : position + id_bytes]) if id_bytes else None
             is_internal = bool(data[position + id_bytes])
             position += id_bytes + 1
@@ -109,71 +107,25 @@ class TopicsRequest(MetadataRequest, init=False):  # type: ignore[misc, call-arg
                 topics.append(TopicAnswer(name, known_id, is_internal, error_code, leaders))
             else:
                 position = _skip_partitions(data, position)
-            position = _skip_tags(data, position + _OPERATIONS_BYTES)
+            position = skip_tags(data, position + _OPERATIONS_BYTES)
         return topics, position
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    value = data[position]
-    if value <= _LAST_SHORT_LENGTH:
-        return value, position + 1
-    value = 0
-    for index in range(_LONGEST_VARINT_BYTES):
-        byte = data[position + index]
-        value |= (byte & 0x7F) << (7 * index)
-        if byte <= _LAST_SHORT_LENGTH:
-            return value, position + index + 1
-    raise MalformedLayout("a length does not end")
-
-
-def _count(data: bytes, position: int) -> tuple[int, int]:
-    """Read how many items an array has that may not be null."""
-    count, position = _varint(data, position)
-    if count == 0:
-        raise MalformedLayout("an array is null")
-    return count - 1, position
-
-
-def _skip(data: bytes, position: int, size_bytes: int) -> int:
-    if size_bytes > len(data) - position:
-        raise MalformedLayout(f"a field takes {size_bytes} bytes where {len(data) - position} are left")
-    return position + size_bytes
-
-
-def _text(data: bytes, position: int) -> tuple[str | None, int]:
-    size_bytes, position = _varint(data, position)
-    if size_bytes == 0:
-        return None, position
-    if size_bytes - 1 > LONGEST_STRING_BYTES:
-        raise MalformedLayout(f"a string has {size_bytes - 1} bytes")
-    end = _skip(data, position, size_bytes - 1)
-    return data[position:end].decode(), end
-
-
-def _skip_tags(data: bytes, position: int) -> int:
-    count, position = _varint(data, position)
-    for _ in range(count):
-        _, position = _varint(data, position)
-        size_bytes, position = _varint(data, position)
-        position = _skip(data, position, size_bytes)
-    return position
 
 
 def _skip_brokers(data: bytes) -> int:
     """Step over all that stands before the topics."""
-    count, position = _count(data, 4)
-    for _ in range(count):
-        _, position = _text(data, position + 4)
-        _, position = _text(data, position + 4)
-        position = _skip_tags(data, position)
-    _, position = _text(data, position)
+    broker_count, position = count(data, 4)
+    for _ in range(broker_count):
+        _, position = text(data, position + 4)
+        _, position = text(data, position + 4)
+        position = skip_tags(data, position)
+    _, position = text(data, position)
     return position + 4
 
 
 def _partitions(data: bytes, position: int) -> tuple[list[PartitionLeader], int]:
     leaders = []
-    count, position = _count(data, position)
-    for _ in range(count):
+    partition_count, position = count(data, position)
+    for _ in range(partition_count):
         _, partition, leader_id, leader_epoch = _PARTITION.unpack_from(data, position)
         leaders.append(PartitionLeader(partition, leader_id, leader_epoch))
         position = _skip_partition(data, position)
@@ -181,8 +133,8 @@ def _partitions(data: bytes, position: int) -> tuple[list[PartitionLeader], int]
 
 
 def _skip_partitions(data: bytes, position: int) -> int:
-    count, position = _count(data, position)
-    for _ in range(count):
+    partition_count, position = count(data, position)
+    for _ in range(partition_count):
         position = _skip_partition(data, position)
     return position
 
@@ -191,10 +143,10 @@ def _skip_partition(data: bytes, position: int) -> int:
     position += _PARTITION.size
     # Replicas, those in sync and those offline, each with its length plus one: nearly always one byte.
     for _ in range(3):
-        count = data[position]
-        if 0 < count <= _LAST_SHORT_LENGTH:
-            position += 4 * count - 3
+        length = data[position]
+        if 0 < length <= LAST_SHORT_LENGTH:
+            position += 4 * length - 3
         else:
-            count, position = _count(data, position)
-            position = _skip(data, position, 4 * count)
-    return position + 1 if data[position] == 0 else _skip_tags(data, position)
+            replica_count, position = count(data, position)
+            position = skip(data, position, 4 * replica_count)
+    return position + 1 if data[position] == 0 else skip_tags(data, position)

@@ -26,12 +26,14 @@ from spark_eos.sink.wiring import cluster_of, committer
 from spark_eos.sink_options import SinkOptions
 
 LOG: Final = logging.getLogger("spark_eos.sink")
+# A broker that does not answer has a successor soon, or is asked again by the next sweep.
+_WAIT_MS: Final = 10_000
 SWEEPS_AFTER_SECONDS: Final = (0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 5.0)
 
 
 def runs_of(cluster: Cluster, prefix: str, launch: str) -> set[tuple[str, str]]:
     """Find the queries and runs of which a launch has transactions open."""
-    names = [parse_task_id(each) for each in cluster.open_transactions(f"{prefix}.")]
+    names = [parse_task_id(each) for each in cluster.open_transactions(f"{prefix}.", wait_ms=_WAIT_MS)]
     return {(name.query, name.run) for name in names
             if name is not None and (name.prefix, name.launch) == (prefix, launch)}
 

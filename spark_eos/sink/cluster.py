@@ -14,13 +14,13 @@ from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFe
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
-from spark_eos.client.visibility import end_in, visible_in
+from spark_eos.client.visibility import ends_in, visible_in
 from spark_eos.errors import EosKafkaError, TopicError, UnansweredError, UnsupportedError
 from spark_eos.operator_commands import OperatorCommands
 from spark_eos.sink.key_search import KeySearch
 from spark_eos.sink.naming import id_pattern
+from spark_eos.sink.partition_views import look_at
 from spark_eos.sink.ports import (
-    BatchTrace,
     CommittedOffset,
     DecisionWrite,
     Description,
@@ -47,16 +47,19 @@ _NO_END: Final = 1 << 62
 # Every chunk of rows without keys asks; a partition that loses its leader in between is waited for.
 _LEADERS_KNOWN_MS: Final = 5_000
 _LEADERS_WAIT_MS: Final = 1_000
-DecisionWriter = Callable[[KafkaClient, DecisionWrite], EndAnswer]
+# What writes decisions with a client.
+DecisionWriterOf = Callable[[KafkaClient], Callable[[DecisionWrite], EndAnswer]]
 
 
 class KafkaCluster:
     """Be the cluster behind one client; lives in one process and thread."""
 
-    def __init__(self, client: KafkaClient, decision_topic: str, decision_writer: DecisionWriter) -> None:
+    def __init__(self, client: KafkaClient, decision_topic: str, decision_writer: DecisionWriterOf) -> None:
         self.client = client
         self._decision_topic = decision_topic
-        self._decision_writer = decision_writer
+        self._write_decision = decision_writer(client)
+        # Those that did not answer in time when open transactions were listed last.
+        self._slow_brokers: set[int] = set()
 
     def transaction_version(self) -> int:
         """Give the finalized `transaction.version`."""
@@ -72,9 +75,11 @@ class KafkaCluster:
         made = control.own_one_of(self.client, transactional_ids, transaction_timeout_ms=timeout_ms)
         return made.transactional_id, ProducerIdentity(made.producer_id, made.producer_epoch)
 
-    def describe_transactions(self, transactional_ids: Collection[str]) -> Mapping[str, Description]:
+    def describe_transactions(
+        self, transactional_ids: Collection[str], *, wait_ms: int | None = None
+    ) -> Mapping[str, Description]:
         """Describe ids; one the coordinator does not know is left out."""
-        described = inspection.describe_transactions(self.client, transactional_ids)
+        described = inspection.describe_transactions(self.client, transactional_ids, timeout_ms=wait_ms)
         return {
             each.transactional_id: Description(
                 each.transactional_id,
@@ -99,75 +104,67 @@ class KafkaCluster:
         """Make sure that no broker names another coordinator of the group."""
         self.client.agree_on_coordinator(CoordinatorType.GROUP, group_id)
 
-    def open_transactions(self, id_prefix: str) -> Sequence[str]:
+    def open_transactions(self, id_prefix: str, *, wait_ms: int | None = None) -> Sequence[str]:
         """List ids with an open transaction."""
-        listed = inspection.list_transactions(
-            self.client, states=[TransactionState.ONGOING], id_pattern=id_pattern(id_prefix)
-        )
-        return [each.transactional_id for each in listed if each.transactional_id.startswith(id_prefix)]
+        states, pattern = [TransactionState.ONGOING], id_pattern(id_prefix)
+        if wait_ms is None:
+            listed = inspection.list_transactions(self.client, states=states, id_pattern=pattern)
+        else:
+            listed = inspection.list_answered(
+                self.client, self._slow_brokers, states=states, id_pattern=pattern, timeout_ms=wait_ms)
+        names = dict.fromkeys(each.transactional_id for each in listed)
+        return [name for name in names if name.startswith(id_prefix)]
 
-    def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
+    def end_transactions(self, endings: Sequence[Ending], *, wait_ms: int | None = None) -> Mapping[str, EndAnswer]:
         """End transactions in parallel."""
         answers: dict[str, EndAnswer] = {}
         for commit in (True, False):
             named = [_identity(each) for each in endings if each.commit is commit]
             if named:
-                results = control.end_txns(self.client, named, commit=commit)
+                results = control.end_txns(self.client, named, commit=commit, timeout_ms=wait_ms)
                 answers |= {name.transactional_id: end_answer(result) for name, result in results.items()}
         return answers
 
-    def view(self, topic_partition: TopicPartition, offset: int, *, wait_ms: int) -> PartitionView | None:
-        """Look at one place in a partition with read_committed."""
-        limits = replace(_LOOK, poll_timeout_ms=wait_ms, max_wait_ms=min(_LOOK.max_wait_ms, wait_ms))
-        try:
-            chunks = self._chunks(topic_partition, offset, offset + 1, IsolationLevel.READ_COMMITTED, limits)
-            chunk = next(chunks, None)
-        except (OffsetsGoneError, TopicError):
-            return None
-        if chunk is None:
-            return None
-        traces = tuple(
-            BatchTrace(h.base_offset, h.last_offset, ProducerIdentity(h.producer_id, h.producer_epoch), h.is_control)
-            for _, h in chunk.batches
-        )
-        return PartitionView(chunk.last_stable_offset, traces, tuple(chunk.aborted))
+    def views(
+        self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
+    ) -> Mapping[TopicPartition, PartitionView | None]:
+        """Look at one place in each partition with read_committed."""
+        return look_at(self.client, offsets, wait_ms)
 
-    def unstable_end(
-        self, topic_partition: TopicPartition, producer_id: int, offset: int, *, wait_ms: int
-    ) -> bool | None:
-        """Find the marker behind an offset that committed readers do not reach yet.
+    def unstable_ends(
+        self, topic_partition: TopicPartition, offsets: Mapping[int, int], *, wait_ms: int
+    ) -> Mapping[int, bool]:
+        """Find the markers behind offsets that committed readers do not reach yet, in one pass.
 
         Only there: compaction, which may remove a marker, does not get beyond the last stable offset either.
         """
         limits = replace(_MARKER_SCAN, poll_timeout_ms=wait_ms)
         until = time.monotonic() + wait_ms / 1000
+        found: dict[int, bool] = {}
         try:
-            chunks = self._chunks(topic_partition, offset, _NO_END, IsolationLevel.READ_UNCOMMITTED, limits)
-            for chunk in chunks:
-                committed = end_in(chunk, producer_id, offset)
-                if chunk.last_stable_offset > offset or committed is not None:
-                    return committed if chunk.last_stable_offset <= offset else None
+            start = min(offsets.values())
+            for chunk in self._chunks(topic_partition, start, _NO_END, IsolationLevel.READ_UNCOMMITTED, limits):
+                ends = ends_in(chunk, {each: at for each, at in offsets.items() if each not in found})
+                found |= {each: end for each, end in ends.items() if chunk.last_stable_offset <= offsets[each]}
+                if len(found) == len(offsets) or chunk.last_stable_offset > max(offsets.values()):
+                    return found
                 if chunk.next_position >= chunk.high_watermark or time.monotonic() > until:
-                    return None
-        except (OffsetsGoneError, TopicError):
+                    return found
+        except (OffsetsGoneError, TopicError, UnansweredError):
             pass
-        return None
+        return found
 
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
         """Read all offsets of a group.
 
-        A request for everything shows what was committed under another decision topic, but leaves out a first offset
-        that is pending; a request by name waits for that one.
+        A request by name waits for an offset that is pending, also where it is the first. Only where there is none, a
+        request for everything shows what was committed under another decision topic.
         """
         places = self._places(self._decision_topic, wait_ms)
         try:
-            found = {
-                place: each
-                for named in (None, places)
-                for place, each in fetch_offsets(
-                    self.client, group_id, named, require_stable=True, timeout_ms=wait_ms
-                ).items()
-            }
+            found = fetch_offsets(self.client, group_id, places, require_stable=True, timeout_ms=wait_ms)
+            if not found:
+                found = fetch_offsets(self.client, group_id, None, require_stable=True, timeout_ms=wait_ms)
         except UnansweredError as error:
             if error.error_code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise
@@ -221,7 +218,7 @@ class KafkaCluster:
         return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
 
     def find_records(
-        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes], bool]
+        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
     ) -> FoundRecords:
         """Scan partitions for keys, by the markers in them."""
         begins = self._ends([place for place, start in starts.items() if start is None], EARLIEST)
@@ -246,7 +243,7 @@ class KafkaCluster:
         """Look at the first records of a partition."""
         start = self._ends([topic_partition], EARLIEST)[topic_partition]
         end = min(start + 1, self._ends([topic_partition], LATEST)[topic_partition])
-        search = KeySearch(topic_partition, key.__eq__)
+        search = KeySearch(topic_partition, lambda found, _: found == key)
         try:
             for chunk in self._chunks(topic_partition, start, end, IsolationLevel.READ_UNCOMMITTED, _LOOK):
                 search.take(chunk)
@@ -299,7 +296,7 @@ class KafkaCluster:
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         """Append records, commit the offset of the first to a group, and end: one transaction."""
-        return self._decision_writer(self.client, write)
+        return self._write_decision(write)
 
     def _chunks(
         self, topic_partition: TopicPartition, start: int, end: int, isolation: IsolationLevel, limits: FetchLimits

@@ -9,7 +9,7 @@ An error after the decision says that it is one: to take it for "not written" an
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,15 +20,15 @@ from spark_eos.errors import EosKafkaError
 from spark_eos.sink.closing import Closing, close, is_due
 from spark_eos.sink.completion import Completion, complete
 from spark_eos.sink.content import check_first_write, check_rows, check_write, has_same_rows, renamed_error
-from spark_eos.sink.deadlines import decide_until_ms, margin_ms, verify
+from spark_eos.sink.deadlines import Verification, decide_until_ms
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
+from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.driver import Driver, RunState
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, PreparedTransaction, TaskMessage, check_messages
 from spark_eos.sink.metrics import METRICS
-from spark_eos.sink.naming import group_id
+from spark_eos.sink.orphans import Orphans
 from spark_eos.sink.patience import OutdatedError, Patience
-from spark_eos.sink.ports import Cluster, Description
+from spark_eos.sink.ports import Cluster
 from spark_eos.sink.recovery import (
     disagreement_error,
     lost_error,
@@ -39,11 +39,9 @@ from spark_eos.sink.recovery import (
 )
 from spark_eos.sink.recovery_table import Action, Settlement
 from spark_eos.sink.runs import left_open, superseding
-from spark_eos.sink.sweep import Scope, named, run_of, sweep
 from spark_eos.sink_options import OnLostTransaction
 
 LOG: Final = logging.getLogger("spark_eos.sink")
-_ABORT_PATIENCE_MS: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -66,9 +64,12 @@ class Committer:
     write: str = ""
     discard_differing_rows: bool = False
     may_hang: bool = False
+    # What the last call has decided and committed, in messages of its own.
+    committed: tuple[PreparedTransaction, ...] = ()
 
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """Make a micro-batch visible, or raise; returns only when every transaction of it is committed."""
+        self.committed = ()
         check_messages(messages, self.query, self.run, micro_batch)
         check_first_write(self.query, self.state.finished, (micro_batch, self.write))
         self._commit(messages, micro_batch)
@@ -77,13 +78,16 @@ class Committer:
     def _commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
         self.state.used_ids.note(self.query, messages)
+        self.state.sweeps.note(any(message.has_other_attempts for message in messages))
         patience = Patience(decide_until_ms(prepared, _now_ms()), _now_ms, _pause)
+        is_first = True
         while True:
             try:
-                self._commit_once(messages, prepared, micro_batch)
+                self._commit_once(messages, prepared, micro_batch, is_first=is_first)
                 return
             except EosKafkaError as error:
                 patience.wait_after(error)
+                is_first = False
                 LOG.warning("micro-batch %d of %s: its commit is tried again: %s", micro_batch, self.query, error)
                 METRICS.add("commit_retries")
                 if not isinstance(error, OutdatedError):
@@ -91,11 +95,16 @@ class Committer:
                     self.log.forget_coordinators()
 
     def _commit_once(
-        self, messages: Sequence[TaskMessage], prepared: Sequence[PreparedTransaction], micro_batch: int
+        self, messages: Sequence[TaskMessage], prepared: Sequence[PreparedTransaction], micro_batch: int, *,
+        is_first: bool,
     ) -> None:
+        """Commit, as short as it can be the first time and step by step where that has failed."""
         failpoints.reach("driver.before_verify", micro_batch)
         driver = self._driver(micro_batch, messages)
-        newest = driver.newest(has_rows=bool(prepared))
+        is_repeated = any(isinstance(message, AlreadyCommitted) for message in messages)
+        newest = driver.newest(has_rows=bool(prepared), must_look=is_repeated or not is_first)
+        # The executors of an earlier run may outlive their driver for a while.
+        self.state.sweeps.note(newest is not None and newest.run != self.run)
         if newest is None and prepared and self._is_query and self.state.is_first_decision:
             self._check_not_renamed(messages, micro_batch)
         if newest is not None and newest.micro_batch == micro_batch:
@@ -112,8 +121,12 @@ class Committer:
         decision = None
         # Without rows there is nothing to decide, unless a decision that was lost would else stay the newest.
         if wanted or settled is not None:
-            decision = self._decide_and_complete(driver, messages, wanted, kept, settled)
-        self._sweep(micro_batch, () if decision is None else decision.superseded, dropped)
+            decision = self._decide_and_complete(driver, messages, wanted, kept, settled, is_first)
+        if dropped or self.state.sweeps.is_due:
+            superseded = () if decision is None else decision.superseded
+            self._orphans(micro_batch).sweep(superseded, dropped, decided=decision)
+        LOG.info("micro-batch %d of %s: %s", micro_batch, self.query, dict(METRICS.snapshot()))
+        failpoints.reach("driver.after_sweep", micro_batch)
         if decision is not None:
             self._close(decision)
 
@@ -122,8 +135,7 @@ class Committer:
         failpoints.reach("driver.abort", micro_batch)
         with self._step("abort", micro_batch):
             prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
-            # Spark aborts when the run's commit has ended. If that was killed, its open decision is not waited for.
-            swept = self._end_orphans({self.run}, None, prepared, _ABORT_PATIENCE_MS)
+            swept = self._orphans(micro_batch).abort(prepared)
         failpoints.reach("driver.after_abort", micro_batch)
         METRICS.add("transactions_aborted", len(swept))
         LOG.info("micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared),
@@ -161,6 +173,12 @@ class Committer:
         check_rows(
             decision, messages, is_job=self.closing is Closing.MARK, accept_difference=self.discard_differing_rows,
             by_task=by_task,
+        )
+
+    def _orphans(self, micro_batch: int) -> Orphans:
+        return Orphans(
+            self.cluster, self.log, self.prefix, self.query, self.run, self.state, micro_batch,
+            lambda name: self._step(name, micro_batch), self.may_hang,
         )
 
     def _driver(self, micro_batch: int, messages: Sequence[TaskMessage]) -> Driver:
@@ -247,11 +265,13 @@ class Committer:
         prepared: Sequence[PreparedTransaction],
         kept: tuple[PreparedTransaction, ...],
         settled: Settlement | None,
+        is_first: bool,
     ) -> Decision:
         micro_batch = driver.micro_batch
-        with self._step("verify", micro_batch):
-            ends_at_ms, began_at_ms = verify(self.cluster, self.query, micro_batch, prepared, _now_ms)
-        self.state.began_at_ms = began_at_ms if self.state.began_at_ms is None else self.state.began_at_ms
+        step = partial(self._step, "verify", micro_batch)
+        verification = Verification(self.cluster, self.query, micro_batch, prepared, _now_ms, step)
+        if not is_first:
+            verification()
         decision = Decision(
             prefix=self.log.prefix,
             query=self.query,
@@ -266,20 +286,23 @@ class Committer:
         )
         failpoints.reach("driver.before_decide", micro_batch)
         with self._step("decide", micro_batch):
-            # Half of the margin is left for the completion.
-            margin = min((margin_ms(t.timeout_ms) for t in prepared), default=0)
-            decide_by_ms = ends_at_ms - margin // 2
-            driver.decide(decision, decide_by_ms)
+            # The first time the decision is on its way while its transactions are looked at. An outage can make that
+            # last, and a decision that is written and not ended holds up whoever reads the decisions.
+            driver.decide(decision, verification.decide_by_ms, verification if is_first else None)
+        if self.state.began_at_ms is None:
+            self.state.began_at_ms = verification.began_at_ms
         failpoints.reach("driver.after_decide", micro_batch)
         try:
             with self._step("complete", micro_batch):
                 # A process that was paused meanwhile looks first: what it would commit may be lost in part.
-                is_open = _now_ms() < decide_by_ms
-                complete(self.cluster, decision, prepared, Completion(ends_at_ms, is_open, _now_ms, _pause))
+                is_open = _now_ms() < verification.decide_by_ms
+                completion = Completion(verification.ends_at_ms, is_open, _now_ms, _pause)
+                complete(self.cluster, decision, prepared, completion)
         except BaseException:
             # Should there be a further micro-batch all the same, it begins with the newest decision.
             self.state.identity = self.state.decided = None
             raise
+        self.committed = tuple(prepared)
         failpoints.reach("driver.after_complete", micro_batch)
         METRICS.add("transactions_committed", len(prepared))
         METRICS.add("records_committed", sum(t.record_count for t in prepared))
@@ -301,7 +324,9 @@ class Committer:
             LOG.warning("micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped",
                         micro_batch, self.query, why_closed(decision), len(prepared))
         decision = self._supersede(driver, decision)
-        self._sweep(micro_batch, decision.superseded if self._is_query else (decision.run,), prepared)
+        runs = decision.superseded if self._is_query else (decision.run,)
+        self._orphans(micro_batch).sweep(runs, prepared)
+        failpoints.reach("driver.after_sweep", micro_batch)
         self._close(decision)
 
     def _supersede(self, driver: Driver, decision: Decision) -> Decision:
@@ -331,50 +356,6 @@ class Committer:
         except EosKafkaError as error:
             self.state.identity = None
             LOG.warning("job %s is committed; that could not be noted in the decision topic: %s", self.query, error)
-
-    def _sweep(
-        self, micro_batch: int, runs: Collection[str], dropped: Sequence[PreparedTransaction] = ()
-    ) -> None:
-        """Sweep after the commit point, where a failure is no reason to call the micro-batch failed."""
-        swept: list[Description] = []
-        try:
-            with self._step("sweep", micro_batch):
-                swept = self._end_orphans({self.run, *runs}, self.state.began_at_ms, dropped)
-        except EosKafkaError as error:
-            METRICS.add("sweeps_failed")
-            LOG.warning("micro-batch %d of %s is committed; what lost attempts left open is swept later: %s",
-                        micro_batch, self.query, error)
-        METRICS.add("transactions_swept", len(swept))
-        if self.state.is_new_run:
-            older = [run_of(each.transactional_id) for each in swept]
-            self.state.superseded = superseding(None, self.run, (*older, *self.state.superseded))
-        for each in swept:
-            LOG.warning("micro-batch %d of %s: aborted orphan %s (producer %d, epoch %d)", micro_batch, self.query,
-                        each.transactional_id, *each.identity)
-        LOG.info("micro-batch %d of %s: %s", micro_batch, self.query, dict(METRICS.snapshot()))
-        failpoints.reach("driver.after_sweep", micro_batch)
-
-    def _end_orphans(
-        self,
-        runs: Collection[str],
-        older_than_ms: int | None,
-        dropped: Sequence[PreparedTransaction],
-        patience_ms: int = UNSTABLE_PATIENCE_MS,
-    ) -> list[Description]:
-        """Sweep under the prefix of the options and, where it was changed, under that of earlier runs.
-
-        `dropped` are prepared transactions that will not be decided.
-        """
-        prefixes = dict.fromkeys((self.prefix, self.log.prefix))
-        flushed = named(dropped) if self.may_hang else None
-        scopes = [Scope(prefix, self.query, runs, older_than_ms, flushed) for prefix in prefixes]
-        newest = partial(self._newest_agreed, patience_ms)
-        return [each for scope in scopes for each in sweep(self.cluster, scope, newest)]
-
-    def _newest_agreed(self, patience_ms: int) -> Decision | None:
-        """Read the newest decision where it must not be from the past: what it does not name is aborted."""
-        self.cluster.agree_on_coordinator(group_id(self.log.prefix, self.query))
-        return self.log.newest(patience_ms=patience_ms)
 
     @contextmanager
     def _step(self, name: str, micro_batch: int) -> Iterator[None]:

@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker_core.types import ProducerIdentity, TopicPartition
@@ -19,6 +21,39 @@ MARGIN_LIMIT_MS: Final = 30_000
 _SHORTEST_MARGIN_MS: Final = 1_000
 # Without rows no transaction sets a limit.
 _WITHOUT_ROWS_MS: Final = 120_000
+
+
+@dataclass(slots=True)
+class Verification:
+    """The look at the transactions of a micro-batch before it is decided, and the times that it sets.
+
+    Until then the times are those that the tasks have noted; `step` times the look.
+    """
+
+    cluster: Cluster
+    query: str
+    micro_batch: int
+    prepared: Sequence[PreparedTransaction]
+    now: Callable[[], int]
+    step: Callable[[], AbstractContextManager[None]]
+    # When the first transaction ends, and until when may be decided: half of the margin is left for the completion.
+    ends_at_ms: int = 0
+    decide_by_ms: int = field(init=False)
+    # When the first one began, by its coordinator's clock; None where there is none.
+    began_at_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        """Go by the tasks' word."""
+        self.decide_by_ms = decide_until_ms(self.prepared, self.now())
+
+    def __call__(self) -> int:
+        """Look, and give the time until when may be decided; raises where nothing may be."""
+        with self.step():
+            self.ends_at_ms, self.began_at_ms = verify(
+                self.cluster, self.query, self.micro_batch, self.prepared, self.now)
+        margin = min((margin_ms(t.timeout_ms) for t in self.prepared), default=0)
+        self.decide_by_ms = self.ends_at_ms - margin // 2
+        return self.decide_by_ms
 
 
 def verify(

@@ -191,12 +191,12 @@ def _mark(client: KafkaClient, name: str, prefix: str) -> None:
 
     A topic without this record is read as a whole where a part of it would do, so a failure is no more than that.
     """
-    from spark_eos.sink.transactions import write_decision
+    from spark_eos.sink.decision_writer import DecisionWriter
 
     transactional_id = f"{prefix}.{_LAYOUT}"
     try:
         made = init_producer_id(client, transactional_id, transaction_timeout_ms=_MARK_TIMEOUT_MS)
-        write_decision(client, DecisionWrite(
+        DecisionWriter(client)(DecisionWrite(
             transactional_id=transactional_id,
             identity=ProducerIdentity(made.producer_id, made.producer_epoch),
             transaction_version=made.transaction_version,

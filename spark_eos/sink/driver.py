@@ -33,12 +33,13 @@ from functools import partial
 from typing import Final, NoReturn, TypeAlias
 
 from spark_eos import failpoints
-from spark_eos.errors import FencedError, UnansweredError
+from spark_eos.errors import FencedError, LostTransactionError, UnansweredError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.driver_identity import DriverIdentity, Known
 from spark_eos.sink.patience import OutdatedError, behind_error, late_error
 from spark_eos.sink.runs import superseded_error, superseding
+from spark_eos.sink.sweep import SweepTimes
 from spark_eos.sink.used_ids import UsedIds
 
 LOG: Final = logging.getLogger("spark_eos.sink")
@@ -68,6 +69,9 @@ class RunState:
     # Whether this process has seen the run's first micro-batch, so that `began_at_ms` is that of the run.
     is_new_run: bool = False
     used_ids: UsedIds = field(default_factory=UsedIds)
+    # Whether another process of the run was found to have decided since this one.
+    is_shared: bool = False
+    sweeps: SweepTimes = field(default_factory=SweepTimes)
 
     @property
     def is_first_decision(self) -> bool:
@@ -99,8 +103,12 @@ class Driver:
     # What the first decision after a take-over relies on; None where nothing was taken over, or nothing can be there.
     _known: Known | None = None
 
-    def newest(self, *, has_rows: bool) -> Decision | None:
+    def newest(self, *, has_rows: bool, must_look: bool = True) -> Decision | None:
         """Be the one driver, then read the newest decision; whoever takes over needs it whatever its micro-batch.
+
+        A process that has decided last goes on without a look, where there are rows and it need not: whoever has
+        decided since has taken the id over, so that its decision is refused. Where processes of the run take turns, to
+        look first is cheaper.
 
         A process that begins with a run fences whoever came before, rows or none. Once the run has decided, its
         processes do not take over from one another for a micro-batch that has nothing to decide.
@@ -108,8 +116,10 @@ class Driver:
         # What was not there may be there now: other processes decide too.
         self.log.scan_again()
         identity, decided, newer = self.state.identity, self.state.decided, None
-        if decided is not None and self.may_be_decided:
+        may_go_on = identity is not None and has_rows and not must_look and not self.state.is_shared
+        if decided is not None and self.may_be_decided and not may_go_on:
             newer = self.log.newest(decided + 1)
+            self.state.is_shared = newer is not None and newer.run == self.run
         # Of a micro-batch that it has just decided, a further write under the same name must see the decision.
         if identity is None or decided is None or newer is not None or decided == self.micro_batch:
             self.state.identity = self.state.decided = None
@@ -159,6 +169,7 @@ class Driver:
         with self.step("take over"):
             self.state.identity = self._own(self.log.take_over)
         failpoints.reach("driver.taken_over", self.micro_batch)
+        self.state.sweeps.expect()
         newest = self._newest_unless_superseded()
         self._note(newest)
         if self.is_query:
@@ -187,19 +198,24 @@ class Driver:
         newest = self._newest_unless_superseded()
         return newest if newest is not None and newest.micro_batch >= self.micro_batch else None
 
-    def decide(self, decision: Decision, decide_by_ms: int) -> None:
+    def decide(self, decision: Decision, decide_by_ms: int, confirm: Callable[[], int] | None = None) -> None:
         """Write the decision; raises `UndecidedError` where another attempt may follow, which takes over again.
 
         The first decision after a take-over checks what was read then. Later ones need not: a driver that decided
-        meanwhile would have fenced this one.
+        meanwhile would have fenced this one. For `confirm` see `DecisionLog.decide`.
         """
         identity, self.state.identity = self.state.identity, None
         assert identity is not None
         self.state.attempted = identity
         try:
-            following = self.log.decide(decision, identity, decide_by_ms, self._known)
+            following = self.log.decide(decision, identity, decide_by_ms, self._known, confirm)
         except FencedError as error:
             self._stop(error)
+        except LostTransactionError:
+            if self.may_be_decided:
+                # A newer run ends what this one has open, and is the better explanation.
+                self._newest_unless_superseded()
+            raise
         except OutdatedError as error:
             # It was there when this process took over, or the coordinator would have fenced it.
             newest = self.log.newest()
@@ -222,7 +238,7 @@ class Driver:
         is_new = newest is not None and all(newest.rank > rank for rank in self.state.known_ranks)
         # From here on the next attempt takes over, whatever the epoch is then.
         if newest is not None and is_new and newest.run == self.run:
-            self.state.attempted = None
+            self.state.attempted, self.state.is_shared = None, True
             raise behind_error(newest.query, newest.rank) from error
         if is_new or not self.state.unanswered:
             raise error

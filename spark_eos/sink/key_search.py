@@ -29,7 +29,7 @@ _GZIP_WINDOW: Final = 31
 class KeySearch:
     """Search one partition, chunk by chunk in the order of offsets."""
 
-    def __init__(self, topic_partition: TopicPartition, is_wanted: Callable[[bytes], bool]) -> None:
+    def __init__(self, topic_partition: TopicPartition, is_wanted: Callable[[bytes, int], bool]) -> None:
         self._topic_partition = topic_partition
         self._is_wanted = is_wanted
         self._committed: list[KeyedRecord] = []
@@ -60,7 +60,7 @@ class KeySearch:
         """Give the records of wanted keys whose transactions have no end yet."""
         return [each for records in self._open.values() for each in records]
 
-    def _end(self, data: bytes, position: int, header: BatchHeader) -> None:
+    def _end(self, data: bytes | memoryview, position: int, header: BatchHeader) -> None:
         if header.producer_id not in self._open:
             return
         marker = parse_end_txn_marker(data, position, header)
@@ -69,17 +69,17 @@ class KeySearch:
             if marker.control_type is ControlType.COMMIT:
                 self._committed += [each.record for each in ended]
 
-    def _wanted(self, data: bytes, position: int, header: BatchHeader) -> Iterator[KeyedRecord]:
+    def _wanted(self, data: bytes | memoryview, position: int, header: BatchHeader) -> Iterator[KeyedRecord]:
         if header.record_count == 1:
             key = _only_key(data, position, header)
-            if key is not None and not self._is_wanted(key):
+            if key is not None and not self._is_wanted(key, header.max_timestamp):
                 return
         for record in read_records(data, position, header):
-            if record.key is not None and self._is_wanted(record.key):
+            if record.key is not None and self._is_wanted(record.key, record.timestamp_ms):
                 yield KeyedRecord(record.offset, record.key, record.value)
 
 
-def _only_key(data: bytes, position: int, header: BatchHeader) -> bytes | None:
+def _only_key(data: bytes | memoryview, position: int, header: BatchHeader) -> bytes | None:
     """Read the key of a batch's only record; None where that takes reading the whole record."""
     section = memoryview(data)[position + HEADER_SIZE : position + header.size_bytes]
     try:

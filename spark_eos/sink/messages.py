@@ -1,10 +1,11 @@
 """Define what a task tells the driver: a prepared transaction, nothing to write, or already committed."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.taskcontext import TaskContext
 
 from spark_eos.errors import TransactionError
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
@@ -14,7 +15,19 @@ __all__ = [
     "WrittenRange", "check_messages",
 ]
 
-MESSAGE_VERSION: Final = 2
+MESSAGE_VERSION: Final = 3
+
+
+def _may_have_other_attempts() -> bool:
+    """Say whether another attempt at the present task was made, or may be: it can leave a transaction open.
+
+    Spark numbers the attempts at a task within a stage from 0 on, whatever became of the ones before. Under speculation
+    the first attempt may be the one that wins.
+    """
+    context = TaskContext.get()
+    if context is None:
+        return False
+    return context.attemptNumber() > 0 or context.getLocalProperty("spark.speculation") == "true"
 
 
 @dataclass(frozen=True)
@@ -23,6 +36,7 @@ class _FromTask(WriterCommitMessage):
     run: str
     micro_batch: int
     split: int
+    has_other_attempts: bool = field(default_factory=_may_have_other_attempts, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -141,13 +141,13 @@ class IdentityPool:
 
     def note_committed(self, report: CommitReport) -> None:
         """Take note of what the driver has committed, so that nothing needs to be asked about it."""
-        if report.run != self._name.run or report.micro_batch <= self._reported:
+        mine = report.workers.get(self._name.worker)
+        if report.run != self._name.run or mine is None or mine.micro_batch <= self._reported:
             return
-        self._reported = report.micro_batch
-        numbers = report.numbers.get(self._name.worker, 0)
+        self._reported = mine.micro_batch
         for slots in (self._taken, self._unknown):
             committed = [
-                slot for slot in slots if slot.micro_batch == report.micro_batch and numbers >> slot.number & 1]
+                slot for slot in slots if slot.micro_batch == mine.micro_batch and mine.numbers >> slot.number & 1]
             for slot in committed:
                 slot.is_committed, slot.known_at = True, slot.taken_at
             slots[:] = [slot for slot in slots if not slot.is_committed]

@@ -62,7 +62,10 @@ class BatchTrace(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """Hold what a read_committed fetch at one offset shows; `batches` starts with the one that holds the offset."""
+    """Hold what a read_committed fetch at one offset shows; `batches` starts with the one that holds the offset.
+
+    There are none where nothing can be seen yet.
+    """
 
     last_stable_offset: int
     batches: tuple[BatchTrace, ...]
@@ -117,7 +120,9 @@ class Cluster(Protocol):
     def own_one_of(self, transactional_ids: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
         """Become the owner of the first of these ids whose coordinator answers; one that did not is given up."""
 
-    def describe_transactions(self, transactional_ids: Collection[str]) -> Mapping[str, Description]:
+    def describe_transactions(
+        self, transactional_ids: Collection[str], *, wait_ms: int | None = None
+    ) -> Mapping[str, Description]:
         """Describe ids; one the coordinator does not know is left out."""
 
     def forget_coordinators(self, transactional_ids: Collection[str], group_id: str | None = None) -> None:
@@ -126,23 +131,29 @@ class Cluster(Protocol):
     def agree_on_coordinator(self, group_id: str) -> None:
         """Make sure that no broker names another coordinator of the group; raises `UnansweredError` otherwise."""
 
-    def open_transactions(self, id_prefix: str) -> Sequence[str]:
-        """List ids that begin with `id_prefix` and have an open transaction."""
+    def open_transactions(self, id_prefix: str, *, wait_ms: int | None = None) -> Sequence[str]:
+        """List ids that begin with `id_prefix` and have an open transaction.
 
-    def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
-        """End transactions in parallel, each repeated until it is answered or the time is up."""
-
-    def view(self, topic_partition: TopicPartition, offset: int, *, wait_ms: int) -> PartitionView | None:
-        """Look at one place in a partition; None when it is not there any more.
-
-        Raises `UnansweredError` when it cannot be read within the time, as behind an open transaction of others.
+        Every broker must answer, or with `wait_ms` those are left out that do not answer in that time.
         """
 
-    def unstable_end(
-        self, topic_partition: TopicPartition, producer_id: int, offset: int, *, wait_ms: int
-    ) -> bool | None:
-        """Say whether a transaction that reaches up to `offset` is committed, by its marker, where committed readers
-        do not get that far yet; None where they do, and without a marker. Raises `UnansweredError` as `view` does."""
+    def end_transactions(self, endings: Sequence[Ending], *, wait_ms: int | None = None) -> Mapping[str, EndAnswer]:
+        """End transactions in parallel, each repeated until it is answered or the time is up."""
+
+    def views(
+        self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
+    ) -> Mapping[TopicPartition, PartitionView | None]:
+        """Look at one place in each of many partitions, all at once; None where it is not there any more.
+
+        A partition whose leader does not answer within the time is left out.
+        """
+
+    def unstable_ends(
+        self, topic_partition: TopicPartition, offsets: Mapping[int, int], *, wait_ms: int
+    ) -> Mapping[int, bool]:
+        """Say which producers' transactions are committed, and which aborted, by their markers, where committed readers
+        do not get that far yet. Each producer comes with the last offset of its transaction; one whose marker is not
+        found within the time is left out."""
 
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
         """Read all offsets of a group, in whatever topics; raises `UnstableOffsetsError` when a pending one does not
@@ -155,9 +166,11 @@ class Cluster(Protocol):
         """Read up to `count` records from an offset on, committed or not, control records left out."""
 
     def find_records(
-        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes], bool]
+        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
     ) -> FoundRecords:
         """Scan partitions for keys, each from an offset (None: from its beginning) to its end of now.
+
+        What is wanted is told by a record's key and time, the time in milliseconds.
 
         Others' open transactions hold nothing up. Raises `TopicError` when a partition does not exist.
         """
@@ -183,7 +196,8 @@ class Cluster(Protocol):
     def write_decision(self, write: "DecisionWrite") -> EndAnswer:
         """Append records, commit the offset of the first to a group, and end: one transaction.
 
-        Raises before the end is sent when anything fails or `decide_by_ms` has passed; after that the answer is a hint.
+        Raises before the end is sent when anything fails or `decide_by_ms` has passed, and has aborted the transaction
+        then; after that the answer is a hint.
         """
 
 
@@ -195,6 +209,8 @@ class DecisionWrite(NamedTuple):
     decision must not be committed any more.
     `check` is given the group's committed offsets before the end is sent, as the very coordinator knows them that has
     accepted the offset of this transaction; what it raises aborts the transaction.
+    `confirm` is called while the records are on their way, and gives the `decide_by_ms` that counts; what it raises
+    aborts the transaction. Until then `decide_by_ms` only bounds how long is waited.
     """
 
     transactional_id: str
@@ -208,3 +224,4 @@ class DecisionWrite(NamedTuple):
     micro_batch: int
     decide_by_ms: int | None = None
     check: Callable[[Sequence[CommittedOffset]], None] | None = None
+    confirm: Callable[[], int] | None = None

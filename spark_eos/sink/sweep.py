@@ -23,8 +23,11 @@ tasks have reported as flushed is ended, and the rest is left to its timeout, wh
 and so keeps late writes out.
 """
 
+import math
+import time
 from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
 
 from broker_core.types import ProducerIdentity
 from spark_eos import failpoints
@@ -34,13 +37,51 @@ from spark_eos.sink.ports import Cluster, Description, Ending, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction
 
 Named: TypeAlias = tuple[str, ProducerIdentity]
+# Attempts that have lost are at work for this long, most likely.
+_WATCHED_SECONDS: Final = 60.0
+# What gives no sign is found this soon.
+_INTERVAL_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True)
+class SweepTimes:
+    """When a process of a run sweeps: a steady micro-batch has nothing to sweep, and asks no broker for it.
+
+    It does so in its first micro-batch, after each take-over and after an abort; for some time after each sign of
+    attempts that may still be at work; and now and then, for what gives no sign: an attempt in a stage that was itself
+    tried again, which Spark numbers from 0 on. A sign is that a task was tried before or beside the attempt that has
+    won (its message says so), that an earlier run has decided, or that a sweep has found something.
+    """
+
+    # By the monotonic clock, in seconds.
+    _swept_at: float = -math.inf
+    _sign_at: float = -math.inf
+
+    def note(self, is_sign: bool) -> None:
+        """Take note of a sign, if it is one."""
+        if is_sign:
+            self._sign_at = time.monotonic()
+
+    def expect(self) -> None:
+        """Sweep in the next micro-batch."""
+        self._swept_at = -math.inf
+
+    @property
+    def is_due(self) -> bool:
+        """Say whether to sweep now."""
+        now = time.monotonic()
+        return now - self._sign_at < _WATCHED_SECONDS or now - self._swept_at >= _INTERVAL_SECONDS
+
+    def done(self) -> None:
+        """Take note of a sweep, whatever came of it: the next one is soon enough for what it has missed."""
+        self._swept_at = time.monotonic()
 
 
 class Scope(NamedTuple):
     """Say whose transactions may be swept: all of `runs`, others' if they began before `older_than_ms` (None: none).
 
     Where leaders do not verify transactions, `flushed` has those that nothing more is written to, and no others are
-    swept; elsewhere it is None.
+    swept; elsewhere it is None. A broker that does not answer in `wait_ms` is left for the next sweep.
     """
 
     prefix: str
@@ -48,6 +89,7 @@ class Scope(NamedTuple):
     runs: Collection[str]
     older_than_ms: int | None = None
     flushed: Collection[Named] | None = None
+    wait_ms: int | None = None
 
 
 def sweep(cluster: Cluster, scope: Scope, newest: Callable[[], Decision | None]) -> list[Description]:
@@ -61,20 +103,23 @@ def sweep(cluster: Cluster, scope: Scope, newest: Callable[[], Decision | None])
     """
     if scope.flushed is not None and not scope.flushed:
         return []
-    candidates = [each for each in open_of_query(cluster, scope.prefix, scope.query) if _is_in_scope(each, scope)]
+    found = open_of_query(cluster, scope.prefix, scope.query, scope.wait_ms)
+    candidates = [each for each in found if _is_in_scope(each, scope)]
     kept = names_of(newest()) if candidates else set()
     orphans = [each for each in candidates if (each.transactional_id, each.identity) not in kept]
     if orphans:
         failpoints.reach("driver.mid_sweep")
         version = cluster.transaction_version()
-        cluster.end_transactions([Ending(each.transactional_id, each.identity, False, version) for each in orphans])
+        endings = [Ending(each.transactional_id, each.identity, False, version) for each in orphans]
+        cluster.end_transactions(endings, wait_ms=scope.wait_ms)
     return orphans
 
 
-def open_of_query(cluster: Cluster, prefix: str, query: str) -> list[Description]:
+def open_of_query(cluster: Cluster, prefix: str, query: str, wait_ms: int | None = None) -> list[Description]:
     """Describe the open transactions of a query's tasks, in all its runs; ids are told apart exactly."""
-    listed = [each for each in cluster.open_transactions(id_prefix(prefix, query)) if _is_ours(each, prefix, query)]
-    described = cluster.describe_transactions(listed) if listed else {}
+    names = cluster.open_transactions(id_prefix(prefix, query), wait_ms=wait_ms)
+    listed = [each for each in names if _is_ours(each, prefix, query)]
+    described = cluster.describe_transactions(listed, wait_ms=wait_ms) if listed else {}
     return [each for each in described.values() if each.state is TransactionState.ONGOING]
 
 

@@ -4,24 +4,24 @@ from typing import Final, TypeAlias
 
 from pyspark.taskcontext import TaskContext
 
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client_options import ClientOptions
+from spark_eos.sink.clients import client_of
 from spark_eos.sink.closing import Closing
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.deadlines import margin_ms
 from spark_eos.sink.decision_log import DRIVER_TIMEOUT_MS, DecisionLog
+from spark_eos.sink.decision_writer import DecisionWriter
 from spark_eos.sink.driver import RunState
 from spark_eos.sink.kept import IDLE_SECONDS, Kept
 from spark_eos.sink.pool import TaskSet, pool_of
 from spark_eos.sink.task import Place, TaskWriter
-from spark_eos.sink.transactions import TaskTransaction, write_decision
+from spark_eos.sink.transactions import TaskTransaction
 from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, SinkOptions
 
 _SHORTEST_DRIVER_TIMEOUT_MS: Final = 5_000
-# Each is kept longer than what was made with it, or that would connect a closed client again.
-_clients: Kept[ClientOptions, KafkaClient] = Kept(3 * IDLE_SECONDS, KafkaClient.close)
+# Kept longer than what is made with them, as clients are kept longer than clusters.
 _clusters: Kept[tuple[ClientOptions, str], KafkaCluster] = Kept(2 * IDLE_SECONDS)
 # Rows may be mirrored to a second cluster in one function, under the same name.
 _RunKey: TypeAlias = tuple[ClientOptions, str, str, str, str]
@@ -91,9 +91,10 @@ def committer(
 
 def cluster_of(options: SinkOptions) -> KafkaCluster:
     """Give this process's cluster for these options: one client for all that are reached by the same settings."""
-    client = _clients.get(options.client, lambda: KafkaClient(options.client))
+    # Also if there is a cluster: a client that is used is not idle.
+    client = client_of(options.client)
     return _clusters.get(
-        (options.client, options.decision_topic), lambda: KafkaCluster(client, options.decision_topic, write_decision))
+        (options.client, options.decision_topic), lambda: KafkaCluster(client, options.decision_topic, DecisionWriter))
 
 
 def _log(cluster: KafkaCluster, options: SinkOptions, query: str, run: str) -> DecisionLog:

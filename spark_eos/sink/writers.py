@@ -200,9 +200,10 @@ def _commit(
 ) -> None:
     """Commit, and report to the tasks of the next micro-batch, if there is one."""
     committer.commit(messages, micro_batch)
-    # What an earlier attempt or run has decided is not what these messages name.
-    if committer.state.decided == micro_batch:
-        leave_report(report_place, report_of(committer.run, micro_batch, messages))
+    # Not all that the messages name: what an earlier attempt or run has decided is dropped.
+    if report_place is not None and committer.committed:
+        report = report_of(committer.run, micro_batch, committer.committed, last_report(report_place))
+        leave_report(report_place, report)
 
 
 def streaming_place(context: TaskContext) -> "Place":

@@ -14,12 +14,12 @@ in turn, several times, in one session and against one broker, and the median is
 """
 
 import argparse
-import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 
 from tests.benchmarks import spark_cold, spark_latency, spark_memory, spark_throughput
-from tests.benchmarks.spark_bench import SESSIONS, Bench, describe, open_bench
+from tests.benchmarks.spark_bench import SESSIONS, Bench, describe, open_bench, run_quietly
 
 _COLD = "cold"
 _RECOMMENDED = ("unix",)
@@ -43,7 +43,7 @@ def main() -> int:
                         help="may be repeated; default: those that matter to a measurement")
     parser.add_argument("--broker", choices=["broker_core", "apache"], default="broker_core")
     parser.add_argument("--repeats", type=int, default=3, help="how often each is measured after one to warm up")
-    parser.add_argument("--micro-batches", type=int, default=50, help="how many each of those times, for latency")
+    parser.add_argument("--micro-batches", type=int, default=30, help="how many each of those times, for latency")
     parser.add_argument("--rows", type=int, default=1_000_000, help="how many each of those times, for throughput")
     parser.add_argument("--megabytes", type=int, default=500, help="how much a task writes, for memory")
     parser.add_argument("--inside", choices=list(SESSIONS), help=argparse.SUPPRESS)
@@ -52,10 +52,12 @@ def main() -> int:
     if arguments.inside:
         with open_bench(arguments.inside, arguments) as bench:
             for part in what:
+                started = time.monotonic()
                 _PARTS[part][0](bench)
+                print(f"[{arguments.inside}] {part} took {time.monotonic() - started:.0f} s", flush=True)
         return 0
     print(f"Spark {describe(arguments)}", flush=True)
-    failed = 0
+    started, failed = time.monotonic(), 0
     for session in arguments.session or SESSIONS:
         if _COLD in what:
             failed += spark_cold.measure(session, arguments.broker)
@@ -64,7 +66,8 @@ def main() -> int:
             command = [sys.executable, "-m", "tests.benchmarks.bench_spark", "--inside", session]
             command += [word for part in chosen for word in ("--what", part)] + ["--broker", arguments.broker]
             command += [f"--{name.replace('_', '-')}={getattr(arguments, name)}" for name in _NUMBERS]
-            failed += subprocess.run(command, check=False).returncode != 0
+            failed += not run_quietly(command)
+    print(f"Spark took {(time.monotonic() - started) / 60:.1f} minutes", flush=True)
     return failed
 
 

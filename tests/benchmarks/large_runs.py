@@ -108,13 +108,15 @@ def open_scene(broker: str) -> Iterator[Scene]:
             yield Scene(node.bootstrap_servers, node.process.pid, node.data_folder, None)
             return
         [port] = free_ports(1)
-        command = [sys.executable, "-m", "broker_core", "--port", "0", "--log-level", "ERROR", "--data-dir",
-                   str(folder), "--metrics-port", str(port)]
+        # Apache Kafka does not sync before it answers either.
+        (folder / "broker.properties").write_text("log.flush.before.ack=false\ntransaction.max.timeout.ms=900000\n")
+        command = [sys.executable, "-m", "broker_core", "--port", "0", "--log-level", "ERROR", "--metrics-port",
+                   str(port), "--config", str(folder / "broker.properties"), "--data-dir", str(folder / "logs")]
         process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         stack.callback(process.terminate)
         assert process.stdout is not None
         address = process.stdout.readline().split(" on ", 1)[1].split(" ", 1)[0].rstrip(",;")
-        scene = Scene(address, process.pid, folder, f"http://127.0.0.1:{port}/metrics")
+        scene = Scene(address, process.pid, folder / "logs", f"http://127.0.0.1:{port}/metrics")
         wait_until(lambda: socket_count(process.pid), "the broker has opened its ports")
         yield scene
 

@@ -2,27 +2,31 @@
 
 import os
 import statistics
+import subprocess
 import sys
+import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from broker_core.embedded import EmbeddedBroker
 from tests.benchmarks.null_sink import NULL_FORMAT, NullSource
+from tests.benchmarks.null_source import NULL_SOURCE_FORMAT
 from tests.spark_eos.spark_session import worker_environment
 from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.spark_kafka import spark_kafka_settings
 
-OURS, SPARKS, NULL_SOURCE_FORMAT = "eos-kafka", "kafka", "null-arrow-source"
+OURS, SPARKS = "eos-kafka", "kafka"
 PEERS = {NULL_FORMAT: "a Python sink that does nothing", NULL_SOURCE_FORMAT: "a Python source of ready batches",
          SPARKS: "Spark's own"}
 DEADLINE_S = 300
+_SHOWN_CHARACTERS = 4_000
 ROOT = Path(__file__).parents[2]
 UNIX_SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}
 # How Spark is set up: pip's PySpark as it comes, with the setting that docs/latency.md recommends, and that with what
@@ -139,6 +143,19 @@ def describe(arguments: Namespace) -> str:
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     return (f"against {arguments.broker}, {os.cpu_count()} cores, load {load}, "
             f"each the median of {arguments.repeats} runs in turn")
+
+
+def run_quietly(command: Sequence[str], stdout: IO[str] | None = None) -> bool:
+    """Run a process and say whether it succeeded; what it writes to stderr is shown only where it failed.
+
+    Python workers whose query is stopped in the midst of a task write a traceback, and Spark a greeting.
+    """
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+        succeeded = subprocess.run(command, stdout=stdout, stderr=errors, check=False).returncode == 0
+        if not succeeded:
+            errors.seek(0)
+            print(f"FAILED: {' '.join(command)}\n{errors.read()[-_SHOWN_CHARACTERS:]}", flush=True)
+    return succeeded
 
 
 def median(values: Sequence[Any]) -> float:

@@ -4,7 +4,6 @@
 prints one figure.
 """
 
-import subprocess
 import sys
 import tempfile
 import time
@@ -13,15 +12,16 @@ from pyspark.sql import SparkSession
 
 from tests.benchmarks.null_sink import NULL_FORMAT
 from tests.benchmarks.spark_bench import (
-    DEADLINE_S,
     OURS,
     PEERS,
     SPARKS,
     create_topic,
     open_broker,
     open_session,
+    run_quietly,
     sparks_own,
 )
+from tests.benchmarks.spark_latency import wait_for
 
 ROWS = 1_000
 TOPIC = "cold"
@@ -36,11 +36,12 @@ def measure(session: str, broker: str) -> int:
         seconds: dict[str, list[float]] = {}
         for name in formats:
             command = [sys.executable, "-m", "tests.benchmarks.spark_cold", session, name, kind, broker]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-            if done.returncode:
-                failed += 1
-                continue
-            seconds[name] = [float(word) for word in done.stdout.splitlines()[-1].split()]
+            with tempfile.TemporaryFile("w+") as answer:
+                if not run_quietly(command, answer):
+                    failed += 1
+                    continue
+                answer.seek(0)
+                seconds[name] = [float(word) for word in answer.read().splitlines()[-1].split()]
         what = "first and second df.write" if kind == "write" else "first committed micro-batch, and the second"
         figures = ", ".join(f"{name} {first:.1f} {second:.2f}" for name, (first, second) in seconds.items())
         more = ", ".join(f"{seconds[OURS][0] - seconds[peer][0]:.1f} s more than {PEERS[peer]}"
@@ -66,15 +67,12 @@ def stream(spark: SparkSession, name: str, address: str) -> list[float]:
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 2)
     frame = source.load().selectExpr("cast(value as string) as value")
     with tempfile.TemporaryDirectory() as checkpoint:
-        started = time.perf_counter()
         writer = frame.writeStream.format(name).option("checkpointLocation", checkpoint)
         query = writer.option("kafka.bootstrap.servers", address).option("topic", TOPIC).start()
-        while len(query.recentProgress) < 2:
-            assert not query.exception()
-            assert time.perf_counter() < started + DEADLINE_S
-            query.awaitTermination(0.1)
+        wait_for(query, 2)
+        progress = query.recentProgress[:2]
         query.stop()
-        return [each["durationMs"]["triggerExecution"] / 1000 for each in query.recentProgress[:2]]
+        return [each["durationMs"]["triggerExecution"] / 1000 for each in progress]
 
 
 def main(session: str, name: str, kind: str, broker: str = "broker_core") -> None:

@@ -8,7 +8,6 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Mapping
-from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -22,17 +21,11 @@ WARM_UP = 5
 _STEPS = re.compile(r"^eos_kafka_sink_(\w+)_ms(?:\{.*\})? ([\d.e+]+)$", re.MULTILINE)
 # Steps of the driver's commit; the other gauges that end with _ms are ages.
 _COMMIT = ("take_over", "verify", "decide", "complete", "sweep")
-CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
+_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 CHECKPOINT_SETTINGS: Mapping[str, Mapping[str, str]] = {
-    "default": {},
-    "FileSystemBasedCheckpointFileManager": {
-        "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
-    },
-    "the same on RawLocalFileSystem (no .crc files)": {
-        "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
-        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    },
-    "no checksum files": {"spark.sql.streaming.checkpoint.fileChecksum.enabled": "false"},
+    "Spark's default": {},
+    "FileSystemBasedCheckpointFileManager": {_MANAGER: f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager"},
 }
 
 
@@ -44,21 +37,27 @@ def start(bench: Bench, kind: str, checkpoint: str, topic: str, **options: str) 
     return writer.option("kafka.bootstrap.servers", bench.address).option("topic", topic).start()
 
 
-def wait_for(query: StreamingQuery, count: int) -> list[Any]:
-    """Wait until so many micro-batches are done and give their progress."""
+def wait_for(query: StreamingQuery, count: int) -> None:
+    """Wait until so many micro-batches are done; asking for the last one alone takes the least from the others."""
     deadline = time.monotonic() + DEADLINE_S
-    while len(query.recentProgress) < count:
+    while newest(query) < count - 1:
         assert not query.exception()
         assert time.monotonic() < deadline, f"{count} micro-batches took more than {DEADLINE_S} s"
-        query.awaitTermination(0.1)
-    return list(query.recentProgress)
+        query.awaitTermination(0.2)
+
+
+def newest(query: StreamingQuery) -> int:
+    """Give the number of the last micro-batch that is done, -1 for none."""
+    last = query.lastProgress
+    return -1 if last is None else int(last["batchId"])
 
 
 def durations(bench: Bench, kind: str, topic: str) -> dict[str, float]:
     """Run one query and give the median ms of each part of its micro-batches."""
     with tempfile.TemporaryDirectory() as checkpoint:
         query = start(bench, kind, checkpoint, topic)
-        progress = wait_for(query, WARM_UP + bench.arguments.micro_batches)[WARM_UP:]
+        wait_for(query, WARM_UP + bench.arguments.micro_batches)
+        progress = query.recentProgress[WARM_UP:]
         query.stop()
     names = ("addBatch", "walCommit", "commitOffsets", "triggerExecution")
     return {name: median([each["durationMs"].get(name, 0) for each in progress]) for name in names}
@@ -83,14 +82,14 @@ def look_inside(bench: Bench, topic: str) -> None:
     with tempfile.TemporaryDirectory() as checkpoint:
         query = start(bench, OURS, checkpoint, topic, metricsPort=str(port))
         # Ours has described and opened by then what it keeps for the whole run.
-        begin = len(wait_for(query, 2 * WARM_UP))
-        before = request_counts(bench)
+        wait_for(query, 2 * WARM_UP)
+        begin, before = newest(query), request_counts(bench)
         for number in range(bench.arguments.micro_batches):
-            wait_for(query, begin + number + 1)
+            wait_for(query, begin + number + 2)
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE_S) as answer:
                 for name, value in _STEPS.findall(answer.read().decode()):
                     steps.setdefault(name, []).append(float(value))
-        done, after = len(query.recentProgress) - begin, request_counts(bench)
+        done, after = newest(query) - begin, request_counts(bench)
         query.stop()
     parts = {name: median(steps[name]) for name in _COMMIT if name in steps}
     line = ", ".join(f"{name} {figure:.0f}" for name, figure in parts.items())

@@ -1,7 +1,5 @@
 """Measure how many rows a second source and sink move, and what many small tasks cost."""
 
-import importlib
-import importlib.util
 import itertools
 import time
 from collections.abc import Callable, Mapping
@@ -10,7 +8,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from tests.benchmarks.null_sink import NULL_FORMAT
-from tests.benchmarks.spark_bench import NULL_SOURCE_FORMAT, OURS, Bench, in_turn
+from tests.benchmarks.null_source import NULL_SOURCE_FORMAT, NullSource
+from tests.benchmarks.spark_bench import OURS, Bench, in_turn
 
 # As many tasks as a small cluster would take, over two cores.
 TASKS = 4
@@ -19,7 +18,6 @@ RECORD_BYTES = (100, 10_000)
 CODECS = ("none", "zstd")
 # Many tasks with little to do: tasks, rows of each, partitions they write to.
 SMALL_TASKS = ((200, 100, 4), (20, 100, 100))
-_NULL_SOURCE_MODULE = "tests.benchmarks.null_source"
 
 
 def rows(bench: Bench, count: int, tasks: int, size: int = 100) -> DataFrame:
@@ -66,16 +64,13 @@ def rates(seconds: Mapping[str, float], count: int) -> dict[str, float]:
 
 def measure_source(bench: Bench) -> None:
     """Read with each source what ours has written."""
-    peers = []
-    if importlib.util.find_spec(_NULL_SOURCE_MODULE) is not None:
-        bench.spark.dataSource.register(importlib.import_module(_NULL_SOURCE_MODULE).NullSource)
-        peers.append(NULL_SOURCE_FORMAT)
+    bench.spark.dataSource.register(NullSource)
     for partition_count, size, codec in itertools.product(PARTITION_COUNTS, RECORD_BYTES, CODECS):
         count = bench.arguments.rows if size < 1_000 else bench.arguments.rows // 40
         topic = bench.create_topic(f"from-{partition_count}-{size}-{codec}", partition_count)
         rows(bench, count, TASKS, size).write.format(OURS).mode("append").options(
             **{"kafka.bootstrap.servers": bench.address, "topic": topic, "compression.type": codec}).save()
-        seconds = in_turn(bench.formats(OURS, *peers), reading(bench, topic, count, size, partition_count),
+        seconds = in_turn(bench.formats(OURS, NULL_SOURCE_FORMAT), reading(bench, topic, count, size, partition_count),
                           bench.arguments.repeats)
         bench.show(f"source, {partition_count} partitions, {codec}, thousand rows of {size:,} B/s",
                    rates(seconds, count))

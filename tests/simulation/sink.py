@@ -135,8 +135,8 @@ class QueryActor:
                 self._go_to_any_process()
                 driver = committer(self._options, QUERY, run, may_be_decided=True)
                 driver.commit(messages, number)
-                if driver.state.decided == number:
-                    self._report = report_of(run, number, messages)
+                if driver.committed:
+                    self._report = report_of(run, number, driver.committed, self._report)
             except (EosKafkaError, JobFailedError):
                 self._abort(run, messages, number)
                 raise
@@ -201,7 +201,7 @@ class QueryActor:
                     if len(tried) >= _ATTEMPTS:
                         raise JobFailedError(f"task {split} of micro-batch {number}: {tried[-1].error!r}")
                     tried.append(self._attempt(run, number, split))
-        return [next(each.message for each in attempts[split] if each.message is not None) for split in splits]
+        return [_message_of(attempts[split]) for split in splits]
 
     def _attempt(self, run: str, number: int, split: int) -> Attempt:
         if self._idle and self._random.random() < 0.9:
@@ -232,6 +232,12 @@ class QueryActor:
             self.world.faults.struck(Fault.CLIENT_KILLED)
             self.world.scheduler.after(self._random.randint(1, 400_000), fiber.kill)
         return attempt
+
+
+def _message_of(tried: list[Attempt]) -> TaskMessage:
+    """Give the message of the attempt that has won, with what a task knows of the others by its context."""
+    message = next(each.message for each in tried if each.message is not None)
+    return replace(message, has_other_attempts=len(tried) > 1)
 
 
 def _arrow(rows: list[tuple[int, str]]) -> list[pa.RecordBatch]:

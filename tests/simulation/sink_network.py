@@ -267,7 +267,7 @@ def virtual_surroundings(world: World) -> Iterator[None]:
 
 def _forget_processes() -> None:
     """Drop what the modules keep by process id."""
-    for name in ("spark_eos.sink.wiring", "spark_eos.sink.pool"):
-        for attribute, kept in vars(sys.modules[name]).items():
-            if attribute.startswith("_") and isinstance(kept, Kept) and not attribute.startswith("__"):
+    for name, module in list(sys.modules.items()):
+        for kept in vars(module).values() if name.startswith("spark_eos.sink.") else ():
+            if isinstance(kept, Kept):
                 kept.clear()

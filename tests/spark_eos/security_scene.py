@@ -13,11 +13,12 @@ from spark_eos.client_options import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.decision_writer import DecisionWriter
 from spark_eos.sink.messages import AlreadyCommitted, Prepared
 from spark_eos.sink.pool import pool_of
 from spark_eos.sink.preflight import check_cluster
 from spark_eos.sink.task import Place, TaskWriter
-from spark_eos.sink.transactions import TaskTransaction, write_decision
+from spark_eos.sink.transactions import TaskTransaction
 from spark_eos.sink_options import OnLostTransaction, SinkOptions, sink_options
 from spark_eos.source.readers import StreamReader
 from spark_eos.source.schema import source_schema
@@ -74,7 +75,7 @@ class Scene:
     def cluster(self) -> Iterator[KafkaCluster]:
         """Give the cluster as the principal reaches it."""
         with KafkaClient(self.sink_options().client) as client:
-            yield KafkaCluster(client, self.world.decisions, write_decision)
+            yield KafkaCluster(client, self.world.decisions, DecisionWriter)
 
     def command(self, *words: str) -> int:
         """Run `eos-kafka` as the principal."""
@@ -86,26 +87,36 @@ class Scene:
         return main([*area, *reach, *words[len(area):]])
 
 
-def task(scene: Scene) -> None:
-    """Write, write again what is decided, and find in the log what became of it."""
+def write_as(scene: Scene, cluster: KafkaCluster, run: str, micro_batch: int) -> Any:
+    """Be the one task of a micro-batch."""
     world, options = scene.world, scene.sink_options()
-    with scene.cluster() as cluster:
-        def write(micro_batch: int) -> Any:
-            place = Place(world.query, RUN, micro_batch, 0)
-            log = DecisionLog(cluster, "p", world.query, world.decisions)
-            pool = pool_of(cluster, "p", world.query, RUN)
-            writer = TaskWriter(options, place, cluster, pool, TaskTransaction(cluster.client, options), log)
-            return writer.write(iter([BATCH]))
+    log = DecisionLog(cluster, "p", world.query, world.decisions)
+    pool = pool_of(cluster, "p", world.query, run)
+    place = Place(world.query, run, micro_batch, 0)
+    return TaskWriter(options, place, cluster, pool, TaskTransaction(cluster.client, options), log).write(iter([BATCH]))
 
-        first = write(0)
+
+def task(scene: Scene) -> None:
+    """Write, and write what is decided again for the driver to drop it."""
+    with scene.cluster() as cluster:
+        for run in (RUN, RESTARTED):
+            message = write_as(scene, cluster, run, 0)
+            assert isinstance(message, Prepared)
+            scene.world.committer(run).commit([message], 0)
+    assert scene.world.visible() == ["row"]
+
+
+def task_that_looks(scene: Scene) -> None:
+    """Write, write nothing again of what is decided, and find in the log what became of it."""
+    with scene.cluster() as cluster:
+        first = write_as(scene, cluster, RUN, 0)
         assert isinstance(first, Prepared)
-        world.committer(RUN).commit([first], 0)
-        assert isinstance(write(0), AlreadyCommitted)
+        scene.world.committer(RUN).commit([first], 0)
+        assert isinstance(write_as(scene, cluster, RUN, 0), AlreadyCommitted)
         # The id goes on to another transaction, so only the log can tell what became of the first.
-        second = write(1)
-        assert isinstance(second, Prepared)
-        assert isinstance(write(0), AlreadyCommitted)
-    assert world.visible() == ["row"]
+        assert isinstance(write_as(scene, cluster, RUN, 1), Prepared)
+        assert isinstance(write_as(scene, cluster, RUN, 0), AlreadyCommitted)
+    assert scene.world.visible() == ["row"]
 
 
 def driver(scene: Scene) -> None:

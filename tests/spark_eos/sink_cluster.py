@@ -1,5 +1,6 @@
 """Be a cluster in memory that keeps Kafka's rules for transactional ids, for tests of the sink's rules."""
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -84,7 +85,9 @@ class MemoryCluster:
                 return name, identity
         raise AssertionError("there are ever more ids")
 
-    def describe_transactions(self, transactional_ids: Collection[str]) -> Mapping[str, Description]:
+    def describe_transactions(
+        self, transactional_ids: Collection[str], *, wait_ms: int | None = None  # noqa: ARG002
+    ) -> Mapping[str, Description]:
         self.calls.append(f"describe {len(transactional_ids)}")
         known = {**self.ids, **self.past_ids}
         return {
@@ -109,11 +112,29 @@ class MemoryCluster:
             raise UnansweredError(f"The brokers do not agree on the coordinator of group {group_id}")
         self.past_offsets.pop(group_id, None)
 
-    def open_transactions(self, id_prefix: str) -> Sequence[str]:
+    def open_transactions(self, id_prefix: str, *, wait_ms: int | None = None) -> Sequence[str]:  # noqa: ARG002
+        self.calls.append("list")
         return [name for name, each in self.ids.items() if each.state is S.ONGOING and name.startswith(id_prefix)]
 
-    def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
+    def end_transactions(
+        self, endings: Sequence[Ending], *, wait_ms: int | None = None  # noqa: ARG002
+    ) -> Mapping[str, EndAnswer]:
         return {each.transactional_id: self._end(each) for each in endings}
+
+    def views(
+        self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
+    ) -> Mapping[TopicPartition, PartitionView | None]:
+        found = {}
+        for place, offset in offsets.items():
+            with contextlib.suppress(UnansweredError):
+                found[place] = self.view(place, offset, wait_ms=wait_ms)
+        return found
+
+    def unstable_ends(
+        self, topic_partition: TopicPartition, offsets: Mapping[int, int], *, wait_ms: int
+    ) -> Mapping[int, bool]:
+        ends = {each: self.unstable_end(topic_partition, each, at, wait_ms=wait_ms) for each, at in offsets.items()}
+        return {each: end for each, end in ends.items() if end is not None}
 
     def view(
         self, topic_partition: TopicPartition, offset: int, *, wait_ms: int  # noqa: ARG002
@@ -150,14 +171,14 @@ class MemoryCluster:
         return list({**self.groups, **self.past_offsets}.get(group_id, {}).values())
 
     def find_records(
-        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes], bool]
+        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
     ) -> FoundRecords:
         self.calls.append(f"scan {len(starts)}" if None in starts.values() else "scan on")
         found: list[tuple[TopicPartition, KeyedRecord]] = []
         unended: list[UnendedRecord] = []
         for place, start in starts.items():
             for at, (identity, key, value) in enumerate(self.logs.get(place, [])):
-                if key is None or at < (start or 0) or not is_wanted(key):
+                if key is None or at < (start or 0) or not is_wanted(key, 0):
                     continue
                 record = KeyedRecord(at, key, value)
                 if (place, at) in self.unended:
@@ -189,8 +210,9 @@ class MemoryCluster:
         return wanted_bytes
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
-        self.calls.append("decide")
         known = self.ids.get(write.transactional_id)
+        write = self._confirmed(write, known)
+        self.calls.append("decide")
         if known is None or known.identity.producer_id != write.identity.producer_id:
             return EndAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if known.identity != write.identity:
@@ -214,6 +236,20 @@ class MemoryCluster:
         known.state = S.ONGOING
         answer = self._end(Ending(write.transactional_id, write.identity, True, write.transaction_version))
         return EndAnswer(None) if write.transactional_id in self.lose_answer_of else answer
+
+    def _confirmed(self, write: DecisionWrite, known: Id | None) -> DecisionWrite:
+        """Ask while the records are on their way; what is raised aborts the transaction."""
+        if write.confirm is None:
+            return write
+        is_ours = known is not None and known.identity == write.identity
+        if known is not None and is_ours:
+            known.state = S.ONGOING
+        try:
+            return write._replace(decide_by_ms=write.confirm())
+        except EosKafkaError:
+            if is_ours:
+                self._end(Ending(write.transactional_id, write.identity, False, write.transaction_version))
+            raise
 
     # What tests do to it.
 

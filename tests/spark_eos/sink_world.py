@@ -11,9 +11,9 @@ from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.decision_writer import DecisionWriter
 from spark_eos.sink.messages import Prepared, PreparedTransaction, WrittenRange
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.transactions import write_decision
 from spark_eos.sink_options import OnLostTransaction
 from tests.spark_eos.client_world import encoded, make_topic, read_values, unique
 
@@ -32,7 +32,7 @@ class World:
         self.cluster = self.cluster_of(self.decisions)
 
     def cluster_of(self, decisions: str) -> KafkaCluster:
-        return KafkaCluster(self.client, decisions, write_decision)
+        return KafkaCluster(self.client, decisions, DecisionWriter)
 
     def log(self, decisions: str | None = None) -> DecisionLog:
         topic = decisions or self.decisions

@@ -23,8 +23,8 @@ from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import UnsupportedError
 from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.decision_writer import DecisionWriter
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.transactions import write_decision
 from tests.conformance.clients import make_topic, unique
 from tests.conformance.conftest import Kafka as Plain
 from tests.conformance.raw_session import Identity, RawSession
@@ -130,7 +130,7 @@ def test_a_state_that_a_newer_broker_has_is_a_row_and_a_clear_error_for_the_sink
         assert "PreparedTransaction" in kafka.out
     with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         with pytest.raises(UnsupportedError, match=f"{session.transactional_id}.*'PreparedTransaction'.*Upgrade"):
-            KafkaCluster(client, "decisions", write_decision).describe_transactions([session.transactional_id])
+            KafkaCluster(client, "decisions", DecisionWriter).describe_transactions([session.transactional_id])
 
 
 def test_cells_are_as_wide_as_java_counts() -> None:

@@ -16,10 +16,10 @@ from spark_eos.client_options import ClientOptions
 from spark_eos.errors import UnansweredError
 from spark_eos.operator_commands import OperatorCommands
 from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.decision_writer import DecisionWriter
 from spark_eos.sink.ports import UnstableOffsetsError
 from spark_eos.sink.recovery import lost_error
 from spark_eos.sink.recovery_table import Settlement
-from spark_eos.sink.transactions import write_decision
 from spark_eos.source.blocker import name_blocker
 from tests.conformance.raw_session import RawSession
 from tests.spark_eos.client_world import make_topic, unique
@@ -86,7 +86,7 @@ def test_the_sinks_error_about_pending_offsets_has_a_command(client: KafkaClient
 
     def told() -> str | None:
         try:
-            KafkaCluster(client, decisions, write_decision).committed_offsets(group, wait_ms=500)
+            KafkaCluster(client, decisions, DecisionWriter).committed_offsets(group, wait_ms=500)
         except UnstableOffsetsError as error:
             return str(error)
         except UnansweredError:

@@ -21,12 +21,13 @@ from spark_eos.client_options import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.decision_writer import DecisionWriter
 from spark_eos.sink.driver import RunState
 from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import driver_id
 from spark_eos.sink.pool import IdentityPool
 from spark_eos.sink.task import Place, TaskWriter
-from spark_eos.sink.transactions import TaskTransaction, write_decision
+from spark_eos.sink.transactions import TaskTransaction
 from spark_eos.sink_options import OnLostTransaction, SinkOptions
 from tests.spark_eos.client_world import make_topic, read_values, unique
 from tests.spark_eos.conftest import finalize, running_broker
@@ -62,10 +63,10 @@ class Query:
             self.task.options, topic=self.topic, prefix="p", transaction_timeout_ms=60_000,
             decision_topic=self.decisions, max_request_bytes=MAX_REQUEST_BYTES, buffer_bytes=4 * MAX_REQUEST_BYTES)
         self._options = options
-        self._cluster = KafkaCluster(self.task, self.decisions, write_decision)
+        self._cluster = KafkaCluster(self.task, self.decisions, DecisionWriter)
         self._pool = IdentityPool(self._cluster, "p", self.name, "run", "w")
         self.transaction = TaskTransaction(self.task, options)
-        cluster = KafkaCluster(self.driver, self.decisions, write_decision)
+        cluster = KafkaCluster(self.driver, self.decisions, DecisionWriter)
         self._committer = Committer(
             cluster, DecisionLog(cluster, "p", self.name, self.decisions), "p", self.name, "run",
             OnLostTransaction.FAIL, state=RunState())

@@ -1,6 +1,7 @@
 """The loop under the client: one turn for an exchange, bytes in order, timers that cost nothing when cancelled."""
 
 import contextlib
+import select
 import socket
 import time
 from collections import Counter
@@ -9,8 +10,10 @@ from unittest.mock import patch
 
 import pytest
 from kafka.net.transport import KafkaTCPTransport
+from kafka.protocol.admin import ListTransactionsRequest
 
 from broker_core.embedded import EmbeddedBroker
+from spark_eos.client import network
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.loop import Loop, shorten
@@ -48,6 +51,18 @@ def test_an_exchange_takes_one_turn_and_leaves_the_socket_registered():
             for _ in range(EXCHANGES):
                 describe_transactions(client, ["warm"])
     assert calls == {"select": EXCHANGES}
+
+
+def test_a_connection_that_the_broker_has_closed_meanwhile_loses_no_request(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(network, "_IDLE_SECONDS", 0.0)
+    with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        [node] = [each.node_id for each in client.brokers()]
+        request = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
+        client.send(node, request)
+        sock = client.network._manager._conns[node].transport._sock
+        kafka.restart()
+        assert select.select([sock], [], [], DEADLINE_S)[0], "the broker has left the connection open"
+        client.send(node, request)
 
 
 @pytest.mark.parametrize("sizes", [[10], [3_000_000, 10, 3_000_000, 1]])

@@ -23,7 +23,7 @@ stages["lookup"] = sorted(set(sys.modules) - before)
 import spark_eos.sink.writers
 stages["planning"] = sorted(set(sys.modules) - before)
 import spark_eos.source.readers
-from spark_eos.sink.transactions import _encode
+from spark_eos.sink.decision_writer import _encode
 list(_encode(types.SimpleNamespace(records=[(b"key", b"value"), (b"key", None)], now_ms=0)))
 stages["commit"] = sorted(set(sys.modules) - before)
 print(json.dumps({"stages": stages, "archives": archives, "path_is_as_it_was": sys.path == path}))

@@ -16,7 +16,7 @@ from spark_eos.errors import (
     UnansweredError,
     UnreachableError,
 )
-from spark_eos.sink import recovery, transactions
+from spark_eos.sink import decision_writer, recovery
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.deadlines import margin_ms
 from spark_eos.sink.decision_log import UNSTABLE_PATIENCE_MS
@@ -260,9 +260,16 @@ def test_a_decision_that_comes_too_late_is_not_made(cluster: MemoryCluster, monk
     write = cluster.write_decision
 
     def slow(decision: DecisionWrite) -> EndAnswer:
-        cluster.pass_time(20_000)
-        cluster.time_out(task_id(worker="w1"))
-        return write(decision)
+        confirm = decision.confirm
+        assert confirm is not None
+
+        def confirm_and_wait() -> int:
+            decide_by_ms = confirm()
+            cluster.pass_time(20_000)
+            cluster.time_out(task_id(worker="w1"))
+            return decide_by_ms
+
+        return write(decision._replace(confirm=confirm_and_wait))
 
     monkeypatch.setattr(cluster, "write_decision", slow)
     committer = committer_of(cluster)
@@ -279,7 +286,8 @@ def test_the_time_for_the_decision_leaves_some_for_the_completion(
     write = cluster.write_decision
 
     def note(decision: DecisionWrite) -> EndAnswer:
-        asked.append(decision.decide_by_ms)
+        assert decision.confirm is not None
+        asked.append(decision.confirm())
         return write(decision)
 
     monkeypatch.setattr(cluster, "write_decision", note)
@@ -344,10 +352,10 @@ def test_the_end_of_a_decision_is_repeated_until_its_time_and_not_longer(
     monkeypatch: pytest.MonkeyPatch, left_ms: int | None, repeated_for_ms: int | None
 ) -> None:
     """However short the timeouts are: an end that comes after its time could outlive the transactions it names."""
-    monkeypatch.setattr(transactions.time, "time_ns", lambda: 5_000_000 * 1_000_000)
+    monkeypatch.setattr(decision_writer.time, "time_ns", lambda: 5_000_000 * 1_000_000)
     by_ms = None if left_ms is None else 5_000_000 + left_ms
     write = DecisionWrite("d", ProducerIdentity(1, 1), 2, TopicPartition("t", 0), (), "g", None, 0, 0, by_ms)
-    assert transactions._left_ms(write) == repeated_for_ms
+    assert decision_writer._left_ms(write) == repeated_for_ms
 
 
 def test_a_drivers_id_that_expired_while_idle_is_taken_anew(

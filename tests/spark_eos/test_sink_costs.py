@@ -1,327 +1,323 @@
-"""Count what tasks ask of the brokers and what stays in their process: constant for a task, flat over micro-batches."""
+"""Count the requests of a micro-batch: what a steady one costs is the table of docs/costs.md, and no more."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Final
 
 import pyarrow as pa
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
-from broker_core.types import ProducerIdentity
+from broker_core.embedded import Drop, EmbeddedBroker
+from broker_core.types import TopicPartition
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
-from spark_eos.errors import EosKafkaError
-from spark_eos.sink import kept
-from spark_eos.sink import pool as pools
-from spark_eos.sink import wiring
-from spark_eos.sink.commit_report import CommitReport, last_report, leave_report, report_of
+from spark_eos.client.control import init_producer_id
+from spark_eos.client.producer import TransactionalProducer
+from spark_eos.errors import LostTransactionError
+from spark_eos.sink import sweep
+from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.committer import Committer
-from spark_eos.sink.kept import Kept
-from spark_eos.sink.messages import Empty, Prepared, TaskMessage
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.decision_writer import DecisionWriter
+from spark_eos.sink.messages import Prepared, TaskMessage
+from spark_eos.sink.naming import TaskId
 from spark_eos.sink.pool import IdentityPool
-from spark_eos.sink.ports import Ending, TransactionState
-from spark_eos.sink.task import Place
-from spark_eos.sink.wiring import committer, task_writer
-from spark_eos.sink.writers import _commit
+from spark_eos.sink.task import Place, TaskWriter
+from spark_eos.sink.transactions import TaskTransaction
 from spark_eos.sink_options import SinkOptions, sink_options
-from tests.spark_eos.client_world import unique
-from tests.spark_eos.sink_cluster import MemoryCluster
-from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare
+from tests.spark_eos.client_world import encoded, read_values
 
-__all__ = ["cluster"]
-S = TransactionState
-QUERY, RUN, PREFIX = "q", "run1", "p"
-PARTITIONS = 4
-
-
-# The identity pool.
-
-
-class Worker:
-    """One worker process, whose driver commits every transaction and may report that."""
-
-    def __init__(self, memory: MemoryCluster) -> None:
-        self.cluster = memory
-        self.pool = IdentityPool(memory, PREFIX, QUERY, RUN, "w")
-
-    def run_tasks(self, micro_batch: int, count: int) -> list[str]:
-        """Take and prepare; gives what was asked of the cluster, but for a fresh id's InitProducerId."""
-        self.taken = []
-        before = len(self.cluster.calls)
-        for _ in range(count):
-            taken = self.pool.take(60_000, micro_batch)
-            assert self.cluster.ids[taken.transactional_id].identity == taken.identity
-            self.cluster.prepare(taken.transactional_id)
-            self.taken.append(taken)
-        return self.cluster.calls[before:]
-
-    def commit(self, micro_batch: int, *, is_reported: bool, lost: int = 0) -> None:
-        """Commit all but the first `lost` ones, which are aborted."""
-        version = self.cluster.version
-        for number, (name, identity, _) in enumerate(self.taken):
-            self.cluster.end_transactions([Ending(name, identity, number >= lost, version)])
-        if is_reported:
-            numbers = sum(1 << int(name.rpartition(".")[2]) for name, *_ in self.taken[lost:])
-            self.pool.note_committed(CommitReport(RUN, micro_batch, {"w": numbers, "another": 1 << 70}))
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "costs.md").read_text()
+OUT, DECISIONS = "out", "eos-kafka-decisions"
+DRIVER_ID = "eos-kafka.q.driver"
+# One partition of each internal topic: all coordinators are on one broker.
+SETTINGS = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
+WORKERS: Final = 4
+# What has no part in a micro-batch: a look at the level of features every ten seconds, and new connections.
+BESIDE: Final = frozenset({"ApiVersions"})
 
 
-@pytest.mark.parametrize("count", [2, 200])
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("is_reported", [False, True])
-def test_a_worker_asks_at_most_once_in_a_micro_batch_and_its_ids_stay_as_many_as_its_tasks(
-    count: int, version: int, is_reported: bool
-) -> None:
-    worker = Worker(MemoryCluster(version=version))
-    for micro_batch in range(4):
-        calls = worker.run_tasks(micro_batch, count)
-        asked = [call for call in calls if call.startswith("describe")]
-        assert asked == ([] if is_reported or not micro_batch else [f"describe {count}"])
-        initialised = [call for call in calls if call.startswith("init")]
-        assert len(initialised) == (count if version == 1 or not micro_batch else 0)
-        worker.commit(micro_batch, is_reported=is_reported)
-    assert len(worker.pool) == count
+class Process:
+    """One Python process of Spark's, known to the broker by its client id."""
+
+    def __init__(self, kafka: EmbeddedBroker, name: str, stack: ExitStack, **kafka_options: str) -> None:
+        given = {f"kafka.{key.replace('_', '.')}": value for key, value in kafka_options.items()}
+        options = sink_options({
+            "kafka.bootstrap.servers": kafka.bootstrap_servers, "kafka.client.id": name, "topic": OUT, **given})
+        self.options: SinkOptions = replace(options, transaction_timeout_ms=60_000)
+        self.client = stack.enter_context(KafkaClient(self.options.client))
+        self.cluster = KafkaCluster(self.client, DECISIONS, DecisionWriter)
+        self.log = DecisionLog(self.cluster, self.options.prefix, "q", DECISIONS)
+        self.pool = IdentityPool(self.cluster, self.options.prefix, "q", "run1", name)
+
+    def committer(self, run: str = "run1") -> Committer:
+        return Committer(self.cluster, self.log, self.options.prefix, "q", run, self.options.on_lost_transaction)
+
+    def task(self, micro_batch: int, split: int, partitions: int) -> TaskMessage:
+        """Write four rows to four partitions."""
+        numbers = [(4 * split + at) % partitions for at in range(4)]
+        values = [f"{micro_batch}.{split}.{number}".encode() for number in numbers]
+        rows = pa.RecordBatch.from_arrays(
+            [pa.array(values, pa.binary()), pa.array(numbers, pa.int32())], names=["value", "partition"])
+        transaction = TaskTransaction(self.client, self.options)
+        place = Place("q", "run1", micro_batch, split)
+        return TaskWriter(self.options, place, self.cluster, self.pool, transaction, self.log).write(iter([rows]))
 
 
-def test_only_what_the_report_names_is_taken_for_committed() -> None:
-    worker = Worker(MemoryCluster())
-    worker.run_tasks(0, 3)
-    worker.commit(0, is_reported=True, lost=1)
-    assert worker.run_tasks(1, 3) == ["describe 1", "init p.q.run1.w.0"]
+class Query:
+    """A driver and its workers on a cluster."""
+
+    def __init__(
+        self, kafka: EmbeddedBroker, stack: ExitStack, tasks: int = 2, partitions: int = 4, **kafka_options: str
+    ) -> None:
+        self.kafka, self.tasks, self.partitions = kafka, tasks, partitions
+        names = [f"worker{number}" for number in range(min(tasks, WORKERS))]
+        self.workers = [Process(kafka, name, stack) for name in names]
+        self.driver = Process(kafka, "driver", stack, **kafka_options)
+        self.committer = self.driver.committer()
+        self.stack = stack
+
+    def prepare(self, micro_batch: int) -> list[TaskMessage]:
+        return [self.workers[split % len(self.workers)].task(micro_batch, split, self.partitions)
+                for split in range(self.tasks)]
+
+    def run(self, micro_batch: int, *, has_other_attempts: bool = False) -> None:
+        messages = self.prepare(micro_batch)
+        messages[0] = replace(messages[0], has_other_attempts=has_other_attempts)
+        self.committer.commit(messages, micro_batch)
+
+    def seen(self, *, of_driver: bool = True) -> list[str]:
+        found = [each for each in self.kafka.requests() if (each.client_id == "driver") is of_driver]
+        return [each.api for each in found if each.api not in BESIDE]
+
+    def cost_of(self, micro_batch: int) -> tuple[Counter[str], Counter[str]]:
+        """Count what the driver and what the tasks ask for in a micro-batch."""
+        before = [len(self.seen(of_driver=who)) for who in (True, False)]
+        self.run(micro_batch)
+        driver, tasks = (self.seen(of_driver=who)[count:] for who, count in zip((True, False), before, strict=True))
+        return Counter(driver), Counter(tasks)
+
+    def newest(self) -> Decision | None:
+        """Read as another process does."""
+        return Process(self.kafka, "reader", self.stack).log.newest()
+
+    def leave_open(self, worker: str = "lost", run: str = "run1") -> str:
+        """Be an attempt at a task that has lost."""
+        name = str(TaskId("eos-kafka", "q", run, worker, 0))
+        client = self.workers[0].client
+        producer = TransactionalProducer(client)
+        producer.begin(init_producer_id(client, name, transaction_timeout_ms=60_000))
+        producer.send(TopicPartition(OUT, 0), encoded(["lost"]))
+        producer.flush()
+        return name
+
+    def state_of(self, transactional_id: str) -> str:
+        return str(self.kafka.transaction(transactional_id).state)
+
+    def write_beside(self) -> None:
+        """Be another query whose decision lies in the same partition."""
+        newest = self.newest()
+        assert newest is not None
+        place = next(each for each in self.kafka.written_partitions() if each.topic == DECISIONS)
+        client = self.workers[0].client
+        producer = TransactionalProducer(client)
+        identity = init_producer_id(client, "other", transaction_timeout_ms=60_000)
+        producer.begin(identity)
+        producer.send(TopicPartition(*place), encoded(["another query's"]))
+        producer.flush()
+        producer.abort()
+
+    def visible(self) -> list[str]:
+        return sorted(value for values in read_values(self.kafka.bootstrap_servers, OUT) for value in values)
+
+    def expected(self, micro_batches: Sequence[int]) -> list[str]:
+        return sorted(
+            f"{number}.{split}.{(4 * split + at) % self.partitions}"
+            for number in micro_batches for split in range(self.tasks) for at in range(4))
 
 
-@pytest.mark.parametrize("report", [
-    CommitReport("run0", 0, {"w": 3}), CommitReport(RUN, 0, {"v": 3}), CommitReport(RUN, 1, {"w": 3}),
-    CommitReport(RUN, 0, {}),
-], ids=["of another run", "of another worker", "of another micro-batch", "of none"])
-def test_a_report_of_something_else_says_nothing(report: CommitReport) -> None:
-    worker = Worker(MemoryCluster())
-    worker.run_tasks(0, 2)
-    worker.pool.note_committed(report)
-    worker.commit(0, is_reported=False)
-    assert worker.run_tasks(1, 2) == ["describe 2"]
-
-
-def test_a_late_report_says_nothing_of_ids_that_have_been_used_since() -> None:
-    worker = Worker(MemoryCluster())
-    worker.run_tasks(0, 2)
-    worker.commit(0, is_reported=False)
-    worker.run_tasks(1, 1)
-    worker.pool.note_committed(CommitReport(RUN, 0, {"w": 3}))
-    [open_id] = [name for name, each in worker.cluster.ids.items() if each.state is S.ONGOING]
-    assert worker.run_tasks(2, 2) == ["describe 1", f"init {PREFIX}.{QUERY}.{RUN}.w.2"]
-    assert worker.cluster.ids[open_id].state is S.ONGOING
-
-
-def test_what_is_open_after_its_micro_batch_is_left_alone_and_asked_about_once_in_the_next() -> None:
-    """A foreachBatch function may go on after a commit that failed behind its decision."""
-    worker = Worker(MemoryCluster())
-    worker.run_tasks(0, 2)
-    assert worker.run_tasks(1, 2) == ["describe 2", "init p.q.run1.w.2", "init p.q.run1.w.3"]
-    assert {each.state for each in worker.cluster.ids.values()} == {S.ONGOING}
-
-
-def test_an_id_that_was_not_used_for_minutes_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A coordinator forgets ids, and would refuse the epoch that follows the last one."""
-    worker, seconds = Worker(MemoryCluster()), [0.0]
-    monkeypatch.setattr(pools, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
-    worker.run_tasks(0, 2)
-    worker.commit(0, is_reported=True)
-    assert worker.run_tasks(1, 1) == []
-    worker.commit(1, is_reported=True)
-    seconds[0] += 3_600
-    worker.cluster.forgotten.add(worker.taken[0].transactional_id)
-    assert worker.run_tasks(2, 1) == ["describe 2"]
-
-
-def test_a_task_of_an_older_micro_batch_takes_no_id_of_the_present_one() -> None:
-    worker = Worker(MemoryCluster())
-    worker.run_tasks(1, 1)
-    worker.commit(1, is_reported=True)
-    assert worker.run_tasks(0, 1) == ["init p.q.run1.w.1"]
-
-
-def test_no_id_goes_on_with_its_next_epoch_after_an_abort() -> None:
-    """What is described of a decided transaction could else be the abort of the one before it."""
-    worker = Worker(MemoryCluster())
-    worker.run_tasks(0, 1)
-    worker.commit(0, is_reported=False, lost=1)
-    before = worker.cluster.ids["p.q.run1.w.0"].identity
-    worker.run_tasks(1, 1)
-    assert worker.taken[0].identity == ProducerIdentity(before.producer_id, before.producer_epoch + 1)
-
-
-# What the driver reports.
+def opened(
+    stack: ExitStack, *, tasks: int = 2, partitions: int = 4, brokers: int = 1, version: int = 2, **kafka_options: str
+) -> Query:
+    kafka = stack.enter_context(EmbeddedBroker(
+        brokers=brokers, topics={OUT: partitions, DECISIONS: 8}, transaction_version=version, config=SETTINGS,
+        requests_kept=100_000))
+    return Query(kafka, stack, tasks, partitions, **kafka_options)
 
 
 @pytest.fixture
-def local_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
-    return tmp_path
-
-
-def commit(made: Committer, messages: list[TaskMessage], micro_batch: int) -> None:
-    _commit(made, messages, micro_batch, "/checkpoint")
-
-
-def test_the_driver_reports_what_it_has_committed(cluster: MemoryCluster, local_folder: Path) -> None:
-    made = committer_of(cluster)
-    assert last_report("/checkpoint") is None
-    commit(made, prepare(cluster, 0), 0)
-    assert last_report("/checkpoint") == CommitReport("run1", 0, {"w0": 1, "w1": 1})
-    commit(made, [Empty("q", "run1", 1, 0)], 1)
-    assert last_report("/checkpoint") == CommitReport("run1", 0, {"w0": 1, "w1": 1})
-    assert last_report("/other") is None and last_report(None) is None
-    [file] = local_folder.iterdir()
-    file.write_text("[1")
-    assert last_report("/checkpoint") is None
-
-
-def test_the_driver_reports_no_transaction_that_it_drops(cluster: MemoryCluster, local_folder: Path) -> None:
-    messages = prepare(cluster, 0, "run0")
-    dead = committer_of(cluster, "run0").log
-    dead.decide(decision_of(messages, 0), dead.take_over())
-    # Tasks that did not see the decision have written once more.
-    commit(committer_of(cluster), prepare(cluster, 0), 0)
-    assert last_report("/checkpoint") is None
-
-
-def test_the_driver_reports_nothing_when_its_commit_fails(
-    cluster: MemoryCluster, local_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    messages = prepare(cluster, 0)
-    monkeypatch.setattr(cluster, "end_transactions", lambda endings: {})
-    with pytest.raises((EosKafkaError, KeyError)):
-        commit(committer_of(cluster), messages, 0)
-    assert last_report("/checkpoint") is None
-
-
-def test_a_report_of_thousands_of_tasks_is_small(local_folder: Path) -> None:
-    memory = MemoryCluster()
-    messages = [
-        Prepared("q", RUN, 0, split, memory.prepare(f"p.q.{RUN}.w{split % 10}.{split // 10}")) for split in range(5_000)
-    ]
-    leave_report("/checkpoint", report_of(RUN, 0, messages))
-    assert last_report("/checkpoint") == report_of(RUN, 0, messages)
-    [file] = local_folder.iterdir()
-    assert file.stat().st_size < 3_000
-
-
-# What a process keeps.
-
-
-def test_what_is_idle_is_dropped_by_age_and_nothing_for_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds, process, dropped = [0.0], [1], list[str]()
-    monkeypatch.setattr(kept, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
-    monkeypatch.setattr(kept, "os", SimpleNamespace(getpid=lambda: process[0]))
-    values: Kept[int, str] = Kept(60, dropped.append)
-    for _ in range(2):
-        for key in range(500):
-            assert values.get(key, lambda key=key: f"made {key} at {seconds[0]:.0f}") == f"made {key} at 0"
-        seconds[0] += 30
-    values.get(7, str)
-    seconds[0] += 30
-    assert values.get(7, str) == "made 7 at 0"
-    assert len(dropped) == 499 and len(values) == 1
-    process[0] = 2
-    assert values.get(7, lambda: "another process's") == "another process's"
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened_here:
+        yield opened_here
 
 
 @pytest.fixture
-def kafka() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(topics={"t": PARTITIONS, "decisions": 2}, requests_kept=100_000) as broker:
-        yield broker
-        for each in (wiring._clients, wiring._clusters, wiring._runs, wiring._logs, pools._pools):
-            each.clear()
+def query(stack: ExitStack) -> Query:
+    return opened(stack)
 
 
-def options_of(kafka: EmbeddedBroker, **more: str) -> SinkOptions:
-    return sink_options({
-        "kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "t", "transactionalIdPrefix": PREFIX,
-        "decisionTopic": "decisions", "transactionTimeout": "60s", **more,
-    })
+def table(heading: str, tasks: int) -> dict[str, int]:
+    """Read a table of the page: which requests, and how many with so many tasks."""
+    section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    return {name: eval(count, {"n": tasks}) for name, count, *_ in cells[2:]}  # noqa: S307
 
 
-def run_task(options: SinkOptions, place: Place, committed: CommitReport | None = None) -> TaskMessage:
-    rows = pa.record_batch({
-        "value": pa.array([f"row {place.split}"]), "partition": pa.array([place.split % PARTITIONS], pa.int32())})
-    return task_writer(options, place, may_be_decided=True, committed=committed).write(iter([rows]))
-
-
-def run_micro_batch(
-    kafka: EmbeddedBroker, options: SinkOptions, query: str, micro_batch: int, count: int
-) -> Counter[str]:
-    """Run a micro-batch in one worker and commit it as Spark's writers do; gives the requests of its tasks."""
-    before = len(kafka.requests())
-    report = last_report(query)
-    messages = [run_task(options, Place(query, RUN, micro_batch, split), report) for split in range(count)]
-    asked = Counter(each.api for each in kafka.requests()[before:])
-    _commit(committer(options, query, RUN, may_be_decided=True), messages, micro_batch, query)
-    return asked
-
-
-@pytest.mark.parametrize("count", [2, 40])
-def test_a_task_of_a_steady_micro_batch_asks_nothing_about_its_ids(
-    kafka: EmbeddedBroker, local_folder: Path, count: int
+@pytest.mark.parametrize(("tasks", "partitions", "last"), [(2, 4, 3), (200, 300, 1)])
+def test_a_steady_micro_batch_costs_the_driver_what_the_table_says(
+    stack: ExitStack, tasks: int, partitions: int, last: int
 ) -> None:
-    options, query = options_of(kafka), unique("query")
-    run_micro_batch(kafka, options, query, 0, count)
-    asked = run_micro_batch(kafka, options, query, 1, count)
-    assert asked["Produce"] == count
-    assert not {"InitProducerId", "DescribeTransactions", "FindCoordinator", "AddPartitionsToTxn"} & set(asked)
-    assert asked.total() <= 5 * count + 1, asked
-    # The report is lost: all is asked at once, of the one broker.
-    for file in local_folder.iterdir():
-        file.unlink()
-    asked = run_micro_batch(kafka, options, query, 2, count)
-    assert (asked["DescribeTransactions"], asked["InitProducerId"]) == (1, 0)
+    query = opened(stack, tasks=tasks, partitions=partitions)
+    query.run(0)
+    expected = table("The driver", tasks)
+    for micro_batch in range(1, last + 1):
+        driver, of_tasks = query.cost_of(micro_batch)
+        assert driver == expected
+        assert of_tasks["Produce"] == tasks, "one request for each leader"
 
 
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[KafkaClient]]:
-    """Collect the clients that are made; none may be closed."""
-    found: list[KafkaClient] = []
-
-    class Counted(KafkaClient):
-        def __init__(self, options: ClientOptions) -> None:
-            super().__init__(options)
-            found.append(self)
-
-        def close(self) -> None:
-            raise AssertionError("a client is closed")
-
-    monkeypatch.setattr(wiring, "KafkaClient", Counted)
-    yield found
-    for each in found:
-        KafkaClient.close(each)
+def test_a_steady_micro_batch_under_v1_costs_what_its_table_says(stack: ExitStack) -> None:
+    query = opened(stack, version=1)
+    query.run(0)
+    expected = table("The driver under transactions V1", query.tasks)
+    for micro_batch in (1, 2):
+        assert query.cost_of(micro_batch)[0] == expected
 
 
-def test_ids_groups_and_clients_stay_as_many_over_micro_batches_whose_options_change(
-    kafka: EmbeddedBroker, local_folder: Path, opened: list[KafkaClient]
+def test_the_coordinators_of_new_ids_are_looked_up_with_one_request(query: Query) -> None:
+    query.run(0)
+    query.workers = [Process(query.kafka, f"new{number}", query.stack) for number in range(2)]
+    driver, _ = query.cost_of(1)
+    assert driver - Counter(table("The driver", 2)) == {"FindCoordinator": 1}
+
+
+def test_the_decision_and_its_offset_are_on_their_way_before_the_transactions_are_described(query: Query) -> None:
+    query.run(0)
+    count = len(query.seen())
+    query.run(1)
+    sent = query.seen()[count:]
+    assert sent[:3] == ["Produce", "TxnOffsetCommit", "DescribeTransactions"]
+    assert sent[3:] == ["EndTxn"] * 3
+
+
+def test_a_transaction_that_is_not_open_aborts_the_decision_that_is_on_its_way(query: Query) -> None:
+    query.run(0)
+    messages = query.prepare(1)
+    assert isinstance(messages[0], Prepared)
+    init_producer_id(query.driver.client, messages[0].transaction.transactional_id, transaction_timeout_ms=60_000)
+    with pytest.raises(LostTransactionError, match="nothing of the micro-batch is visible"):
+        query.committer.commit(messages, 1)
+    assert query.state_of(DRIVER_ID) in ("PrepareAbort", "CompleteAbort")
+    query.committer.abort(messages, 1)
+    newest = query.newest()
+    assert newest is not None and newest.micro_batch == 0
+    query.run(1)
+    assert query.visible() == query.expected([0, 1])
+
+
+# Where the decision lies.
+
+
+def test_where_a_decision_lies_is_set_right_where_another_query_has_written(query: Query) -> None:
+    query.run(0)
+    query.write_beside()
+    assert query.cost_of(1)[0]["TxnOffsetCommit"] == 2
+    newest = query.newest()
+    assert newest is not None and newest.micro_batch == 1
+    # One that was foretold wrongly is not foretold the next time.
+    assert [query.cost_of(micro_batch)[0]["TxnOffsetCommit"] for micro_batch in (2, 3)] == [1, 1]
+    newest = query.newest()
+    assert newest is not None and newest.micro_batch == 3
+
+
+@pytest.mark.parametrize("has_written", [False, True])
+def test_an_offset_that_may_arrive_late_replaces_no_other(stack: ExitStack, has_written: bool) -> None:
+    """It was foretold, and got no answer: only where it is right all the same does the decision go on."""
+    query = opened(stack, request_timeout_ms="300")
+    query.run(0)
+    if has_written:
+        query.write_beside()
+    messages, epoch = query.prepare(1), query.kafka.transaction(DRIVER_ID).producer_epoch
+    with query.kafka.fault(api="TxnOffsetCommit", client_id="driver", action=Drop(), times=1) as fault:
+        query.committer.commit(messages, 1)
+    assert fault.hits == 1
+    newest = query.newest()
+    assert newest is not None and newest.micro_batch == 1
+    bumps = query.kafka.transaction(DRIVER_ID).producer_epoch - epoch
+    # The decision alone; or its abort, the take-over that follows, and the decision.
+    assert bumps == (3 if has_written else 1)
+    assert query.visible() == query.expected([0, 1])
+
+
+# The sweep.
+
+
+def test_an_attempt_that_has_lost_is_ended_by_the_next_commit(query: Query) -> None:
+    query.run(0)
+    orphan = query.leave_open()
+    query.run(1, has_other_attempts=True)
+    assert query.state_of(orphan) == "CompleteAbort"
+    # A slow one may follow.
+    another = query.leave_open("slow")
+    query.run(2)
+    assert query.state_of(another) == "CompleteAbort"
+    assert query.visible() == query.expected([0, 1, 2])
+
+
+def test_what_gives_no_sign_is_ended_now_and_then(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    query.run(0)
+    orphan = query.leave_open()
+    query.run(1)
+    assert query.state_of(orphan) == "Ongoing"
+    monkeypatch.setattr(sweep, "_INTERVAL_SECONDS", 0.0)
+    query.run(2)
+    assert query.state_of(orphan) == "CompleteAbort"
+
+
+def test_a_sweep_beside_its_own_decision_needs_no_word_of_other_brokers(query: Query) -> None:
+    query.run(0)
+    query.leave_open()
+    before = Counter(query.seen())
+    query.run(1, has_other_attempts=True)
+    more = Counter(query.seen()) - before - Counter(table("The driver", 2))
+    assert more == {"Metadata": 1, "ListTransactions": 1, "FindCoordinator": 1, "DescribeTransactions": 1, "EndTxn": 1}
+
+
+def test_a_broker_without_a_part_in_the_work_is_asked_for_nothing(stack: ExitStack) -> None:
+    query = with_a_bystander(stack)
+    with query.kafka.fault(broker=3, client_id="driver", action=Drop()) as deaf:
+        for micro_batch in (2, 3, 4):
+            query.run(micro_batch)
+        assert deaf.matched == 0
+    assert query.visible() == query.expected(range(5))
+
+
+def test_a_deaf_broker_does_not_keep_what_has_lost_from_being_ended(
+    stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As in a foreachBatch function: its writer is another one for each micro-batch, its query and run are not."""
-    query = unique("query")
-    for micro_batch in range(12):
-        options = options_of(kafka, **{"batch.size": str(100_000 + micro_batch)})
-        run_micro_batch(kafka, options, query, micro_batch, 2)
-    assert len(opened) == 1
-    assert len(kafka.requests(api="InitProducerId")) == 3, "two tasks and the driver"
-    assert len(kafka.requests(api="FindCoordinator")) <= 4, "and the group"
+    """It is waited for once, and asked again without that."""
+    query = with_a_bystander(stack)
+    orphans = []
+    with query.kafka.fault(broker=3, client_id="driver", action=Drop()) as deaf:
+        for micro_batch in (2, 3, 4):
+            orphans.append(query.leave_open(f"lost{micro_batch}"))
+            query.run(micro_batch, has_other_attempts=True)
+        assert deaf.hits >= 1
+    assert [query.state_of(each) for each in orphans] == ["CompleteAbort"] * 3
+    assert caplog.text.count("brokers [3] do not list their transactions in time") == 1
 
 
-def test_hundreds_of_queries_in_one_process_keep_their_ids_and_one_client(
-    kafka: EmbeddedBroker, opened: list[KafkaClient]
-) -> None:
-    """Each round over more than 64 of them made all ids, clients and decision logs again."""
-    writers, committers = [], []
-    for _ in range(2):
-        for number in range(500):
-            options, place = options_of(kafka, topic=f"topic{number}"), Place(f"query{number}", RUN, 0, 0)
-            writers.append(task_writer(options, place, may_be_decided=True))
-            committers.append(committer(options, place.query, RUN, may_be_decided=True))
-    for first, second in zip(writers[:500], writers[500:], strict=True):
-        assert first.cluster is second.cluster and first.log is second.log and first.pool is second.pool
-    for earlier, later in zip(committers[:500], committers[500:], strict=True):
-        assert earlier.cluster is later.cluster and earlier.log is later.log and earlier.state is later.state
-    assert len(opened) == 1
+def with_a_bystander(stack: ExitStack) -> Query:
+    """Run two micro-batches on three brokers, of which the third leads and coordinates nothing any more."""
+    query = opened(stack, brokers=3)
+    query.run(0)
+    for topic, count in (
+        (OUT, query.partitions), (DECISIONS, 8), ("__transaction_state", 1), ("__consumer_offsets", 1)
+    ):
+        for number in range(count):
+            query.kafka.move_leader((topic, number), 1 + number % 2)
+    query.run(1)
+    return query

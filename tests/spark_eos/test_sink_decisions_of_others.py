@@ -16,11 +16,14 @@ from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.topics import describe_topic_config
 from spark_eos.client_options import ClientOptions
 from spark_eos.codec.encode import encode_batches
+from spark_eos.sink import recovery
 from spark_eos.sink.decision_topic import Durability, ensure_decision_topic
 from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS, decision_partition, former_partition
+from spark_eos.sink.recovery import end_all, settle
 from spark_eos.sink.survey import Survey
 from tests.spark_eos.client_world import unique
 from tests.spark_eos.sink_world import World
+from tests.support.waiting import wait_until
 
 OTHERS = 10_000
 
@@ -133,4 +136,20 @@ def test_a_topic_that_the_sink_makes_is_compacted_and_says_how_decisions_are_pla
     log = world.log()
     assert log._newest_by_scan(0) is None
     places = {decision_partition(world.query, 8), former_partition("p", world.query, 8)}
-    assert {place.partition for place in log._scan._starts} == places
+    assert {place.partition for place in log.scan._starts} == places
+
+
+@pytest.mark.parametrize("is_described", [True, False])
+def test_lost_transactions_are_settled_by_a_few_requests(
+    kafka: EmbeddedBroker, world: World, monkeypatch: pytest.MonkeyPatch, is_described: bool
+) -> None:
+    prepared = [world.prepare("run1", split=split) for split in range(30)]
+    decision = world.decision(*prepared)
+    end_all(world.cluster, decision.transactions, commit=False)
+    if not is_described:
+        monkeypatch.setattr(recovery, "described_fate", lambda *_: None)
+    wait_until(lambda: {world.state_of(each) for each in prepared} == {"CompleteAbort"}, "all are aborted")
+    before = {api: asked(kafka, api) for api in ("DescribeTransactions", "Fetch", "ListOffsets")}
+    assert settle(world.cluster, decision).took_no_effect
+    spent = {api: asked(kafka, api) - count for api, count in before.items()}
+    assert spent == {"DescribeTransactions": 1, "Fetch": 1, "ListOffsets": 0}

@@ -11,7 +11,7 @@ from spark_eos.errors import LostTransactionError
 from spark_eos.sink import kept
 from spark_eos.sink import pool as pools
 from spark_eos.sink import wiring
-from spark_eos.sink.commit_report import CommitReport
+from spark_eos.sink.commit_report import CommitReport, WorkerIds
 from spark_eos.sink.kept import IDLE_SECONDS
 from spark_eos.sink.pool import IdentityPool, TaskSet, pool_of
 from spark_eos.sink.ports import Description, Ending, TransactionState
@@ -66,7 +66,7 @@ def test_an_epoch_near_exhaustion_is_never_gone_on_with(is_reported: bool) -> No
     assert identity == ProducerIdentity(7, 32765)
     _end(cluster, name, identity, True)
     if is_reported:
-        pool.note_committed(CommitReport("r", 0, {"w": 1}))
+        pool.note_committed(CommitReport("r", {"w": WorkerIds(0, 1)}))
     assert _use(cluster, pool, 1)[1] == ProducerIdentity(2, 0)
 
 

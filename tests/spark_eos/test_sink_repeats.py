@@ -12,11 +12,11 @@ from spark_eos.sink import wiring
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.decision_writer import DecisionWriter
 from spark_eos.sink.driver import RunState
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.ports import EndAnswer, Ending, TransactionState
-from spark_eos.sink.transactions import write_decision
 from spark_eos.sink_options import OnLostTransaction, SinkOptions
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.spark_eos.sink_commits import cluster
@@ -247,6 +247,6 @@ def test_a_function_that_mirrors_its_rows_to_two_clusters_keeps_two_logs(change:
         options, decision_topic="other-decisions")
     logs = []
     for each in (options, other):
-        kafka = KafkaCluster(KafkaClient(each.client), each.decision_topic, write_decision)
+        kafka = KafkaCluster(KafkaClient(each.client), each.decision_topic, DecisionWriter)
         logs.append(wiring._log(kafka, each, f"{QUERY}/t", "run1"))
     assert logs[0] is not logs[1]

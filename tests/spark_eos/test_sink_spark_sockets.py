@@ -57,6 +57,16 @@ def test_other_files_stay_as_they_are_and_none_is_left_open(pair):
     assert os.listdir("/proc/self/fd") == before
 
 
+def test_sockets_stay_blocking_where_a_library_has_set_a_default_timeout(pair):
+    worker, _ = pair
+    socket.setdefaulttimeout(5)
+    try:
+        acknowledge_input()
+    finally:
+        socket.setdefaulttimeout(None)
+    assert os.get_blocking(worker.fileno())
+
+
 def test_nothing_is_done_over_unix_sockets(pair, monkeypatch):
     monkeypatch.setenv("PYTHON_UNIX_DOMAIN_ENABLED", "true")
     assert acknowledge_input() == 0

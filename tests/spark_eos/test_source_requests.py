@@ -1,9 +1,11 @@
 """Count what the source asks brokers, as a steady query and in one task; none of it may grow without need."""
 
+import gc
+import logging
 import pickle
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -11,14 +13,18 @@ import pytest
 from confluent_kafka import Producer
 from kafka.protocol.metadata import MetadataResponse
 
-from broker_core.embedded import EmbeddedBroker
-from broker_core.types import TopicPartition
+from broker_core.embedded import Disconnect, EmbeddedBroker
+from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client.lookup import OffsetLookup
+from spark_eos.client.lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.topic_answers import TopicsRequest
 from spark_eos.client_options import ClientOptions
 from spark_eos.source import lag, readers, task_clients
+from spark_eos.source.reader import read_range
 from spark_eos.source.schema import source_schema
+from spark_eos.source.splits import OffsetRange
+from spark_eos.source_options import batch_options
+from spark_eos.source_positions import EARLIEST
 from tests.spark_eos.source_data import DEADLINE_SECONDS, add_partitions, delete_topic, send_plain
 from tests.spark_eos.source_query import Query, running
 
@@ -146,6 +152,17 @@ def test_a_task_that_fails_leaves_no_client_behind(cluster: tuple[EmbeddedBroker
         assert again in (first, second)
 
 
+def test_a_kept_connection_that_the_broker_has_closed_costs_no_rows() -> None:
+    with EmbeddedBroker(topics={"t": 1}) as kafka:
+        send_plain(kafka.bootstrap_servers, "t", "abc")
+        options = batch_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": "t"} | OURS)
+        piece = OffsetRange("t", 0, 0, 3)
+        for outage in (kafka.restart, lambda: kafka.fault(api="Fetch", action=Disconnect(), times=1), kafka.restart):
+            assert sum(batch.num_rows for batch in read_range(piece, options)) == 3
+            outage()
+        assert sum(batch.num_rows for batch in read_range(piece, options)) == 3
+
+
 def test_clients_that_idle_are_few_and_not_old(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[KafkaClient] = []
     monkeypatch.setattr(KafkaClient, "close", lambda client: closed.append(client))
@@ -157,6 +174,64 @@ def test_clients_that_idle_are_few_and_not_old(monkeypatch: pytest.MonkeyPatch) 
     with task_clients.task_client(ClientOptions(("127.0.0.1:20",))) as client:
         assert client not in closed
     assert len(closed) == 20
+
+
+# A long life
+
+
+class BusyCluster:
+    """Grow with every look, and have one topic of two come and go."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
+        names = ["lines", f"lines-{self.looks // 20}"]
+        return {TopicPartition(name, 0): PartitionPlace(UUID(int=7), 1, self.looks // 100) for name in names}
+
+    def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
+        return {tp: place for tp, place in self.places_matching(bool).items() if tp.topic in topics}
+
+    def offsets(
+        self, timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
+    ) -> dict[TopicPartition, int | None]:
+        self.looks += 1
+        there = self.places_matching(bool)
+        return {tp: 0 if edge == EARLIEST else self.looks for tp, edge in timestamps_ms.items() if tp in there}
+
+    def answered_epoch(self, _: TopicPartition) -> int:
+        return self.looks // 100
+
+    def epoch_ends(self, leader_epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return dict.fromkeys(leader_epochs, 2**60)
+
+
+def test_ten_thousand_triggers_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = BusyCluster()
+    monkeypatch.setattr(readers, "OffsetLookup", lambda _: cluster)
+    options = {
+        "kafka.bootstrap.servers": "127.0.0.1:1", "subscribePattern": "lines.*", "startingOffsets": "earliest",
+        "failOnDataLoss": "false", "fetchOffset.retryIntervalMs": "0", "kafka.metadata.max.age.ms": "1",
+    }  # fmt: skip
+    logging.getLogger("spark_eos").setLevel(logging.CRITICAL)
+    reader = readers.StreamReader(options, source_schema(False))
+    position: dict[str, Any] = reader.initialOffset()
+
+    def objects_after(triggers: int) -> int:
+        nonlocal position
+        for _ in range(triggers):
+            end = reader.latestOffset(position, reader.getDefaultReadLimit())
+            reader.partitions(position, end)
+            position = end
+        gc.collect()
+        return len(gc.get_objects())
+
+    try:
+        before = objects_after(1_000)
+        assert objects_after(9_000) < before + 200
+    finally:
+        logging.getLogger("spark_eos").setLevel(logging.NOTSET)
+        reader.stop()
 
 
 # Patterns
