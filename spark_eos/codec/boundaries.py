@@ -32,7 +32,7 @@ Section = tuple[int, int]
 _FEWEST_RECORDS: Final = 1500
 _LARGEST_MEAN_BYTES: Final = 4096
 # Guesses cost time for each lane and steps cost time for each record of a lane: their sum is least near such a number.
-_LANES_PER_ROOT: Final = 4
+_LANES_PER_ROOT: Final = 6
 _LINKS_OF_A_GUESS: Final = 3
 _LOOKED_AT_ONCE: Final = 2**19
 _STEPS_BETWEEN_LOOKS: Final = 4
@@ -169,12 +169,12 @@ def _advance(words: Any, lanes: _Lanes, most_steps: int) -> Ints:
     """
     paths = np.empty((most_steps, len(lanes.starts)), np.int64)
     last = len(words) - 1
-    places = lanes.starts
-    for step in range(most_steps):
-        paths[step] = places
+    paths[0] = lanes.starts
+    for step in range(most_steps - 1):
+        places = paths[step]
         if step % _STEPS_BETWEEN_LOOKS == 0 and np.count_nonzero(places < lanes.goals) <= _FEW_LANES:
             return paths[: step + 1]
-        places = places + _STRIDES[words[np.minimum(places, last)]]
+        np.add(places, _STRIDES[words[np.minimum(places, last)]], out=paths[step + 1])
     return paths
 
 

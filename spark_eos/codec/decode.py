@@ -139,15 +139,24 @@ def _decode(overlay: Overlay, rows: Slab, include_headers: bool, first_offset: i
     value_lengths, bounds[:, 2], at = read_field(octets, at, ends)
     bounds[:, 3] = at
     header_counts, at = read_varints(octets, at)
-    if (header_counts < 0).any() or (at > ends).any() or ((at != ends) & (header_counts == 0)).any():
-        raise InvalidBatch("a record does not end where its length says")
-    if (header_counts > ends - at).any():
-        raise InvalidBatch("a record counts more headers than it has bytes")
+    _check_ends(header_counts, at, ends)
     keys, values = overlay.take(bounds, key_lengths, value_lengths)
     arrays = [keys, values, pa.array(offsets), pa.array(timestamps), pa.array(types)]
     if include_headers:
         arrays.append(decode_headers(overlay, at, header_counts, ends))
     return arrays
+
+
+def _check_ends(header_counts: Ints, at: Ints, ends: Ints) -> None:
+    """Refuse records of which something is left where no header begins."""
+    if not header_counts.any():
+        is_wrong = (at != ends).any()
+    else:
+        is_wrong = (header_counts < 0).any() or (at > ends).any() or ((at != ends) & (header_counts == 0)).any()
+    if is_wrong:
+        raise InvalidBatch("a record does not end where its length says")
+    if (header_counts > ends - at).any():
+        raise InvalidBatch("a record counts more headers than it has bytes")
 
 
 def _past_lengths(octets: Octets, starts: Ints, ends: Ints) -> Ints:
