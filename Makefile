@@ -63,7 +63,8 @@ bench: $(INSTALLED) ## Measure codec, broker, recovery, and source and sink in S
 	@$(RUN) -m tests.benchmarks.bench_codec
 	@$(RUN) -m tests.benchmarks.bench_broker
 	@$(RUN) -m tests.benchmarks.bench_recovery
-	@$(RUN) -m tests.benchmarks.bench_spark
+	@$(RUN) -m tests.benchmarks.bench_source
+	@$(RUN) -m tests.benchmarks.bench_spark --broker $(BROKER)
 
 lint: $(INSTALLED) ## Check style and import order
 	@$(RUN) -m flake8 $(wildcard $(CODE))

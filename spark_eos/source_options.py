@@ -31,6 +31,7 @@ from spark_eos.source_positions import (
     Edge,
     Offsets,
     Position,
+    SubscribePattern,
     Subscription,
     parse_assign,
     parse_offsets,
@@ -62,6 +63,9 @@ _ENDINGS: Final[Mapping[str, str]] = {
     "endingTimestamp": "ending timestamp not valid in streaming queries",
 }
 _ISOLATION: Final = {level.name.lower(): level for level in IsolationLevel}
+# Kafka's default is five minutes, which records of a new partition would wait; Spark's own source asks every time.
+_MAX_AGE_MS: Final = 1_000
+_PATTERN_MAX_AGE_MS: Final = 5_000
 _DURATION: Final = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*")
 _DURATION_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -108,6 +112,7 @@ class SourceOptions:
     commit_group_id: str | None
     lag_warning_after_ms: int
     log_lag: bool
+    metadata_max_age_ms: int
     metrics_place: MetricsPlace | None = None
 
 
@@ -177,6 +182,7 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
         commit_group_id=_commit_group_id(options, settings, subscription),
         lag_warning_after_ms=_duration_ms(options, "lagWarningAfter", "1m"),
         log_lag=_boolean(options, "logLag", False),
+        metadata_max_age_ms=_metadata_max_age_ms(options, subscription),
         metrics_place=metrics_place(options),
     )
 
@@ -247,6 +253,12 @@ def _commit_group_id(
         )
     # A restarted query must find its group again, so what follows the prefix depends on nothing but what is read.
     return given or f"{prefix}-{sha256(repr(subscription).encode()).hexdigest()[:12]}"
+
+
+def _metadata_max_age_ms(options: Mapping[str, str], subscription: Subscription) -> int:
+    """Say for how long what brokers said of topics is used; a pattern has them say it of all topics."""
+    default = _PATTERN_MAX_AGE_MS if isinstance(subscription, SubscribePattern) else _MAX_AGE_MS
+    return _number(options, "kafka.metadata.max.age.ms", default, minimum=0)
 
 
 def _no_match(options: Mapping[str, str]) -> NoMatch:

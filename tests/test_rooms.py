@@ -136,6 +136,8 @@ WINDOWS: dict[str, frozenset[str]] = {
     # Sockets.
     **dict.fromkeys(("socket", "ssl", "select", "selectors", "socketserver", "http", "urllib.request"),
                     _CORE_REAL | _rooms("spark_eos", "client")),
+    # The options of the sockets that Spark has opened.
+    "socket": _CORE_REAL | _rooms("spark_eos", "client", "sink.spark_sockets"),
     # Other threads and processes.
     **dict.fromkeys(("asyncio", "threading", "_thread", "concurrent", "multiprocessing", "queue", "subprocess",
                      "sched"), _CORE_REAL | _EOS_REAL),

@@ -48,9 +48,9 @@ def answer_has_tags(kind: Any, version: int) -> bool:
     return bool(kind.flexible_version_q(version)) and kind.API_KEY != API_VERSIONS_KEY
 
 
-def check_tags(data: memoryview, position: int) -> None:
-    """Raise `MalformedLayout` when no set of tagged fields stands at a position."""
-    _walk_unknown_tags(_Walk(data), position)
+def check_tags(data: memoryview, position: int) -> int:
+    """Return where a set of tagged fields ends; raises `MalformedLayout` when none stands at a position."""
+    return _walk_unknown_tags(_Walk(data), position)
 
 
 class _Walk:

@@ -36,7 +36,6 @@ from spark_eos.sink.runs import superseding
 from spark_eos.sink.sweep import Scope, names_of, open_of_query, run_of, sweep
 
 _LOOK_SECONDS: Final = 0.5
-_FATES_LIMIT_SECONDS: Final = 20.0
 _MOST_NAMED: Final = 500
 _VISIBLE_PERHAPS: Final = (Fate.COMMITTED, Fate.UNKNOWN, Fate.HIDDEN)
 
@@ -289,7 +288,7 @@ def fates_now(cluster: Cluster, decision: Decision) -> dict[PreparedTransaction,
     """Find what became of each transaction of a decision, without ending any."""
     if decision.completed_at_ms is not None:
         return dict.fromkeys(decision.transactions, Fate.COMMITTED)
-    return fates_of(cluster, decision.transactions, time.monotonic() + _FATES_LIMIT_SECONDS)
+    return fates_of(cluster, decision.transactions)
 
 
 def _identity(description: Description | None) -> ProducerIdentity | None:

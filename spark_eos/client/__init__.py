@@ -4,3 +4,5 @@ Owns: sockets and their loop, retries and their deadlines, what each error code 
 Asks: `kafka.net` for connections, TLS and SASL; `kafka.protocol` for messages; `codec` for sealed batches.
 Never: decides whether a transaction should commit; reads an EndTxn error code as a verdict.
 """
+
+import broker_core.records.castagnoli  # noqa: F401 - before any other import of crc32c

@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from broker_core.errors import ErrorCode
+from spark_eos.client.batch_limits import BatchLimits
 from spark_eos.client.coordinators import Coordinators, CoordinatorType
 from spark_eos.client.metadata import (
     WAITED_FOR,
@@ -51,7 +52,8 @@ class KafkaClient:
         self._network: Network | None = None
         self._connected = False
         self._coordinators = Coordinators()
-        self._recent = RecentTopics()
+        self.recent = RecentTopics()
+        self.batch_limits = BatchLimits()
 
     def __enter__(self) -> Self:
         """Hand out the client; it connects at first use."""
@@ -218,7 +220,7 @@ class KafkaClient:
 
         With `max_age_ms`, leaders not needed, an answer of that age will do: writers ask the same again and again.
         """
-        recent = self._recent.since(topics, time.monotonic() - max_age_ms / 1000) if max_age_ms else None
+        recent = self.recent.since(topics, time.monotonic() - max_age_ms / 1000) if max_age_ms else None
         if recent is not None and not need_leaders:
             return recent
         deadline = self.deadline(timeout_ms)
@@ -377,7 +379,7 @@ class KafkaClient:
         response = self.send(None, request, min_version=4, timeout_ms=remaining_ms(deadline))
         self.network.cluster.update_metadata(response)
         found = topics_of(response)
-        self._recent.note(found, time.monotonic())
+        self.recent.note(found, time.monotonic())
         return found
 
     def _address_list(self) -> str:

@@ -54,8 +54,7 @@ class Coordinators:
             self._doubted = self._nodes.pop((key_type, key), self._doubted)
 
     def look_up(
-        self, client: "KafkaClient", key_type: CoordinatorType, keys: Collection[str], deadline: float,
-        asked: int | None = None,
+        self, client: "KafkaClient", key_type: CoordinatorType, keys: Collection[str], deadline: float
     ) -> str | None:
         """Ask once for those not known and remember them; the last trouble that is worth another try, or None."""
         for each in [(key_type, key) for key in keys if (key_type, key) in self._nodes]:
@@ -64,17 +63,10 @@ class Coordinators:
         wanted = [key for key in dict.fromkeys(keys) if (key_type, key) not in self._nodes]
         if not wanted:
             return None
-        batched = client.api_version(FindCoordinatorRequest) >= _FIRST_BATCHED_VERSION
+        batched = _is_batched(client)
         groups = [wanted] if batched else [[key] for key in wanted]
-        asked = self._other_than_doubted(client) if asked is None else asked
-        responses = client.send_all(
-            [
-                (asked, FindCoordinatorRequest(key=group[0], key_type=int(key_type), coordinator_keys=group))
-                for group in groups
-            ],
-            max_version=None if batched else _FIRST_BATCHED_VERSION - 1,
-            timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000),
-        )
+        asked = self._other_than_doubted(client)
+        responses = _ask(client, key_type, [(asked, group) for group in groups], batched, deadline)
         trouble: str | None = None
         for group, response in zip(groups, responses, strict=True):
             trouble = self._remember(key_type, group, response, batched) or trouble
@@ -102,19 +94,21 @@ class Coordinators:
     def _disagreement(
         self, client: "KafkaClient", key_type: CoordinatorType, key: str, deadline: float
     ) -> str | None:
-        """Ask every broker once, and remember whom all of them name."""
-        client.metadata([], timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000))
-        said: dict[int, str] = {}
-        for node in [each.node_id for each in client.brokers()]:
-            self._nodes.pop((key_type, key), None)
-            trouble = self.look_up(client, key_type, [key], deadline, asked=node)
-            said[node] = trouble or f"broker {self._nodes[key_type, key]}"
-            if trouble is not None:
-                break
-        else:
-            if len(set(said.values())) == 1:
-                return None
+        """Ask every broker once, all at the same time, and remember whom all of them name."""
         self._nodes.pop((key_type, key), None)
+        client.metadata([], timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000))
+        nodes, batched = [each.node_id for each in client.brokers()], _is_batched(client)
+        responses = _ask(client, key_type, [(node, [key]) for node in nodes], batched, deadline)
+        said: dict[int, str] = {}
+        named: set[int | None] = set()
+        for node, response in zip(nodes, responses, strict=True):
+            trouble = self._remember(key_type, [key], response, batched)
+            found = None if trouble is not None else self._nodes.pop((key_type, key))
+            named.add(found)
+            said[node] = trouble or f"broker {found}"
+        if len(named) == 1 and (agreed := named.pop()) is not None:
+            self._nodes[key_type, key] = agreed
+            return None
         return "; ".join(f"broker {node} says {answer}" for node, answer in said.items())
 
     def _other_than_doubted(self, client: "KafkaClient") -> int | None:
@@ -145,3 +139,22 @@ class Coordinators:
             else:
                 raise failure(Api.FIND_COORDINATOR, each.error_code, f"{key_type.word} {key!r}")
         return trouble
+
+
+def _is_batched(client: "KafkaClient") -> bool:
+    return client.api_version(FindCoordinatorRequest) >= _FIRST_BATCHED_VERSION
+
+
+def _ask(
+    client: "KafkaClient", key_type: CoordinatorType, asked: Sequence[tuple[int | None, Sequence[str]]], batched: bool,
+    deadline: float,
+) -> list[Any]:
+    """Ask brokers for the coordinators of keys, all at once."""
+    return client.send_all(
+        [
+            (node, FindCoordinatorRequest(key=keys[0], key_type=int(key_type), coordinator_keys=list(keys)))
+            for node, keys in asked
+        ],
+        max_version=None if batched else _FIRST_BATCHED_VERSION - 1,
+        timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000),
+    )

@@ -26,6 +26,7 @@ from broker_core.records.header import BatchHeader, InvalidBatch, iter_headers
 from broker_core.types import AbortedTransaction, IsolationLevel, TopicPartition
 from spark_eos.client.answers import only_part
 from spark_eos.client.connection import KafkaClient
+from spark_eos.client.fetch_answers import RecordsRequest
 from spark_eos.client.history import History, LogPoint
 from spark_eos.client.lookup import (
     FIRST_FENCED_VERSION,
@@ -40,11 +41,11 @@ from spark_eos.errors import BrokerError, UnansweredError
 from spark_eos.source_options import FetchLimits
 from spark_eos.source_positions import EARLIEST, LATEST
 
-_LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
+LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
 _OTHER_INCARNATION: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 # UNKNOWN_SERVER_ERROR: Kafka gives it for an index entry it cannot read now, and its own consumer asks again.
-_RETRIED: Final = STALE_LEADER | _OTHER_INCARNATION | {ErrorCode.UNKNOWN_SERVER_ERROR}
-_NO_SESSION_EPOCH: Final = -1
+RETRIED: Final = STALE_LEADER | _OTHER_INCARNATION | {ErrorCode.UNKNOWN_SERVER_ERROR}
+NO_SESSION_EPOCH: Final = -1
 _ANSWER_GRACE_MS: Final = 5_000
 
 
@@ -52,7 +53,7 @@ _ANSWER_GRACE_MS: Final = 5_000
 class FetchedChunk:
     """Hold one answer: whole batches from `position` on, and what the broker said about the log around them."""
 
-    data: bytes
+    data: memoryview
     batches: list[tuple[int, BatchHeader]]
     aborted: list[AbortedTransaction]
     position: int
@@ -142,7 +143,7 @@ class RangeFetch:
                 self._wait_or_give_up(attempt, position, end, "the leader moved or did not answer")
                 attempt += 1
                 continue
-            chunk = self._chunk(answer, position)
+            chunk = read_chunk(self._topic_partition, answer, position, self._isolation)
             if chunk.next_position == position:
                 bound = self._readable_end(chunk)
                 if bound >= end and self._is_hollow(position, end):
@@ -184,7 +185,9 @@ class RangeFetch:
         """
         request = self._start(position, IsolationLevel.READ_UNCOMMITTED)
         answer = self._finish(request) if request else None
-        batches = self._chunk(answer, position).batches if answer is not None else []
+        if answer is None:
+            return False
+        batches = read_chunk(self._topic_partition, answer, position, IsolationLevel.READ_UNCOMMITTED).batches
         return bool(batches) and batches[0][1].base_offset >= end
 
     def _start(self, position: int, isolation: IsolationLevel | None = None) -> _Request | None:
@@ -196,7 +199,7 @@ class RangeFetch:
         # The broker may hold an answer back for max_wait_ms even when the poll timeout is nearly over.
         deadline = max(self._deadline, self._client.deadline(self._limits.max_wait_ms + _ANSWER_GRACE_MS))
         message = self._message(position, self._isolation if isolation is None else isolation)
-        newest = _LAST_VERSION_WITH_TOPIC_NAMES if self._topic_id is None else None
+        newest = LAST_VERSION_WITH_TOPIC_NAMES if self._topic_id is None else None
         try:
             pending = self._client.start(self._leader_id, message, deadline, max_version=newest)
         except UnansweredError:
@@ -218,13 +221,13 @@ class RangeFetch:
                 )
             ],
         )
-        return FetchRequest(
+        return RecordsRequest(
             max_wait_ms=self._limits.max_wait_ms,
             min_bytes=self._limits.min_bytes,
             max_bytes=self._limits.max_bytes,
             isolation_level=int(isolation),
             session_id=0,
-            session_epoch=_NO_SESSION_EPOCH,
+            session_epoch=NO_SESSION_EPOCH,
             topics=[topic],
             forgotten_topics_data=[],
         )
@@ -244,7 +247,7 @@ class RangeFetch:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._judge_out_of_range(request.position)
             return None
-        if code != ErrorCode.NONE and code not in _RETRIED:
+        if code != ErrorCode.NONE and code not in RETRIED:
             raise partition_error(self._topic_partition, code, f"fetching from offset {request.position}")
         self._leader_id = -1
         return None
@@ -290,7 +293,7 @@ class RangeFetch:
         except UnansweredError:
             self._leader_id = -1
             return False
-        if answer.error_code in _RETRIED:
+        if answer.error_code in RETRIED:
             self._leader_id = -1
             return False
         if answer.error_code != ErrorCode.NONE:
@@ -309,22 +312,26 @@ class RangeFetch:
         cut_at = earliest if cut_at is None else cut_at
         raise OffsetsGoneError(Gone.LOG_TRUNCATED, position, earliest, end_offset, cut_at)
 
-    def _chunk(self, partition: Any, position: int) -> FetchedChunk:
-        data = bytes(partition.records or b"")
-        try:
-            batches = list(iter_headers(data))
-        except InvalidBatch as error:
-            raise BrokerError(
-                f"{self._topic_partition} holds something that is not a record batch at offset {position}: {error}",
-                remedy="Message formats before Kafka 0.11 are not read; if the log is newer, it is damaged",
-            ) from error
-        aborted = partition.aborted_transactions or () if self._isolation is IsolationLevel.READ_COMMITTED else ()
-        return FetchedChunk(
-            data=data,
-            batches=batches,
-            aborted=[AbortedTransaction(each.producer_id, each.first_offset) for each in aborted],
-            position=position,
-            next_position=max(position, batches[-1][1].next_offset) if batches else position,
-            high_watermark=partition.high_watermark,
-            last_stable_offset=partition.last_stable_offset,
-        )
+
+def read_chunk(
+    topic_partition: TopicPartition, partition: Any, position: int, isolation: IsolationLevel
+) -> FetchedChunk:
+    """Read one partition's answer to a fetch from a position."""
+    data = memoryview(partition.records or b"")
+    try:
+        batches = list(iter_headers(data))
+    except InvalidBatch as error:
+        raise BrokerError(
+            f"{topic_partition} holds something that is not a record batch at offset {position}: {error}",
+            remedy="Message formats before Kafka 0.11 are not read; if the log is newer, it is damaged",
+        ) from error
+    aborted = partition.aborted_transactions or () if isolation is IsolationLevel.READ_COMMITTED else ()
+    return FetchedChunk(
+        data=data,
+        batches=batches,
+        aborted=[AbortedTransaction(each.producer_id, each.first_offset) for each in aborted],
+        position=position,
+        next_position=max(position, batches[-1][1].next_offset) if batches else position,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+    )

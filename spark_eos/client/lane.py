@@ -31,7 +31,12 @@ class Lane:
     sequence: int = 0
     queue: deque[EncodedBatch] = field(default_factory=deque)
     in_flight: bool = False
-    registered: bool = False
+    # In the send queue: for a leader, or for later where there is none.
+    is_queued: bool = False
+    queued_for: int | None = None
+    # A part of the transaction, or about to be one.
+    is_expected: bool = False
+    size_bytes: int = 0
     attempts: int = 0
     unsure: bool = False
     first_attempt_at: float = 0.0
@@ -40,14 +45,10 @@ class Lane:
     result: PartitionResult | None = None
     _sealed: bool = False
 
-    @property
-    def size_bytes(self) -> int:
-        """Sum what waits here, the batch in flight included."""
-        return sum(batch.size_bytes for batch in self.queue)
-
-    def ready(self, now: float) -> bool:
-        """Say whether a batch could go now."""
-        return bool(self.queue) and not self.in_flight and now >= self.not_before
+    def append(self, batch: EncodedBatch) -> None:
+        """Queue a batch behind the others."""
+        self.queue.append(batch)
+        self.size_bytes += batch.size_bytes
 
     def take(self, identity: TransactionIdentity, now: float) -> bytearray:
         """Seal the head (its CRC is computed here, once for each numbering) and mark it as in flight."""
@@ -69,6 +70,7 @@ class Lane:
     def acknowledge(self, base_offset: int) -> int:
         """Move past the head; gives the bytes it held."""
         head = self.queue.popleft()
+        self.size_bytes -= head.size_bytes
         last_offset = base_offset + head.record_count - 1
         before = self.result
         self.result = PartitionResult(
@@ -87,7 +89,9 @@ class Lane:
         halves = split(head)
         self.queue.extendleft(reversed(halves))
         self._start_over()
-        return sum(half.size_bytes for half in halves) - head.size_bytes
+        grown_bytes = sum(half.size_bytes for half in halves) - head.size_bytes
+        self.size_bytes += grown_bytes
+        return grown_bytes
 
     def retry_later(self, not_before: float, trouble: str, *, unsure: bool) -> None:
         """Leave the head as it is, numbers included, for another attempt."""
@@ -95,11 +99,6 @@ class Lane:
         self.not_before = not_before
         self.last_trouble = trouble
         self.unsure = self.unsure or unsure
-
-    def drop(self) -> None:
-        """Forget what waits."""
-        self.queue.clear()
-        self._start_over()
 
     def _start_over(self) -> None:
         self.in_flight = False

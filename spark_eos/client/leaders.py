@@ -10,8 +10,8 @@ from spark_eos.client.connection import KafkaClient
 from spark_eos.client.metadata import TopicMetadata
 from spark_eos.errors import TopicError, UnreachableError
 
-# What a writer asks of its topics again and again in one micro-batch; a leader that is not one any more says so.
-FRESH_ENOUGH_MS: Final = 1_000
+# As in the Java client (metadata.max.age.ms): a leader that is not one any more says so, and is then asked for.
+FRESH_ENOUGH_MS: Final = 300_000
 
 
 class Leaders:
@@ -27,23 +27,25 @@ class Leaders:
         self._topics = {name: topic for name, topic in self._topics.items() if name in topics}
         self._doubted.intersection_update(topics)
 
-    def require(self, topic_partition: TopicPartition) -> None:
-        """Refuse a topic or partition that does not exist; a leader may still be missing."""
-        topic, partition = topic_partition
-        if topic not in self._topics:
-            self._ask(topic, FRESH_ENOUGH_MS)
-        if partition not in self._topics[topic].partitions:
-            # It may have been added since somebody last asked.
-            self._ask(topic, 0)
-        if partition not in self._topics[topic].partitions:
-            raise TopicError(
-                f"Topic '{topic}' has no partition {partition}",
-                checked=f"It has {self._topics[topic].partition_count}, numbered from 0",
-                remedy="Correct the partition column or add partitions to the topic",
-            )
+    def require(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Refuse topics and partitions that do not exist; a leader may still be missing."""
+        unknown = {each.topic for each in topic_partitions} - self._topics.keys()
+        if unknown:
+            self._ask(unknown, FRESH_ENOUGH_MS)
+        missing = [each for each in topic_partitions if each.partition not in self._topics[each.topic].partitions]
+        if missing:
+            # They may have been added since they were last asked for.
+            self._ask({each.topic for each in missing}, 0)
+        for topic, partition in missing:
+            if partition not in self._topics[topic].partitions:
+                raise TopicError(
+                    f"Topic '{topic}' has no partition {partition}",
+                    checked=f"It has {self._topics[topic].partition_count}, numbered from 0",
+                    remedy="Correct the partition column or add partitions to the topic",
+                )
 
-    def _ask(self, topic: str, max_age_ms: int) -> None:
-        self._topics.update(self._client.require_topics([topic], need_leaders=False, max_age_ms=max_age_ms))
+    def _ask(self, topics: Collection[str], max_age_ms: int) -> None:
+        self._topics.update(self._client.require_topics(sorted(topics), need_leaders=False, max_age_ms=max_age_ms))
 
     def leader(self, topic_partition: TopicPartition) -> int | None:
         """Give the leader's node id; None while there is none."""
@@ -58,18 +60,26 @@ class Leaders:
         """Have a topic asked for again before anything more is sent to it."""
         self._doubted.add(topic)
 
-    def refresh(self) -> None:
-        """Ask for the doubted topics; when nobody answers, go on with what is known."""
+    def doubt_leader(self, node_id: int) -> None:
+        """Have no later transaction believe that a broker which does not answer leads anything."""
+        self._client.recent.forget_leader(node_id)
+
+    def refresh(self) -> bool:
+        """Ask for the doubted topics, if there are any; without an answer, go on with what is known.
+
+        Says whether leaders may be others than before.
+        """
         if not self._doubted:
-            return
+            return False
         timeout_ms = self._client.options.request_timeout_ms
         try:
             found = self._client.metadata(sorted(self._doubted), timeout_ms=timeout_ms)
         except UnreachableError:
             # The delivery timeout, not this look-up, says when to give up.
-            return
+            return False
         self._doubted.clear()
         for name, topic in found.items():
             # A topic that is unknown for a moment keeps its old leaders: the next answer will say more.
             if topic.error_code == ErrorCode.NONE:
                 self._topics[name] = topic
+        return True

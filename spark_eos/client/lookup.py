@@ -8,9 +8,16 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequ
 
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.metadata import TopicMetadata
-from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, TopicError, UnansweredError
+from spark_eos.client.connection import KafkaClient, remaining_ms
+from spark_eos.client.topic_answers import TopicAnswer, TopicsRequest
+from spark_eos.errors import (
+    AuthorizationError,
+    BrokerError,
+    EosKafkaError,
+    TopicError,
+    UnansweredError,
+    UnreachableError,
+)
 
 # Leaders move, starting leaders do not know their high watermark yet, and metadata lags behind both.
 STALE_LEADER: Final = frozenset({
@@ -43,22 +50,42 @@ class OffsetLookup:
         self._places: dict[TopicPartition, PartitionPlace] = {}
         self._answered_epochs: dict[TopicPartition, int] = {}
 
-    def topic_names(self) -> list[str]:
-        """List all topics that are not internal to Kafka."""
-        return sorted(name for name, topic in self._client.metadata(None).items() if not topic.is_internal)
+    def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
+        """Find the partitions of all topics whose names are wanted and that are not internal to Kafka."""
+        found = _places_of(topic for topic in self._describe(None, wanted) if not topic.is_internal)
+        self._remember(dict(found))
+        return found
 
     def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
         """Find the partitions of topics; topics that do not exist are left out."""
-        found: dict[TopicPartition, PartitionPlace] = {}
-        if topics:
-            for topic in self._client.metadata(topics).values():
-                _refuse_unreadable(topic)
-                for number, partition in topic.partitions.items():
-                    place = PartitionPlace(topic.topic_id, partition.leader, partition.leader_epoch)
-                    found[TopicPartition(topic.name, number)] = place
         asked = set(topics)
-        self._places = {tp: place for tp, place in self._places.items() if tp.topic not in asked} | found
+        found = _places_of(self._describe(asked, asked.__contains__)) if asked else {}
+        self._remember({tp: place for tp, place in self._places.items() if tp.topic not in asked} | found)
         return found
+
+    def _remember(self, places: dict[TopicPartition, PartitionPlace]) -> None:
+        # Topics come and go while a query runs.
+        self._places = places
+        self._answered_epochs = {tp: epoch for tp, epoch in self._answered_epochs.items() if tp in places}
+
+    def _describe(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> list[TopicAnswer]:
+        """Ask brokers until one answers."""
+        deadline = self._client.deadline()
+        attempt = 0
+        while True:
+            request = TopicsRequest(topics, wanted)
+            try:
+                answer = self._client.send(None, request, min_version=4, timeout_ms=remaining_ms(deadline))
+            except UnansweredError as error:
+                if not self._client.back_off(attempt, deadline):
+                    raise UnreachableError(
+                        "No broker answered a metadata request", checked=f"The last one: {error.happened}"
+                    ) from error
+                attempt += 1
+            else:
+                self._client.network.cluster.update_metadata(answer.cluster)
+                found: list[TopicAnswer] = answer.topics
+                return found
 
     def offsets(
         self, timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
@@ -203,9 +230,15 @@ def _passing_trouble(topic_partition: TopicPartition, error_code: int, doing: st
     raise partition_error(topic_partition, error_code, doing)
 
 
-def _refuse_unreadable(topic: TopicMetadata) -> None:
-    if topic.error_code != ErrorCode.NONE and topic.error_code not in _ABSENT:
-        raise partition_error(topic.name, topic.error_code, "asking for metadata")
+def _places_of(topics: Iterable[TopicAnswer]) -> dict[TopicPartition, PartitionPlace]:
+    places = {}
+    for topic in topics:
+        if topic.error_code != ErrorCode.NONE and topic.error_code not in _ABSENT:
+            raise partition_error(topic.name, topic.error_code, "asking for metadata")
+        for each in topic.leaders:
+            place = PartitionPlace(topic.topic_id, each.leader_id, each.leader_epoch)
+            places[TopicPartition(topic.name, each.partition)] = place
+    return places
 
 
 def partition_error(where: object, error_code: int, doing: str) -> EosKafkaError:

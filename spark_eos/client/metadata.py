@@ -13,7 +13,7 @@ WAITED_FOR: Final = frozenset({
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE,
 })
 # Longer than anything is asked for; topics come and go while a query runs, and are not to be kept for ever.
-_LONGEST_USE_SECONDS: Final = 60.0
+_LONGEST_USE_SECONDS: Final = 300.0
 
 
 class BrokerAddress(NamedTuple):
@@ -66,6 +66,13 @@ class RecentTopics:
         """Remember topics as they are at `now`, in seconds."""
         kept = {name: each for name, each in self._found.items() if now - each[0] < _LONGEST_USE_SECONDS}
         self._found = kept | {name: (now, topic) for name, topic in topics.items()}
+
+    def forget_leader(self, node_id: int) -> None:
+        """Drop the topics that a broker is said to lead a partition of."""
+        self._found = {
+            name: each for name, each in self._found.items()
+            if all(partition.leader != node_id for partition in each[1].partitions.values())
+        }
 
     def since(self, topics: Collection[str], earliest: float) -> dict[str, TopicMetadata] | None:
         """Give the topics where all of them were usable when asked for at `earliest` or later."""

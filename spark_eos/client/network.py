@@ -1,6 +1,6 @@
 """Drive kafka-python's connections synchronously, each wait with a deadline.
 
-The only module that knows `kafka.net`. There is no thread: the loop runs while someone waits or polls. A forked
+`kafka.net` is known here and in `loop`. There is no thread: the loop runs while someone waits or polls. A forked
 child inherits the parent's sockets and its epoll set, which the kernel shares: a child that closed them the usual
 way would take the parent's registrations out of the shared set. So after a fork every inherited network is
 abandoned in the child, silently and without touching the shared set.
@@ -17,18 +17,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
 import kafka.errors as kafka_errors
+from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
-from kafka.net.selector import NetworkSelector
 
 from spark_eos.client.answers import MalformedAnswer, check_answers
 from spark_eos.client.credentials import keep_out_of_logs, token_provider
 from spark_eos.client.features import FinalizedFeatures
+from spark_eos.client.loop import Loop, shorten
 from spark_eos.client.tls import TlsContext, tls_context
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import AuthenticationError, ClientStateError, EosKafkaError, UnansweredError, UnsupportedError
 
 _MANY_IN_FLIGHT: Final = 1_000
 _THROTTLE_CHECK_SECONDS: Final = 0.02
+_IDLE_SECONDS: Final = 1.0
 # TLS alerts that a broker sends about what the client has shown, as OpenSSL names them.
 _REFUSED_CERTIFICATE: Final = re.compile(r"ALERT_(BAD_CERTIFICATE|CERTIFICATE_|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA)")
 
@@ -52,14 +54,14 @@ class Network:
         self.closed = False
         self._process_id = os.getpid()
         keep_out_of_logs()
-        self._selector = NetworkSelector(client_id=options.client_id, slow_task_threshold_secs=0)
+        self._selector = Loop(client_id=options.client_id, slow_task_threshold_secs=0)
         try:
             self._manager = KafkaConnectionManager(self._selector, **manager_config(options, tls_context(options)))
         except BaseException:
             self._selector.close()
             raise
         self.features = FinalizedFeatures()
-        check_answers(self._manager, self.features.note)
+        check_answers(self._manager, self.features.note, shorten)
         _abandon_after_fork(self)
 
     @property
@@ -85,6 +87,15 @@ class Network:
         self.check_usable()
         low = 0 if min_version is None else min_version
         high = float("inf") if max_version is None else max_version
+        connection = self._manager._conns.get(node_id)
+        if connection is not None and connection.connected and _is_idle(connection):
+            # Brokers close what is not used, and a request that is sent then gets no answer.
+            self.poll(0)
+        if connection is not None and connection.connected and not connection.paused:
+            try:
+                return cast(Pending, self._send(connection, request, deadline, low, high))
+            except Exception as error:  # noqa: BLE001 - as in a task of the loop, whatever is wrong is the outcome
+                return cast(Pending, Future().failure(error))
         return cast(Pending, self._manager.call_soon(self._exchange, node_id, request, deadline, low, high))
 
     def poll(self, timeout_ms: float) -> None:
@@ -167,10 +178,13 @@ class Network:
             if time.monotonic() >= deadline:
                 raise kafka_errors.KafkaTimeoutError(f"throttled by broker {node_id} until after the deadline")
             await self._selector.sleep(_THROTTLE_CHECK_SECONDS)
+        return await self._send(connection, request, deadline, low, high)
+
+    def _send(self, connection: Any, request: Any, deadline: float, low: int, high: float) -> Any:
         request.API_VERSION = connection.broker_version_data.api_version(request, min_version=low, max_version=high)
         remaining_ms = (deadline - time.monotonic()) * 1000
         timeout_ms = max(1.0, min(float(self.options.request_timeout_ms), remaining_ms))
-        return await connection.send_request(request, request_timeout_ms=timeout_ms)
+        return connection.send_request(request, request_timeout_ms=timeout_ms)
 
     async def _connection(self, node_id: int | str, deadline: float) -> Any:
         delay = self._manager.connection_delay(node_id)
@@ -222,6 +236,10 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
     if isinstance(error, kafka_errors.KafkaError):
         return UnansweredError(f"{described} got no answer: {error or type(error).__name__}")
     return error
+
+
+def _is_idle(connection: Any) -> bool:
+    return bool(time.monotonic() - connection.transport.last_activity > _IDLE_SECONDS)
 
 
 def manager_config(options: ClientOptions, context: TlsContext | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ next `begin`.
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from spark_eos.client.lane import Lane, PartitionResult
 from spark_eos.client.leaders import Leaders
 from spark_eos.client.network import Pending
 from spark_eos.client.produce import PartitionAnswer, produce_answers, produce_request, produce_versions
+from spark_eos.client.send_queue import SendQueue
 from spark_eos.codec.encode import EncodedBatch
 from spark_eos.errors import (
     AbortableError,
@@ -33,6 +34,8 @@ from spark_eos.errors import (
 DEFAULT_BUFFER_MEMORY_BYTES: Final = 32 * 1024 * 1024
 DEFAULT_MAX_REQUEST_BYTES: Final = 1024 * 1024
 _IDLE_WAIT_SECONDS: Final = 0.5
+# A look at the network costs as much as some batches do.
+_LOOK_EVERY_BYTES: Final = 256 * 1024
 # The last transaction of the id is being completed, which takes a coordinator some milliseconds.
 _CONCURRENT_BACKOFF_MS: Final = 20
 # A leader may have appended although it answered with one of these.
@@ -54,8 +57,8 @@ class _InFlight:
 class TransactionalProducer:
     """Send sealed record batches of one open transaction, with bounded memory.
 
-    `buffer_memory_bytes` bounds what waits here together with the copies on their way out; `max_request_bytes`
-    is how much goes into one request (a single batch may be larger).
+    `buffer_memory_bytes` bounds what waits here together with the copies on their way out, which are half of it at
+    most; `max_request_bytes` is how much goes into one request (a single batch may be larger).
 
     >>> producer.begin(identity)                                                    # doctest: +SKIP
     >>> producer.send(TopicPartition("counts", 0), encode_batches(...))             # doctest: +SKIP
@@ -76,11 +79,16 @@ class TransactionalProducer:
         self.delivery_timeout_ms = delivery_timeout_ms or client.options.delivery_timeout_ms
         self._identity: TransactionIdentity | None = None
         self._lanes: dict[TopicPartition, Lane] = {}
+        # Those that the coordinator does not know to belong to the transaction (TV1).
+        self._unregistered: list[Lane] = []
+        self._waiting = SendQueue()
         self._leaders = Leaders(client)
         self._in_flight: list[_InFlight] = []
+        self._in_flight_bytes = 0
         self._failure: EosKafkaError | None = None
         self._spent: tuple[int, int] | None = None
         self._queued_bytes = 0
+        self._unseen_bytes = 0
         self._touched = False
         self.retries = 0
 
@@ -92,7 +100,7 @@ class TransactionalProducer:
         identity that wrote before elsewhere gives its next sequences: starting at 0 again would make the leader
         take new records for repeated ones and drop them.
         """
-        if self._in_flight or (self._failure is None and any(lane.queue for lane in self._lanes.values())):
+        if self._in_flight or (self._failure is None and self._queued_bytes):
             raise ClientStateError(
                 "A transaction is begun while another one has records on their way", remedy="Flush or abort first"
             )
@@ -106,6 +114,9 @@ class TransactionalProducer:
         sequences = dict(self.next_sequences()) if self._continues(identity) else {}
         sequences.update(base_sequences or {})
         self._lanes = {each: Lane(each, sequence=sequence) for each, sequence in sequences.items()}
+        self._unregistered = []
+        self._waiting.clear()
+        self._in_flight_bytes = 0
         self._identity = identity
         self._failure = None
         self._spent = None
@@ -116,15 +127,30 @@ class TransactionalProducer:
         """Give the sequence each partition's next batch would have."""
         return {each: lane.sequence for each, lane in self._lanes.items()}
 
+    def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Announce where batches will go: what is to be asked about all of them is then asked at once."""
+        self._check_open()
+        self._leaders.require(topic_partitions)
+        for each in topic_partitions:
+            lane = self._lanes.get(each)
+            if lane is None:
+                lane = self._lanes[each] = Lane(each)
+            if not lane.is_expected:
+                lane.is_expected = True
+                self._unregistered.append(lane)
+
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
         """Queue batches for one partition in order; blocks, driving the network, while the buffer is full."""
         self._check_open()
-        self._leaders.require(topic_partition)
-        lane = self._lanes.setdefault(topic_partition, Lane(topic_partition))
+        lane = self._lanes.get(topic_partition)
+        if lane is None or not lane.is_expected:
+            self.expect([topic_partition])
+            lane = self._lanes[topic_partition]
         for batch in batches:
-            lane.queue.append(batch)
-            self._queued_bytes += batch.size_bytes
-            self._step(force=False, wait=False)
+            self._queue(lane, batch)
+            is_full = self._waiting.ready_bytes(lane.queued_for) >= self._max_request_bytes
+            if is_full or self._unseen_bytes >= _LOOK_EVERY_BYTES:
+                self._step(force=False, wait=False)
             while self._memory_bytes > self._buffer_memory_bytes and self._queued_bytes:
                 self._step(force=True, wait=True)
 
@@ -143,8 +169,9 @@ class TransactionalProducer:
         deadline = self._client.deadline(timeout_ms)
         self._client.network.wait([each.pending for each in self._in_flight], deadline)
         self._in_flight.clear()
-        for lane in self._lanes.values():
-            lane.drop()
+        self._in_flight_bytes = 0
+        self._waiting.clear()
+        self._unregistered = []
         self._queued_bytes = 0
         self._failure = None
         self._spent = (identity.producer_id, identity.producer_epoch)
@@ -156,7 +183,7 @@ class TransactionalProducer:
 
     @property
     def _memory_bytes(self) -> int:
-        return self._queued_bytes + sum(each.size_bytes for each in self._in_flight)
+        return self._queued_bytes + self._in_flight_bytes
 
     def _continues(self, identity: TransactionIdentity) -> bool:
         before = self._identity
@@ -175,6 +202,7 @@ class TransactionalProducer:
 
     def _step(self, *, force: bool, wait: bool) -> None:
         """Start what can start, wait for the first answer if asked to, take the answers that are there."""
+        self._unseen_bytes = 0
         try:
             self._dispatch(force)
             if wait:
@@ -182,7 +210,6 @@ class TransactionalProducer:
             else:
                 self._client.network.poll(0)
             self._collect()
-            self._check_delivery()
         except EosKafkaError as error:
             self._failure = error
             identity = self._identity
@@ -192,47 +219,66 @@ class TransactionalProducer:
 
     def _wait(self) -> None:
         now = time.monotonic()
-        wake_ups = [lane.not_before for lane in self._lanes.values() if lane.queue and lane.not_before > now]
-        until = min([now + _IDLE_WAIT_SECONDS, *wake_ups])
+        until = now + _IDLE_WAIT_SECONDS
+        if self._waiting.next_due is not None:
+            until = min(until, self._waiting.next_due)
         if self._in_flight:
             self._client.network.wait_any([each.pending for each in self._in_flight], until)
-        elif wake_ups:
+        elif until > now:
             self._client.network.pause(until - now)
 
-    def _dispatch(self, force: bool) -> None:
-        identity = self._check_open()
-        now = time.monotonic()
-        ready = [lane for lane in self._lanes.values() if lane.ready(now)]
-        if not ready:
-            return
-        if not force and sum(lane.queue[0].size_bytes for lane in ready) < self._max_request_bytes:
-            return
-        self._leaders.refresh()
-        if identity.transaction_version < TV2:
-            self._register([lane for lane in ready if not lane.registered])
-        by_leader: dict[int, list[Lane]] = {}
-        for lane in ready:
-            leader = self._leaders.leader(lane.topic_partition)
-            if leader is None:
-                self._retry(lane, "the partition has no leader", refresh=True)
-            else:
-                by_leader.setdefault(leader, []).append(lane)
-        for leader, lanes in by_leader.items():
-            for group in _requests(lanes, self._max_request_bytes):
-                self._start(leader, group, identity)
+    def _queue(self, lane: Lane, batch: EncodedBatch) -> None:
+        lane.append(batch)
+        self._queued_bytes += batch.size_bytes
+        self._unseen_bytes += batch.size_bytes
+        if lane.is_queued:
+            self._waiting.note_growth(lane, batch.size_bytes)
+        elif not lane.in_flight:
+            self._make_ready(lane)
 
-    def _register(self, lanes: list[Lane]) -> None:
-        if lanes:
+    def _make_ready(self, lane: Lane) -> None:
+        """Have the head of a lane sent."""
+        topic = lane.topic_partition.topic
+        while lane.attempts == 0 and self._client.batch_limits.is_too_large(topic, lane.queue[0]):
+            self._queued_bytes += lane.split_head()
+        leader = self._leaders.leader(lane.topic_partition)
+        if leader is None:
+            self._retry(lane, "the partition has no leader", refresh=True)
+        else:
+            self._waiting.put(lane, leader)
+
+    def _dispatch(self, force: bool) -> None:
+        """Send what is ready: where forced all of it, otherwise what fills a request."""
+        identity = self._check_open()
+        due = self._waiting.take_due(time.monotonic())
+        least_bytes = 0 if force else self._max_request_bytes
+        if not due and not self._waiting.leaders(least_bytes):
+            return
+        if self._leaders.refresh():
+            due += self._waiting.take_ready()
+        for lane in due:
+            self._make_ready(lane)
+        # A request to each leader in turn, so that all of them have work.
+        while leaders := self._waiting.leaders(least_bytes):
+            for leader in leaders:
+                if self._in_flight and self._in_flight_bytes >= self._buffer_memory_bytes // 2:
+                    return
+                lanes = self._waiting.take_request(leader, self._max_request_bytes)
+                if identity.transaction_version < TV2:
+                    self._register(identity)
+                self._start(leader, lanes, identity)
+
+    def _register(self, identity: TransactionIdentity) -> None:
+        """Tell the coordinator of all partitions that it does not know, those that have nothing to send yet too."""
+        if self._unregistered:
             self._touched = True
-            identity = self._check_open()
+            lanes, self._unregistered = self._unregistered, []
             add_partitions_to_txn(
                 self._client,
                 identity,
                 [lane.topic_partition for lane in lanes],
                 timeout_ms=self.delivery_timeout_ms,
             )
-            for lane in lanes:
-                lane.registered = True
 
     def _start(self, leader: int, lanes: list[Lane], identity: TransactionIdentity) -> None:
         now = time.monotonic()
@@ -251,19 +297,23 @@ class TransactionalProducer:
                 max_version=versions.highest,
             )
         except UnansweredError as error:
+            self._leaders.doubt_leader(leader)
             for lane in lanes:
                 self._retry(lane, error.happened, refresh=True)
             return
         size_bytes = sum(len(data) for _, data in batches)
+        self._in_flight_bytes += size_bytes
         self._in_flight.append(_InFlight(pending, request, leader, lanes, topic_ids, size_bytes))
 
     def _collect(self) -> None:
         done = [each for each in self._in_flight if each.pending.is_done]
         self._in_flight = [each for each in self._in_flight if not each.pending.is_done]
         for exchange in done:
+            self._in_flight_bytes -= exchange.size_bytes
             try:
                 response = self._client.outcome(exchange.pending, exchange.request, exchange.leader)
             except UnansweredError as error:
+                self._leaders.doubt_leader(exchange.leader)
                 for lane in exchange.lanes:
                     self._retry(lane, error.happened, refresh=True, unsure=True)
                 continue
@@ -280,6 +330,8 @@ class TransactionalProducer:
         verdict = classify(Api.PRODUCE, answer.error_code)
         if verdict is Verdict.SUCCESS:
             self._queued_bytes -= lane.acknowledge(answer.base_offset)
+            if lane.queue:
+                self._make_ready(lane)
         elif verdict in (Verdict.RETRIABLE, Verdict.REFRESH):
             self._retry(
                 lane,
@@ -289,7 +341,9 @@ class TransactionalProducer:
                 soon=answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS,
             )
         elif verdict is Verdict.SPLIT and lane.queue[0].record_count > 1 and not lane.unsure:
+            self._client.batch_limits.note_refused(lane.topic_partition.topic, lane.queue[0])
             self._queued_bytes += lane.split_head()
+            self._make_ready(lane)
         else:
             raise self._refused(lane, answer)
 
@@ -318,30 +372,13 @@ class TransactionalProducer:
         backoff_ms = min(options.retry_backoff_ms * 2.0 ** min(lane.attempts - 1, 20), options.retry_backoff_max_ms)
         if soon:
             backoff_ms = _CONCURRENT_BACKOFF_MS
-        lane.retry_later(time.monotonic() + backoff_ms / 1000, trouble, unsure=unsure)
-        self.retries += 1
-
-    def _check_delivery(self) -> None:
         now = time.monotonic()
-        for lane in self._lanes.values():
-            late = lane.attempts and now - lane.first_attempt_at > self.delivery_timeout_ms / 1000
-            if late and not lane.in_flight:
-                raise DeliveryTimeoutError(
-                    f"Records for {lane.topic_partition} were not acknowledged within {self.delivery_timeout_ms} ms",
-                    checked=f"{lane.attempts} attempts; the last one ended with: {lane.last_trouble}",
-                    remedy="Check the partition's leader and its in-sync replicas, or raise kafka.delivery.timeout.ms",
-                )
-
-
-def _requests(lanes: list[Lane], max_request_bytes: int) -> list[list[Lane]]:
-    """Share the heads of one leader's lanes out over requests of bounded size."""
-    groups: list[list[Lane]] = []
-    size_bytes = 0
-    for lane in lanes:
-        head_bytes = lane.queue[0].size_bytes
-        if not groups or size_bytes + head_bytes > max_request_bytes:
-            groups.append([])
-            size_bytes = 0
-        groups[-1].append(lane)
-        size_bytes += head_bytes
-    return groups
+        lane.retry_later(now + backoff_ms / 1000, trouble, unsure=unsure)
+        self._waiting.put_off(lane)
+        self.retries += 1
+        if now - lane.first_attempt_at > self.delivery_timeout_ms / 1000:
+            raise DeliveryTimeoutError(
+                f"Records for {lane.topic_partition} were not acknowledged within {self.delivery_timeout_ms} ms",
+                checked=f"{lane.attempts} attempts; the last one ended with: {lane.last_trouble}",
+                remedy="Check the partition's leader and its in-sync replicas, or raise kafka.delivery.timeout.ms",
+            )

@@ -14,7 +14,7 @@ Nothing here decompresses or decodes: a batch's 61 byte header is enough, and tw
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from broker_core.records.control import ControlType, parse_end_txn_marker
@@ -53,17 +53,19 @@ def visible_in(chunk: FetchedChunk) -> Iterator[tuple[int, BatchHeader]]:
         chunk.batches, chunk.aborted, lambda position, header: _is_abort_marker(chunk.data, position, header))
 
 
-def end_in(chunk: FetchedChunk, producer_id: int, after: int) -> bool | None:
-    """Say whether a producer's first marker behind an offset, in a fetched chunk, is a commit; None without one."""
+def ends_in(chunk: FetchedChunk, after: Mapping[int, int]) -> dict[int, bool]:
+    """Say of producers whether their first marker behind an offset, in a fetched chunk, is a commit."""
+    found: dict[int, bool] = {}
     for position, header in chunk.batches:
-        if header.is_control and header.producer_id == producer_id and header.base_offset > after:
+        each = header.producer_id
+        if header.is_control and each in after and each not in found and header.base_offset > after[each]:
             marker = parse_end_txn_marker(chunk.data, position, header) if header.record_count else None
             if marker is not None:
-                return marker.control_type is ControlType.COMMIT
-    return None
+                found[each] = marker.control_type is ControlType.COMMIT
+    return found
 
 
-def _is_abort_marker(data: bytes, position: int, header: BatchHeader) -> bool:
+def _is_abort_marker(data: memoryview, position: int, header: BatchHeader) -> bool:
     if header.record_count == 0:
         # Compaction keeps an emptied batch for its producer's sequence; it says nothing any more.
         return False

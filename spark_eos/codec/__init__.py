@@ -4,3 +4,5 @@ Owns: vectorised varints, batch splitting, sealing, decoding, and Kafka's partit
 Asks: `broker_core.records` for the batch header and the compression codecs; numpy and pyarrow for the work.
 Never: talks to a broker, knows a transaction, or loops over rows but for few of them, or very large batches.
 """
+
+import broker_core.records.castagnoli  # noqa: F401 - before any other import of crc32c

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_eos.codec.varints import Ints
 
@@ -50,9 +49,12 @@ def binary_column(column: Any, name: str) -> Any:
 
 def lengths_of(array: Any) -> Ints:
     """Return the length in bytes of each value of a binary array, -1 for null."""
-    lengths: Ints = np.diff(_offsets(array)).astype(np.int64)
+    offsets = _offsets(array)
+    lengths: Ints = np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)
     if array.null_count:
-        lengths[~pc.is_valid(array).to_numpy(zero_copy_only=False)] = NULL_LENGTH
+        # Read from the bitmap: `to_numpy` would import pandas, which the process that commits has no other use for.
+        bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
+        lengths[bits[array.offset : array.offset + len(array)] == 0] = NULL_LENGTH
     return lengths
 
 

@@ -1,27 +1,19 @@
-"""Encode Arrow columns into Kafka record batches, a batch at a time and never a row at a time.
+"""Encode Arrow columns into Kafka record batches, thousands of rows at a time and never a row at a time.
 
-A record is `length attributes timestamp_delta offset_delta key_length key value_length value header_count headers`, and
-nearly all of its small fields are varints. The sizes that do not depend on the batch are computed once for all rows.
-Each batch then takes a window of rows that could fit, computes the sizes that do depend on it (offset deltas restart,
-timestamps count from the batch's first), cuts the window where the limit falls, lays the small fields out as one short
-prefix for each row, and lets Arrow join prefixes, keys and values: the data of the result is the records section.
-
-A record without headers ends in a zero byte. That byte is written in front of the next record's prefix instead, which
-saves a column in the join; the first record's is then skipped and the last one's added.
+`batch_cuts` finds which rows make a batch. Then blocks of rows, of whatever batches and topic-partitions, are encoded
+together, and a batch is cut out of the bytes of one block, or of several.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
 import crc32c
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from broker_core.records.compression import Compression, compress
+from broker_core.records.compression import Bytes, Compression, compress
 from broker_core.records.header import (
     ATTRIBUTES_POSITION,
     CRC_POSITION,
@@ -33,20 +25,18 @@ from broker_core.records.header import (
     BatchHeader,
 )
 from broker_core.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from spark_eos.codec.columns import EncodeError, binary_column, lengths_of, one_array
+from spark_eos.codec.batch_cuts import LARGEST_SECTION_BYTES, BatchCuts, cut_batches, offset_deltas
 from spark_eos.codec.decode import decode_batches
-from spark_eos.codec.header_column import EncodedHeaders, encode_headers
-from spark_eos.codec.varints import Ints, Pieces, lay, varint_pieces, varint_sizes
+from spark_eos.codec.record_columns import EncodedRows, RecordColumns, encode_rows, record_columns
+from spark_eos.codec.varints import Ints, Pieces, constant_pieces, varint_pieces
 
 _PRODUCER: Final = struct.Struct(">qhi")
 _PRODUCER_POSITION: Final = 43
 _ATTRIBUTES: Final = struct.Struct(">h")
 _CRC: Final = struct.Struct(">I")
-_LARGEST_SECTION_BYTES: Final = 2**31 - 1 - HEADER_SIZE
-_JOIN: Final = pc.JoinOptions(null_handling="replace", null_replacement="")
-# attributes, and at least one byte each of length, timestamp delta and offset delta.
-_ATTRIBUTES_BYTES: Final = 1
-_LEAST_PREFIX_BYTES: Final = 3
+# Rows are encoded in blocks whose columns stay in a core's cache; numpy's cost per call says not to make them smaller.
+_BLOCK_ROWS: Final = 8192
+_BLOCK_BYTES: Final = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -63,28 +53,16 @@ class EncodedBatch:
         return len(self.data)
 
 
-@dataclass(slots=True)
-class _Rows:
-    """Hold what all batches share: the columns, and each row's sizes that no batch changes."""
+class _Block(NamedTuple):
+    """Hold rows that were encoded together."""
 
-    key: Any
-    value: Any
-    headers: EncodedHeaders | None
-    timestamps: Ints | int
-    key_pieces: Pieces
-    value_pieces: Pieces
-    fixed_sizes: Ints
-    least_ends: Ints
+    first: int
+    after: int
+    encoded: EncodedRows
 
-
-@dataclass(slots=True)
-class _Section:
-    """Hold one batch's rows, once it is known where they end."""
-
-    start: int
-    count: int
-    size_bytes: int
-    prefix: list[Pieces]
+    def between(self, first: int, after: int) -> memoryview:
+        """Return the bytes of those of the rows that are in the block."""
+        return self.encoded.between(max(first, self.first) - self.first, min(after, self.after) - self.first)
 
 
 def encode_batches(
@@ -110,143 +88,127 @@ def encode_batches(
     >>> batch.record_count, batch.size_bytes
     (2, 76)
     """
-    rows = _prepare(key, value, headers, timestamp_ms)
-    total = len(rows.value)
-    start = 0
-    while start < total:
-        section = _next_section(rows, start, max_batch_bytes - HEADER_SIZE)
-        yield EncodedBatch(_assemble(rows, section, compression, level), section.count, level)
-        start += section.count
-
-
-def _prepare(key: Any, value: Any, headers: Any, timestamp_ms: Any) -> _Rows:
-    values = binary_column(value, "value")
-    keys = None if key is None else binary_column(key, "key")
-    if keys is not None and keys.null_count == len(keys):
-        keys = None
-    encoded_headers = None if headers is None else encode_headers(one_array(headers))
-    timestamps = _timestamps(timestamp_ms)
-    for name, column in (("key", key), ("headers", headers), ("timestamp", timestamps)):
-        if column is not None and not isinstance(column, int) and len(column) != len(values):
-            raise EncodeError(f"the {name} column has {len(column)} rows, the value column {len(values)}")
-    key_lengths = np.full(len(values), -1, np.int64) if keys is None else lengths_of(keys)
-    value_lengths = lengths_of(values)
-    [key_pieces] = varint_pieces(key_lengths)
-    [value_pieces] = varint_pieces(value_lengths)
-    fixed = key_pieces.sizes + value_pieces.sizes + np.maximum(key_lengths, 0) + np.maximum(value_lengths, 0)
-    fixed += _ATTRIBUTES_BYTES + (1 if encoded_headers is None else encoded_headers.sizes)
-    least_ends = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(fixed + _LEAST_PREFIX_BYTES, out=least_ends[1:])
-    return _Rows(keys, values, encoded_headers, timestamps, key_pieces, value_pieces, fixed, least_ends)
-
-
-def _timestamps(timestamp_ms: Any) -> Ints | int:
-    if isinstance(timestamp_ms, int):
-        return timestamp_ms
-    array = one_array(timestamp_ms)
-    if array.null_count:
-        raise EncodeError(f"{array.null_count} timestamps are null; give every record a time")
-    if array.type != pa.int64():
-        raise EncodeError(f"the timestamp column is of type {array.type}, expected int64 milliseconds")
-    stamps: Ints = array.to_numpy()
-    return stamps
-
-
-def _next_section(rows: _Rows, start: int, budget_bytes: int) -> _Section:
-    """Find how many rows from `start` fit the budget, at least one, with their prefixes."""
-    least_ends = rows.least_ends
-    window = int(np.searchsorted(least_ends, least_ends[start] + budget_bytes, "right")) - 1 - start
-    window = max(window, 1)
-    stop = start + window
-    deltas = _offset_deltas(_capacity(window)).slice(0, window)
-    stamps = _timestamp_deltas(rows.timestamps, start, stop)
-    lengths = rows.fixed_sizes[start:stop] + deltas.sizes
-    for column in stamps:
-        lengths += column.sizes
-    ends = np.cumsum(lengths + varint_sizes(lengths))
-    count = max(int(np.searchsorted(ends, budget_bytes, "right")), 1)
-    size_bytes = int(ends[count - 1])
-    if size_bytes > _LARGEST_SECTION_BYTES:
-        raise EncodeError(f"a record batch of {size_bytes} bytes is more than Kafka's format can hold (2 GiB)")
-    [length] = varint_pieces(lengths[:count])
-    return _Section(start, count, size_bytes, [length, *(p.slice(0, count) for p in stamps), deltas.slice(0, count)])
-
-
-def _capacity(rows: int) -> int:
-    return 1 << (rows - 1).bit_length()
-
-
-@lru_cache(maxsize=2)
-def _offset_deltas(capacity: int) -> Pieces:
-    """Return the varints of 0, 1, 2, …; every batch needs a beginning of the same column."""
-    [pieces] = varint_pieces(np.arange(capacity, dtype=np.int64))
-    return pieces
-
-
-def _timestamp_deltas(timestamps: Ints | int, start: int, stop: int) -> list[Pieces]:
-    if isinstance(timestamps, int):
-        return [Pieces(np.zeros(stop - start, np.uint64), np.ones(stop - start, np.int64))]
-    # Timestamps so far apart that their difference leaves 64 bits wrap, and wrap back in every reader.
-    return varint_pieces(timestamps[start:stop] - timestamps[start])
-
-
-def _assemble(rows: _Rows, section: _Section, compression: Compression, level: int | None) -> bytearray:
-    start, count = section.start, section.count
-    borrowed = 1 if rows.headers is None else 0
-    joined = _join(rows, section, borrowed)
-    records = memoryview(joined.buffers()[2])[borrowed : section.size_bytes]
-    if compression is Compression.NONE:
-        # Joined, so that no byte is cleared before it is written.
-        data = bytearray().join((bytes(HEADER_SIZE), records, bytes(borrowed)))
-    else:
-        data = bytearray(HEADER_SIZE)
-        data += compress(compression, bytes(records) + bytes(borrowed), level)
-    first, last = _time_span(rows.timestamps, start, start + count)
-    HEADER.pack_into(
-        data,
-        0,
-        0,
-        len(data) - LENGTH_OVERHEAD,
-        NO_LEADER_EPOCH,
-        MAGIC,
-        0,
-        compression,
-        count - 1,
-        first,
-        last,
-        NO_PRODUCER_ID,
-        NO_PRODUCER_EPOCH,
-        NO_SEQUENCE,
-        count,
+    groups = encode_groups(
+        key=key, value=value, headers=headers, timestamp_ms=timestamp_ms, boundaries=[0, len(value)],
+        max_batch_bytes=max_batch_bytes, compression=compression, level=level,
     )
-    return data
+    for _, batch in groups:
+        yield batch
 
 
-def _time_span(timestamps: Ints | int, start: int, stop: int) -> tuple[int, int]:
+def encode_groups(
+    *,
+    key: Any,
+    value: Any,
+    headers: Any,
+    timestamp_ms: Any,
+    boundaries: Sequence[int] | Ints,
+    order: Ints | None = None,
+    max_batch_bytes: int,
+    compression: Compression = Compression.NONE,
+    level: int | None = None,
+) -> Iterator[tuple[int, EncodedBatch]]:
+    """Encode the rows of many topic-partitions at once; yields the number of a group with each of its batches.
+
+    Group `i` has the rows `order[boundaries[i]:boundaries[i + 1]]`, in that order, or the rows between these boundaries
+    themselves without an `order`; that is what `partitioner.group_rows` gives, so that no column needs to be put in
+    order before. Boundaries ascend, from 0 to the number of rows; a group may be empty. Batches come group after group.
+    The cost is that of the rows and of the batches: a group adds nothing to it.
+
+    All other parameters are as in `encode_batches`, which is this for a single group, and so are the errors. Raises
+    `ValueError` for an `order` or `boundaries` that leave rows out.
+
+    >>> rows = pa.array(["a", "b", "c"])
+    >>> groups = encode_groups(
+    ...     key=None, value=rows, headers=None, timestamp_ms=0, boundaries=[0, 1, 3], order=np.array([1, 0, 2]),
+    ...     max_batch_bytes=1000,
+    ... )
+    >>> [(group, batch.record_count) for group, batch in groups]
+    [(0, 1), (1, 2)]
+    """
+    bounds = np.asarray(boundaries, np.int64)
+    _check_places(len(value), bounds, order)
+    rows = record_columns(key, value, headers, timestamp_ms, order)
+    cuts = cut_batches(rows.fixed_sizes, rows.timestamps, bounds, max_batch_bytes - HEADER_SIZE)
+    headings = zip(cuts.groups.tolist(), cuts.counts.tolist(), *_time_spans(rows.timestamps, cuts.starts))
+    for (group, count, base_ms, max_ms), parts in zip(headings, _sections(rows, cuts), strict=True):
+        yield group, EncodedBatch(_assemble(parts, count, base_ms, max_ms, compression, level), count, level)
+
+
+def _check_places(row_count: int, boundaries: Ints, order: Ints | None) -> None:
+    """Refuse an order or boundaries that would drop rows silently."""
+    if order is not None and len(order) != row_count:
+        raise ValueError(f"the order names {len(order)} rows of {row_count}")
+    if not len(boundaries) or boundaries[0] or boundaries[-1] != row_count or (boundaries[1:] < boundaries[:-1]).any():
+        raise ValueError(f"the boundaries of groups must ascend from 0 to the number of rows, which is {row_count}")
+
+
+def _time_spans(timestamps: Ints | int, starts: Ints) -> tuple[list[int], list[int]]:
+    """Return the first and the latest time of each batch."""
+    firsts = starts[:-1]
     if isinstance(timestamps, int):
-        return timestamps, timestamps
-    return int(timestamps[start]), int(timestamps[start:stop].max())
+        return ([timestamps] * len(firsts),) * 2
+    if not len(firsts):
+        return [], []
+    return timestamps[firsts].tolist(), np.maximum.reduceat(timestamps, firsts).tolist()
 
 
-def _join(rows: _Rows, section: _Section, borrowed: int) -> Any:
-    """Join the records; each begins with its predecessor's `borrowed` header count."""
-    start, count = section.start, section.count
-    stop = start + count
-    length, *middle = section.prefix
-    # The attributes byte is zero, so it lies ready in the word above the length.
-    opening = Pieces(length.words << np.uint64(8 * borrowed), length.sizes + borrowed + _ATTRIBUTES_BYTES)
-    prefix = [opening, *middle, rows.key_pieces.slice(start, stop)]
-    value_pieces = rows.value_pieces.slice(start, stop)
-    if rows.key is None:
-        parts = [lay([*prefix, value_pieces])]
+def _sections(rows: RecordColumns, cuts: BatchCuts) -> Iterator[list[Bytes]]:
+    """Cut the bytes of each batch's records out of the blocks they lie in."""
+    blocks = _blocks(rows, cuts)
+    starts = cuts.starts.tolist()
+    block = None
+    for first, after in pairwise(starts):
+        if block is None or block.after == first:
+            block = next(blocks)
+        parts: list[Bytes] = [block.between(first, after)[rows.borrowed :]]
+        while block.after < after:
+            block = next(blocks)
+            parts.append(block.between(first, after))
+        parts.append(bytes(rows.borrowed))
+        yield parts
+
+
+def _blocks(rows: RecordColumns, cuts: BatchCuts) -> Iterator[_Block]:
+    ends, total = cuts.fixed_ends, len(rows.fixed_sizes)
+    after = 0
+    while after < total:
+        first = after
+        fitting = int(np.searchsorted(ends, ends[first] + _BLOCK_BYTES, "right")) - 1
+        after = min(first + _BLOCK_ROWS, max(fitting, first + 1), total)
+        deltas = _deltas(rows.timestamps, cuts.starts, first, after)
+        yield _Block(first, after, encode_rows(rows, first, after, deltas))
+
+
+def _deltas(timestamps: Ints | int, batch_starts: Ints, first: int, after: int) -> list[Pieces]:
+    """Return what is counted from the beginning of a row's batch: times and offsets."""
+    bases: Any
+    oldest, next_one = int(batch_starts.searchsorted(first, "right")) - 1, int(batch_starts.searchsorted(after))
+    if oldest + 1 == next_one:
+        bases = int(batch_starts[oldest])
+        offsets = offset_deltas(first - bases, after - bases)
     else:
-        parts = [lay(prefix), rows.key.slice(start, count), lay([value_pieces])]
-    parts.append(rows.value.slice(start, count))
-    if rows.headers is not None:
-        parts += [lay([rows.headers.counts.slice(start, stop)]), rows.headers.bytes.slice(start, count)]
-    if any(pa.types.is_large_binary(part.type) for part in parts):
-        parts = [part.cast(pa.large_binary()) for part in parts]
-    return pc.binary_join_element_wise(*parts, pa.scalar(b"", parts[0].type), options=_JOIN)
+        inside = batch_starts[oldest : next_one + 1].clip(first, after)
+        bases = np.repeat(batch_starts[oldest:next_one], inside[1:] - inside[:-1])
+        [offsets] = varint_pieces(np.arange(first, after) - bases)
+    if isinstance(timestamps, int):
+        return [constant_pieces(0, after - first), offsets]
+    # Timestamps so far apart that their difference leaves 64 bits wrap, and wrap back in every reader.
+    return [*varint_pieces(timestamps[first:after] - timestamps[bases]), offsets]
+
+
+def _assemble(
+    parts: list[Bytes], count: int, base_ms: int, max_ms: int, compression: Compression, level: int | None
+) -> bytearray:
+    if compression is not Compression.NONE:
+        parts = [compress(compression, b"".join(parts), level)]
+    size_bytes = HEADER_SIZE + sum(map(len, parts))
+    header = HEADER.pack(
+        0, size_bytes - LENGTH_OVERHEAD, NO_LEADER_EPOCH, MAGIC, 0, compression, count - 1, base_ms, max_ms,
+        NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, count,
+    )
+    # Joined, so that no byte is cleared before it is written.
+    return bytearray().join((header, *parts))
 
 
 def seal(
@@ -288,7 +250,7 @@ def split(batch: EncodedBatch) -> list[EncodedBatch]:
             value=half["value"],
             headers=half["headers"],
             timestamp_ms=half["timestamp_ms"],
-            max_batch_bytes=_LARGEST_SECTION_BYTES,
+            max_batch_bytes=LARGEST_SECTION_BYTES,
             compression=header.compression,
             level=batch.level,
         )

@@ -9,15 +9,17 @@ import pyarrow.compute as pc
 
 from broker_core.records.invalid import InvalidBatch
 from broker_core.records.varint import read_varint
-from spark_eos.codec.columns import EncodeError, binary_column, bounds_of, lengths_of
+from spark_eos.codec.columns import EncodeError, binary_column, bounds_of
 from spark_eos.codec.overlay import Overlay
-from spark_eos.codec.varints import Ints, Octets, Pieces, lay, read_varints, varint_pieces
+from spark_eos.codec.pieces import ByteColumn, join
+from spark_eos.codec.varints import Ints, Octets, Pieces, read_varints, varint_pieces
 
-_JOIN = pc.JoinOptions(null_handling="replace", null_replacement="")
 # As many as the largest batch holds that a broker takes by default, at two bytes each; the rest is malice.
 _MOST_HEADERS: Final = 2**19
 # With fewer rows, reading a header in Python costs less than a step with numpy.
 _FEWEST_ROWS_IN_STEP: Final = 64
+# The lengths of a header's key and value, and these themselves.
+_ENTRY_FIELDS: Final = 4
 HEADER_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -25,8 +27,12 @@ class EncodedHeaders(NamedTuple):
     """Hold each row's encoded headers: the count, the bytes after it, and the size of both together."""
 
     counts: Pieces
-    bytes: Any
+    bytes: ByteColumn
     sizes: Ints
+
+    def pick(self, rows: Ints | slice) -> "EncodedHeaders":
+        """Return the headers of some rows."""
+        return EncodedHeaders(self.counts.pick(rows), self.bytes.pick(rows), self.sizes[rows])
 
 
 def encode_headers(headers: Any) -> EncodedHeaders | None:
@@ -52,10 +58,10 @@ def encode_headers(headers: Any) -> EncodedHeaders | None:
     bounds, data = bounds_of(encoded)
     ends = np.zeros(len(headers) + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
-    offsets = bounds[ends]
-    joined = pa.Array.from_buffers(pa.large_binary(), len(headers), [None, pa.py_buffer(offsets), data])
+    offsets = bounds[_ENTRY_FIELDS * ends]
+    lengths = np.diff(offsets)
     [pieces] = varint_pieces(counts)
-    return EncodedHeaders(pieces, joined, pieces.sizes + np.diff(offsets))
+    return EncodedHeaders(pieces, ByteColumn(data, offsets[:-1], lengths), pieces.sizes + lengths)
 
 
 def _is_header_list(kind: Any) -> bool:
@@ -65,12 +71,10 @@ def _is_header_list(kind: Any) -> bool:
 
 
 def _encode_entries(names: Any, values: Any) -> Any:
-    """Encode every header of every row; large offsets, for the column may be larger than a batch."""
-    [name_pieces] = varint_pieces(lengths_of(names))
-    [value_pieces] = varint_pieces(lengths_of(values))
-    parts = [lay([name_pieces]), names, lay([value_pieces]), values]
-    parts = [part.cast(pa.large_binary()) for part in parts]
-    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()), options=_JOIN)
+    """Encode every header of every row, an element for each field; large, for they may be more than a batch holds."""
+    columns = [ByteColumn.of(names), ByteColumn.of(values)]
+    [name_lengths], [value_lengths] = (varint_pieces(column.lengths) for column in columns)
+    return join([name_lengths, columns[0], value_lengths, columns[1]], large=True)
 
 
 def decode_headers(overlay: Overlay, positions: Ints, counts: Ints, record_ends: Ints) -> Any:

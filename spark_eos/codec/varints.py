@@ -1,16 +1,13 @@
 """Write and read whole columns of zigzag varints with numpy.
 
-Writing rests on one trick. A varint of up to eight bytes fits a 64-bit word, so a column of varints is a column of
-words and a column of sizes: pieces. Laying pieces end to end is then a single scatter of eight-byte words, in ascending
-order, over a byte buffer seen through overlapping words: what a word writes beyond its piece its successor overwrites.
+A varint of up to eight bytes fits a 64-bit word, so a column of varints is a column of words and a column of sizes:
+pieces, which `join` puts beside each other.
 """
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from broker_core.records.invalid import InvalidBatch
 
@@ -18,7 +15,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]
 Octets: TypeAlias = npt.NDArray[np.uint8]
 
-_WORD_BYTES: Final = 8
+WORD_BYTES: Final = 8
 _LONGEST_BYTES: Final = 10
 # The continuation bits of a varint of each size, as far as they lie in its first word.
 _CONTINUATION: Final[Words] = np.array(
@@ -26,87 +23,120 @@ _CONTINUATION: Final[Words] = np.array(
 )
 
 
+# Numbers from -1 to almost this have their varints in a table, and a look-up costs less than to compute them. They are
+# nearly all there are: lengths, -1 for null among them, and offsets and times that count from those of a batch.
+_TABLE_NUMBERS: Final = 2**14
+_TABLE_SIZE_BIT: Final = np.uint64(56)
+_TABLE_WORD: Final = np.uint64((1 << 56) - 1)
+
+
 class Pieces(NamedTuple):
-    """Hold a short run of bytes for each row: the first `sizes` bytes of little-endian `words`, whose rest is zero."""
+    """Hold a short run of bytes for each row: the first `sizes` bytes of little-endian `words`, whose rest is zero.
+
+    No size is larger than `longest`.
+    """
 
     words: Words
     sizes: Ints
+    longest: int
 
-    def slice(self, start: int, stop: int) -> "Pieces":
-        """Return the pieces of some rows, without copying."""
-        return Pieces(self.words[start:stop], self.sizes[start:stop])
+    def pick(self, rows: Ints | slice) -> "Pieces":
+        """Return the pieces of some rows."""
+        return Pieces(self.words[rows], self.sizes[rows], self.longest)
 
 
-def zigzag(values: Ints) -> Words:
-    """Map signed numbers to unsigned ones, small magnitudes to small numbers."""
-    return ((values << 1) ^ (values >> 63)).view(np.uint64)
+def constant_pieces(octet: int, rows: int) -> Pieces:
+    """Return the same byte for each row."""
+    return Pieces(np.full(rows, octet, np.uint64), np.ones(rows, np.int64), 1)
 
 
 def varint_sizes(values: Ints) -> Ints:
     """Return the size in bytes of each value's varint."""
-    return _sizes(zigzag(values))
+    if _longest_in_table(values):
+        return (_TABLE[values] >> _TABLE_SIZE_BIT).view(np.int64)
+    return _sizes(_zigzag(values))
 
 
-def _sizes(unsigned: Words) -> Ints:
-    sizes = np.ones(len(unsigned), np.int64)
-    longest = _longest(unsigned)
-    for index in range(1, longest):
-        sizes += unsigned >= np.uint64(1 << (7 * index))
-    return sizes
-
-
-def _longest(unsigned: Words) -> int:
-    return max(1, -(-int(unsigned.max()).bit_length() // 7)) if len(unsigned) else 1
+def varint_size(value: int) -> int:
+    """Return the size in bytes of the varint of one value of 64 bits."""
+    return max(1, -(-(value << 1 if value >= 0 else ~value << 1 | 1).bit_length() // 7))
 
 
 def varint_pieces(values: Ints) -> list[Pieces]:
     """Encode a column: one column of pieces, or two when some varint is longer than eight bytes."""
-    unsigned = zigzag(values)
-    longest = _longest(unsigned)
-    words = unsigned & np.uint64(0x7F)
-    if longest == 1:
-        return [Pieces(words, np.ones(len(values), np.int64))]
-    for index in range(1, min(longest, _WORD_BYTES)):
-        words |= (unsigned << np.uint64(index)) & np.uint64(0x7F << (8 * index))
+    longest = _longest_in_table(values)
+    if longest:
+        found = _TABLE[values]
+        return [Pieces(found & _TABLE_WORD, (found >> _TABLE_SIZE_BIT).view(np.int64), longest)]
+    unsigned = _zigzag(values)
     sizes = _sizes(unsigned)
-    words |= _CONTINUATION[sizes]
-    if longest <= _WORD_BYTES:
-        return [Pieces(words, sizes)]
+    words = _words(unsigned, sizes)
+    longest = int(sizes.max())
+    if longest <= WORD_BYTES:
+        return [Pieces(words, sizes, longest)]
     rest = unsigned >> np.uint64(56)
     high = np.where(sizes == _LONGEST_BYTES, (rest & np.uint64(0x7F)) | np.uint64(0x180), rest)
-    return [Pieces(words, np.minimum(sizes, _WORD_BYTES)), Pieces(high, np.maximum(sizes - _WORD_BYTES, 0))]
+    return [
+        Pieces(words, np.minimum(sizes, WORD_BYTES), WORD_BYTES),
+        Pieces(high, np.maximum(sizes - WORD_BYTES, 0), longest - WORD_BYTES),
+    ]
 
 
-def lay(columns: Sequence[Pieces]) -> Any:
-    """Join each row's pieces, in the order of the columns; returns an Arrow binary array."""
-    columns = _merge(columns)
-    rows, width = len(columns[0].words), len(columns)
-    words = np.empty((rows, width), np.dtype("<u8"))
-    sizes = np.empty((rows, width), np.int64)
-    for index, column in enumerate(columns):
-        words[:, index] = column.words
-        sizes[:, index] = column.sizes
-    ends = np.cumsum(sizes.ravel())
-    total = int(ends[-1])
-    data = np.empty(total + _WORD_BYTES, np.uint8)
-    overlapping: Words = np.ndarray((total + 1,), np.dtype("<u8"), data.data, 0, (1,))
-    overlapping[ends - sizes.ravel()] = words.ravel()
-    offsets = np.zeros(rows + 1, np.int32)
-    offsets[1:] = ends[width - 1 :: width]
-    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+def _longest_in_table(values: Ints) -> int:
+    """Return the largest size that the table gives for these values, 0 where it does not have them all."""
+    if not len(values):
+        return 1
+    largest = int(np.maximum.reduce(values))
+    # Its last place is that of -1.
+    return varint_size(largest) if largest < _TABLE_NUMBERS - 1 and np.minimum.reduce(values) >= -1 else 0
 
 
-def _merge(columns: Sequence[Pieces]) -> list[Pieces]:
-    """Make one column of neighbours wherever every row's pieces fit a word together: fewer words to scatter."""
-    merged = [columns[0]]
-    for column in columns[1:]:
-        last = merged[-1]
-        if int(last.sizes.max()) + int(column.sizes.max()) > _WORD_BYTES:
-            merged.append(column)
-            continue
-        shifted = column.words << (last.sizes << 3).view(np.uint64)
-        merged[-1] = Pieces(last.words | shifted, last.sizes + column.sizes)
-    return merged
+def _zigzag(values: Ints) -> Words:
+    """Map signed numbers to unsigned ones, small magnitudes to small numbers."""
+    return ((values << 1) ^ (values >> 63)).view(np.uint64)
+
+
+def _sizes(unsigned: Words) -> Ints:
+    sizes = np.ones(len(unsigned), np.int64)
+    for index in range(1, -(-int(unsigned.max()).bit_length() // 7)):
+        sizes += unsigned >= np.uint64(1 << (7 * index))
+    return sizes
+
+
+def _words(unsigned: Words, sizes: Ints) -> Words:
+    """Return the first eight bytes of each varint."""
+    words = unsigned & np.uint64(0x7F)
+    for index in range(1, min(int(sizes.max()), WORD_BYTES)):
+        words |= (unsigned << np.uint64(index)) & np.uint64(0x7F << (8 * index))
+    words |= _CONTINUATION[sizes]
+    return words
+
+
+def _table() -> Words:
+    """Make the table: words of up to three bytes, with their size in the highest one."""
+    unsigned = np.arange(_TABLE_NUMBERS, dtype=np.uint64) << np.uint64(1)
+    sizes = _sizes(unsigned)
+    table = _words(unsigned, sizes) | sizes.view(np.uint64) << _TABLE_SIZE_BIT
+    # An index of -1 is the last place.
+    table[-1] = np.uint64(1) | np.uint64(1) << _TABLE_SIZE_BIT
+    return table
+
+
+_TABLE: Final = _table()
+
+
+def _pairs() -> npt.NDArray[np.int32]:
+    """Make the table of what two bytes say: a number times four, and its size; a size of 3 is that of a longer one."""
+    pairs = np.arange(2**16, dtype=np.int32)
+    low, high = pairs & 0xFF, pairs >> 8
+    unsigned = np.where(low < 0x80, low, low & 0x7F | high << 7)
+    sizes = np.where(low < 0x80, 1, np.where(high < 0x80, 2, _LONGER))
+    return (((unsigned >> 1) ^ -(unsigned & 1)) << _PAIR_SIZE_BITS | sizes).astype(np.int32)
+
+
+_LONGER: Final = np.int32(3)
+_PAIR_SIZE_BITS: Final = np.int32(2)
+_PAIRS: Final = _pairs()
 
 
 def read_varints(data: Octets, positions: Ints) -> tuple[Ints, Ints]:
@@ -114,6 +144,27 @@ def read_varints(data: Octets, positions: Ints) -> tuple[Ints, Ints]:
 
     Raises `IndexError` past the end of the data and `InvalidBatch` for a varint of more than ten bytes.
     """
+    octets = data[positions]
+    after = positions + 1
+    if np.maximum.reduce(octets, initial=0) < 0x80:
+        return ((octets >> 1) ^ -(octets & 1)).view(np.int8).astype(np.int64), after
+    is_near_end = bool(np.maximum.reduce(after) >= len(data))
+    pairs = data[np.minimum(after, len(data) - 1) if is_near_end else after].astype(np.uint16)
+    pairs <<= 8
+    pairs |= octets
+    found = _PAIRS[pairs]
+    sizes = found & _LONGER
+    values, after = (found >> _PAIR_SIZE_BITS).astype(np.int64), positions + sizes
+    if np.maximum.reduce(sizes) == _LONGER:
+        longer = np.flatnonzero(sizes == _LONGER)
+        values[longer], after[longer] = _read_longer(data, positions[longer])
+    if is_near_end and (after > len(data)).any():
+        raise IndexError("a varint runs past the end of the data")
+    return values, after
+
+
+def _read_longer(data: Octets, positions: Ints) -> tuple[Ints, Ints]:
+    """Read varints of whatever size, a byte of each after the other."""
     octets = data[positions]
     unsigned = (octets & 0x7F).astype(np.uint64)
     after = positions + 1

@@ -10,21 +10,23 @@ from broker_core.records.batch import read_records
 from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition
 from spark_eos.client import control, inspection
 from spark_eos.client.connection import CoordinatorType, KafkaClient
-from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
+from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
-from spark_eos.client.visibility import end_in, visible_in
+from spark_eos.client.visibility import ends_in, visible_in
 from spark_eos.errors import EosKafkaError, TopicError, UnansweredError, UnsupportedError
 from spark_eos.operator_commands import OperatorCommands
+from spark_eos.sink.key_search import KeySearch
 from spark_eos.sink.naming import id_pattern
+from spark_eos.sink.partition_views import look_at
 from spark_eos.sink.ports import (
-    BatchTrace,
     CommittedOffset,
     DecisionWrite,
     Description,
     EndAnswer,
     Ending,
+    FoundRecords,
     KeyedRecord,
     PartitionView,
     TransactionState,
@@ -123,42 +125,34 @@ class KafkaCluster:
                 answers |= {name.transactional_id: end_answer(result) for name, result in results.items()}
         return answers
 
-    def view(self, topic_partition: TopicPartition, offset: int, *, wait_ms: int) -> PartitionView | None:
-        """Look at one place in a partition with read_committed."""
-        limits = replace(_LOOK, poll_timeout_ms=wait_ms, max_wait_ms=min(_LOOK.max_wait_ms, wait_ms))
-        try:
-            chunks = self._chunks(topic_partition, offset, offset + 1, IsolationLevel.READ_COMMITTED, limits)
-            chunk = next(chunks, None)
-        except (OffsetsGoneError, TopicError):
-            return None
-        if chunk is None:
-            return None
-        traces = tuple(
-            BatchTrace(h.base_offset, h.last_offset, ProducerIdentity(h.producer_id, h.producer_epoch), h.is_control)
-            for _, h in chunk.batches
-        )
-        return PartitionView(chunk.last_stable_offset, traces, tuple(chunk.aborted))
+    def views(
+        self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
+    ) -> Mapping[TopicPartition, PartitionView | None]:
+        """Look at one place in each partition with read_committed."""
+        return look_at(self.client, offsets, wait_ms)
 
-    def unstable_end(
-        self, topic_partition: TopicPartition, producer_id: int, offset: int, *, wait_ms: int
-    ) -> bool | None:
-        """Find the marker behind an offset that committed readers do not reach yet.
+    def unstable_ends(
+        self, topic_partition: TopicPartition, offsets: Mapping[int, int], *, wait_ms: int
+    ) -> Mapping[int, bool]:
+        """Find the markers behind offsets that committed readers do not reach yet, in one pass.
 
         Only there: compaction, which may remove a marker, does not get beyond the last stable offset either.
         """
         limits = replace(_MARKER_SCAN, poll_timeout_ms=wait_ms)
         until = time.monotonic() + wait_ms / 1000
+        found: dict[int, bool] = {}
         try:
-            chunks = self._chunks(topic_partition, offset, _NO_END, IsolationLevel.READ_UNCOMMITTED, limits)
-            for chunk in chunks:
-                committed = end_in(chunk, producer_id, offset)
-                if chunk.last_stable_offset > offset or committed is not None:
-                    return committed if chunk.last_stable_offset <= offset else None
+            start = min(offsets.values())
+            for chunk in self._chunks(topic_partition, start, _NO_END, IsolationLevel.READ_UNCOMMITTED, limits):
+                ends = ends_in(chunk, {each: at for each, at in offsets.items() if each not in found})
+                found |= {each: end for each, end in ends.items() if chunk.last_stable_offset <= offsets[each]}
+                if len(found) == len(offsets) or chunk.last_stable_offset > max(offsets.values()):
+                    return found
                 if chunk.next_position >= chunk.high_watermark or time.monotonic() > until:
-                    return None
-        except (OffsetsGoneError, TopicError):
+                    return found
+        except (OffsetsGoneError, TopicError, UnansweredError):
             pass
-        return None
+        return found
 
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
         """Read all offsets of a group.
@@ -185,26 +179,77 @@ class KafkaCluster:
         return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
 
     def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
-        """Read up to `count` records from an offset on, committed or not."""
+        """Read up to `count` records from the offset of a committed record on, committed or not.
+
+        A leader whose log ends before that offset is cut off from its peers, or has yet to catch up: it is asked again,
+        and its successor with it, until the API timeout.
+        """
+        deadline = self.client.deadline()
+        attempt = 0
+        while (found := self._records_from(topic_partition, offset, count)) is None:
+            if not self.client.back_off(attempt, deadline):
+                raise UnansweredError(
+                    f"The leader of {topic_partition} does not have offset {offset}, which was committed",
+                    checked=f"ListOffsets and Fetch, {attempt + 1} times: its log ends before that offset",
+                    remedy="A broker answers that is cut off from its peers. Start the query again, which is safe, "
+                    "when the broker is back or stopped",
+                )
+            attempt += 1
+        return found
+
+    def _records_from(self, topic_partition: TopicPartition, offset: int, count: int) -> list[KeyedRecord] | None:
+        """Read records; None where the log that the leader shows ends before them."""
         last = self._ends([topic_partition], LATEST)[topic_partition]
+        if last <= offset:
+            return None
         found: list[KeyedRecord] = []
         try:
             for chunk in self._chunks(topic_partition, offset, last, IsolationLevel.READ_UNCOMMITTED, _SCAN):
                 found += [record for record in _records(chunk) if record.offset >= offset]
                 if len(found) >= count:
                     break
-        except OffsetsGoneError:
-            return found
+        except OffsetsGoneError as error:
+            return None if error.reason in (Gone.ABOVE_LOG_END, Gone.LOG_TRUNCATED) else found
         return found[:count]
 
+    def last_offsets(self, group_id: str) -> Sequence[CommittedOffset]:
+        """Read all offsets of a group by one request."""
+        found = fetch_offsets(self.client, group_id, None, require_stable=False)
+        return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
+
     def find_records(
-        self, topic: str, is_wanted: Callable[[bytes], bool]
-    ) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
-        """Scan the committed records of a topic for keys."""
-        return [
-            (place, record) for place, record in self.all_records(topic)
-            if record.key is not None and is_wanted(record.key)
-        ]
+        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
+    ) -> FoundRecords:
+        """Scan partitions for keys, by the markers in them."""
+        begins = self._ends([place for place, start in starts.items() if start is None], EARLIEST)
+        ends = self._ends(starts, LATEST)
+        searches = {place: KeySearch(place, is_wanted) for place in starts}
+        for place, start in starts.items():
+            try:
+                for chunk in self._chunks(
+                    place, begins[place] if start is None else start, ends[place], IsolationLevel.READ_UNCOMMITTED,
+                    _SCAN,
+                ):
+                    searches[place].take(chunk)
+            except OffsetsGoneError as error:
+                raise _vanished(place, error.reason.value) from error
+        return FoundRecords(
+            tuple((place, record) for place, search in searches.items() for record in search.committed()),
+            tuple(record for search in searches.values() for record in search.unended()),
+            ends,
+        )
+
+    def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
+        """Look at the first records of a partition."""
+        start = self._ends([topic_partition], EARLIEST)[topic_partition]
+        end = min(start + 1, self._ends([topic_partition], LATEST)[topic_partition])
+        search = KeySearch(topic_partition, lambda found, _: found == key)
+        try:
+            for chunk in self._chunks(topic_partition, start, end, IsolationLevel.READ_UNCOMMITTED, _LOOK):
+                search.take(chunk)
+        except OffsetsGoneError:
+            return False
+        return bool(search.committed() or search.unended())
 
     def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic."""
@@ -225,16 +270,29 @@ class KafkaCluster:
         found = self.client.require_topics([topic], need_leaders=False, max_age_ms=FRESH_ENOUGH_MS)
         return found[topic].partition_count
 
-    def leaderless_partitions(self, topic: str) -> Collection[int]:
-        """Name a topic's partitions that had no leader a moment ago; none where that cannot be known soon."""
+    def partition_counts(self, topics: Collection[str], *, ask_again: bool = False) -> Mapping[str, int]:
+        """Count the partitions of topics."""
+        max_age_ms = 0 if ask_again else FRESH_ENOUGH_MS
+        found = self.client.require_topics(topics, need_leaders=False, max_age_ms=max_age_ms)
+        return {name: topic.partition_count for name, topic in found.items()}
+
+    def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
+        """Name the partitions that had no leader a moment ago; no topic where that cannot be known soon."""
         try:
             found = self.client.require_topics(
-                [topic], need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
+                topics, need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
             )
         except EosKafkaError:
             # The producer meets the same trouble, with more patience.
-            return ()
-        return [number for number, each in found[topic].partitions.items() if each.leader < 0]
+            return {}
+        return {
+            name: [number for number, each in topic.partitions.items() if each.leader < 0]
+            for name, topic in found.items()
+        }
+
+    def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
+        """Say how large to make batches for a topic."""
+        return self.client.batch_limits.batch_bytes(topic, wanted_bytes)
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         """Append records, commit the offset of the first to a group, and end: one transaction."""

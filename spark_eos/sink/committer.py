@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from spark_eos import failpoints
-from spark_eos.errors import EosKafkaError, TransactionError
+from spark_eos.errors import EosKafkaError
 from spark_eos.sink.closing import Closing, close, is_due
 from spark_eos.sink.completion import Completion, complete
 from spark_eos.sink.content import check_first_write, check_rows, check_write, has_same_rows, renamed_error
@@ -24,7 +24,7 @@ from spark_eos.sink.deadlines import Verification, decide_until_ms
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.driver import Driver, RunState
-from spark_eos.sink.messages import MESSAGE_VERSION, AlreadyCommitted, Prepared, PreparedTransaction, TaskMessage
+from spark_eos.sink.messages import AlreadyCommitted, Prepared, PreparedTransaction, TaskMessage, check_messages
 from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.orphans import Orphans
 from spark_eos.sink.patience import OutdatedError, Patience
@@ -64,10 +64,13 @@ class Committer:
     write: str = ""
     discard_differing_rows: bool = False
     may_hang: bool = False
+    # What the last call has decided and committed, in messages of its own.
+    committed: tuple[PreparedTransaction, ...] = ()
 
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """Make a micro-batch visible, or raise; returns only when every transaction of it is committed."""
-        self._check(messages, micro_batch)
+        self.committed = ()
+        check_messages(messages, self.query, self.run, micro_batch)
         check_first_write(self.query, self.state.finished, (micro_batch, self.write))
         self._commit(messages, micro_batch)
         self.state.finished = (micro_batch, self.write)
@@ -97,28 +100,31 @@ class Committer:
     ) -> None:
         """Commit, as short as it can be the first time and step by step where that has failed."""
         failpoints.reach("driver.before_verify", micro_batch)
-        driver = self._driver(micro_batch)
+        driver = self._driver(micro_batch, messages)
         is_repeated = any(isinstance(message, AlreadyCommitted) for message in messages)
-        if is_repeated:
-            # Before the take-over: a query that is about to stop must not stop the one whose checkpoint it copied.
-            self._compare(self.log.newest(micro_batch), messages, micro_batch, is_closed=False)
         newest = driver.newest(has_rows=bool(prepared), must_look=is_repeated or not is_first)
         # The executors of an earlier run may outlive their driver for a while.
         self.state.sweeps.note(newest is not None and newest.run != self.run)
         if newest is None and prepared and self._is_query and self.state.is_first_decision:
             self._check_not_renamed(messages, micro_batch)
+        if newest is not None and newest.micro_batch == micro_batch:
+            check_write(newest, self.run, self.write)
         settled = self._settle(newest, micro_batch)
         if settled is not None and settled.is_closed:
             self._compare(newest, messages, micro_batch, is_closed=True)
             self._finish_decided(driver, settled, prepared)
             return
         kept = self._kept(settled, messages, micro_batch)
+        splits = {transaction.split for transaction in kept}
+        wanted = [transaction for transaction in prepared if transaction.split not in splits]
+        dropped = [transaction for transaction in prepared if transaction.split in splits]
         decision = None
         # Without rows there is nothing to decide, unless a decision that was lost would else stay the newest.
-        if prepared or settled is not None:
-            decision = self._decide_and_complete(driver, messages, prepared, kept, settled, is_first)
-        if self.state.sweeps.is_due:
-            self._orphans(micro_batch).sweep(() if decision is None else decision.superseded, decided=decision)
+        if wanted or settled is not None:
+            decision = self._decide_and_complete(driver, messages, wanted, kept, settled, is_first)
+        if dropped or self.state.sweeps.is_due:
+            superseded = () if decision is None else decision.superseded
+            self._orphans(micro_batch).sweep(superseded, dropped, decided=decision)
         LOG.info("micro-batch %d of %s: %s", micro_batch, self.query, dict(METRICS.snapshot()))
         failpoints.reach("driver.after_sweep", micro_batch)
         if decision is not None:
@@ -135,18 +141,16 @@ class Committer:
         LOG.info("micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared),
                  len(swept))
 
-    def _check(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
-        for message in messages:
-            if message.version != MESSAGE_VERSION:
-                raise TransactionError(
-                    f"A task sent a message of version {message.version}; this driver reads {MESSAGE_VERSION}",
-                    remedy="Install the same version of this package on the driver and on all executors",
-                )
-            if (message.query, message.run, message.micro_batch) != (self.query, self.run, micro_batch):
-                raise TransactionError(
-                    f"A message of query {message.query}, run {message.run}, micro-batch {message.micro_batch} came to "
-                    f"the commit of query {self.query}, run {self.run}, micro-batch {micro_batch}"
-                )
+    def _examine(self, before: Decision, messages: Sequence[TaskMessage], micro_batch: int) -> None:
+        """Stop before the take-over: a query that is about to stop must not stop the one whose checkpoint it copied."""
+        if before.micro_batch > micro_batch:
+            raise rolled_back_error(before, micro_batch)
+        if before.micro_batch == micro_batch:
+            # A task that wrote did not know of the decision, or has found that its part was lost.
+            is_known = all(isinstance(message, AlreadyCommitted) for message in messages)
+            is_closed = not is_known and settle(self.cluster, before).is_closed
+            if is_known or is_closed:
+                self._compare(before, messages, micro_batch, is_closed=is_closed)
 
     def _compare(
         self, newest: Decision | None, messages: Sequence[TaskMessage], micro_batch: int, *, is_closed: bool
@@ -177,10 +181,10 @@ class Committer:
             lambda name: self._step(name, micro_batch), self.may_hang,
         )
 
-    def _driver(self, micro_batch: int) -> Driver:
+    def _driver(self, micro_batch: int, messages: Sequence[TaskMessage]) -> Driver:
         return Driver(
             self.log, self.run, self.state, micro_batch, lambda name: self._step(name, micro_batch),
-            self.may_be_decided, self._is_query,
+            lambda before: self._examine(before, messages, micro_batch), self.may_be_decided, self._is_query,
         )
 
     @property
@@ -236,7 +240,8 @@ class Committer:
     ) -> tuple[PreparedTransaction, ...]:
         """Give what an earlier decision for this micro-batch has committed already and a new one repeats.
 
-        The tasks judged for themselves what to write. A new decision is only right if they came to the same view.
+        The tasks judged for themselves what to write. A new decision is only right if they came to the same view, or
+        wrote more because they did not know of the decision: that is dropped, where it is the same rows.
         """
         if settled is None or settled.took_no_effect:
             skipped = [message.split for message in messages if isinstance(message, AlreadyCommitted)]
@@ -247,7 +252,8 @@ class Committer:
             raise lost_error(settled)
         lost = {transaction.split for transaction in settled.lost}
         written = {message.split for message in messages if isinstance(message, Prepared)}
-        if written != lost or len(messages) != settled.decision.split_count:
+        decided = {transaction.split for transaction in settled.decision.transactions}
+        if not lost <= written <= decided or len(messages) != settled.decision.split_count:
             raise other_plan_error(settled, len(messages), written)
         self._check_rows(settled.decision, messages, by_task=True)
         return settled.committed
@@ -296,6 +302,7 @@ class Committer:
             # Should there be a further micro-batch all the same, it begins with the newest decision.
             self.state.identity = self.state.decided = None
             raise
+        self.committed = tuple(prepared)
         failpoints.reach("driver.after_complete", micro_batch)
         METRICS.add("transactions_committed", len(prepared))
         METRICS.add("records_committed", sum(t.record_count for t in prepared))

@@ -14,12 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from broker_core.errors import ErrorCode
-from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition, coordinator_partition
+from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition
 from spark_eos import failpoints
 from spark_eos.errors import (
     EosKafkaError,
     FencedError,
-    OptionError,
     TransactionError,
     UnansweredError,
     UnreachableError,
@@ -27,17 +26,15 @@ from spark_eos.errors import (
 from spark_eos.sink.decision import (
     Decision,
     Pointer,
-    UnreadableDecisionError,
-    join_parts,
-    read_part,
     read_pointer,
     write_decision,
     write_pointer,
 )
-from spark_eos.sink.decision_scan import find_namesakes, find_newest
+from spark_eos.sink.decision_record import other_topic_error, read_decision
+from spark_eos.sink.decision_scan import DecisionScan
 from spark_eos.sink.descriptions import describe_since
 from spark_eos.sink.driver_identity import DriverIdentity, Known, following_identity, is_kept
-from spark_eos.sink.naming import decision_key, driver_id, group_id
+from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id
 from spark_eos.sink.patience import (
     UndecidedError,
     may_be_decided_again,
@@ -76,7 +73,10 @@ class DecisionLog:
         self._driver_timeout_ms = driver_timeout_ms
         self._go_by(prefix)
         self._newest: tuple[Pointer, Decision] | None = None
-        self._scan_found_nothing = False
+        self.scan = DecisionScan(cluster, topic, query)
+        self._is_scanned = False
+        # The last micro-batch, and write in it, that a task of this process has found undecided.
+        self._undecided: tuple[int, str] | None = None
 
     @property
     def prefix(self) -> str:
@@ -121,10 +121,11 @@ class DecisionLog:
         pointer = self._pointer(patience_ms)
         if pointer is None:
             return self._newest_by_scan(since)
-        if pointer.micro_batch < since:
-            return None
+        return None if pointer.micro_batch < since else self._pointed_at(pointer)
+
+    def _pointed_at(self, pointer: Pointer) -> Decision:
         if self._newest is None or self._newest[0] != pointer:
-            self._newest = (pointer, self._read(pointer))
+            self._newest = (pointer, read_decision(self._cluster, pointer, self._prefix, self._query))
         return self._newest[1]
 
     def newest_elsewhere(self) -> Decision | None:
@@ -133,24 +134,48 @@ class DecisionLog:
         self.scan_again()
         return self.newest()
 
+    def pointed(self, micro_batch: int, write: str) -> Decision | None:
+        """Read the newest decision for a task, by the pointer alone; None when it is for an older micro-batch.
+
+        A task may be shown less than there is: what it writes then is in a transaction that is not visible, and the
+        driver, who looks everywhere, compares its rows. So it does not wait for a decision that is being written, and
+        a process asks in the first micro-batch of a run that it sees, and later only when a micro-batch is written a
+        second time: a run goes on to a later micro-batch when it has committed the one before.
+        """
+        asked, known = (micro_batch, write), self._undecided
+        if known is not None and (known == asked or known[0] < micro_batch):
+            self._undecided = asked
+            return None
+        pointer = self._newest_pointer(self._cluster.last_offsets(self._group))
+        if pointer is None or pointer.micro_batch < micro_batch:
+            self._undecided = asked
+            return None
+        return self._pointed_at(pointer)
+
     def namesakes(self, micro_batch: int) -> list[Decision]:
         """Find what the same Spark query has decided for a micro-batch under other names."""
-        return find_namesakes(self._cluster, self._topic, self._query, micro_batch)
+        self._look_around()
+        return self.scan.namesakes(micro_batch)
 
     def scan_again(self) -> None:
-        """Forget that a scan has found nothing: somebody may have decided since."""
-        self._scan_found_nothing = False
+        """Look around again when there is no pointer: another process may have decided since."""
+        self._is_scanned = False
+
+    def _look_around(self) -> None:
+        """Scan once, until `scan_again`; each time after the first one only what is new is read."""
+        if not self._is_scanned:
+            self.scan.refresh(self._prefix)
+            self._is_scanned = True
 
     def _newest_by_scan(self, since: int) -> Decision | None:
-        """Scan once, until `scan_again`: a task asks once only, and a driver again for each micro-batch."""
-        found = None if self._scan_found_nothing else find_newest(
-            self._cluster, self._topic, self._prefix, self._query)
-        self._scan_found_nothing = found is None
+        self._look_around()
+        found = self.scan.newest(self._prefix)
         if found is not None and found.prefix != self._prefix:
             LOG.warning(
                 "query %s keeps its decisions under transactionalIdPrefix=%s, with which it was begun; the driver goes "
-                "on under that name, whatever the option says now (%s). Set it back: to find this out, the whole "
-                "decision topic is read at each start", self._query, found.prefix, self._prefix,
+                "on under that name, whatever the option says now (%s). Set it back: to find this out, the decision "
+                "topic is read at each start, and what a task finds decided is written first and dropped then",
+                self._query, found.prefix, self._prefix,
             )
             self._go_by(found.prefix)
             # The pointer under the earlier name may know of a newer decision than the scan has seen.
@@ -231,13 +256,15 @@ class DecisionLog:
             )
         return following_identity(driver, answer)
 
-    def forget(self, decision: Decision, driver: DriverIdentity, now_ms: int) -> DriverIdentity:
+    def forget(
+        self, decision: Decision, driver: DriverIdentity, now_ms: int, place: TopicPartition | None = None
+    ) -> DriverIdentity:
         """Delete a decision that nobody will ever ask for again, so that the topic does not keep it for ever.
 
         Raises where the deletion was refused or not answered; the decision is then as good as before.
         """
         driver = driver.at_level(self._cluster.transaction_version())
-        self._place = self._place or self._choose_place()
+        self._place = place or self._place or self._choose_place()
         keys = [decision_key(self._prefix, self._query, number) for number in range(len(write_decision(decision)))]
         answer = self._cluster.write_decision(DecisionWrite(
             transactional_id=self._driver,
@@ -324,8 +351,8 @@ class DecisionLog:
             raise unclear_error(decision, error) from error
 
     def _choose_place(self) -> TopicPartition:
-        key = f"{self._prefix}/{self._query}"
-        return TopicPartition(self._topic, coordinator_partition(key, self._cluster.partition_count(self._topic)))
+        count = self._cluster.partition_count(self._topic)
+        return TopicPartition(self._topic, decision_partition(self._query, count))
 
     def _pointer(self, patience_ms: int) -> Pointer | None:
         """Read where the newest decision is; refuses another topic than the one that the options name.
@@ -340,13 +367,7 @@ class DecisionLog:
         ]
         newest = max(pointers, key=lambda pointer: pointer.rank, default=None)
         if newest is not None and newest.topic_partition[0] != self._topic:
-            raise OptionError(
-                f"Option 'decisionTopic' is '{self._topic}', and query {self._query} keeps its decisions in "
-                f"'{newest.topic_partition[0]}'",
-                checked=f"The offsets of group {self._group}",
-                remedy=f"Set decisionTopic={newest.topic_partition[0]}. A query keeps the decision topic that it began "
-                "with; another one needs a new checkpoint",
-            )
+            raise other_topic_error(self._query, self._group, self._topic, newest.topic_partition[0])
         return newest
 
     def _stable_offsets(self, patience_ms: int) -> list[CommittedOffset]:
@@ -369,19 +390,3 @@ class DecisionLog:
             failpoints.reach("recovery.before_end_driver")
             version = self._cluster.transaction_version()
             self._cluster.end_transactions([Ending(self._driver, description.identity, False, version)])
-
-    def _read(self, pointer: Pointer) -> Decision:
-        place = TopicPartition(*pointer.topic_partition)
-        where = f"{place}@{pointer.offset}"
-        keys = {decision_key(self._prefix, self._query, number) for number in range(pointer.parts)}
-        # The parts follow one another, other queries' records may lie between them.
-        records = self._cluster.read_records(place, pointer.offset, 1 if pointer.parts == 1 else 100 * pointer.parts)
-        parts = [read_part(r.value, f"{place}@{r.offset}") for r in records if r.key in keys and r.value is not None]
-        wanted = [part for part in parts if part.decision.rank == pointer.rank]
-        if not wanted:
-            raise UnreadableDecisionError(
-                f"Group {self._group} points to the decision at {where}, which is not there",
-                checked=f"{len(records)} records were read from that offset on",
-                remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact",
-            )
-        return join_parts(wanted, where)

@@ -9,6 +9,7 @@ the caller's `confirm` looks at the transactions that are decided on. The end wa
 import logging
 import time
 from collections.abc import Iterable
+from struct import Struct
 from typing import Final
 
 import pyarrow as pa
@@ -33,6 +34,8 @@ from spark_eos.sink.cluster import end_answer
 from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer
 
 LOG: Final = logging.getLogger("spark_eos.sink")
+# Where the only value of a column begins and ends.
+_ENDS: Final = Struct("=ii")
 # `_check_time` has just said that there is time; without any the end would not be sent at all.
 _ONE_SEND_MS: Final = 1.0
 # A step before the end may take this long however late it is: `_check_time` comes after it.
@@ -175,10 +178,17 @@ def _encode(write: DecisionWrite) -> Iterable[EncodedBatch]:
     # One batch for each part: together they could be more than the topic takes in one.
     for key, value in write.records:
         yield from encode_batches(
-            key=pa.array([key], pa.binary()),
-            value=pa.array([value], pa.binary()),
+            key=_column(key),
+            value=_column(value),
             headers=None,
             timestamp_ms=write.now_ms,
             max_batch_bytes=len(key) + len(value or b"") + 1024,
             compression=Compression.GZIP,
         )
+
+
+def _column(value: bytes | None) -> pa.Array:
+    """Make a column of one value. `pa.array` would import pandas, for most of a second where nothing else needs it."""
+    if value is None:
+        return pa.nulls(1, pa.binary())
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(_ENDS.pack(0, len(value))), pa.py_buffer(value)])

@@ -96,6 +96,8 @@ class Driver:
     state: RunState
     micro_batch: int
     step: Callable[[str], AbstractContextManager[None]]
+    # Raises where the newest decision before a take-over leaves nothing to take over for.
+    examine: Callable[[Decision], None]
     may_be_decided: bool = True
     is_query: bool = True
     # What the first decision after a take-over relies on; None where nothing was taken over, or nothing can be there.
@@ -155,6 +157,8 @@ class Driver:
                 and self.state.has_taken_over and _seen(before) != self.state.seen
                 and not (held is not None and self.log.is_kept(held))):
             raise superseded_error(before, self.run)
+        if before is not None:
+            self.examine(before)
         if self.state.attempted is not None:
             try:
                 self.log.check_kept(self.state.attempted)

@@ -35,7 +35,7 @@ def checkpoint_of(options: Mapping[str, str]) -> str | None:
 
 def current_launch(checkpoint: str | None) -> str | None:
     """Name the present launch of a stream on this driver, and begin one where there is none."""
-    path = _path(checkpoint)
+    path = local_path("launch", checkpoint)
     if path is None:
         return None
     try:
@@ -50,7 +50,7 @@ def current_launch(checkpoint: str | None) -> str | None:
 
 def end_launch(checkpoint: str | None) -> str | None:
     """End the present launch of a stream on this driver, and name it; None where it cannot be ended."""
-    path = _path(checkpoint)
+    path = local_path("launch", checkpoint)
     try:
         launch = None if path is None else path.read_text()
         if path is not None:
@@ -60,8 +60,9 @@ def end_launch(checkpoint: str | None) -> str | None:
     return launch
 
 
-def _path(checkpoint: str | None) -> Path | None:
+def local_path(kind: str, name: str | None) -> Path | None:
+    """Give the path of a file that the processes of this driver share; None without a name or a folder."""
     folder = os.environ.get(_LOCAL_FOLDERS, "").split(",")[0]
-    if not checkpoint or not folder:
+    if not name or not folder:
         return None
-    return Path(folder) / f"eos-kafka-launch-{hashlib.sha256(checkpoint.encode()).hexdigest()[:32]}"
+    return Path(folder) / f"eos-kafka-{kind}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"

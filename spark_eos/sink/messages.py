@@ -1,16 +1,18 @@
 """Define what a task tells the driver: a prepared transaction, nothing to write, or already committed."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.taskcontext import TaskContext
 
+from spark_eos.errors import TransactionError
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 
 __all__ = [
     "AlreadyCommitted", "Empty", "MESSAGE_VERSION", "Prepared", "PreparedTransaction", "TaskMessage", "TopicRows",
-    "WrittenRange",
+    "WrittenRange", "check_messages",
 ]
 
 MESSAGE_VERSION: Final = 3
@@ -70,3 +72,18 @@ class AlreadyCommitted(_FromTask):
 
 
 TaskMessage: TypeAlias = Prepared | Empty | AlreadyCommitted
+
+
+def check_messages(messages: Iterable[TaskMessage], query: str, run: str, micro_batch: int) -> None:
+    """Refuse messages of another version of this package, or of another micro-batch."""
+    for message in messages:
+        if message.version != MESSAGE_VERSION:
+            raise TransactionError(
+                f"A task sent a message of version {message.version}; this driver reads {MESSAGE_VERSION}",
+                remedy="Install the same version of this package on the driver and on all executors",
+            )
+        if (message.query, message.run, message.micro_batch) != (query, run, micro_batch):
+            raise TransactionError(
+                f"A message of query {message.query}, run {message.run}, micro-batch {message.micro_batch} came to "
+                f"the commit of query {query}, run {run}, micro-batch {micro_batch}"
+            )

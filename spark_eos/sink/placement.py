@@ -8,6 +8,8 @@ as long as any has: the others would hold the task until their leader is back.
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +36,14 @@ class PlacedRows:
     rows: pa.RecordBatch
 
 
+class OrderedRows(NamedTuple):
+    """Hold rows in the order of their places: `topic_partitions[i]` gets those between two of the boundaries."""
+
+    rows: pa.RecordBatch
+    topic_partitions: Sequence[TopicPartition]
+    boundaries: Sequence[int]
+
+
 def place_rows(
     rows: pa.RecordBatch,
     *,
@@ -47,8 +57,27 @@ def place_rows(
 
     `leaderless` names a topic's partitions without a leader; it is asked only for rows that may go anywhere.
     """
+    ordered = order_rows(
+        rows, topic=topic, partition_count=partition_count, leaderless=leaderless, rows_per_run=rows_per_run,
+        chance=chance,
+    )
+    spans = zip(ordered.topic_partitions, ordered.boundaries, ordered.boundaries[1:], strict=False)
+    for topic_partition, start, end in spans:
+        yield PlacedRows(topic_partition, ordered.rows.slice(start, end - start))
+
+
+def order_rows(
+    rows: pa.RecordBatch,
+    *,
+    topic: str | None,
+    partition_count: Callable[[str], int],
+    leaderless: Callable[[str], Collection[int]],
+    rows_per_run: int,
+    chance: random.Random,
+) -> OrderedRows:
+    """Place rows as `place_rows` does and put those of each topic-partition beside each other, uncut."""
     if not rows.num_rows:
-        return
+        return OrderedRows(rows, [], [0])
     names, topic_of_row = _topics(rows, topic)
     placed = np.empty(rows.num_rows, dtype=np.int64)
     counts = [partition_count(name) for name in names]
@@ -65,11 +94,17 @@ def place_rows(
             partitions[free] = np.array(choices)[runs]
         placed[slice(None) if chosen is None else chosen] = partitions + number * stride
     groups = group_rows(placed)
-    # Taken once and then sliced, which copies nothing more.
-    ordered = rows if len(groups.partitions) == 1 else rows.take(pa.array(groups.order))
-    for place, start, end in zip(groups.partitions, groups.boundaries, groups.boundaries[1:], strict=False):
-        number, partition = divmod(int(place), stride)
-        yield PlacedRows(TopicPartition(names[number], partition), ordered.slice(start, end - start))
+    places = [_partitions(name, count) for name, count in zip(names, counts, strict=True)]
+    return OrderedRows(
+        rows if len(groups.partitions) == 1 else rows.take(pa.array(groups.order)),
+        [places[place // stride][place % stride] for place in groups.partitions.tolist()],
+        groups.boundaries.tolist(),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _partitions(topic: str, count: int) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(topic, number) for number in range(count))
 
 
 def _topics(rows: pa.RecordBatch, option: str | None) -> tuple[list[str], Ids]:

@@ -3,41 +3,55 @@
 InitProducerId aborts whatever its id has open, whatever epoch the caller names, and Python is not told whether another
 attempt of its task is alive. So an id belongs to one process and to one run of one query, and nobody else ever
 initialises it. A process runs one task at a time, but earlier transactions of its own may still await the
-driver's verdict: those ids are left alone, and the coordinator is asked, not the memory of this process.
+driver's verdict:
+
+- Those of the present micro-batch do, and nothing is asked about them. A task that fails ends its process, so that none
+  of them is free again before the micro-batch is committed.
+- Those of an earlier micro-batch are ended, but for those of which the driver never heard, as of a second attempt that
+  came too late. The driver names those that it has committed to the tasks of the next micro-batch (`CommitReport`), and
+  under transactions V2 that is all there is to know: a commit raises the epoch by one. Of the others the coordinator is
+  asked, once in a micro-batch.
 
 A coordinator may speak of the past, though, and what it says must never let a transaction be aborted that the driver
-may decide. What proves itself to be from the past is not used. And where the answer proves nothing, an id that was used
-in the present micro-batch of its run is left alone. One of an earlier micro-batch may be initialised whatever was
-said: Spark begins a micro-batch when the commit of the one before has returned, and by then every transaction that was
-decided is committed, which InitProducerId waits for and does not undo.
+may decide. What proves itself to be from the past is not used. Where an answer proves nothing, the id is used: Spark
+begins a micro-batch when the commit of the one before has returned, and by then every transaction that was decided is
+committed, which InitProducerId waits for and does not undo. Where a commit has failed and a foreachBatch function goes
+on all the same, a decided transaction may be open; its coordinator says so.
+
+An id goes on with its next epoch only after a commit, never after an abort. Recovery relies on that: an abort at the
+very epoch of a decided transaction is then no answer from the time before (see `descriptions.EARLIER`).
 
 For the same reason an InitProducerId that stayed unanswered is not sent again: the first one may be applied as late as
 a broker likes, and would abort what the second had let begin, decided or not. The id is given up for a fresh one.
 
-The look at the coordinator also shows when a job is hopeless: an earlier task of it in this process has prepared its
-rows, and their transaction has timed out since. See `TaskSet` for why that is so. The task then fails, and Spark ends
-this process with it and tries the task again in another one, which knows nothing. So the finding is left with a
-coordinator, as a transactional id that exists; every later attempt of a task asks for it.
+Before a task begins, the pool looks whether its job is hopeless: where the first transaction that another task of it in
+this process has prepared is older than its timeout, its coordinator is asked whether it has timed out. See `TaskSet`
+for why no job can succeed after that. The task then fails, and Spark ends this process with it and tries the task again
+in another one, which knows nothing. So the finding is left with a coordinator, as a transactional id that exists; every
+later attempt of a task asks for it.
 """
 
 import itertools
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity
 from spark_eos.errors import EosKafkaError, LostTransactionError
+from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.descriptions import why_earlier
+from spark_eos.sink.kept import Kept
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.ports import Cluster, Description, TransactionState
 
 _ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
 _COMMITTED: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_COMMIT})
-_MAX_POOLS: Final = 64
+# How long an id is taken to be as it was left: a coordinator forgets ids that are not used, after days by default.
+_KNOWN_FOR_SECONDS: Final = 300.0
 
 
 class TaskIdentity(NamedTuple):
@@ -68,6 +82,7 @@ class TaskSet(NamedTuple):
 @dataclass(slots=True)
 class _Slot:
     transactional_id: str
+    number: int
     last: ProducerIdentity
     transaction_version: int
     micro_batch: int
@@ -75,6 +90,10 @@ class _Slot:
     taken_at: float
     # The stage of the task whose rows the transaction holds, once it is prepared.
     prepared_stage: int | None = None
+    # What is known since the transaction has ended: that the driver has committed it, or the coordinator's answer.
+    is_committed: bool = False
+    description: Description | None = None
+    known_at: float = 0.0
 
 
 class IdentityPool:
@@ -83,12 +102,18 @@ class IdentityPool:
     def __init__(self, cluster: Cluster, prefix: str, query: str, run: str, worker: str) -> None:
         self._cluster = cluster
         self._name = TaskId(prefix, query, run, worker, 0)
-        self._slots: list[_Slot] = []
+        self._micro_batch = -1
+        # Of the present micro-batch; of earlier ones those with nothing open, as far as that is known, and the others.
+        self._taken: list[_Slot] = []
+        self._ended: list[_Slot] = []
+        self._unknown: list[_Slot] = []
+        self._is_asked = False
+        self._reported = -1
         self._fresh_names = self._name_ids()
 
     def __len__(self) -> int:
         """Count the ids in use."""
-        return len(self._slots)
+        return len(self._taken) + len(self._ended) + len(self._unknown)
 
     def take(self, timeout_ms: int, micro_batch: int, task_set: TaskSet | None = None) -> TaskIdentity:
         """Choose an id without an open transaction and make its identity ready.
@@ -96,43 +121,79 @@ class IdentityPool:
         Raises `LostTransactionError` where a transaction that was prepared for the same tasks has timed out.
         """
         version = self._cluster.transaction_version()
-        names = [slot.transactional_id for slot in self._slots]
-        if task_set is not None and task_set.attempt:
-            names.append(self._mark_of(task_set))
-        described = self._cluster.describe_transactions(names) if names else {}
         if task_set is not None:
-            self._check_timeouts(described, timeout_ms, task_set)
-        for slot in reversed(self._slots):
-            description = described.get(slot.transactional_id)
-            # An id that its coordinator does not know, perhaps for a moment, may have a transaction open all the same.
-            if description is None or description.state is TransactionState.ONGOING:
-                continue
-            # At level 0 Apache Kafka's coordinator cannot write down what transactions V2 have left: it refuses to
-            # initialise such an id, and every request for it from then on.
-            if slot.transaction_version >= 2 and version == 0:
-                continue
-            if not self._is_free(slot, description, micro_batch):
-                self._cluster.forget_coordinators([slot.transactional_id])
-                continue
-            identity = next_identity(slot.last, slot.transaction_version, version, description)
-            if identity is None:
-                return self._renew(slot, version, timeout_ms, micro_batch)
-            return self._use(slot, identity, version, micro_batch)
-        transactional_id, identity = self._own(self._fresh_names, timeout_ms)
-        return self._add(transactional_id, identity, version, micro_batch)
+            self._check_timeouts(timeout_ms, task_set)
+        if micro_batch > self._micro_batch:
+            self._micro_batch, self._is_asked = micro_batch, False
+            self._unknown += self._taken
+            self._taken = []
+        # A task of an older micro-batch is one that is not waited for any more; what is free is left to the others.
+        slot = self._take_ended(version) if micro_batch == self._micro_batch else None
+        if slot is None:
+            transactional_id, identity = self._own(self._fresh_names, timeout_ms)
+            return self._add(transactional_id, identity, version)
+        following = identity_after_commit(slot.last, slot.transaction_version, version)
+        if following is None or not _is_committed(slot, following):
+            transactional_id, following = self._own(
+                itertools.chain([slot.transactional_id], self._fresh_names), timeout_ms)
+            return self._add(transactional_id, following, version)
+        return self._add(slot.transactional_id, following, version)
 
-    def _is_free(self, slot: _Slot, description: Description, micro_batch: int) -> bool:
-        """Say whether what the coordinator says of an id that has nothing open can be relied on."""
-        earlier = why_earlier(slot.last, slot.transaction_version, description)
-        if earlier is None and description.identity.producer_id == slot.last.producer_id:
-            return True
-        # A task that failed before it sent anything has left its id as the initialisation had.
-        never_begun = description.state is TransactionState.EMPTY and description.identity == slot.last
-        return slot.micro_batch != micro_batch and (earlier is None or never_begun)
+    def note_committed(self, report: CommitReport) -> None:
+        """Take note of what the driver has committed, so that nothing needs to be asked about it."""
+        mine = report.workers.get(self._name.worker)
+        if report.run != self._name.run or mine is None or mine.micro_batch <= self._reported:
+            return
+        self._reported = mine.micro_batch
+        for slots in (self._taken, self._unknown):
+            committed = [
+                slot for slot in slots if slot.micro_batch == mine.micro_batch and mine.numbers >> slot.number & 1]
+            for slot in committed:
+                slot.is_committed, slot.known_at = True, slot.taken_at
+            slots[:] = [slot for slot in slots if not slot.is_committed]
+            self._ended += committed
+
+    def _take_ended(self, version: int) -> _Slot | None:
+        """Choose an id of an earlier micro-batch that has nothing open; asks at most once in a micro-batch."""
+        while True:
+            found, passed_over = None, []
+            while self._ended and found is None:
+                slot = self._ended.pop()
+                if time.monotonic() - slot.known_at > _KNOWN_FOR_SECONDS:
+                    self._unknown.append(slot)
+                    self._is_asked = False
+                elif slot.transaction_version >= 2 and version == 0:
+                    # At level 0 Apache Kafka's coordinator cannot write down what transactions V2 have left: it refuses
+                    # to initialise such an id, and every request for it from then on.
+                    passed_over.append(slot)
+                else:
+                    found = slot
+            self._ended += passed_over
+            if found is not None or self._is_asked or not self._unknown:
+                return found
+            self._ask()
+
+    def _ask(self) -> None:
+        """Ask the coordinators of all ids of which it is not known whether they have something open."""
+        self._is_asked = True
+        described = self._cluster.describe_transactions([slot.transactional_id for slot in self._unknown])
+        still_unknown = []
+        for slot in self._unknown:
+            slot.is_committed, slot.description = False, described.get(slot.transactional_id)
+            slot.known_at = time.monotonic()
+            # An id that its coordinator does not know, perhaps for a moment, may have a transaction open all the same.
+            if slot.description is None or slot.description.state is TransactionState.ONGOING:
+                still_unknown.append(slot)
+            elif not _is_free(slot, slot.description):
+                still_unknown.append(slot)
+                self._cluster.forget_coordinators([slot.transactional_id])
+            else:
+                self._ended.append(slot)
+        self._unknown = still_unknown
 
     def note_prepared(self, transactional_id: str, task_set: TaskSet) -> None:
         """Remember that the transaction last begun on an id holds all rows of one of these tasks."""
-        for slot in self._slots:
+        for slot in self._taken:
             if slot.transactional_id == transactional_id:
                 slot.prepared_stage = task_set.stage
 
@@ -140,40 +201,31 @@ class IdentityPool:
         """Name the id that exists once a task of a stage has found that the stage is hopeless."""
         return str(self._name._replace(worker=f"stage-{task_set.stage}-timed-out"))
 
-    def _check_timeouts(self, described: Mapping[str, Description], timeout_ms: int, task_set: TaskSet) -> None:
+    def _check_timeouts(self, timeout_ms: int, task_set: TaskSet) -> None:
+        """Ask whether an earlier task has found the job hopeless, or the first one here that was prepared shows it."""
         mark = self._mark_of(task_set)
+        names = [mark] if task_set.attempt else []
+        now = time.monotonic()
+        first = next((slot for slot in self._taken if slot.prepared_stage == task_set.stage), None)
+        # Younger than its timeout it was aborted by a driver, whose job has then ended anyway.
+        if first is not None and (now - first.taken_at) * 1000 >= timeout_ms:
+            names.append(first.transactional_id)
+        described = self._cluster.describe_transactions(names) if names else {}
         if mark in described:
             raise _hopeless_error("a transaction of an earlier task", timeout_ms, task_set.limit_ms)
-        for slot in self._slots:
-            age_ms = round((time.monotonic() - slot.taken_at) * 1000)
-            description = described.get(slot.transactional_id)
-            # Younger than its timeout it was aborted by a driver, whose job has then ended anyway.
-            if slot.prepared_stage != task_set.stage or age_ms < timeout_ms or description is None:
-                continue
-            if _is_fenced_abort(slot.last, description):
-                # Without an answer the next attempt goes on until it finds out for itself.
-                with suppress(EosKafkaError):
-                    self._cluster.init_producer_id(mark, timeout_ms)
-                what = f"transaction {slot.transactional_id} of an earlier task, begun {age_ms} ms ago,"
-                raise _hopeless_error(what, timeout_ms, task_set.limit_ms)
+        description = described.get(first.transactional_id) if first is not None else None
+        if first is not None and description is not None and _is_fenced_abort(first.last, description):
+            # Without an answer the next attempt goes on until it finds out for itself.
+            with suppress(EosKafkaError):
+                self._cluster.init_producer_id(mark, timeout_ms)
+            age_ms = round((now - first.taken_at) * 1000)
+            what = f"transaction {first.transactional_id} of an earlier task, begun {age_ms} ms ago,"
+            raise _hopeless_error(what, timeout_ms, task_set.limit_ms)
 
-    def _renew(self, slot: _Slot, version: int, timeout_ms: int, micro_batch: int) -> TaskIdentity:
-        transactional_id, identity = self._own(itertools.chain([slot.transactional_id], self._fresh_names), timeout_ms)
-        if transactional_id == slot.transactional_id:
-            return self._use(slot, identity, version, micro_batch)
-        self._slots.remove(slot)
-        return self._add(transactional_id, identity, version, micro_batch)
-
-    def _add(
-        self, transactional_id: str, identity: ProducerIdentity, version: int, micro_batch: int
-    ) -> TaskIdentity:
-        self._slots.append(_Slot(transactional_id, identity, version, micro_batch, time.monotonic()))
+    def _add(self, transactional_id: str, identity: ProducerIdentity, version: int) -> TaskIdentity:
+        number = int(transactional_id.rpartition(".")[2])
+        self._taken.append(_Slot(transactional_id, number, identity, version, self._micro_batch, time.monotonic()))
         return TaskIdentity(transactional_id, identity, version)
-
-    def _use(self, slot: _Slot, identity: ProducerIdentity, version: int, micro_batch: int) -> TaskIdentity:
-        slot.last, slot.transaction_version, slot.micro_batch = identity, version, micro_batch
-        slot.taken_at, slot.prepared_stage = time.monotonic(), None
-        return TaskIdentity(slot.transactional_id, identity, version)
 
     def _own(self, names: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
         transactional_id, identity = self._cluster.own_one_of(names, timeout_ms)
@@ -187,20 +239,30 @@ class IdentityPool:
         return (str(self._name._replace(number=number)) for number in itertools.count())
 
 
-def next_identity(
-    last: ProducerIdentity, begun_with: int, version: int, description: Description | None
-) -> ProducerIdentity | None:
-    """Give the identity with which an id goes on without InitProducerId, or None where that is not certain.
+def identity_after_commit(last: ProducerIdentity, begun_with: int, version: int) -> ProducerIdentity | None:
+    """Give the identity with which an id goes on after a commit without InitProducerId; None where it cannot.
 
-    Transactions V2 (KIP-890) raise the epoch by one at every end, so a committed transaction followed by its own epoch
-    plus one says that nothing else has happened on the id.
+    Transactions V2 (KIP-890) raise the epoch by one at every end.
     """
-    if description is None or description.state not in _COMMITTED or begun_with < 2 or version < 2:
+    following = ProducerIdentity(last.producer_id, last.producer_epoch + 1)
+    if begun_with < 2 or version < 2 or following.producer_epoch >= LAST_CLIENT_EPOCH:
         return None
-    expected = ProducerIdentity(last.producer_id, last.producer_epoch + 1)
-    if description.identity != expected or expected.producer_epoch >= LAST_CLIENT_EPOCH:
-        return None
-    return expected
+    return following
+
+
+def _is_committed(slot: _Slot, following: ProducerIdentity) -> bool:
+    """Say whether a transaction is known to be committed, and that nothing else has happened on its id."""
+    described = slot.description
+    return slot.is_committed or (
+        described is not None and described.state in _COMMITTED and described.identity == following
+    )
+
+
+def _is_free(slot: _Slot, description: Description) -> bool:
+    """Say whether what the coordinator says of an id of an earlier micro-batch is not proven to be of the past."""
+    # A task that failed before it sent anything has left its id as the initialisation had.
+    never_begun = description.state is TransactionState.EMPTY and description.identity == slot.last
+    return never_begun or why_earlier(slot.last, slot.transaction_version, description) is None
 
 
 def _is_fenced_abort(last: ProducerIdentity, description: Description) -> bool:
@@ -231,19 +293,18 @@ def is_worker_kept() -> bool:
     return bool(os.environ.get("SPARK_REUSE_WORKER"))
 
 
-_pools: dict[tuple[object, ...], IdentityPool] = {}
+_pools: Kept[tuple[object, ...], IdentityPool] = Kept()
 
 
 def pool_of(cluster: Cluster, prefix: str, query: str, run: str, launch: str | None = None) -> IdentityPool:
     """Give this process's pool for a run of a query.
 
-    A worker is forked, so pools under its parent's pid are not its own. The token is the pool's, not the process's: a
-    pool that is made anew must not meet ids of the one before, whose transactions may still await their verdict.
+    The token is the pool's, not the process's: a pool that is made anew must not meet ids of the one before, whose
+    transactions may still await their verdict.
     """
-    key = (os.getpid(), prefix, query, run, launch, id(cluster))
-    if key not in _pools:
-        while len(_pools) >= _MAX_POOLS:
-            _pools.pop(next(iter(_pools)))
+
+    def make() -> IdentityPool:
         worker = secrets.token_hex(6)
-        _pools[key] = IdentityPool(cluster, prefix, query, run, worker if launch is None else f"{launch}-{worker}")
-    return _pools[key]
+        return IdentityPool(cluster, prefix, query, run, worker if launch is None else f"{launch}-{worker}")
+
+    return _pools.get((prefix, query, run, launch, id(cluster)), make)

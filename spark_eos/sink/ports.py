@@ -62,7 +62,10 @@ class BatchTrace(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """Hold what a read_committed fetch at one offset shows; `batches` starts with the one that holds the offset."""
+    """Hold what a read_committed fetch at one offset shows; `batches` starts with the one that holds the offset.
+
+    There are none where nothing can be seen yet.
+    """
 
     last_stable_offset: int
     batches: tuple[BatchTrace, ...]
@@ -75,6 +78,22 @@ class KeyedRecord(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
+
+
+class UnendedRecord(NamedTuple):
+    """Hold a record whose transaction has no end in its partition yet."""
+
+    topic_partition: TopicPartition
+    record: KeyedRecord
+    identity: ProducerIdentity
+
+
+class FoundRecords(NamedTuple):
+    """Hold the committed records of some keys, by offset in each partition, and where the look at each ended."""
+
+    records: tuple[tuple[TopicPartition, KeyedRecord], ...]
+    unended: tuple[UnendedRecord, ...]
+    ends: Mapping[TopicPartition, int]
 
 
 class CommittedOffset(NamedTuple):
@@ -121,29 +140,43 @@ class Cluster(Protocol):
     def end_transactions(self, endings: Sequence[Ending], *, wait_ms: int | None = None) -> Mapping[str, EndAnswer]:
         """End transactions in parallel, each repeated until it is answered or the time is up."""
 
-    def view(self, topic_partition: TopicPartition, offset: int, *, wait_ms: int) -> PartitionView | None:
-        """Look at one place in a partition; None when it is not there any more.
+    def views(
+        self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
+    ) -> Mapping[TopicPartition, PartitionView | None]:
+        """Look at one place in each of many partitions, all at once; None where it is not there any more.
 
-        Raises `UnansweredError` when it cannot be read within the time, as behind an open transaction of others.
+        A partition whose leader does not answer within the time is left out.
         """
 
-    def unstable_end(
-        self, topic_partition: TopicPartition, producer_id: int, offset: int, *, wait_ms: int
-    ) -> bool | None:
-        """Say whether a transaction that reaches up to `offset` is committed, by its marker, where committed readers
-        do not get that far yet; None where they do, and without a marker. Raises `UnansweredError` as `view` does."""
+    def unstable_ends(
+        self, topic_partition: TopicPartition, offsets: Mapping[int, int], *, wait_ms: int
+    ) -> Mapping[int, bool]:
+        """Say which producers' transactions are committed, and which aborted, by their markers, where committed readers
+        do not get that far yet. Each producer comes with the last offset of its transaction; one whose marker is not
+        found within the time is left out."""
 
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
         """Read all offsets of a group, in whatever topics; raises `UnstableOffsetsError` when a pending one does not
         settle in time, and `TopicError` when the decision topic is not there."""
 
+    def last_offsets(self, group_id: str) -> Sequence[CommittedOffset]:
+        """Read all offsets of a group by one request; one that is pending is left out."""
+
     def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
         """Read up to `count` records from an offset on, committed or not, control records left out."""
 
     def find_records(
-        self, topic: str, is_wanted: Callable[[bytes], bool]
-    ) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
-        """Scan the committed records of a topic for keys; raises `TopicError` when it does not exist."""
+        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
+    ) -> FoundRecords:
+        """Scan partitions for keys, each from an offset (None: from its beginning) to its end of now.
+
+        What is wanted is told by a record's key and time, the time in milliseconds.
+
+        Others' open transactions hold nothing up. Raises `TopicError` when a partition does not exist.
+        """
+
+    def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
+        """Say whether a record of this key is among the first of a partition."""
 
     def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic; raises `TopicError` when it does not exist."""
@@ -151,8 +184,14 @@ class Cluster(Protocol):
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions; raises `TopicError` when it does not exist."""
 
-    def leaderless_partitions(self, topic: str) -> Collection[int]:
-        """Name a topic's partitions that had no leader a moment ago; none where that cannot be known soon."""
+    def partition_counts(self, topics: Collection[str], *, ask_again: bool = False) -> Mapping[str, int]:
+        """Count the partitions of topics as they were minutes ago at most, or now where it is to be asked again."""
+
+    def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
+        """Name the partitions that had no leader a moment ago; no topic where that cannot be known soon."""
+
+    def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
+        """Say how large to make batches for a topic: as wanted, or less where its leaders have refused so much."""
 
     def write_decision(self, write: "DecisionWrite") -> EndAnswer:
         """Append records, commit the offset of the first to a group, and end: one transaction.

@@ -1,14 +1,15 @@
 """Check before any data is sent that the cluster can do what the sink needs, and say what to do where it cannot.
 
-Runs on the driver whenever a writer is made; what was found good is not asked again for a minute, since Spark makes a
-streaming writer anew for every micro-batch.
+Runs on the driver whenever a writer is made, and Spark makes a streaming writer anew for every micro-batch: what a
+query has found good at its start is taken as it was. Every ten minutes a running query looks at what may have changed:
+whether brokers have come that do not verify transactions, and whether the decision topic still keeps decisions. An
+outage is no reason to stop there. The feature level needs no look: each transaction begins with what connections say.
 """
 
 import logging
-import os
 import time
-from dataclasses import replace
-from typing import Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final
 
 from broker_core.types import TopicPartition
 from spark_eos import failpoints
@@ -16,8 +17,10 @@ from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import init_producer_id
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.inspection import describe_transactions, list_transactions
-from spark_eos.errors import OptionError, UnsupportedError
-from spark_eos.sink.decision_topic import data_durability, ensure_decision_topic
+from spark_eos.errors import OptionError, UnansweredError, UnreachableError, UnsupportedError
+from spark_eos.sink.clients import client_of
+from spark_eos.sink.decision_topic import Durability, data_durability, ensure_decision_topic
+from spark_eos.sink.kept import Kept
 from spark_eos.sink.naming import id_pattern, id_prefix, parse_task_id
 from spark_eos.sink.ports import TransactionState
 from spark_eos.sink.survey import TIMEOUT_LIMIT, VERIFICATION, Survey
@@ -25,49 +28,67 @@ from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, LONGEST_DEFAULT_TIMEOUT_
 
 LOG: Final = logging.getLogger("spark_eos.sink")
 _PROBE: Final = "preflight"
-_GOOD_FOR_SECONDS: Final = 60.0
-_MAX_REMEMBERED: Final = 64
+_LOOKS_EVERY_SECONDS: Final = 600.0
+_LOOK_AGAIN_SECONDS: Final = 60.0
+_LOOK_PATIENCE_MS: Final = 5_000
 
 
-class _Checked(NamedTuple):
-    """Hold what a check found, and until when it need not be repeated."""
+@dataclass(slots=True)
+class _Checked:
+    """Hold what a check found, and when the next look is due."""
 
-    until: float
     settled: SinkOptions
     survey: Survey
+    next_look: float
 
 
-_checked: dict[tuple[int, SinkOptions], _Checked] = {}
+# A query that makes no writer for so long is taken for one that starts.
+_checked: Final[Kept[SinkOptions, _Checked]] = Kept(_LOOKS_EVERY_SECONDS)
 
 
 def preflight(options: SinkOptions) -> SinkOptions:
     """Return the options with what the brokers allow filled in; raises what is wrong with its remedy."""
-    key = (os.getpid(), options)
-    known = _checked.get(key)
-    if known is not None and time.monotonic() < known.until:
-        return known.settled
+    checked = _checked.get(options, lambda: _check_first(options))
+    if time.monotonic() >= checked.next_look:
+        _look(options, checked)
+    return checked.settled
+
+
+def _check_first(options: SinkOptions) -> _Checked:
     failpoints.enter(options.prefix)
     failpoints.reach("driver.before_preflight")
-    survey = Survey() if known is None else known.survey
-    with KafkaClient(options.client) as client:
-        settled = check_cluster(client, options, survey, is_first=known is None)
-    while len(_checked) >= _MAX_REMEMBERED:
-        _checked.pop(next(iter(_checked)))
-    _checked[key] = _Checked(time.monotonic() + _GOOD_FOR_SECONDS, settled, survey)
-    return settled
+    survey = Survey()
+    settled = check_cluster(client_of(options.client), options, survey)
+    return _Checked(settled, survey, time.monotonic() + _LOOKS_EVERY_SECONDS)
+
+
+def _look(options: SinkOptions, checked: _Checked) -> None:
+    """Check what may have changed; where brokers do not answer, the micro-batch itself is better placed to wait."""
+    client = client_of(options.client)
+    try:
+        # Names the brokers that have come.
+        client.metadata([], timeout_ms=_LOOK_PATIENCE_MS)
+        checked.settled = check_cluster(client, options, checked.survey, is_first=False)
+        checked.next_look = time.monotonic() + _LOOKS_EVERY_SECONDS
+    except (UnansweredError, UnreachableError) as error:
+        LOG.info("the cluster is not looked at for now: %s", error)
+        checked.next_look = time.monotonic() + _LOOK_AGAIN_SECONDS
 
 
 def check_cluster(
     client: KafkaClient, options: SinkOptions, survey: Survey | None = None, *, is_first: bool = True
 ) -> SinkOptions:
-    """Ask the cluster everything the sink depends on; a repeated check neither warns nor writes again."""
+    """Ask the cluster everything the sink depends on; a later one asks what may have changed, without a warning."""
     client.connect()
     survey = Survey() if survey is None else survey
     survey.complete(client)
     may_hang = _check_verification(client, options, survey, is_first)
-    data = data_durability(client, options.topic, is_first=is_first)
-    ensure_decision_topic(client, options.decision_topic, data, survey, is_first=is_first)
-    _check_transactions(client, options, is_first)
+    data = data_durability(client, options.topic) if is_first else Durability(0, 0)
+    ensure_decision_topic(
+        client, options.decision_topic, data, survey, prefix=options.prefix, is_first=is_first
+    )
+    if is_first:
+        _check_transactions(client, options)
     limit_ms = min(survey.numbers(TIMEOUT_LIMIT), default=None)
     if limit_ms is None and is_first:
         LOG.info("%s cannot be read, %d ms is used: %s", TIMEOUT_LIMIT, FALLBACK_TIMEOUT_MS,
@@ -97,7 +118,7 @@ def settle_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
     return wanted_ms
 
 
-def _check_transactions(client: KafkaClient, options: SinkOptions, is_first: bool) -> None:
+def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
     """Ask as a commit will ask, about names nobody uses: old brokers and missing rights show now, not at a crash."""
     probe = f"{options.prefix}.{_PROBE}"
     job = options.job_id
@@ -114,7 +135,7 @@ def _check_transactions(client: KafkaClient, options: SinkOptions, is_first: boo
     fetch_offsets(client, probe, [TopicPartition(options.decision_topic, 0)], require_stable=True)
     names = [parse_task_id(each.transactional_id) for each in listed]
     found = sum(name is not None and (name.prefix, name.query) == (options.prefix, job) for name in names)
-    if is_first and found:
+    if found:
         LOG.warning(
             "%d transactions of job %s are open already: an earlier run of it died, or one is going on. Of two runs at "
             "once one commits and the other writes nothing or fails; give every job a jobId of its own", found, job,

@@ -15,30 +15,29 @@ were completed, and need no other proof.
 """
 
 import logging
-import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import ProducerIdentity
 from spark_eos import failpoints
-from spark_eos.errors import EosKafkaError, LostTransactionError, TransactionError, UnansweredError
+from spark_eos.errors import EosKafkaError, LostTransactionError, TransactionError
 from spark_eos.operator_commands import OperatorCommands
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.descriptions import describe_prepared
+from spark_eos.sink.log_fates import logged_fates
 from spark_eos.sink.patience import UndecidedError
-from spark_eos.sink.ports import Cluster, Description, Ending, PartitionView, TransactionState
-from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
+from spark_eos.sink.ports import Cluster, Description, Ending, TransactionState
+from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.recovery_table import Action, Fate, Settlement, action_for, table_for
 from spark_eos.sink_options import OnLostTransaction
 
 LOG: Final = logging.getLogger("spark_eos.sink")
-# For all transactions of a decision together.
+# Since the last transaction was settled.
 SETTLE_LIMIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.2
-_LOOK_MS: Final = 1_000
 _LINES_SHOWN: Final = 50
 _UNSETTLED: Final = frozenset({Fate.OPEN, Fate.HIDDEN})
 
@@ -74,17 +73,19 @@ def settle(cluster: Cluster, decision: Decision) -> Settlement:
     """
     if decision.completed_at_ms is not None:
         return Settlement(decision, decision.transactions, (), ())
-    deadline = time.monotonic() + SETTLE_LIMIT_SECONDS
+    progressed_at, fewest = time.monotonic(), len(decision.transactions)
     fates: dict[PreparedTransaction, Fate] = {}
     waiting: list[PreparedTransaction] = list(decision.transactions)
     while True:
-        fates |= fates_of(cluster, waiting, deadline)
+        fates |= fates_of(cluster, waiting)
         action = action_for(decision, fates.values())
         if action in (Action.COMMIT, Action.ABORT):
             fates |= _end_open(cluster, decision, fates, commit=action is Action.COMMIT)
             action = action_for(decision, fates.values())
         waiting = [t for t in waiting if fates[t] in _UNSETTLED]
-        if not action.is_followed_by_a_look or time.monotonic() >= deadline:
+        if len(waiting) < fewest:
+            progressed_at, fewest = time.monotonic(), len(waiting)
+        if not action.is_followed_by_a_look or time.monotonic() >= progressed_at + SETTLE_LIMIT_SECONDS:
             break
         LOG.info("micro-batch %d of %s: %d of %d decided transactions are not settled yet, %s among them; next: %s",
                  decision.micro_batch, decision.query, len(waiting), len(fates), waiting[0].transactional_id,
@@ -134,9 +135,7 @@ def ending(transaction: PreparedTransaction, *, commit: bool) -> Ending:
     return Ending(transaction.transactional_id, identity, commit, transaction.transaction_version)
 
 
-def fates_of(
-    cluster: Cluster, transactions: Collection[PreparedTransaction], deadline: float = math.inf
-) -> dict[PreparedTransaction, Fate]:
+def fates_of(cluster: Cluster, transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:
     """Find what became of transactions, by the coordinator's word and then by the partitions' logs.
 
     A log that shows the records as committed goes before a coordinator that speaks of an abort. It may speak of the
@@ -144,14 +143,13 @@ def fates_of(
     """
     now_ms = time.time_ns() // 1_000_000
     described = describe_prepared(cluster, transactions, now_ms, leave_out=True) if transactions else {}
-    fates: dict[PreparedTransaction, Fate] = {}
-    for each in transactions:
-        fate = described_fate(each, described.get(each.transactional_id))
-        if fate is None or fate is Fate.LOST:
-            logged = logged_fate(cluster, each, deadline)
-            fate = logged if fate is None or logged is Fate.COMMITTED else fate
-        fates[each] = fate
-    return fates
+    fates = {each: described_fate(each, described.get(each.transactional_id)) for each in transactions}
+    unclear = [each for each, fate in fates.items() if fate is None or fate is Fate.LOST]
+    logged = logged_fates(cluster, unclear)
+    return {
+        each: logged[each] if fate is None or fate is Fate.LOST and logged[each] is Fate.COMMITTED else fate
+        for each, fate in fates.items()
+    }
 
 
 def described_fate(transaction: PreparedTransaction, description: Description | None) -> Fate | None:
@@ -162,42 +160,20 @@ def described_fate(transaction: PreparedTransaction, description: Description | 
     return FATES.get((description.state, transaction.transaction_version >= 2, distance))
 
 
-def logged_fate(cluster: Cluster, transaction: PreparedTransaction, deadline: float) -> Fate:
-    """Read a fate from the log of the first partition that still shows the transaction's records."""
-    hidden = False
-    for written in transaction.ranges:
-        left_ms = (deadline - time.monotonic()) * 1000
-        if left_ms <= 0:
-            return Fate.HIDDEN
-        place, wait_ms = TopicPartition(written.topic, written.partition), int(max(1, min(_LOOK_MS, left_ms)))
-        try:
-            # Under the old protocol the coordinator does not tell a timeout from a later abort, and the transactions
-            # of the same micro-batch that are still open hold committed readers back.
-            ended = cluster.unstable_end(place, transaction.producer_id, written.last_offset, wait_ms=wait_ms)
-            if ended is not None:
-                return Fate.COMMITTED if ended else Fate.LOST
-            view = cluster.view(place, written.first_offset, wait_ms=wait_ms)
-        except UnansweredError:
-            hidden = True
-            continue
-        fate = seen_fate(transaction, written, view)
-        if fate is not None:
-            return fate
-        hidden |= view is not None and view.last_stable_offset <= written.last_offset
-    return Fate.HIDDEN if hidden else Fate.UNKNOWN
+def course_of_task(cluster: Cluster, decision: Decision, split: int, policy: OnLostTransaction) -> Course:
+    """Say what a task of a decided micro-batch has to do, by its own transaction where that is enough.
 
-
-def seen_fate(transaction: PreparedTransaction, written: WrittenRange, view: PartitionView | None) -> Fate | None:
-    """Read a fate from one look at a partition; None when the records are gone or the end is not yet written."""
-    if view is None or view.last_stable_offset <= written.last_offset:
-        return None
-    if any(a == (transaction.producer_id, written.first_offset) for a in view.aborted):
-        return Fate.LOST
-    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
-    shown = any(
-        b.identity == identity and b.first_offset <= written.first_offset <= b.last_offset for b in view.batches
-    )
-    return Fate.COMMITTED if shown else None
+    The driver has the last word: what is written though the decision took effect is compared with it and dropped. So
+    a task writes where it cannot tell. Only what is open does not wait for the driver, and the micro-batch is settled
+    at once: it could time out before all rows are written again.
+    """
+    if decision.completed_at_ms is not None or decision.is_skipped:
+        return Course.SKIP
+    own = [transaction for transaction in decision.transactions if transaction.split == split]
+    fates = set(fates_of(cluster, own).values())
+    if Fate.OPEN in fates:
+        return course_of(settle(cluster, decision), split, policy)
+    return Course.SKIP if fates == {Fate.COMMITTED} else Course.WRITE
 
 
 def course_of(settlement: Settlement, split: int, policy: OnLostTransaction) -> Course:
@@ -309,7 +285,10 @@ def _pending_error(settlement: Settlement) -> TransactionError:
     return TransactionError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but {len(settlement.pending)} of "
         f"its {len(decision.transactions)} transactions could not be ended or read yet: " + _shown(lines),
-        checked=f"DescribeTransactions and the log at the offsets in the decision, for {SETTLE_LIMIT_SECONDS:.0f} s",
+        checked=(
+            "DescribeTransactions and the log at the offsets in the decision, until no further one was settled for "
+            f"{SETTLE_LIMIT_SECONDS:.0f} s"
+        ),
         remedy=(
             f"{so_far}. Bring their coordinators and leaders up, and end the open transaction of another "
             f"producer that holds the last stable offset back there (if it hangs, `{find_hanging}` says how); then "

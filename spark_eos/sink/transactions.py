@@ -1,6 +1,6 @@
 """Drive the client's transactional producer for tasks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from broker_core.types import TopicPartition
 from spark_eos.client.connection import KafkaClient
@@ -17,7 +17,7 @@ class TaskTransaction:
 
     def __init__(self, client: KafkaClient, options: SinkOptions) -> None:
         self._producer = TransactionalProducer(
-            client, buffer_memory_bytes=options.buffer_bytes, max_request_bytes=options.max_request_bytes
+            client, buffer_memory_bytes=options.buffer_bytes // 2, max_request_bytes=options.max_request_bytes
         )
 
     def begin(self, identity: TaskIdentity) -> None:
@@ -25,6 +25,10 @@ class TaskTransaction:
         self._producer.begin(TransactionIdentity(
             identity.transactional_id, *identity.identity, identity.transaction_version
         ))
+
+    def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Announce where batches will go."""
+        self._producer.expect(topic_partitions)
 
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
         """Send batches in order."""

@@ -12,7 +12,7 @@ gone.
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -74,6 +74,10 @@ class WatchedTransaction:
             identity.transactional_id, *identity.identity, identity.transaction_version
         ))
         self.transaction.begin(identity)
+
+    def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Announce where batches will go."""
+        self.transaction.expect(topic_partitions)
 
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
         """Send batches in order."""

@@ -1,43 +1,52 @@
 """Put the sink's parts together for one process: one client, its pools and what a run's driver remembers."""
 
-import os
 from typing import Final, TypeAlias
 
 from pyspark.taskcontext import TaskContext
 
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client_options import ClientOptions
+from spark_eos.sink.clients import client_of
 from spark_eos.sink.closing import Closing
 from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.deadlines import margin_ms
 from spark_eos.sink.decision_log import DRIVER_TIMEOUT_MS, DecisionLog
 from spark_eos.sink.decision_writer import DecisionWriter
 from spark_eos.sink.driver import RunState
+from spark_eos.sink.kept import IDLE_SECONDS, Kept
 from spark_eos.sink.pool import TaskSet, pool_of
 from spark_eos.sink.task import Place, TaskWriter
 from spark_eos.sink.transactions import TaskTransaction
 from spark_eos.sink_options import FALLBACK_TIMEOUT_MS, SinkOptions
 
-_MAX_KEPT: Final = 64
 _SHORTEST_DRIVER_TIMEOUT_MS: Final = 5_000
-_clusters: dict[tuple[int, SinkOptions], KafkaCluster] = {}
+# Kept longer than what is made with them, as clients are kept longer than clusters.
+_clusters: Kept[tuple[ClientOptions, str], KafkaCluster] = Kept(2 * IDLE_SECONDS)
 # Rows may be mirrored to a second cluster in one function, under the same name.
-_RunKey: TypeAlias = tuple[int, ClientOptions, str, str, str, str]
-_runs: dict[_RunKey, RunState] = {}
-_logs: dict[_RunKey, DecisionLog] = {}
+_RunKey: TypeAlias = tuple[ClientOptions, str, str, str, str]
+_runs: Kept[_RunKey, RunState] = Kept()
+_logs: Kept[_RunKey, DecisionLog] = Kept()
 
 
 def task_writer(
-    options: SinkOptions, place: Place, *, may_be_decided: bool, launch: str | None = None
+    options: SinkOptions,
+    place: Place,
+    *,
+    may_be_decided: bool,
+    launch: str | None = None,
+    committed: CommitReport | None = None,
 ) -> TaskWriter:
     """Make the writer of one task; identities and connections outlive it in the worker process."""
     cluster = cluster_of(options)
+    pool = pool_of(cluster, options.prefix, place.query, place.run, launch)
+    if committed is not None:
+        pool.note_committed(committed)
     return TaskWriter(
         options=options,
         place=place,
         cluster=cluster,
-        pool=pool_of(cluster, options.prefix, place.query, place.run, launch),
+        pool=pool,
         transaction=TaskTransaction(cluster.client, options),
         log=_log(cluster, options, place.query, place.run) if may_be_decided else None,
         task_set=_task_set(options),
@@ -72,7 +81,7 @@ def committer(
         run=run,
         policy=options.on_lost_transaction,
         may_be_decided=may_be_decided,
-        state=_run_state(_key(options, query, run)),
+        state=_runs.get(_key(options, query, run), RunState),
         closing=closing,
         write=write,
         discard_differing_rows=options.discard_differing_rows,
@@ -81,27 +90,20 @@ def committer(
 
 
 def cluster_of(options: SinkOptions) -> KafkaCluster:
-    """Give this process's cluster for these options."""
-    key = (os.getpid(), options)
-    if key not in _clusters:
-        # A forked worker leaves its parent's connections alone; the client room sees to that.
-        while len(_clusters) >= _MAX_KEPT:
-            _clusters.pop(next(iter(_clusters))).client.close()
-        _clusters[key] = KafkaCluster(KafkaClient(options.client), options.decision_topic, DecisionWriter)
-    return _clusters[key]
+    """Give this process's cluster for these options: one client for all that are reached by the same settings."""
+    # Also if there is a cluster: a client that is used is not idle.
+    client = client_of(options.client)
+    return _clusters.get(
+        (options.client, options.decision_topic), lambda: KafkaCluster(client, options.decision_topic, DecisionWriter))
 
 
 def _log(cluster: KafkaCluster, options: SinkOptions, query: str, run: str) -> DecisionLog:
-    key = _key(options, query, run)
-    if key not in _logs:
-        while len(_logs) >= _MAX_KEPT:
-            _logs.pop(next(iter(_logs)))
-        _logs[key] = DecisionLog(cluster, options.prefix, query, options.decision_topic, driver_timeout_ms(options))
-    return _logs[key]
+    return _logs.get(_key(options, query, run), lambda: DecisionLog(
+        cluster, options.prefix, query, options.decision_topic, driver_timeout_ms(options)))
 
 
 def _key(options: SinkOptions, query: str, run: str) -> _RunKey:
-    return os.getpid(), options.client, options.decision_topic, options.prefix, query, run
+    return options.client, options.decision_topic, options.prefix, query, run
 
 
 def driver_timeout_ms(options: SinkOptions) -> int:
@@ -112,11 +114,3 @@ def driver_timeout_ms(options: SinkOptions) -> int:
     """
     timeout_ms = options.transaction_timeout_ms or FALLBACK_TIMEOUT_MS
     return min(timeout_ms, max(_SHORTEST_DRIVER_TIMEOUT_MS, min(DRIVER_TIMEOUT_MS, margin_ms(timeout_ms) // 2)))
-
-
-def _run_state(key: _RunKey) -> RunState:
-    if key not in _runs:
-        while len(_runs) >= _MAX_KEPT:
-            _runs.pop(next(iter(_runs)))
-        _runs[key] = RunState()
-    return _runs[key]

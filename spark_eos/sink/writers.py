@@ -7,6 +7,9 @@ the stream's launch.
 A batch write in a `foreachBatch` function is part of a micro-batch: its tasks see Spark's query id, batch id and run in
 their local properties, as those of a stream do. Each write of the function has a name, and is treated as a stream of
 its own with that name behind the query id.
+
+The process that makes a writer, a task's and the one that commits are three, and each is started for the first write:
+so what only one of them needs is imported where it is used.
 """
 
 import logging
@@ -23,17 +26,18 @@ from pyspark.taskcontext import TaskContext
 from spark_eos import failpoints
 from spark_eos.errors import ClientStateError, OptionError
 from spark_eos.metrics import check_servable, serve
-from spark_eos.sink.abandoned import sweep_again, sweep_launch
 from spark_eos.sink.columns import check_append, check_columns
+from spark_eos.sink.commit_report import last_report, leave_report, report_of
 from spark_eos.sink.launch import checkpoint_of, current_launch, end_launch, new_launch
 from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.metrics import METRICS, PREFIX
 from spark_eos.sink.preflight import preflight
-from spark_eos.sink.task import Place
+from spark_eos.sink.spark_sockets import acknowledge_input, report_sockets
 from spark_eos.sink_options import SinkOptions, sink_options
 
 if TYPE_CHECKING:
     from spark_eos.sink.committer import Committer
+    from spark_eos.sink.task import Place
 
 LOG: Final = logging.getLogger("spark_eos.sink")
 if LOG.level == logging.NOTSET:
@@ -66,13 +70,17 @@ class BatchWriter(DataSourceArrowWriter):
         self.run = secrets.token_hex(8)
         # This object is the job's only one: Spark pickles it to the tasks, the commit and the abort.
         self.launch = new_launch()
+        # Of another query with the same options it says nothing, and the tasks see that.
+        self.committed = last_report(repr(self.options))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare the rows of one task."""
+        from spark_eos.sink.task import Place
         from spark_eos.sink.watcher import watched
         from spark_eos.sink.wiring import task_writer
 
         failpoints.enter(self.options.prefix)
+        acknowledge_input()
         context = _task_context()
         place = foreach_batch_place(context, self.options, self.run)
         # The writer is another one for each micro-batch, and the ids are those of the run: they bear no launch.
@@ -80,7 +88,8 @@ class BatchWriter(DataSourceArrowWriter):
         if place is None:
             place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, context.partitionId(), self.run)
         may_be_decided = place.query != self.query or self.options.job_id is not None
-        writer = task_writer(self.options, place, may_be_decided=may_be_decided, launch=launch)
+        writer = task_writer(
+            self.options, place, may_be_decided=may_be_decided, launch=launch, committed=self.committed)
         writer.transaction = watched(writer.transaction, self.options)
         return writer.write(iterator)
 
@@ -88,23 +97,29 @@ class BatchWriter(DataSourceArrowWriter):
         """Make all rows visible."""
         present = _present(messages)
         place = self._place(present)
-        self._committer(place).commit(present, place.micro_batch)
+        # A job has no next micro-batch.
+        report_place = None if place.query == self.query else repr(self.options)
+        _commit(self._committer(place), present, place.micro_batch, report_place)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drop what the job has prepared."""
         present = _present(messages)
         place = self._place(present)
         if None in messages and place.query == self.query:
+            from spark_eos.sink.abandoned import sweep_again
+
             sweep_again(self.options, self.launch, BATCH_JOB_MICRO_BATCH)
         self._committer(place).abort(present, place.micro_batch)
 
-    def _place(self, messages: Sequence[TaskMessage]) -> Place:
+    def _place(self, messages: Sequence[TaskMessage]) -> "Place":
         """Say what is committed; only the tasks see whether it is a micro-batch."""
+        from spark_eos.sink.task import Place
+
         for message in messages:
             return Place(message.query, message.run, message.micro_batch, message.split, self.run)
         return Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, 0, self.run)
 
-    def _committer(self, place: Place) -> "Committer":
+    def _committer(self, place: "Place") -> "Committer":
         from spark_eos.sink.closing import Closing
         from spark_eos.sink.wiring import committer
 
@@ -135,8 +150,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         check_columns(schema, self.options.topic)
         check_servable(self.options.metrics_place)
         self.options = preflight(self.options)
+        report_sockets()
         self.checkpoint = checkpoint_of(options)
         self.launch = current_launch(self.checkpoint)
+        self.committed = last_report(self.checkpoint)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare the rows of one task of a micro-batch."""
@@ -144,8 +161,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         from spark_eos.sink.wiring import task_writer
 
         failpoints.enter(self.options.prefix)
+        acknowledge_input()
         place = streaming_place(_task_context())
-        writer = task_writer(self.options, place, may_be_decided=True, launch=self.launch)
+        writer = task_writer(
+            self.options, place, may_be_decided=True, launch=self.launch, committed=self.committed)
         writer.transaction = watched(writer.transaction, self.options)
         return writer.write(iterator)
 
@@ -153,10 +172,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Make a micro-batch visible; without any task there is nothing to do."""
         present = _present(messages)
         if present:
-            self._committer(present[0]).commit(present, batchId)
+            _commit(self._committer(present[0]), present, batchId, self.checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what the run has open; where no task has finished, the run is known by the launch."""
+        from spark_eos.sink.abandoned import sweep_again, sweep_launch
+
         launch = end_launch(self.checkpoint)
         if launch is not None and None in messages:
             sweep_again(self.options, launch, batchId)
@@ -174,8 +195,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return committer(self.options, message.query, message.run, may_be_decided=True)
 
 
-def streaming_place(context: TaskContext) -> Place:
+def _commit(
+    committer: "Committer", messages: Sequence[TaskMessage], micro_batch: int, report_place: str | None
+) -> None:
+    """Commit, and report to the tasks of the next micro-batch, if there is one."""
+    committer.commit(messages, micro_batch)
+    # Not all that the messages name: what an earlier attempt or run has decided is dropped.
+    if report_place is not None and committer.committed:
+        report = report_of(committer.run, micro_batch, committer.committed, last_report(report_place))
+        leave_report(report_place, report)
+
+
+def streaming_place(context: TaskContext) -> "Place":
     """Read from a task's local properties which micro-batch of which query and run it belongs to."""
+    from spark_eos.sink.task import Place
+
     found = {name: context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _RUN_PROPERTY, _MICRO_BATCH_PROPERTY)}
     missing = [name for name, value in found.items() if not value]
     if missing:
@@ -188,8 +222,10 @@ def streaming_place(context: TaskContext) -> Place:
     return Place(str(found[_QUERY_PROPERTY]), str(found[_RUN_PROPERTY]), micro_batch, context.partitionId())
 
 
-def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) -> Place | None:
+def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) -> "Place | None":
     """Say which micro-batch a batch write belongs to; None for one outside of `foreachBatch`."""
+    from spark_eos.sink.task import Place
+
     query, run, micro_batch = (
         context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _RUN_PROPERTY, _MICRO_BATCH_PROPERTY)
     )

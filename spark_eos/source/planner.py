@@ -7,6 +7,7 @@ high watermark is in a log that was cut or created anew.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
@@ -38,8 +39,8 @@ logger = logging.getLogger(__name__)
 class Lookup(Protocol):
     """Be asked for partitions and offsets; `client.lookup.OffsetLookup` asks brokers, tests keep a table."""
 
-    def topic_names(self) -> Collection[str]:
-        """List all topics that are not internal to Kafka."""
+    def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
+        """Find the partitions of all topics whose names are wanted and that are not internal to Kafka."""
 
     def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
         """Find the partitions of topics; topics that do not exist are left out."""
@@ -56,23 +57,49 @@ class Lookup(Protocol):
 class Planner:
     """Turn positions into offsets and offsets into ranges."""
 
-    def __init__(self, lookup: Lookup, options: SourceOptions, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        lookup: Lookup,
+        options: SourceOptions,
+        pause: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._lookup = lookup
         self._options = options
         self._pause = pause
+        self._clock = clock
         self._losses = DataLossPolicy(options.fail_on_data_loss)
+        self._max_age_seconds = options.metadata_max_age_ms / 1_000
+        self._good_until = self._listed_until = -math.inf
+        self._matching: list[str] = []
         self.places: dict[TopicPartition, PartitionPlace] = {}
         self.ends: dict[TopicPartition, LogPoint] = {}
 
     def partitions(self) -> dict[TopicPartition, PartitionPlace]:
-        """Find the partitions the query subscribes to, as of now."""
+        """Find the partitions the query subscribes to, as they were `kafka.metadata.max.age.ms` ago or later."""
+        if not self._is_fresh_enough():
+            self.places = self._find_partitions()
+            self.ends = {tp: end for tp, end in self.ends.items() if tp in self.places}
+            self._good_until = self._clock() + self._max_age_seconds
+        return self.places
+
+    def _is_fresh_enough(self) -> bool:
+        return self._clock() < self._good_until
+
+    def _find_partitions(self) -> dict[TopicPartition, PartitionPlace]:
         subscription = self._options.subscription
         if isinstance(subscription, Assign):
             places = self._lookup.places(sorted({tp.topic for tp in subscription.partitions}))
             return {tp: places[tp] for tp in subscription.partitions if tp in places}
         if isinstance(subscription, Subscribe):
             return self._lookup.places(subscription.topics)
-        return self._lookup.places([name for name in self._lookup.topic_names() if subscription.matches(name)])
+        # To list topics has a broker tell of all its cluster's partitions.
+        if self._clock() < self._listed_until:
+            return self._lookup.places(self._matching)
+        places = self._lookup.places_matching(subscription.matches)
+        self._matching = sorted({tp.topic for tp in places})
+        self._listed_until = self._clock() + self._max_age_seconds
+        return places
 
     def known_partitions(self) -> dict[TopicPartition, PartitionPlace]:
         """Find the partitions a query starts with; a topic named by the user must exist."""
@@ -85,6 +112,7 @@ class Planner:
             found = {tp.topic for tp in places}
             missing = [topic for topic in subscription.topics if topic not in found]
         if missing:
+            self._good_until = -math.inf
             raise OptionError(
                 f"Unknown topic or partition: {', '.join(missing)}",
                 checked=f"Asked the brokers at {', '.join(self._options.client.bootstrap_servers)}",
@@ -125,12 +153,24 @@ class Planner:
         return self._edges(partitions, EARLIEST)
 
     def latest(self, known: Mapping[TopicPartition, int]) -> OffsetMap:
-        """Find the ends of all partitions there are now, never behind a `known` offset that is still in the log.
+        """Find the ends of all partitions there are, never behind a `known` offset that is still in the log.
 
-        A broker can answer from before the offsets it gave last time (KAFKA-7703), so a step back is asked again.
+        Where they are not `known`, the partitions are those of now. An idle query, which asks many times a second, goes
+        by what it heard of them up to `kafka.metadata.max.age.ms` ago: it reads a new one that much later.
         """
-        self.places = self.partitions()
-        latest = self._edges(self.places, LATEST)
+        may_be_old = self._is_fresh_enough()
+        latest = self._latest(known)
+        if latest != known:
+            if may_be_old:
+                self._good_until = -math.inf
+                latest = self._latest(known)
+            # A query that has something to read will have something to read at the next trigger too.
+            self._good_until = -math.inf
+        return latest
+
+    def _latest(self, known: Mapping[TopicPartition, int]) -> OffsetMap:
+        """Ask for the ends; a broker can answer from before the offsets it gave last time (KAFKA-7703)."""
+        latest = self._edges(self.partitions(), LATEST)
         for _ in range(self._options.offset_retries):
             behind = _behind(latest, known)
             if not behind:
@@ -156,7 +196,10 @@ class Planner:
         if deleted:
             self._losses.report(DataLoss.PARTITIONS_DELETED, ", ".join(map(str, deleted)))
         begins = {tp: offset for tp, offset in start.items() if tp in end} | self._added(end.keys() - start.keys())
-        places = self._lookup.places(sorted({tp.topic for tp in begins}))
+        # The ids of the topics whose ends these are: of one that was created anew since, a task has to notice that.
+        places = self.places
+        if not begins.keys() <= places.keys():
+            places = self._lookup.places(sorted({tp.topic for tp in begins}))
         ranges = []
         for tp, begin in sorted(begins.items()):
             if end[tp] < begin:

@@ -7,7 +7,6 @@ reader therefore connects at first use and never carries a connection along.
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -20,7 +19,6 @@ from spark_eos.client.connection import KafkaClient
 from spark_eos.client.lookup import OffsetLookup
 from spark_eos.metrics import check_servable, serve
 from spark_eos.source.available_now import check_micro_batch
-from spark_eos.source.blocker import name_blocker
 from spark_eos.source.data_loss import DataLossPolicy
 from spark_eos.source.group_commits import GroupCommits
 from spark_eos.source.lag import LagWatch, show_lag
@@ -33,6 +31,7 @@ from spark_eos.source.reader import read_range
 from spark_eos.source.rewritten_logs import RewrittenLogs
 from spark_eos.source.schema import refuse_other_schema
 from spark_eos.source.splits import OffsetRange
+from spark_eos.source.standstills import StandstillWarnings
 from spark_eos.source_options import SourceOptions, batch_options, filter_pushdown, stream_options
 
 logger = logging.getLogger(__name__)
@@ -160,7 +159,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Close the driver's connections."""
         driver, self._driver_side = self._driver_side, None
         if driver is not None:
-            driver.client.close()
+            driver.close()
 
 
 class _DriverSide:
@@ -179,7 +178,8 @@ class _DriverSide:
         self._admission = Admission(options)
         if options.log_lag:
             show_lag()
-        self._lag = LagWatch(options.lag_warning_after_ms, partial(name_blocker, self.client))
+        self._warnings = StandstillWarnings(options.client)
+        self._lag = LagWatch(options.lag_warning_after_ms, self._warnings.report)
         self._rewritten = RewrittenLogs(lookup, DataLossPolicy(options.fail_on_data_loss))
         self._target: OffsetMap | None = None
         self._admitted: OffsetMap | None = None
@@ -187,6 +187,10 @@ class _DriverSide:
         self._is_pinned = False
         group_id = options.commit_group_id
         self._group_commits = None if group_id is None else GroupCommits(self.client, group_id)
+
+    def close(self) -> None:
+        self._warnings.close()
+        self.client.close()
 
     def first_start(self) -> OffsetMap:
         self._first_start = self.planner.starting_offsets()
@@ -237,7 +241,7 @@ class _DriverSide:
         added = available.keys() - known.keys()
         begins = known | self.planner.earliest(added) if added else known
         end = self._admission.admit(begins, available, limit, may_wait=self._target is None)
-        if self._lag.is_due() or end != begins:
+        if self._lag.is_due(has_read=end != begins):
             self._lag.observe(known, self._there, self.planner.high_watermarks(self._there))
         self._admitted = known if end == begins else end
         return to_json_offsets(self._admitted)

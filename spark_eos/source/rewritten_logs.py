@@ -45,8 +45,8 @@ class RewrittenLogs:
     ) -> None:
         """Report partitions of which something below the offsets in `read` is not what it was."""
         before = self._seen
-        # What is out of sight for a moment is remembered: it may come back as another log.
-        self._seen = before | {
+        # What is out of sight for a moment is remembered while it is read: it may come back as another log.
+        self._seen = {tp: seen for tp, seen in before.items() if tp in read} | {
             tp: _Seen(place.topic_id, ends.get(tp, LogPoint()).leader_epoch) for tp, place in places.items()
         }
         recreated = [tp for tp in sorted(read) if self._is_recreated(tp, before) and read[tp] > 0]

@@ -20,7 +20,7 @@ import kafka.net.connection
 import kafka.net.manager
 import kafka.net.selector
 
-from spark_eos.client import connection, coordinators, fetch, network, producer, transaction_admin
+from spark_eos.client import connection, coordinators, fetch, loop, network, producer, transaction_admin
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client_options import ClientOptions
 
@@ -28,7 +28,7 @@ from spark_eos.client_options import ClientOptions
 _MOST_LOOKS = 100_000
 _TIMED = (
     kafka.cluster, kafka.net.connection, kafka.net.manager, kafka.net.selector, connection, coordinators, fetch,
-    network, producer, transaction_admin,
+    loop, network, producer, transaction_admin,
 )
 
 # Takes the bytes of one request without their length and gives all bytes of the answer, length included; None hangs up.

@@ -4,6 +4,7 @@ Nothing here knows what a request means; what is repeated, and when one gives up
 above, as in the clients that people use.
 """
 
+import io
 import struct
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ class GaveUpError(Exception):
 class Exchange:
     """Be one request that awaits its answer."""
 
-    def __init__(self, response: Any, version: int) -> None:
+    def __init__(self, response: Any, version: int, read_body: Callable[[int, memoryview], Any] | None = None) -> None:
         self.is_done = False
         self.value: Any = None
         self.exception: BaseException | None = None
@@ -58,10 +59,16 @@ class Exchange:
         self.answered: Callable[[], None] = lambda: None
         self._response = response
         self._version = version
+        self._read_body = read_body
 
     def answer(self, frame: bytes) -> None:
         """Take the answer."""
-        self.value = self._response.decode(frame, version=self._version, header=True)
+        if self._read_body is None:
+            self.value = self._response.decode(frame, version=self._version, header=True)
+        else:
+            stream = io.BytesIO(frame)
+            self._response[self._version].parse_header(stream)
+            self.value = self._read_body(self._version, memoryview(frame)[stream.tell():])
         self.answered()
         self._settle()
 
@@ -96,7 +103,8 @@ class Wire(ClientEnd):
     def send(self, request: Any, version: int, asked: object = None) -> Exchange:
         """Send a request; `asked` names the question it asks, perhaps again."""
         self._count += 1
-        exchange = self._open[self._count] = Exchange(SERVED[request.API_KEY].response, version)
+        exchange = self._open[self._count] = Exchange(
+            SERVED[request.API_KEY].response, version, getattr(request, "read_answer", None))
         request.API_VERSION = version
         request.with_header(self._count, self._client)
         frame = bytes(request.encode(header=True, framed=True))

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from broker_core.simulation.faults import Fault
 from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError
+from spark_eos.sink.commit_report import CommitReport, report_of
 from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.naming import group_id
 from spark_eos.sink.task import Place
@@ -89,8 +90,9 @@ class QueryActor:
         # Those that commit: Spark takes whichever is idle.
         self._committing: list[int] = []
         self._switch = world.random_of(f"{name}'s processes")
-        # What is being committed.
+        # What is being committed, and what the tasks of the next micro-batch are told of it.
         self.messages: list[TaskMessage] = []
+        self._report: CommitReport | None = None
 
     def successor(self, name: str, begins_after_ms: int) -> "QueryActor":
         """Make another driver on the same checkpoint."""
@@ -133,6 +135,8 @@ class QueryActor:
                 self._go_to_any_process()
                 driver = committer(self._options, QUERY, run, may_be_decided=True)
                 driver.commit(messages, number)
+                if driver.committed:
+                    self._report = report_of(run, number, driver.committed, self._report)
             except (EosKafkaError, JobFailedError):
                 self._abort(run, messages, number)
                 raise
@@ -208,10 +212,13 @@ class QueryActor:
         place = Place(QUERY, run, number, split)
         rows = self.checkpoint.rows[number][split]
         options = self.world.death.options(self._options, split, self.checkpoint.rows[number])
+        # A report may fail to come: the workers then ask.
+        report = self._report if self._random.random() < 0.8 else None
 
         def work() -> None:
             try:
-                attempt.message = task_writer(options, place, may_be_decided=True).write(iter(_arrow(rows)))
+                writer = task_writer(options, place, may_be_decided=True, committed=report)
+                attempt.message = writer.write(iter(_arrow(rows)))
             except EosKafkaError as error:
                 attempt.error = error
                 self.world.scheduler.note(f"{host}: {place}: {type(error).__name__}: {error}")

@@ -25,6 +25,7 @@ from spark_eos.client.features import FinalizedFeatures
 from spark_eos.client.network import translate
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import UnansweredError as SinkUnansweredError
+from spark_eos.sink.kept import Kept
 from tests.simulation.client import Exchange, UnansweredError, Wire
 from tests.simulation.fibers import Fiber
 from tests.simulation.world import World
@@ -266,7 +267,7 @@ def virtual_surroundings(world: World) -> Iterator[None]:
 
 def _forget_processes() -> None:
     """Drop what the modules keep by process id."""
-    for name in ("spark_eos.sink.wiring", "spark_eos.sink.pool"):
-        for attribute, kept in vars(sys.modules[name]).items():
-            if attribute.startswith("_") and isinstance(kept, dict) and not attribute.startswith("__"):
+    for name, module in list(sys.modules.items()):
+        for kept in vars(module).values() if name.startswith("spark_eos.sink.") else ():
+            if isinstance(kept, Kept):
                 kept.clear()

@@ -12,8 +12,9 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConsumerPartition
 
 from broker_core.types import TopicPartition
+from spark_eos.client.batch_limits import BatchLimits
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client.metadata import PartitionMetadata, TopicMetadata
+from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata
 from spark_eos.client.topics import create_topic
 from spark_eos.client_options import ClientOptions
 from spark_eos.codec.encode import EncodedBatch, encode_batches
@@ -123,6 +124,8 @@ class FakeClient:
     def __init__(self, topic: str, partitions: int, script: Iterable[Script], **options: int) -> None:
         self.options = ClientOptions(("fake:1",), **{"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, **options})
         self.network = FakeNetwork()
+        self.batch_limits = BatchLimits()
+        self.recent = RecentTopics()
         self.script = deque(script)
         self.sent: list[SentProduce] = []
         self.asked_for_metadata = 0

@@ -1,5 +1,6 @@
 """Be a cluster in memory that keeps Kafka's rules for transactional ids, for tests of the sink's rules."""
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,9 +15,11 @@ from spark_eos.sink.ports import (
     Description,
     EndAnswer,
     Ending,
+    FoundRecords,
     KeyedRecord,
     PartitionView,
     TransactionState,
+    UnendedRecord,
 )
 
 S = TransactionState
@@ -52,6 +55,9 @@ class MemoryCluster:
     past_ids: dict[str, Id | None] = field(default_factory=dict)
     # How often another look-up finds the same broker again.
     past_found_again: int = 0
+    # Records of the decision topic whose transactions have no end yet.
+    unended: set[tuple[TopicPartition, int]] = field(default_factory=set)
+    partitions: int = 4
     leaderless: set[int] = field(default_factory=set)
     next_producer_id: int = 1
 
@@ -114,6 +120,21 @@ class MemoryCluster:
     ) -> Mapping[str, EndAnswer]:
         return {each.transactional_id: self._end(each) for each in endings}
 
+    def views(
+        self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
+    ) -> Mapping[TopicPartition, PartitionView | None]:
+        found = {}
+        for place, offset in offsets.items():
+            with contextlib.suppress(UnansweredError):
+                found[place] = self.view(place, offset, wait_ms=wait_ms)
+        return found
+
+    def unstable_ends(
+        self, topic_partition: TopicPartition, offsets: Mapping[int, int], *, wait_ms: int
+    ) -> Mapping[int, bool]:
+        ends = {each: self.unstable_end(topic_partition, each, at, wait_ms=wait_ms) for each, at in offsets.items()}
+        return {each: end for each, end in ends.items() if end is not None}
+
     def view(
         self, topic_partition: TopicPartition, offset: int, *, wait_ms: int  # noqa: ARG002
     ) -> PartitionView | None:
@@ -144,11 +165,29 @@ class MemoryCluster:
         log = self.logs.get(topic_partition, [])
         return [KeyedRecord(at, log[at][1], log[at][2]) for at in range(offset, min(len(log), offset + count))]
 
+    def last_offsets(self, group_id: str) -> Sequence[CommittedOffset]:
+        self.calls.append("pointer")
+        return list({**self.groups, **self.past_offsets}.get(group_id, {}).values())
+
     def find_records(
-        self, topic: str, is_wanted: Callable[[bytes], bool]
-    ) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
-        self.calls.append("scan")
-        return [(tp, record) for tp, record in self.all_records(topic) if record.key and is_wanted(record.key)]
+        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
+    ) -> FoundRecords:
+        self.calls.append(f"scan {len(starts)}" if None in starts.values() else "scan on")
+        found: list[tuple[TopicPartition, KeyedRecord]] = []
+        unended: list[UnendedRecord] = []
+        for place, start in starts.items():
+            for at, (identity, key, value) in enumerate(self.logs.get(place, [])):
+                if key is None or at < (start or 0) or not is_wanted(key, 0):
+                    continue
+                record = KeyedRecord(at, key, value)
+                if (place, at) in self.unended:
+                    unended.append(UnendedRecord(place, record, identity))
+                else:
+                    found.append((place, record))
+        return FoundRecords(tuple(found), tuple(unended), {each: len(self.logs.get(each, [])) for each in starts})
+
+    def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
+        return any(found == key for _, found, _ in self.logs.get(topic_partition, [])[:1])
 
     def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         for tp, log in self.logs.items():
@@ -157,10 +196,17 @@ class MemoryCluster:
                     yield tp, KeyedRecord(at, key, value)
 
     def partition_count(self, topic: str) -> int:  # noqa: ARG002
-        return 4
+        return self.partitions
 
-    def leaderless_partitions(self, topic: str) -> Collection[int]:  # noqa: ARG002
-        return self.leaderless
+    def partition_counts(self, topics: Collection[str], *, ask_again: bool = False) -> Mapping[str, int]:
+        self.calls.append(f"topics {len(topics)}{' again' if ask_again else ''}")
+        return {topic: self.partition_count(topic) for topic in topics}
+
+    def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
+        return dict.fromkeys(topics, self.leaderless)
+
+    def batch_bytes(self, topic: str, wanted_bytes: int) -> int:  # noqa: ARG002
+        return wanted_bytes
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
         known = self.ids.get(write.transactional_id)

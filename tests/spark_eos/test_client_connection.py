@@ -6,13 +6,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from kafka.protocol.admin import ListTransactionsRequest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core.embedded import EmbeddedBroker, Hold
 from spark_eos.client import coordinators
 from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.topics import create_topic, describe_topic_config
@@ -175,6 +175,26 @@ def test_the_coordinators_of_keys_used_long_ago_are_dropped(monkeypatch: pytest.
         assert list(client._coordinators.known(CoordinatorType.TRANSACTION, ["a", "d", "e", "f"])) == list("adef")
         many = [f"many-{number}" for number in range(6)]
         assert list(client.find_coordinators(CoordinatorType.TRANSACTION, many)) == many
+
+
+def test_all_brokers_are_asked_at_once_which_coordinator_they_name() -> None:
+    go_on = threading.Event()
+    with EmbeddedBroker(brokers=3) as kafka, kafka.fault(api="FindCoordinator", action=Hold(go_on)):
+        with KafkaClient(ClientOptions(tuple(kafka.bootstrap_servers.split(",")))) as client:
+            client.connect()
+
+            def answer_when_all_are_asked() -> None:
+                with suppress(AssertionError):
+                    kafka.wait_for(lambda: len(kafka.requests(api="FindCoordinator")) == 3, timeout=10)
+                    go_on.set()
+
+            thread = threading.Thread(target=answer_when_all_are_asked)
+            thread.start()
+            client.agree_on_coordinator(CoordinatorType.GROUP, "group", timeout_ms=20_000)
+            thread.join()
+            named = client.find_coordinator(CoordinatorType.GROUP, "group")
+        assert named in kafka.broker_ids
+        assert len(kafka.requests(api="FindCoordinator")) == 3, "what they agree on is remembered"
 
 
 def test_a_node_that_is_not_there_is_named(client: KafkaClient) -> None:

@@ -36,9 +36,9 @@ def test_an_answer_serves_while_it_is_young() -> None:
 def test_what_was_said_long_ago_is_not_kept() -> None:
     recent = RecentTopics()
     recent.note({f"t{number}": topic() for number in range(100)}, 10.0)
-    recent.note({"u": topic()}, 69.0)
+    recent.note({"u": topic()}, 309.0)
     assert len(recent) == 101
-    recent.note({"u": topic()}, 70.0)
+    recent.note({"u": topic()}, 310.0)
     assert len(recent) == 1
 
 
@@ -74,7 +74,7 @@ def test_a_writer_asks_once_for_what_it_has_just_been_told(
     monkeypatch.setattr(client, "metadata", counted)
     assert client.require_topics(["t"], need_leaders=False, max_age_ms=60_000)["t"].partition_count == 3
     monkeypatch.setattr("spark_eos.client.leaders.FRESH_ENOUGH_MS", 60_000)
-    Leaders(client).require(TopicPartition("t", 2))
+    Leaders(client).require([TopicPartition("t", 2)])
     assert client.require_topics(["t"], need_leaders=False, max_age_ms=60_000)["t"].partition_count == 3
     assert asked == [["t"]]
     client.require_topics(["t"])
@@ -100,10 +100,10 @@ def test_a_partition_that_was_just_added_is_found(
 ) -> None:
     """What was told a moment ago must not refuse what is there now."""
     monkeypatch.setattr("spark_eos.client.leaders.FRESH_ENOUGH_MS", 60_000)
-    Leaders(client).require(TopicPartition("t", 2))
+    Leaders(client).require([TopicPartition("t", 2)])
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_partitions([NewPartitions("t", 4)])["t"].result(60)
     leaders = Leaders(client)
-    leaders.require(TopicPartition("t", 3))
+    leaders.require([TopicPartition("t", 3)])
     with pytest.raises(TopicError, match="has no partition 4"):
-        leaders.require(TopicPartition("t", 4))
+        leaders.require([TopicPartition("t", 4)])

@@ -119,6 +119,21 @@ def test_each_row_has_the_hash_of_the_plain_one(rows: list[Row]) -> None:
     assert hashes(rows) == [plain_hash(row) for row in rows]
 
 
+@pytest.mark.parametrize("longest", [12, 90, 530])
+def test_rows_of_several_rounds_have_the_same_hash(longest: int) -> None:
+    """More rows than are hashed at once, their values of all lengths and in the middle of a buffer."""
+    generator = np.random.default_rng(1)
+    octets = generator.integers(0, 256, longest).astype(np.uint8).tobytes()
+    rows = [
+        Row(octets[: generator.integers(0, longest + 1)], octets[: generator.integers(0, 13)] or None)
+        for _ in range(17_000)
+    ]
+    columns = {name: column.slice(100) for name, column in arrays(rows).items()}
+    found = hash_rows(**columns)
+    some = [*range(300), *generator.integers(300, 16_800, 300).tolist(), *range(16_700, 16_900)]
+    assert [int(found[row]) for row in some] == [plain_hash(rows[row + 100]) for row in some]
+
+
 @pytest.mark.parametrize(("row", "expected"), [
     (Row(None), 0xB880A225F8C33476),
     (Row(b""), 0xCD760A70F7AC2436),

@@ -12,6 +12,7 @@ from spark_eos.admin.command import ExitCode, main
 from spark_eos.client import control
 from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.inspection import describe_transactions
+from spark_eos.client.lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError, FencedError, OptionError, TopicError, TransactionError, UnreachableError
@@ -45,7 +46,13 @@ def _forget_topic(world: World, monkeypatch: pytest.MonkeyPatch, answers: float)
         unknown = replace(found[world.decisions], error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partitions={})
         return {**found, world.decisions: unknown}
 
+    look_up = OffsetLookup._describe
+
+    def lagging_look_up(self: OffsetLookup, *asked: Any) -> Any:
+        return [each for each in look_up(self, *asked) if each.name != world.decisions or left[0] <= 0]
+
     monkeypatch.setattr(world.client, "metadata", lagging)
+    monkeypatch.setattr(OffsetLookup, "_describe", lagging_look_up)
 
 
 def test_a_broker_that_does_not_know_the_decision_topic_for_a_moment_repeats_no_batch(
@@ -60,10 +67,10 @@ def test_a_broker_that_does_not_know_the_decision_topic_for_a_moment_repeats_no_
 
 @pytest.mark.parametrize("read", [
     lambda world: world.log().newest(),
-    lambda world: world.cluster.find_records(world.decisions, lambda _: True),
+    lambda world: world.cluster.find_records({TopicPartition(world.decisions, 0): None}, lambda *_: True),
     lambda world: world.cluster.read_records(TopicPartition(world.decisions, 0), 0, 1),
     lambda world: world.cluster.read_records(TopicPartition(world.topic, 99), 0, 1),
-])
+], ids=["pointer", "scan", "record", "record of no partition"])
 def test_a_missing_decision_topic_is_never_an_empty_one(
     world: World, monkeypatch: pytest.MonkeyPatch, read: Callable[[World], object]
 ) -> None:
@@ -144,7 +151,6 @@ def test_an_id_that_the_coordinator_has_forgotten_is_told_by_its_code(world: Wor
 def test_what_a_foreign_transaction_holds_back_is_known_by_its_marker(
     world: World, monkeypatch: pytest.MonkeyPatch, commit: bool
 ) -> None:
-    monkeypatch.setattr(recovery, "_LOOK_MS", 300)
     foreign = control.init_producer_id(world.client, unique("foreign"), transaction_timeout_ms=60_000)
     producer = TransactionalProducer(world.client)
     producer.begin(foreign)
@@ -241,15 +247,15 @@ def test_the_drivers_timeout_is_within_the_margin_where_that_is_possible(
 def test_partitions_without_a_leader_are_named_and_doubt_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     client: Any = FakeClient("t", 3, [])
     cluster = KafkaCluster(client, "decisions", decision_writer.DecisionWriter)
-    assert cluster.leaderless_partitions("t") == []
+    assert cluster.leaderless_partitions(["t"]) == {"t": []}
     client.leaders[1] = -1
-    assert cluster.leaderless_partitions("t") == [1]
+    assert cluster.leaderless_partitions(["t"]) == {"t": [1]}
 
     def unanswered(*_: object, **__: object) -> None:
         raise UnreachableError("no broker answers")
 
     monkeypatch.setattr(client, "require_topics", unanswered)
-    assert not cluster.leaderless_partitions("t")
+    assert not cluster.leaderless_partitions(["t"])
 
 
 def test_a_job_whose_driver_was_killed_in_mid_completion_is_named_and_completed_by_a_command(

@@ -1,5 +1,6 @@
 """Check which identity a worker process goes on with."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -7,20 +8,23 @@ import pytest
 from broker_core.types import ProducerIdentity
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import LostTransactionError
+from spark_eos.sink import kept
 from spark_eos.sink import pool as pools
 from spark_eos.sink import wiring
-from spark_eos.sink.pool import IdentityPool, TaskSet, next_identity, pool_of
+from spark_eos.sink.commit_report import CommitReport, WorkerIds
+from spark_eos.sink.kept import IDLE_SECONDS
+from spark_eos.sink.pool import IdentityPool, TaskSet, pool_of
 from spark_eos.sink.ports import Description, Ending, TransactionState
 from spark_eos.sink.task import Place
 from spark_eos.sink_options import SinkOptions
-from tests.spark_eos.sink_cluster import MemoryCluster
+from tests.spark_eos.sink_cluster import Id, MemoryCluster
 
 S = TransactionState
 LAST = ProducerIdentity(7, 3)
 
 
 def _described(state: TransactionState, producer_id: int = 7, epoch: int = 4) -> Description:
-    return Description("id", state, ProducerIdentity(producer_id, epoch), 60_000, -1)
+    return Description("p.q.r.w.0", state, ProducerIdentity(producer_id, epoch), 60_000, -1)
 
 
 @pytest.mark.parametrize(("begun", "version", "description", "goes_on"), [
@@ -39,15 +43,31 @@ def _described(state: TransactionState, producer_id: int = 7, epoch: int = 4) ->
     (2, 2, None, False),
 ])
 def test_only_a_committed_v2_transaction_lets_the_next_one_begin_at_once(
-    begun: int, version: int, description: Description | None, goes_on: bool
+    monkeypatch: pytest.MonkeyPatch, begun: int, version: int, description: Description | None, goes_on: bool
 ) -> None:
-    expected = ProducerIdentity(7, 4) if goes_on else None
-    assert next_identity(LAST, begun, version, description) == expected
+    cluster = MemoryCluster(version=begun)
+    cluster.ids["p.q.r.w.0"] = Id(ProducerIdentity(7, 2))
+    pool = _pool(cluster)
+    assert pool.take(60_000, 0).identity == LAST
+    cluster.version = version
+    described = {} if description is None else {description.transactional_id: description}
+    monkeypatch.setattr(cluster, "describe_transactions", lambda names: described)
+    taken = pool.take(60_000, 1)
+    is_initialised = len([call for call in cluster.calls if call.startswith("init")]) > 1
+    assert (taken.identity == ProducerIdentity(7, 4) and not is_initialised) is goes_on
 
 
-def test_an_epoch_near_exhaustion_is_never_gone_on_with() -> None:
-    last = ProducerIdentity(7, 32765)
-    assert next_identity(last, 2, 2, _described(S.COMPLETE_COMMIT, epoch=32766)) is None
+@pytest.mark.parametrize("is_reported", [False, True])
+def test_an_epoch_near_exhaustion_is_never_gone_on_with(is_reported: bool) -> None:
+    cluster = MemoryCluster()
+    cluster.ids["p.q.r.w.0"] = Id(ProducerIdentity(7, 32764))
+    pool = _pool(cluster)
+    name, identity = _use(cluster, pool)
+    assert identity == ProducerIdentity(7, 32765)
+    _end(cluster, name, identity, True)
+    if is_reported:
+        pool.note_committed(CommitReport("r", {"w": WorkerIds(0, 1)}))
+    assert _use(cluster, pool, 1)[1] == ProducerIdentity(2, 0)
 
 
 def _pool(cluster: MemoryCluster) -> IdentityPool:
@@ -70,8 +90,8 @@ def test_a_steady_worker_keeps_one_id_and_never_repeats_an_identity(version: int
     cluster = MemoryCluster(version=version)
     pool = _pool(cluster)
     seen = []
-    for _ in range(5):
-        name, identity = _use(cluster, pool)
+    for micro_batch in range(5):
+        name, identity = _use(cluster, pool, micro_batch)
         seen.append(identity)
         _end(cluster, name, identity, True)
     assert len(pool) == 1 and len(set(seen)) == 5
@@ -86,7 +106,7 @@ def test_an_open_transaction_is_left_alone_and_another_id_taken() -> None:
     assert (first, second) == ("p.q.r.w.0", "p.q.r.w.1")
     assert cluster.ids[first].state is S.ONGOING
     _end(cluster, first, first_identity, True)
-    assert _use(cluster, pool)[0] == first
+    assert _use(cluster, pool, 1)[0] == first
     assert len(pool) == 2
 
 
@@ -99,7 +119,7 @@ def test_after_anything_but_a_commit_the_owner_initialises_anew(what: str) -> No
         _end(cluster, name, identity, False)
     else:
         cluster.time_out(name)
-    _, following = _use(cluster, pool)
+    _, following = _use(cluster, pool, 1)
     assert following != identity and len(pool) == 1
     assert cluster.calls.count("init p.q.r.w.0") == 2
 
@@ -112,7 +132,7 @@ def test_an_id_whose_initialisation_was_not_answered_is_given_up() -> None:
     assert name == "p.q.r.w.2" and len(pool) == 1
     _end(cluster, name, identity, False)
     cluster.lose_answer_of.add(name)
-    assert _use(cluster, pool)[0] == "p.q.r.w.3" and len(pool) == 1
+    assert _use(cluster, pool, 1)[0] == "p.q.r.w.3" and len(pool) == 1
     assert [cluster.calls.count(f"init p.q.r.w.{number}") for number in range(4)] == [1, 1, 2, 1]
 
 
@@ -122,7 +142,7 @@ def test_an_exhausted_epoch_is_passed_over() -> None:
     name, identity = _use(cluster, pool)
     _end(cluster, name, identity, True)
     cluster.ids[name].identity = ProducerIdentity(identity.producer_id, 32765)
-    _, following = _use(cluster, pool)
+    _, following = _use(cluster, pool, 1)
     assert following.producer_epoch == 0 and following.producer_id != identity.producer_id
 
 
@@ -132,18 +152,17 @@ def test_an_id_that_its_coordinator_does_not_know_is_left_alone() -> None:
     pool = _pool(cluster)
     first, _ = _use(cluster, pool)
     cluster.forgotten.add(first)
-    assert _use(cluster, pool)[0] == "p.q.r.w.1"
+    assert _use(cluster, pool, 1)[0] == "p.q.r.w.1"
     assert cluster.ids[first].state is S.ONGOING
 
 
-def test_a_pool_made_anew_never_meets_the_ids_of_the_one_before() -> None:
+def test_a_pool_made_anew_never_meets_the_ids_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, same_broker = MemoryCluster(), MemoryCluster()
     same_broker.ids = cluster.ids
     first, _ = _use(cluster, pool_of(cluster, "p", "q", "r"))
     assert pool_of(cluster, "p", "q", "r") is pool_of(cluster, "p", "q", "r")
     second, _ = _use(same_broker, pool_of(same_broker, "p", "q", "r"))
-    for number in range(64):
-        pool_of(cluster, "p", f"job{number}", "r")
+    monkeypatch.setattr(kept, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + IDLE_SECONDS + 1))
     third, _ = _use(cluster, pool_of(cluster, "p", "q", "r"))
     assert len({first, second, third}) == 3
     assert {cluster.ids[name].state for name in (first, second, third)} == {S.ONGOING}
@@ -155,10 +174,10 @@ def test_at_level_0_an_id_that_transactions_v2_have_used_is_left_alone() -> None
     name, identity = _use(cluster, pool)
     _end(cluster, name, identity, True)
     cluster.version = 0
-    other, identity = _use(cluster, pool)
+    other, identity = _use(cluster, pool, 1)
     assert other == "p.q.r.w.1"
     _end(cluster, other, identity, True)
-    assert _use(cluster, pool)[0] == other
+    assert _use(cluster, pool, 2)[0] == other
     assert cluster.calls.count(f"init {name}") == 1
 
 
@@ -200,7 +219,7 @@ def test_a_job_that_takes_longer_than_its_first_transaction_may_fails_at_its_nex
     calls = len(job.cluster.calls)
     with pytest.raises(LostTransactionError, match=rf"{first}.*begun 95000 ms ago, has timed out.*is 60000 ms"):
         job.run_task()
-    assert job.cluster.calls[calls:] == ["describe 2", "init p.q.r.stage-7-timed-out.0"], "no more is asked than ever"
+    assert job.cluster.calls[calls:] == ["describe 1", "init p.q.r.stage-7-timed-out.0"]
     # Spark ends the process with the task, and tries the task again in another.
     job.pool = IdentityPool(job.cluster, "p", "q", "r", "another")
     for attempt in (1, 2):

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,9 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     ResourcePatternType,
     ResourceType,
 )
@@ -38,6 +42,7 @@ from spark_eos.sink.decision_topic import (
     topic_problem,
 )
 from spark_eos.sink.driver_identity import DriverIdentity
+from spark_eos.sink.kept import Kept
 from spark_eos.sink.preflight import check_cluster
 from spark_eos.sink.survey import Survey
 from spark_eos.sink_options import SinkOptions, sink_options
@@ -155,7 +160,7 @@ def test_a_decision_topic_that_cannot_be_made_says_what_to_make(
 def test_a_decision_topic_that_nothing_can_be_written_to_is_refused(client: KafkaClient) -> None:
     topic = make_topic(client, cleanup_policy="compact", min_insync_replicas="2")
     with pytest.raises(TopicError, match=r"1 replica\(s\) and min\.insync\.replicas=2.*more replicas, or lower"):
-        ensure_decision_topic(client, topic, Durability(1, 1), Survey())
+        ensure_decision_topic(client, topic, Durability(1, 1), Survey(), prefix="p")
 
 
 @pytest.mark.parametrize(("config", "replicas", "text"), [
@@ -251,7 +256,7 @@ def test_where_settings_cannot_be_read_the_offsets_topic_says_how_often_the_clus
 def test_doubts_are_said_once(client: KafkaClient, caplog: pytest.LogCaptureFixture) -> None:
     topic = make_topic(client, cleanup_policy="compact")
     for is_first in (True, False):
-        ensure_decision_topic(client, topic, Durability(3, 2), Survey(), is_first=is_first)
+        ensure_decision_topic(client, topic, Durability(3, 2), Survey(), prefix="p", is_first=is_first)
     assert caplog.text.count("Reassign its partitions") == 1
 
 
@@ -403,3 +408,68 @@ def test_verification_that_is_switched_off_is_refused_below_transactions_v2(leve
                 return
             with pytest.raises(UnsupportedError, match=rf"broker 1 has {VERIFICATION}=false.*{VERIFICATION}=true"):
                 check_cluster(client, options_for(client))
+
+
+def requests_since(kafka: EmbeddedBroker, before: int) -> Counter[str]:
+    return Counter(each.api for each in kafka.requests()[before:])
+
+
+def test_a_running_query_is_checked_once_over_connections_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedBroker(brokers=3, topics={"data": 1}) as kafka:
+        wanted = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data"})
+        settled = preflight.preflight(wanted)
+        first = requests_since(kafka, 0)
+        # The probe's id, and that under which the new decision topic is marked.
+        assert first["ListTransactions"] == 3 and first["CreateTopics"] == 1 and first["InitProducerId"] == 2
+        # One for the bootstrap, and one for each broker; each is asked for its versions once more.
+        assert first["ApiVersions"] == 1 + 3 + 3
+        before = len(kafka.requests())
+        for _ in range(5):
+            assert preflight.preflight(wanted) == settled
+        assert requests_since(kafka, before) == {}
+        # Other options of the same cluster: another query, over the same connections.
+        other = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data", "jobId": "other"})
+        preflight.preflight(other)
+        assert requests_since(kafka, before)["ApiVersions"] == 3
+        before = len(kafka.requests())
+        monkeypatch.setattr(preflight._checked.get(wanted, lambda: pytest.fail("forgotten")), "next_look", 0.0)
+        assert preflight.preflight(wanted) == settled
+        # Which brokers there are; the decision topic, twice, and its settings.
+        assert requests_since(kafka, before) == {"Metadata": 3, "DescribeConfigs": 1}
+
+
+def test_an_outage_at_a_later_look_does_not_stop_the_query(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(preflight, "_LOOKS_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(preflight, "_LOOK_PATIENCE_MS", 200)
+    with EmbeddedBroker() as kafka:
+        wanted = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers})
+        settled = preflight.preflight(wanted)
+    with caplog.at_level(logging.INFO, "spark_eos.sink"):
+        for _ in range(3):
+            assert preflight.preflight(wanted) == settled
+    assert caplog.text.count("the cluster is not looked at for now") == 1, "each micro-batch waits for the brokers"
+
+
+def test_a_later_look_finds_what_was_not_there_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "_LOOKS_EVERY_SECONDS", 0.0)
+    brokers = {1: facts()}
+    pretend(monkeypatch, brokers)
+    with EmbeddedBroker(brokers=2) as kafka:
+        wanted = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers})
+        preflight.preflight(wanted)
+        preflight.preflight(wanted)
+        brokers[2] = BrokerFacts(OLD, {})
+        with pytest.raises(UnsupportedError, match="broker 2 serves AddPartitionsToTxn up to version 3"):
+            preflight.preflight(wanted)
+        del brokers[2]
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, wanted.decision_topic, incremental_configs=[policy])
+        monkeypatch.setattr(preflight, "_checked", Kept(60.0))
+        preflight.preflight(wanted)
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(60)
+        with pytest.raises(TopicError, match="cleanup.policy=delete"):
+            preflight.preflight(wanted)

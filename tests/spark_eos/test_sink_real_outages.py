@@ -167,6 +167,30 @@ def test_a_pointer_from_a_broker_cut_off_repeats_no_row(
         assert world.visible() == ["row of 0", "row of 1", "row of 2"]
 
 
+def test_a_decision_is_read_from_the_leader_whose_log_reaches_it(
+    kafka: EmbeddedBroker, clients: list[KafkaClient], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pointer comes from the true coordinator, and metadata names a leader that is cut off."""
+    kafka.move_coordinator(OTHER, group=f"p.{world.query}")
+    for number in range(4):
+        kafka.move_leader((world.decisions, number), STALE)
+    world.committer("run1").commit([world.prepare("run1")], 0)
+    later = beside(kafka, clients, world)
+    later.client.metadata([])
+    with kafka.stale_broker(STALE):
+        world.committer("run1").commit([world.prepare("run1", 1)], 1)
+        anyone, asked = later.client.network.any_node, []
+
+        def first_the_one_cut_off() -> Any:
+            asked.append(STALE if len(asked) < 6 else anyone())
+            return asked[-1]
+
+        monkeypatch.setattr(later.client.network, "any_node", first_the_one_cut_off)
+        newest = later.log().newest()
+        assert newest is not None and newest.micro_batch == 1
+        assert len(asked) > 6
+
+
 def test_brokers_that_name_two_coordinators_do_not_agree(
     kafka: EmbeddedBroker, clients: list[KafkaClient], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

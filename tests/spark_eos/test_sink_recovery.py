@@ -2,16 +2,19 @@
 
 import itertools
 import logging
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
-from broker_core.types import AbortedTransaction, ProducerIdentity
+from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition
 from spark_eos.errors import LostTransactionError, TransactionError, UnansweredError
 from spark_eos.sink import recovery
 from spark_eos.sink.decision import Decision
+from spark_eos.sink.log_fates import logged_fates, seen_fate
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
 from spark_eos.sink.ports import BatchTrace, Description, Ending, PartitionView, TransactionState
-from spark_eos.sink.recovery import FATES, Course, course_of, described_fate, seen_fate, settle
+from spark_eos.sink.recovery import FATES, Course, course_of, course_of_task, described_fate, end_all, settle
 from spark_eos.sink.recovery_table import Fate
 from spark_eos.sink_options import OnLostTransaction
 from tests.spark_eos.sink_cluster import MemoryCluster
@@ -207,20 +210,104 @@ def _no_answer(*_: object, **__: object) -> None:
     raise UnansweredError("not in time")
 
 
-def test_one_time_limit_holds_for_all_transactions_and_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    looks = []
-
-    def slow(_: object, __: int, *, wait_ms: int) -> None:
-        looks.append(wait_ms)
-        now[0] += wait_ms / 1000
-        raise UnansweredError("not in time")
-
-    monkeypatch.setattr(recovery.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(recovery.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+def test_a_time_limit_holds_for_all_transactions_and_places_where_nothing_is_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = set_clock(monkeypatch)
     cluster = MemoryCluster()
     transactions = tuple(cluster.prepare(f"id{number}", number) for number in range(200))
     cluster.forgotten = set(cluster.ids)
-    monkeypatch.setattr(cluster, "view", slow)
+
+    def away(_: object, *, wait_ms: int) -> dict[object, object]:
+        now[0] += wait_ms / 1000
+        return {}
+
+    monkeypatch.setattr(cluster, "views", away)
     assert settle(cluster, _decision(*transactions)).pending == transactions
-    assert now[0] == pytest.approx(recovery.SETTLE_LIMIT_SECONDS, abs=1)
+    assert now[0] == pytest.approx(recovery.SETTLE_LIMIT_SECONDS, abs=2)
+
+
+def test_there_is_no_time_limit_as_long_as_one_after_the_other_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = set_clock(monkeypatch)
+    cluster = MemoryCluster()
+    transactions = tuple(cluster.prepare(f"id{number}", number) for number in range(5))
+    for each in transactions:
+        cluster.time_out(each.transactional_id)
+    cluster.forgotten = set(cluster.ids)
+    views = cluster.views
+
+    def one_by_one(offsets: Mapping[TopicPartition, int], *, wait_ms: int) -> object:
+        now[0] += recovery.SETTLE_LIMIT_SECONDS * 0.9
+        found = views(offsets, wait_ms=wait_ms)
+        return {place: found[place] for place in list(found)[:1]}
+
+    monkeypatch.setattr(cluster, "views", one_by_one)
+    assert settle(cluster, _decision(*transactions)).took_no_effect
+    assert now[0] > 4 * recovery.SETTLE_LIMIT_SECONDS
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let time pass for recovery only when it waits."""
+    now = [0.0]
+    monkeypatch.setattr(recovery.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(recovery.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    return now
+
+
+def test_many_transactions_are_found_by_a_few_looks_at_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = MemoryCluster()
+    transactions = tuple(cluster.prepare(f"id{number}", number % 4) for number in range(400))
+    transactions = tuple(replace(each, split=number) for number, each in enumerate(transactions))
+    for each in transactions[:300]:
+        cluster.time_out(each.transactional_id)
+    end_all(cluster, transactions[300:], commit=True)
+    cluster.forgotten = set(cluster.ids)
+    looks: list[Mapping[TopicPartition, int]] = []
+    views = cluster.views
+    monkeypatch.setattr(
+        cluster, "views", lambda offsets, wait_ms: looks.append(offsets) or views(offsets, wait_ms=wait_ms))
+    settled = settle(cluster, _decision(*transactions))
+    assert (settled.lost, settled.committed) == (transactions[:300], transactions[300:])
+    assert [len(each) for each in looks] == [4]
+
+
+def test_a_transaction_with_many_partitions_that_cannot_be_read_is_hidden_after_a_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[object] = []
+    cluster = MemoryCluster()
+    monkeypatch.setattr(cluster, "views", lambda offsets, **_: looks.append(offsets) or {})
+    ranges = tuple(WrittenRange("t", number, 0, 0, 1) for number in range(500))
+    each = replace(_transaction(2), ranges=ranges)
+    assert logged_fates(cluster, [each]) == {each: Fate.HIDDEN}
+    assert len(looks) == 3
+
+
+# What a task asks about.
+
+
+@pytest.mark.parametrize(("letters", "courses", "described"), [
+    # Whole or not, what is committed is read and what is lost is written; the driver judges.
+    ("CC", "SS", [1, 1]), ("LL", "WW", [1, 1]), ("CL", "SW", [1, 1]),
+    # Open: the first task settles all.
+    ("OO", "SS", [1, 2, 1]), ("OC", "SS", [1, 2, 1]), ("OL", "WW", [1, 2, 1, 1]),
+])
+@pytest.mark.parametrize("policy", OnLostTransaction)
+def test_a_task_asks_about_its_own_transaction(
+    letters: str, courses: str, described: list[int], policy: OnLostTransaction
+) -> None:
+    cluster = MemoryCluster()
+    transactions = [cluster.prepare(f"id{split}", split) for split in range(len(letters))]
+    decision = _decision(*transactions)
+    for letter, each in zip(letters, transactions, strict=True):
+        if letter == "C":
+            end_all(cluster, [each], commit=True)
+        elif letter == "L":
+            cluster.time_out(each.transactional_id)
+    cluster.calls.clear()
+    found = [course_of_task(cluster, decision, split, policy).name[0] for split in range(len(letters))]
+    assert "".join(found) == courses
+    asked = [int(call.split()[1]) for call in cluster.calls if call.startswith("describe")]
+    assert asked[:len(described)] == described[:len(asked)]
+    assert course_of_task(cluster, decision, 7, policy) is Course.WRITE, "it had no rows then"
+    assert course_of_task(cluster, replace(decision, completed_at_ms=1), 7, policy) is Course.SKIP

@@ -9,7 +9,7 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity
-from spark_eos.errors import LostTransactionError
+from spark_eos.errors import LostTransactionError, UnansweredError
 from spark_eos.sink import descriptions, recovery
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import Action as Word
@@ -109,7 +109,7 @@ def make(cluster: MemoryCluster, split: str, monkeypatch: pytest.MonkeyPatch) ->
 
     def view_of_leaders(place: object, offset: int, *, wait_ms: int) -> object:
         if place.partition in away:  # type: ignore[attr-defined]
-            raise recovery.UnansweredError("its leader is away")
+            raise UnansweredError("its leader is away")
         return view(place, offset, wait_ms=wait_ms)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cluster, "view", view_of_leaders)

@@ -15,7 +15,7 @@ from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.descriptions import describe_prepared, why_earlier
 from spark_eos.sink.messages import Empty, Prepared, PreparedTransaction
 from spark_eos.sink.pool import IdentityPool
-from spark_eos.sink.ports import CommittedOffset, Description, Ending, TransactionState
+from spark_eos.sink.ports import CommittedOffset, Description, Ending, FoundRecords, TransactionState
 from spark_eos.sink.recovery import Fate, fates_of
 from tests.spark_eos.sink_cluster import DECISIONS, Id, MemoryCluster
 from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
@@ -55,7 +55,7 @@ def test_a_restart_that_reads_the_pointer_from_a_broker_cut_off_writes_no_row_tw
     commit_unseen(cluster, micro_batch)
     with monkeypatch.context() as blind:
         # The leader of the decision topic is the same broker.
-        blind.setattr(cluster, "find_records", lambda *_: ())
+        blind.setattr(cluster, "find_records", lambda starts, _: FoundRecords((), (), dict.fromkeys(starts, 0)))
         committer_of(cluster, "run2").commit(prepare(cluster, micro_batch, "run2"), micro_batch)
     assert visible(cluster) == 2 * (micro_batch + 1)
     newest = committer_of(cluster).log.newest()

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -21,7 +21,8 @@ from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, WrittenRange
 from spark_eos.sink.placement import DataError
 from spark_eos.sink.pool import IdentityPool, TaskIdentity, TaskSet
-from spark_eos.sink.task import Place, TaskWriter, gather
+from spark_eos.sink.records import gather
+from spark_eos.sink.task import Place, TaskWriter
 from spark_eos.sink_options import SinkOptions
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 
@@ -35,11 +36,15 @@ class MemoryTransaction:
     values: dict[TopicPartition, list[bytes | None]] = field(default_factory=dict)
     timestamps: list[int] = field(default_factory=list)
     batches: list[tuple[Compression, int]] = field(default_factory=list)
+    expected: set[TopicPartition] = field(default_factory=set)
     aborted: bool = False
     retries: int = 3
 
     def begin(self, identity: TaskIdentity) -> None:
         self.identity = identity
+
+    def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
+        self.expected.update(topic_partitions)
 
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
         for batch in batches:

@@ -43,7 +43,7 @@ def test_a_transaction_that_ends_while_it_is_looked_up_does_not_hang(
     producer = transactional_producer(kafka_address)
     producer.begin_transaction()
     send(producer, topic, ["open"])
-    asked = blocker.list_transactions
+    asked = blocker.list_by_broker
 
     def end_first(client: KafkaClient, **options: Any) -> Any:
         producer.commit_transaction(30)
@@ -51,7 +51,7 @@ def test_a_transaction_that_ends_while_it_is_looked_up_does_not_hang(
         wait_until(lambda: not open_transactions(client, TopicPartition(topic, 0), place.leader_id), "the marker")
         return asked(client, **options)
 
-    monkeypatch.setattr(blocker, "list_transactions", end_first)
+    monkeypatch.setattr(blocker, "list_by_broker", end_first)
     options = batch_options({"kafka.bootstrap.servers": kafka_address, "subscribe": topic})
     with KafkaClient(options.client) as client:
         assert name_blocker(client, TopicPartition(topic, 0)) == "It ended meanwhile."

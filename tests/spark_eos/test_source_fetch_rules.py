@@ -10,6 +10,7 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.lookup import PartitionPlace
+from spark_eos.client.topic_answers import PartitionLeader, TopicAnswer, TopicsAnswer, TopicsRequest
 from spark_eos.errors import AuthorizationError, BrokerError, UnansweredError
 from spark_eos.source_options import FetchLimits
 
@@ -39,7 +40,9 @@ class ScriptedClient:
         self.topic_exists = topic_exists
         self.asked: list[tuple[int, int, IsolationLevel]] = []
         self.tries_left = 5
-        self.network = SimpleNamespace(wait=lambda pending, deadline: None, poll=lambda timeout_ms: None)
+        self.network = SimpleNamespace(
+            wait=lambda pending, deadline: None, poll=lambda timeout_ms: None,
+            cluster=SimpleNamespace(update_metadata=lambda _: None))
 
     def start(self, node_id: int, request: Any, _deadline: float, *, max_version: int | None = None) -> Any:
         assert max_version == 12, "names are used where no topic id is known"
@@ -59,10 +62,10 @@ class ScriptedClient:
         self.tries_left -= 1
         return self.tries_left >= 0
 
-    def metadata(self, topics: Any) -> dict[str, Any]:
-        partition = SimpleNamespace(leader=2, leader_epoch=0)
-        topic = SimpleNamespace(name="t", topic_id=None, error_code=0, partitions={0: partition})
-        return {name: topic for name in topics if self.topic_exists}
+    def send(self, _node_id: None, request: Any, **_: Any) -> TopicsAnswer:
+        assert isinstance(request, TopicsRequest)
+        topic = TopicAnswer("t", None, False, 0, [PartitionLeader(0, 2, 0)])
+        return TopicsAnswer(None, [topic] if self.topic_exists else [])
 
 
 def reading(client: Any) -> RangeFetch:

@@ -6,6 +6,7 @@ import pytest
 
 from broker_core.types import TopicPartition
 from spark_eos.source.lag import LagWatch, logger, show_lag
+from spark_eos.source.standstills import Standstill
 from tests.spark_eos.source_data import create_topic, send, send_plain, transactional_producer
 from tests.spark_eos.source_query import running
 from tests.support.waiting import wait_until
@@ -27,38 +28,39 @@ def test_both_lags_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "t-0: read up to 5, lag 0 to the last stable offset, 20 to the high watermark" in caplog.text
 
 
-def test_a_standing_end_is_warned_of_once_and_again_after_it_moved(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_standing_end_is_handed_over_until_it_moves() -> None:
     clock = Clock()
-    watch = LagWatch(60_000, lambda tp: f"Blame {tp}", clock)
+    handed: list[Standstill] = []
+    watch = LagWatch(60_000, handed.extend, clock)
 
-    def warnings_after(seconds: float, stable: int, high_watermark: int) -> int:
+    def after(seconds: float, stable: int, high_watermark: int) -> list[Standstill]:
         clock.now += seconds
-        caplog.clear()
+        handed.clear()
         watch.observe({T0: stable}, {T0: stable}, {T0: high_watermark})
-        return len([record for record in caplog.records if "Blame t-0" in record.getMessage()])
+        return list(handed)
 
-    assert warnings_after(0, 5, 25) == 0
-    assert warnings_after(59, 5, 26) == 0
-    assert warnings_after(1, 5, 27) == 1
-    assert warnings_after(100, 5, 27) == 0
-    assert warnings_after(1, 9, 27) == 0
-    assert warnings_after(60, 9, 27) == 1
+    assert after(0, 5, 25) == []
+    assert after(59, 5, 26) == []
+    assert after(1, 5, 27) == [Standstill(T0, 5, 60, 22)]
+    assert after(100, 5, 27) == [Standstill(T0, 5, 160, 22)]
+    assert after(1, 9, 27) == []
+    assert after(60, 9, 27) == [Standstill(T0, 9, 60, 18)]
 
 
-def test_an_idle_topic_is_no_standing_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_idle_topic_is_no_standing_end() -> None:
     clock = Clock()
-    watch = LagWatch(60_000, lambda tp: f"Blame {tp}", clock)
+    handed: list[Standstill] = []
+    watch = LagWatch(60_000, handed.extend, clock)
     for _ in range(3):
         watch.observe({T0: 5}, {T0: 5}, {T0: 5})
         clock.now += 100
     watch.observe({T0: 5}, {T0: 5}, {T0: 6})
-    # At INFO the lag itself is told, where a streaming source has been made in this process before.
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert handed == []
 
 
 def test_looking_is_due_now_and_then() -> None:
     clock = Clock()
-    watch = LagWatch(60_000, lambda tp: f"Blame {tp}", clock)
+    watch = LagWatch(60_000, str, clock)
     assert watch.is_due()
     assert not watch.is_due()
     clock.now += 10

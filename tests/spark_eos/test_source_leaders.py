@@ -16,6 +16,7 @@ from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.history import LogPoint
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
+from spark_eos.client.topic_answers import PartitionLeader, TopicAnswer, TopicsAnswer, TopicsRequest
 from spark_eos.errors import BrokerError, DataLossError, UnansweredError
 from spark_eos.source.data_loss import DataLossPolicy
 from spark_eos.source.planner import Planner
@@ -55,7 +56,9 @@ class ScriptedCluster:
         self.fetched: list[tuple[int, int, int]] = []
         self.asked: list[tuple[int, int, int]] = []
         self.tries_left = 6
-        self.network = SimpleNamespace(wait=lambda pending, deadline: None, poll=lambda timeout_ms: None)
+        self.network = SimpleNamespace(
+            wait=lambda pending, deadline: None, poll=lambda timeout_ms: None,
+            cluster=SimpleNamespace(update_metadata=lambda _: None))
 
     def start(self, node_id: int, request: Any, _deadline: float, **_: Any) -> Any:
         partition = request.topics[0].partitions[0]
@@ -66,6 +69,9 @@ class ScriptedCluster:
         return pending
 
     def send(self, node_id: int, request: Any, **_: Any) -> Any:
+        if isinstance(request, TopicsRequest):
+            leader, epoch = self.leaders.pop(0) if len(self.leaders) > 1 else self.leaders[0]
+            return TopicsAnswer(None, [TopicAnswer("t", None, False, 0, [PartitionLeader(0, leader, epoch)])])
         partition = request.topics[0].partitions[0]
         self.asked.append((node_id, partition.current_leader_epoch, partition.leader_epoch))
         end = self.ends.pop(0)
@@ -81,11 +87,6 @@ class ScriptedCluster:
         found = SimpleNamespace(partition_index=0, error_code=0, offset=0 if partition.timestamp == -2 else 20,
                                 leader_epoch=5)
         return [SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[found])])]
-
-    def metadata(self, _topics: Any) -> dict[str, Any]:
-        leader, epoch = self.leaders.pop(0) if len(self.leaders) > 1 else self.leaders[0]
-        partition = SimpleNamespace(leader=leader, leader_epoch=epoch)
-        return {"t": SimpleNamespace(name="t", topic_id=None, error_code=0, partitions={0: partition})}
 
     def deadline(self, timeout_ms: float | None = None) -> float:
         return timeout_ms or 0.0

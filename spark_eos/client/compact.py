@@ -1,0 +1,65 @@
+"""Read the fields of flexible messages (KIP-482) one by one, where kafka-python's objects cost too much.
+
+Each function takes the bytes and a position and returns the position behind the field, after the value if there is one.
+What does not fit into the bytes raises `MalformedLayout`, IndexError or `struct.error`.
+"""
+
+from typing import Final, TypeAlias
+
+from broker_core.types import LONGEST_STRING_BYTES
+from broker_core.wire.layout import MalformedLayout
+
+Bytes: TypeAlias = bytes | memoryview
+
+LAST_SHORT_LENGTH: Final = 0x7F
+_LONGEST_VARINT_BYTES: Final = 5
+
+
+def varint(data: Bytes, position: int) -> tuple[int, int]:
+    """Read an unsigned number of at most 32 bits."""
+    value = data[position]
+    if value <= LAST_SHORT_LENGTH:
+        return value, position + 1
+    value = 0
+    for index in range(_LONGEST_VARINT_BYTES):
+        byte = data[position + index]
+        value |= (byte & 0x7F) << (7 * index)
+        if byte <= LAST_SHORT_LENGTH:
+            return value, position + index + 1
+    raise MalformedLayout("a length does not end")
+
+
+def count(data: Bytes, position: int) -> tuple[int, int]:
+    """Read how many items an array has that may not be null."""
+    value, position = varint(data, position)
+    if value == 0:
+        raise MalformedLayout("an array is null")
+    return value - 1, position
+
+
+def skip(data: Bytes, position: int, size_bytes: int) -> int:
+    """Step over bytes that must be there."""
+    if size_bytes > len(data) - position:
+        raise MalformedLayout(f"a field takes {size_bytes} bytes where {len(data) - position} are left")
+    return position + size_bytes
+
+
+def text(data: Bytes, position: int) -> tuple[str | None, int]:
+    """Read a string, None for null."""
+    size_bytes, position = varint(data, position)
+    if size_bytes == 0:
+        return None, position
+    if size_bytes - 1 > LONGEST_STRING_BYTES:
+        raise MalformedLayout(f"a string has {size_bytes - 1} bytes")
+    end = skip(data, position, size_bytes - 1)
+    return bytes(data[position:end]).decode(), end
+
+
+def skip_tags(data: Bytes, position: int) -> int:
+    """Step over a set of tagged fields."""
+    count, position = varint(data, position)
+    for _ in range(count):
+        _, position = varint(data, position)
+        size_bytes, position = varint(data, position)
+        position = skip(data, position, size_bytes)
+    return position

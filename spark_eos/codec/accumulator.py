@@ -1,0 +1,285 @@
+"""The record batches of many topic-partitions while they are being filled, as the Java client's RecordAccumulator.
+
+Spark hands over rows in Arrow batches, and with many partitions there are few rows of each in one of them. So their
+records are encoded for all partitions in one pass, cut, and appended to the open batch of each: a batch is closed when
+it is full, and the oldest ones when all of them together hold more than they may. What an open batch holds is encoded
+already: its offsets and timestamps go on from its earlier records, so nothing is encoded or copied twice but once, when
+it is closed.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from broker_core.records.compression import Compression, compress
+from broker_core.records.header import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
+from broker_core.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from spark_eos.codec.encode import EncodedBatch, encode_batches
+from spark_eos.codec.record_columns import RecordColumns, encode_rows, record_columns
+from spark_eos.codec.varints import Ints, Pieces, varint_pieces
+
+# Encoded in one pass: enough that the cost of a pass does not count, and little enough for a processor's cache.
+_PASS_BYTES: Final = 1024 * 1024
+# Batches as large as this cost little more for each record than larger ones, and tasks with less to write than this for
+# each partition begin to send late.
+_FAIR_BATCH_BYTES: Final = 16 * 1024
+_LEAST_OPEN_BYTES: Final = 4 * 1024 * 1024
+_LONGEST_VARINT: Final = 10
+
+Place = TypeVar("Place")
+
+
+class _Rows(NamedTuple):
+    """The columns of one call as they were given, and as those of records."""
+
+    key: Any
+    value: Any
+    headers: Any
+    columns: RecordColumns
+    fixed_ends: Ints
+
+    @property
+    def timestamps(self) -> Ints | int:
+        return self.columns.timestamps
+
+
+class _Runs(NamedTuple):
+    """Which rows go to which open batch: `batches[i]` gets those from `starts[i]` to `stops[i]`."""
+
+    batches: Ints
+    starts: Ints
+    stops: Ints
+
+    def pick(self, chosen: Any) -> "_Runs":
+        return _Runs(self.batches[chosen], self.starts[chosen], self.stops[chosen])
+
+
+class RecordAccumulator(Generic[Place]):
+    """Open batches of rows, one for each place.
+
+    `max_batch_bytes` says for a place how large its batches may become, before compression; `max_open_bytes` bounds
+    what all open batches hold together.
+
+    >>> batches = RecordAccumulator(max_batch_bytes=lambda place: 1000, max_open_bytes=100_000)
+    >>> for value in ("a", "b"):
+    ...     assert not list(batches.add(
+    ...         ["here", "there"], [0, 1, 2], key=None, value=pa.array([value, value]), headers=None, timestamp_ms=0
+    ...     ))
+    >>> [(place, batch.record_count) for place, batch in batches.close()]
+    [('here', 2), ('there', 2)]
+    """
+
+    def __init__(
+        self,
+        *,
+        max_batch_bytes: Callable[[Place], int],
+        max_open_bytes: int,
+        compression: Compression = Compression.NONE,
+        level: int | None = None,
+    ) -> None:
+        self._max_batch_bytes = max_batch_bytes
+        self._max_open_bytes = max_open_bytes
+        self._compression = compression
+        self._level = level
+        self._places: list[Place] = []
+        self._numbers: dict[Place, int] = {}
+        # By a place's number: what its open batch consists of, and how large it may become.
+        self._parts: list[list[bytes]] = []
+        self._sizes = np.zeros(0, np.int64)
+        self._counts = np.zeros(0, np.int64)
+        self._firsts_ms = np.zeros(0, np.int64)
+        self._lasts_ms = np.zeros(0, np.int64)
+        self._budgets = np.zeros(0, np.int64)
+        # The oldest is first. A plain dict would look for its first entry at the cost of all that have been removed.
+        self._opened: OrderedDict[int, None] = OrderedDict()
+        self.open_bytes = 0
+
+    def add(
+        self,
+        places: Sequence[Place],
+        boundaries: Sequence[int],
+        *,
+        key: Any,
+        value: Any,
+        headers: Any,
+        timestamp_ms: Any,
+    ) -> Iterator[tuple[Place, EncodedBatch]]:
+        """Add rows, and give the batches that are full; everything is added when the result has been read to its end.
+
+        `places[i]`, each different from the others, gets the rows between `boundaries[i]` and `boundaries[i + 1]`. The
+        columns are those of `encode_batches`, which also says what a batch is. Raises `EncodeError`.
+        """
+        rows = _prepare(key, value, headers, timestamp_ms)
+        added = self._most_added(rows)
+        bounds = np.asarray(boundaries, np.int64)
+        runs = _Runs(self._numbers_of(places), bounds[:-1].copy(), bounds[1:])
+        most_bytes = np.diff(rows.fixed_ends[bounds]) + np.diff(bounds) * added
+        self._set_budgets(runs.batches[self._counts[runs.batches] == 0])
+        overfull = runs.batches[
+            (self._counts[runs.batches] > 0) & (self._sizes[runs.batches] + most_bytes > self._budgets[runs.batches])
+        ]
+        for number in overfull.tolist():
+            yield self._places[number], self._close(number)
+        self._set_budgets(overfull)
+        for index in np.flatnonzero(most_bytes > self._budgets[runs.batches]).tolist():
+            runs.starts[index] = yield from self._fill_batches(rows, runs, index, added)
+        for part in _passes(runs, most_bytes):
+            self._append(rows, part)
+            yield from self._close_oldest()
+
+    def close(self) -> Iterator[tuple[Place, EncodedBatch]]:
+        """Close all open batches, the oldest first."""
+        while self._opened:
+            number = next(iter(self._opened))
+            yield self._places[number], self._close(number)
+
+    def _numbers_of(self, places: Sequence[Place]) -> Ints:
+        known = self._numbers
+        fresh = [place for place in places if place not in known]
+        if fresh:
+            known.update(zip(fresh, range(len(known), len(known) + len(fresh)), strict=True))
+            self._places += fresh
+            self._parts += [[] for _ in fresh]
+            more = np.zeros(len(fresh), np.int64)
+            self._sizes = np.concatenate([self._sizes, more])
+            self._counts = np.concatenate([self._counts, more])
+            self._firsts_ms = np.concatenate([self._firsts_ms, more])
+            self._lasts_ms = np.concatenate([self._lasts_ms, more])
+            self._budgets = np.concatenate([self._budgets, more])
+        return np.fromiter(map(known.__getitem__, places), np.int64, len(places))
+
+    def _set_budgets(self, numbers: Ints) -> None:
+        """Ask how large the next batches may become."""
+        if len(numbers):
+            places = map(self._places.__getitem__, numbers.tolist())
+            self._budgets[numbers] = np.fromiter(map(self._max_batch_bytes, places), np.int64, len(numbers))
+            self._budgets[numbers] -= HEADER_SIZE
+
+    def _most_added(self, rows: _Rows) -> int:
+        """Return how many bytes the fields that depend on the batch can take in any record."""
+        deltas = _varint_size(len(rows.value) + int(self._counts.max(initial=0)))
+        stamps = [rows.timestamps] if isinstance(rows.timestamps, int) else _span(rows.timestamps)
+        stamps += _span(self._firsts_ms[self._counts > 0])
+        deltas += _varint_size(max(stamps, default=0) - min(stamps, default=0))
+        return deltas + _varint_size(int(rows.columns.fixed_sizes.max(initial=0)) + deltas)
+
+    def _fill_batches(
+        self, rows: _Rows, runs: _Runs, index: int, added: int
+    ) -> Generator[tuple[Place, EncodedBatch], None, int]:
+        """Encode full batches of rows that are more than one; return where those begin that are less."""
+        start, stop, number = int(runs.starts[index]), int(runs.stops[index]), int(runs.batches[index])
+        budget_bytes = int(self._budgets[number])
+        whole = slice(start, stop)
+        encoded = encode_batches(
+            key=None if rows.key is None else rows.key[whole],
+            value=rows.value[whole],
+            headers=None if rows.headers is None else rows.headers[whole],
+            timestamp_ms=rows.timestamps if isinstance(rows.timestamps, int) else pa.array(rows.timestamps[whole]),
+            max_batch_bytes=budget_bytes + HEADER_SIZE,
+            compression=self._compression,
+            level=self._level,
+        )
+        while start < stop and (
+            int(rows.fixed_ends[stop] - rows.fixed_ends[start]) + (stop - start) * added > budget_bytes
+        ):
+            batch = next(encoded)
+            yield self._places[number], batch
+            start += batch.record_count
+        return start
+
+    def _append(self, rows: _Rows, runs: _Runs) -> None:
+        """Encode the rows of runs that follow each other, and append them to their batches."""
+        numbers, starts, stops = runs
+        start, stop = int(starts[0]), int(stops[-1])
+        counts = stops - starts
+        self._open(rows, runs.pick(self._counts[numbers] == 0))
+        columns = self._timestamp_deltas(rows.timestamps, runs)
+        columns += varint_pieces(np.arange(start, stop) - np.repeat(starts - self._counts[numbers], counts))
+        encoded = encode_rows(rows.columns, start, stop, columns)
+        ends = encoded.bounds[stops - start].astype(np.int64)
+        borrowed = rows.columns.borrowed
+        # One copy of all, since cutting bytes costs less than cutting a view of them.
+        data = b"".join((encoded.data[borrowed : int(ends[-1])], bytes(borrowed)))
+        begin, parts = 0, self._parts
+        for number, end in zip(numbers.tolist(), ends.tolist(), strict=True):
+            parts[number].append(data[begin:end])
+            begin = end
+        self._sizes[numbers] += np.diff(ends, prepend=0)
+        self._counts[numbers] += counts
+        self.open_bytes += begin
+
+    def _open(self, rows: _Rows, runs: _Runs) -> None:
+        """Begin batches with the first rows they get."""
+        stamps = rows.timestamps if isinstance(rows.timestamps, int) else rows.timestamps[runs.starts]
+        self._firsts_ms[runs.batches] = self._lasts_ms[runs.batches] = stamps
+        self._opened.update(dict.fromkeys(runs.batches.tolist()))
+
+    def _timestamp_deltas(self, timestamps: Ints | int, runs: _Runs) -> list[Pieces]:
+        """Return each row's time since the first of its batch, and note the latest of each batch."""
+        numbers, starts, stops = runs
+        firsts, counts = self._firsts_ms[numbers], stops - starts
+        if isinstance(timestamps, int):
+            self._lasts_ms[numbers] = np.maximum(self._lasts_ms[numbers], timestamps)
+            pieces = varint_pieces(timestamps - firsts)
+            return [each.pick(np.repeat(np.arange(len(firsts)), counts)) for each in pieces]
+        stamps = timestamps[starts[0] : stops[-1]]
+        latest = np.maximum.reduceat(stamps, starts - starts[0])
+        self._lasts_ms[numbers] = np.maximum(self._lasts_ms[numbers], latest)
+        # Timestamps so far apart that their difference leaves 64 bits wrap, and wrap back in every reader.
+        return varint_pieces(stamps - np.repeat(firsts, counts))
+
+    def _close_oldest(self) -> Iterator[tuple[Place, EncodedBatch]]:
+        """Close batches as long as the open ones hold more than they may, or than serves a purpose."""
+        while self.open_bytes > min(
+            self._max_open_bytes, max(_LEAST_OPEN_BYTES, len(self._opened) * _FAIR_BATCH_BYTES)
+        ):
+            number = next(iter(self._opened))
+            yield self._places[number], self._close(number)
+
+    def _close(self, number: int) -> EncodedBatch:
+        del self._opened[number]
+        parts, self._parts[number] = self._parts[number], []
+        count = int(self._counts[number])
+        self.open_bytes -= int(self._sizes[number])
+        self._sizes[number] = self._counts[number] = 0
+        if self._compression is Compression.NONE:
+            # Joined, so that no byte is cleared before it is written.
+            data = bytearray().join((bytes(HEADER_SIZE), *parts))
+        else:
+            data = bytearray(HEADER_SIZE)
+            data += compress(self._compression, b"".join(parts), self._level)
+        HEADER.pack_into(
+            data, 0, 0, len(data) - LENGTH_OVERHEAD, NO_LEADER_EPOCH, MAGIC, 0, self._compression, count - 1,
+            int(self._firsts_ms[number]), int(self._lasts_ms[number]), NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE,
+            count,
+        )
+        return EncodedBatch(data, count, self._level)
+
+
+def _passes(runs: _Runs, most_bytes: Ints) -> Iterator[_Runs]:
+    """Cut runs into groups that are encoded at once: of some size at most, and of rows that follow each other."""
+    chosen = runs.starts < runs.stops
+    runs, group = runs.pick(chosen), np.cumsum(most_bytes[chosen]) // _PASS_BYTES
+    cuts = np.flatnonzero((np.diff(group) > 0) | (runs.starts[1:] != runs.stops[:-1])) + 1
+    for first, after in zip([0, *cuts.tolist()], [*cuts.tolist(), len(runs.starts)], strict=True):
+        if first < after:
+            yield runs.pick(slice(first, after))
+
+
+def _prepare(key: Any, value: Any, headers: Any, timestamp_ms: Any) -> _Rows:
+    columns = record_columns(key, value, headers, timestamp_ms)
+    fixed_ends = np.zeros(len(columns.fixed_sizes) + 1, np.int64)
+    np.cumsum(columns.fixed_sizes, out=fixed_ends[1:])
+    return _Rows(key, value, headers, columns, fixed_ends)
+
+
+def _span(timestamps: Ints) -> list[int]:
+    return [int(timestamps.min()), int(timestamps.max())] if len(timestamps) else []
+
+
+def _varint_size(value: int) -> int:
+    """Return the size of the varint of a number that is not negative, at most; the negative one may be shorter."""
+    return min(_LONGEST_VARINT, max(1, -(-(value << 1).bit_length() // 7)))

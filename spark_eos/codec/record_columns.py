@@ -1,0 +1,125 @@
+"""The columns of records, and the bytes of some rows of them.
+
+A record is `length attributes timestamp_delta offset_delta key_length key value_length value header_count headers`, and
+nearly all of its small fields are varints. What does not depend on the batch is computed once for all rows; the deltas,
+which do, are given for the rows that are to be encoded.
+
+A record without headers ends in a zero byte. That byte is written in front of the next record instead, which saves a
+piece in the join; the first record's of a batch is then skipped and the last one's added.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spark_eos.codec.columns import EncodeError, binary_column, one_array
+from spark_eos.codec.header_column import EncodedHeaders, encode_headers
+from spark_eos.codec.pieces import ByteColumn, join, merge
+from spark_eos.codec.varints import Ints, Pieces, constant_pieces, varint_pieces, varint_sizes
+
+_ATTRIBUTES_BYTES: Final = 1
+# The varint of a length of -1.
+_NO_KEY: Final = 1
+
+
+class RecordColumns(NamedTuple):
+    """Hold the columns of all rows, and the sizes of records but for what depends on their batch."""
+
+    key: ByteColumn | None
+    value: ByteColumn
+    headers: EncodedHeaders | None
+    timestamps: Ints | int
+    fixed_sizes: Ints
+
+    @property
+    def borrowed(self) -> int:
+        """Return how many bytes of each record are written in front of the next one."""
+        return 1 if self.headers is None else 0
+
+
+class EncodedRows(NamedTuple):
+    """Hold the records of some rows, one after the other, and where each begins and the last one ends.
+
+    Each has the borrowed byte of the one before it in front, and lacks its own.
+    """
+
+    data: memoryview
+    bounds: npt.NDArray[np.int32]
+
+    def between(self, first: int, after: int) -> memoryview:
+        """Return the bytes of some of the rows."""
+        return self.data[self.bounds[first] : self.bounds[after]]
+
+
+def record_columns(
+    key: Any, value: Any, headers: Any, timestamp_ms: Any, order: Ints | None = None
+) -> RecordColumns:
+    """See the columns that `encode_batches` takes as those of records; raises `EncodeError` where they cannot be."""
+    values = binary_column(value, "value")
+    keys = None if key is None else binary_column(key, "key")
+    if keys is not None and keys.null_count == len(keys):
+        keys = None
+    encoded_headers = None if headers is None else encode_headers(one_array(headers))
+    timestamps = _timestamps(timestamp_ms)
+    for name, column in (("key", key), ("headers", headers), ("timestamp", timestamps)):
+        if column is not None and not isinstance(column, int) and len(column) != len(values):
+            raise EncodeError(f"the {name} column has {len(column)} rows, the value column {len(values)}")
+    if order is not None:
+        # Rows are copied into their order first: a copy that does nothing else waits less for memory.
+        places = pa.array(order)
+        values, keys = values.take(places), None if keys is None else keys.take(places)
+        encoded_headers = None if encoded_headers is None else encoded_headers.pick(order)
+        timestamps = timestamps if isinstance(timestamps, int) else timestamps[order]
+    value_column, key_column = ByteColumn.of(values), None if keys is None else ByteColumn.of(keys)
+    sizes = _field_sizes(value_column)
+    sizes += _ATTRIBUTES_BYTES + (1 if encoded_headers is None else encoded_headers.sizes)
+    sizes += 1 if key_column is None else _field_sizes(key_column)
+    return RecordColumns(key_column, value_column, encoded_headers, timestamps, sizes)
+
+
+def _field_sizes(column: ByteColumn) -> Ints:
+    """Return the sizes of keys or values together with those of their lengths."""
+    sizes = varint_sizes(column.lengths)
+    sizes += np.maximum(column.lengths, 0)
+    return sizes
+
+
+def _timestamps(timestamp_ms: Any) -> Ints | int:
+    if isinstance(timestamp_ms, int):
+        return timestamp_ms
+    array = one_array(timestamp_ms)
+    if array.null_count:
+        raise EncodeError(f"{array.null_count} timestamps are null; give every record a time")
+    if array.type != pa.int64():
+        raise EncodeError(f"the timestamp column is of type {array.type}, expected int64 milliseconds")
+    stamps: Ints = array.to_numpy()
+    return stamps
+
+
+def encode_rows(rows: RecordColumns, first: int, after: int, deltas: list[Pieces]) -> EncodedRows:
+    """Encode rows with these deltas of time and offset."""
+    place = slice(first, after)
+    lengths = rows.fixed_sizes[first:after].copy()
+    for column in deltas:
+        lengths += column.sizes
+    [length] = varint_pieces(lengths)
+    # The attributes byte is zero, so it lies ready in the word above the length.
+    added = rows.borrowed + _ATTRIBUTES_BYTES
+    opening = Pieces(length.words << np.uint64(8 * rows.borrowed), length.sizes + added, length.longest + added)
+    prefix = [opening, *deltas]
+    value = rows.value.pick(place)
+    [value_length] = varint_pieces(value.lengths)
+    columns: list[Pieces | ByteColumn]
+    if rows.key is None:
+        no_key = constant_pieces(_NO_KEY, after - first)
+        columns = [*merge([*prefix, no_key, value_length]), value]
+    else:
+        key = rows.key.pick(place)
+        columns = [*merge([*prefix, *varint_pieces(key.lengths)]), key, value_length, value]
+    if rows.headers is not None:
+        entries = rows.headers.pick(place)
+        columns += [entries.counts, entries.bytes]
+    joined = join(columns)
+    return EncodedRows(memoryview(joined.buffers()[2]), np.frombuffer(joined.buffers()[1], np.int32)[:: len(columns)])

@@ -1,0 +1,81 @@
+"""What the driver tells the tasks of a micro-batch: which transactions it has committed before.
+
+Without it every worker would have to ask the coordinators of its ids. Spark plans a micro-batch and commits it in two
+Python processes, so that the commit leaves its report in a file, in the temporary folder of the driver's JVM, and the
+writer that is made for the next micro-batch takes it from there to the tasks.
+
+A report names exactly what was committed: run, worker, micro-batch and number of each id. One that is missing, old or
+of another query says nothing of the ids of a task, whose worker then asks.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from spark_eos.sink.launch import local_path
+from spark_eos.sink.naming import parse_task_id
+from spark_eos.sink.prepared import PreparedTransaction
+
+# Not every worker has a task in each micro-batch. One that had none for so long asks.
+_MICRO_BATCHES_REPORTED: Final = 20
+
+
+class WorkerIds(NamedTuple):
+    """The ids of one worker that were committed in the last micro-batch in which any were.
+
+    `numbers` is the sum of 2 ** number over them, so that thousands of tasks take a few kilobytes.
+    """
+
+    micro_batch: int
+    numbers: int
+
+
+class CommitReport(NamedTuple):
+    """What the driver has committed last of each worker of a run."""
+
+    run: str
+    workers: Mapping[str, WorkerIds]
+
+
+def report_of(
+    run: str, micro_batch: int, committed: Iterable[PreparedTransaction], before: CommitReport | None = None
+) -> CommitReport:
+    """Report the transactions of a micro-batch that are committed, beside what was reported before."""
+    workers = {} if before is None or before.run != run else {
+        worker: each for worker, each in before.workers.items()
+        if micro_batch - _MICRO_BATCHES_REPORTED < each.micro_batch < micro_batch
+    }
+    for transaction in committed:
+        name = parse_task_id(transaction.transactional_id)
+        if name is not None:
+            known = workers.get(name.worker)
+            numbers = known.numbers if known is not None and known.micro_batch == micro_batch else 0
+            workers[name.worker] = WorkerIds(micro_batch, numbers | 1 << name.number)
+    return CommitReport(run, workers)
+
+
+def leave_report(place: str, report: CommitReport) -> None:
+    """Leave a report at a place for the next micro-batch; where that fails, its workers ask."""
+    path = local_path("committed", place)
+    if path is None:
+        return
+    fresh = path.with_suffix(f".{os.getpid()}")
+    workers = {worker: [each.micro_batch, f"{each.numbers:x}"] for worker, each in report.workers.items()}
+    with suppress(OSError):
+        fresh.write_text(json.dumps([report.run, workers]))
+        os.replace(fresh, path)
+
+
+def last_report(place: str | None) -> CommitReport | None:
+    """Take the report that was left at a place last."""
+    path = local_path("committed", place)
+    try:
+        if path is None:
+            return None
+        run, workers = json.loads(path.read_text())
+        return CommitReport(run, {
+            worker: WorkerIds(micro_batch, int(numbers, 16)) for worker, (micro_batch, numbers) in workers.items()})
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None

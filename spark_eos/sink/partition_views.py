@@ -1,0 +1,99 @@
+"""Looking at many partitions as committed readers see them, each at one place."""
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Final
+
+from broker_core.errors import ErrorCode
+from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
+from spark_eos.client.leaders import FRESH_ENOUGH_MS
+from spark_eos.client.lookup import PartitionPlace
+from spark_eos.client.peek import peek
+from spark_eos.errors import TopicError, UnansweredError
+from spark_eos.sink.ports import BatchTrace, PartitionView
+from spark_eos.source_options import FetchLimits
+
+# Where nothing can be seen yet the answer says so, and need not be held back.
+_LOOK: Final = FetchLimits(
+    max_bytes=8 << 20, partition_max_bytes=1 << 16, min_bytes=1, max_wait_ms=1, poll_timeout_ms=60_000
+)
+
+
+def look_at(
+    client: KafkaClient, offsets: Mapping[TopicPartition, int], wait_ms: int
+) -> dict[TopicPartition, PartitionView | None]:
+    """Look at each partition; None where the place is gone, and nothing where no leader answers in time."""
+    found: dict[TopicPartition, PartitionView | None] = {}
+    until = time.monotonic() + wait_ms / 1000
+    attempt = 0
+    while len(found) < len(offsets):
+        wanted = {place: offset for place, offset in offsets.items() if place not in found}
+        # A leader that has moved is looked up again after the first attempt.
+        max_age_ms = FRESH_ENOUGH_MS if attempt == 0 else 0
+        found |= _look_once(client, wanted, max(1.0, (until - time.monotonic()) * 1000), max_age_ms)
+        if len(found) < len(offsets) and not client.back_off(attempt, until):
+            break
+        attempt += 1
+    return found
+
+
+def _look_once(
+    client: KafkaClient, offsets: Mapping[TopicPartition, int], wait_ms: float, max_age_ms: int
+) -> dict[TopicPartition, PartitionView | None]:
+    try:
+        places = _places(client, {place.topic for place in offsets}, wait_ms, max_age_ms)
+    except UnansweredError:
+        return {}
+    found: dict[TopicPartition, PartitionView | None] = {place: None for place in offsets if place not in places}
+    wanted = {place: (places[place], offset) for place, offset in offsets.items() if place in places}
+    answers = peek(client, wanted, IsolationLevel.READ_COMMITTED, _LOOK, wait_ms)
+    for place, answer in answers.items():
+        if isinstance(answer, FetchedChunk):
+            if answer.batches or answer.last_stable_offset <= answer.position:
+                found[place] = _view(answer)
+        elif answer == ErrorCode.OFFSET_OUT_OF_RANGE:
+            found |= _judge(client, place, *wanted[place], wait_ms)
+    return found
+
+
+def _places(
+    client: KafkaClient, topics: Collection[str], wait_ms: float, max_age_ms: int
+) -> dict[TopicPartition, PartitionPlace]:
+    """Find the partitions of topics; one that does not exist any more has none."""
+    found: dict[TopicPartition, PartitionPlace] = {}
+    for topic in topics:
+        try:
+            known = client.require_topics([topic], need_leaders=False, max_age_ms=max_age_ms, timeout_ms=wait_ms)[topic]
+        except TopicError:
+            continue
+        found |= {
+            TopicPartition(topic, number): PartitionPlace(known.topic_id, each.leader, each.leader_epoch)
+            for number, each in known.partitions.items()
+        }
+    return found
+
+
+def _judge(
+    client: KafkaClient, topic_partition: TopicPartition, place: PartitionPlace, offset: int, wait_ms: float
+) -> dict[TopicPartition, PartitionView | None]:
+    """Tell records that are gone from a leader that has yet to catch up."""
+    limits = replace(_LOOK, poll_timeout_ms=int(max(1.0, wait_ms)))
+    fetch = RangeFetch(client, topic_partition, place, IsolationLevel.READ_COMMITTED, limits)
+    try:
+        chunk = next(fetch.chunks(offset, offset + 1), None)
+    except (OffsetsGoneError, TopicError):
+        return {topic_partition: None}
+    except UnansweredError:
+        return {}
+    return {topic_partition: None if chunk is None else _view(chunk)}
+
+
+def _view(chunk: FetchedChunk) -> PartitionView:
+    traces = tuple(
+        BatchTrace(h.base_offset, h.last_offset, ProducerIdentity(h.producer_id, h.producer_epoch), h.is_control)
+        for _, h in chunk.batches
+    )
+    return PartitionView(chunk.last_stable_offset, traces, tuple(chunk.aborted))

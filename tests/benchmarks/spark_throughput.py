@@ -1,0 +1,89 @@
+"""Measure how many rows a second source and sink move, and what many small tasks cost."""
+
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from tests.benchmarks.null_sink import NULL_FORMAT
+from tests.benchmarks.null_source import NULL_SOURCE_FORMAT, NullSource
+from tests.benchmarks.spark_bench import OURS, Bench, in_turn
+
+# As many tasks as a small cluster would take, over two cores.
+TASKS = 4
+PARTITION_COUNTS = (4, 300)
+RECORD_BYTES = (100, 10_000)
+CODECS = ("none", "zstd")
+# Many tasks with little to do: tasks, rows of each, partitions they write to.
+SMALL_TASKS = ((200, 100, 4), (20, 100, 100))
+
+
+def rows(bench: Bench, count: int, tasks: int, size: int = 100) -> DataFrame:
+    """Make rows of about `size` bytes, whose making costs little beside their writing; zstd halves them."""
+    text = f"concat(cast(id as string), repeat(sha2(cast(id as string), 256), {size // 128}), repeat('x', {size // 2}))"
+    return bench.spark.range(0, count, 1, tasks).selectExpr(
+        "cast(cast(id as string) as binary) as key", f"cast(left({text}, {size - 10}) as binary) as value")
+
+
+def timed(action: Callable[[], Any]) -> float:
+    """Do something and return how many seconds it took."""
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def writing(bench: Bench, frame: DataFrame, topic: str) -> Callable[[str], float]:
+    """Give what writes a frame with one format and returns the seconds it took."""
+    return lambda kind: timed(lambda: bench.write(frame, kind, topic))
+
+
+def measure_sink(bench: Bench) -> None:
+    """Write with each sink."""
+    frame, count = rows(bench, bench.arguments.rows, TASKS), bench.arguments.rows
+    for partition_count in PARTITION_COUNTS:
+        write = writing(bench, frame, bench.create_topic(f"sink-{partition_count}", partition_count))
+        seconds = in_turn(bench.formats(OURS, NULL_FORMAT), write, bench.arguments.repeats)
+        bench.show(f"sink, {partition_count} partitions, thousand rows of 100 B/s", rates(seconds, count))
+
+
+def measure_tasks(bench: Bench) -> None:
+    """Write few rows in many tasks with each sink."""
+    for tasks, count, partition_count in SMALL_TASKS:
+        topic = bench.create_topic(f"tasks-{partition_count}", partition_count)
+        write = writing(bench, rows(bench, tasks * count, tasks), topic)
+        seconds = in_turn(bench.formats(OURS, NULL_FORMAT), write, bench.arguments.repeats)
+        bench.show(f"{tasks} tasks of {count} rows to {partition_count} partitions, s", seconds, digits=2)
+
+
+def rates(seconds: Mapping[str, float], count: int) -> dict[str, float]:
+    """Turn the seconds for so many rows into thousand rows a second."""
+    return {name: count / 1e3 / taken for name, taken in seconds.items()}
+
+
+def measure_source(bench: Bench) -> None:
+    """Read with each source what ours has written."""
+    bench.spark.dataSource.register(NullSource)
+    for partition_count, size, codec in itertools.product(PARTITION_COUNTS, RECORD_BYTES, CODECS):
+        count = bench.arguments.rows if size < 1_000 else bench.arguments.rows // 40
+        topic = bench.create_topic(f"from-{partition_count}-{size}-{codec}", partition_count)
+        rows(bench, count, TASKS, size).write.format(OURS).mode("append").options(
+            **{"kafka.bootstrap.servers": bench.address, "topic": topic, "compression.type": codec}).save()
+        seconds = in_turn(bench.formats(OURS, NULL_SOURCE_FORMAT), reading(bench, topic, count, size, partition_count),
+                          bench.arguments.repeats)
+        bench.show(f"source, {partition_count} partitions, {codec}, thousand rows of {size:,} B/s",
+                   rates(seconds, count))
+
+
+def reading(bench: Bench, topic: str, count: int, size: int, partition_count: int) -> Callable[[str], float]:
+    """Give what reads a topic to its end with one format, or as many ready rows, and returns the seconds it took."""
+    def read(kind: str) -> float:
+        options: dict[str, Any] = {"kafka.bootstrap.servers": bench.address, "subscribe": topic,
+                                   "kafka.isolation.level": "read_committed"}
+        if kind == NULL_SOURCE_FORMAT:
+            options = {"rows": count, "recordBytes": size, "partitions": partition_count}
+        frame = bench.spark.read.format(kind).options(**options).load()
+        return timed(frame.write.format("noop").mode("overwrite").save)
+
+    return read

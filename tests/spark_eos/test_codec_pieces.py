@@ -1,0 +1,54 @@
+"""Check joined bytes against Python's own slices, at the ends of buffers above all, where views are made by hand."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_eos.codec import pieces
+from spark_eos.codec.pieces import ByteColumn, join
+from spark_eos.codec.varints import varint_pieces
+
+VALUES = st.lists(st.none() | st.binary(max_size=20), min_size=1, max_size=20)
+KINDS = st.sampled_from([pa.binary(), pa.large_binary()])
+
+
+@given(VALUES, VALUES, st.integers(0, 5), KINDS, KINDS)
+def test_values_and_pieces_alternate(first: Any, second: Any, skipped: int, kind: Any, other: Any) -> None:
+    rows = max(min(len(first), len(second)) - skipped, 1)
+    columns = [
+        pa.array(values, given_kind).slice(min(skipped, len(values) - rows), rows)
+        for values, given_kind in ((first, kind), (second, other))
+    ]
+    [numbers] = varint_pieces(np.arange(rows))
+    joined = join([ByteColumn.of(columns[0]), numbers, ByteColumn.of(columns[1])])
+    pairs = zip(*(column.to_pylist() for column in columns), strict=True)
+    wanted = [(one or b"", bytes([2 * row]), other or b"") for row, (one, other) in enumerate(pairs)]
+    assert joined.to_pylist() == [piece for row in wanted for piece in row]
+    assert join([ByteColumn.of(columns[1])], large=True).to_pylist() == [row[2] for row in wanted]
+
+
+@given(VALUES, st.data())
+def test_rows_are_joined_in_any_order(values: Any, data: st.DataObject) -> None:
+    order = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=30))
+    column = ByteColumn.of(pa.array(values, pa.binary())).pick(np.array(order, np.int64))
+    assert join([column]).to_pylist() == [values[place] or b"" for place in order]
+
+
+@given(VALUES)
+def test_a_buffer_of_many_pages(values: Any) -> None:
+    """A view's offset has 31 bits; pages of 16 bytes instead of 1 GiB show how a larger buffer is named."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "_PAGE_BITS", 4)
+        patch.setattr(pieces, "_PAGE_MASK", 15)
+        column = ByteColumn.of(pa.array(values, pa.binary()))
+        assert join([column, column]).to_pylist() == [value or b"" for value in values for _ in range(2)]
+
+
+def test_columns_without_bytes() -> None:
+    for array in (pa.nulls(2).cast(pa.binary()), pa.array([b"", None]), pa.array([b"", b""], pa.large_binary())):
+        assert join([ByteColumn.of(array)]).to_pylist() == [b"", b""]
+    assert join([ByteColumn.of(pa.array([], pa.binary()))]).to_pylist() == []

@@ -1,0 +1,92 @@
+import logging
+import os
+import socket
+
+import pytest
+
+from spark_eos.sink import spark_sockets
+from spark_eos.sink.spark_sockets import acknowledge_input, has_unix_sockets, report_sockets
+
+needs_quick_acknowledgements = pytest.mark.skipif(
+    not hasattr(socket, "TCP_QUICKACK"), reason="only Linux delays acknowledgements by a socket option")
+
+
+@pytest.fixture(autouse=True)
+def _tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHON_UNIX_DOMAIN_ENABLED", raising=False)
+    monkeypatch.delenv("PYTHON_WORKER_FACTORY_SOCK_PATH", raising=False)
+    monkeypatch.setattr(spark_sockets, "_reported", set())
+
+
+@pytest.fixture
+def pair():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname()) as worker:
+            jvm, _ = server.accept()
+            with jvm:
+                yield worker, jvm
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), [
+    ("PYTHON_UNIX_DOMAIN_ENABLED", "true", True),
+    ("PYTHON_UNIX_DOMAIN_ENABLED", "True", True),
+    ("PYTHON_UNIX_DOMAIN_ENABLED", "false", False),
+    ("PYTHON_WORKER_FACTORY_SOCK_PATH", "/tmp/a.sock", True),
+    ("PYTHON_WORKER_FACTORY_PORT", "4711", False),
+])
+def test_the_environment_tells_which_sockets_spark_uses(monkeypatch, name, value, expected):
+    monkeypatch.setenv(name, value)
+    assert has_unix_sockets() is expected
+
+
+@needs_quick_acknowledgements
+def test_what_a_task_has_received_is_acknowledged_at_once(pair):
+    worker, _ = pair
+    worker.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+    assert worker.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) == 0
+    assert acknowledge_input() >= 2
+    assert worker.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) == 1
+
+
+@needs_quick_acknowledgements
+def test_other_files_stay_as_they_are_and_none_is_left_open(pair):
+    before = os.listdir("/proc/self/fd")
+    first, second = socket.socketpair(socket.AF_UNIX)
+    with first, second, socket.socket(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM):
+        assert acknowledge_input() >= 2
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_sockets_stay_blocking_where_a_library_has_set_a_default_timeout(pair):
+    worker, _ = pair
+    socket.setdefaulttimeout(5)
+    try:
+        acknowledge_input()
+    finally:
+        socket.setdefaulttimeout(None)
+    assert os.get_blocking(worker.fileno())
+
+
+def test_nothing_is_done_over_unix_sockets(pair, monkeypatch):
+    monkeypatch.setenv("PYTHON_UNIX_DOMAIN_ENABLED", "true")
+    assert acknowledge_input() == 0
+
+
+def test_nothing_is_done_where_the_system_does_not_offer_it(pair, monkeypatch):
+    monkeypatch.delattr(socket, "TCP_QUICKACK", raising=False)
+    assert acknowledge_input() == 0
+
+
+def test_tcp_is_reported_once_in_a_process(caplog):
+    with caplog.at_level(logging.INFO, "spark_eos.sink"):
+        report_sockets()
+        report_sockets()
+    assert [record.getMessage().count("spark.python.unix.domain.socket.enabled=true") for record in caplog.records] \
+        == [1]
+
+
+def test_unix_sockets_are_not_reported(caplog, monkeypatch):
+    monkeypatch.setenv("PYTHON_UNIX_DOMAIN_ENABLED", "true")
+    with caplog.at_level(logging.INFO, "spark_eos.sink"):
+        report_sockets()
+    assert not caplog.records

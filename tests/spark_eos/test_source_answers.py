@@ -1,0 +1,139 @@
+"""Check the readers of large answers against kafka-python's own: every version, every cut, every piece of a frame."""
+
+import struct
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kafka.protocol.consumer import FetchResponse
+
+from broker_core.types import AbortedTransaction
+from spark_eos.client.answers import AnswerReader, MalformedAnswer, _receive
+from spark_eos.client.fetch_answers import RecordsRequest
+
+RECORDS = bytes(range(256)) * 5
+
+
+def fetch_answer(version: int, records: bytes | None, aborted: list[tuple[int, int]] | None) -> bytes:
+    topic_form = FetchResponse.FetchableTopicResponse
+    part_form = topic_form.PartitionData
+    transactions = None if aborted is None else [
+        part_form.AbortedTransaction(version=version, producer_id=producer_id, first_offset=first)
+        for producer_id, first in aborted
+    ]  # fmt: skip
+    partition = part_form(version=version, partition_index=3, error_code=0, high_watermark=20, last_stable_offset=10,
+                          log_start_offset=1, aborted_transactions=transactions, records=records)  # fmt: skip
+    topic = topic_form(version=version, topic="t", topic_id=UUID(int=7), partitions=[partition])
+    response = FetchResponse(version=version, throttle_time_ms=4, error_code=0, session_id=0, responses=[topic])
+    return bytes(response.encode())
+
+
+def a_request(version: int) -> RecordsRequest:
+    request = RecordsRequest(max_wait_ms=1, min_bytes=1, max_bytes=1, isolation_level=1, session_id=0, session_epoch=-1,
+                             topics=[], forgotten_topics_data=[])  # fmt: skip
+    request.API_VERSION = version
+    return request
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+@pytest.mark.parametrize(("records", "aborted"), [(RECORDS, [(5, 6), (7, 2**40)]), (b"", []), (None, None)])
+def test_an_answer_to_a_fetch_is_read_in_every_version(
+    version: int, records: bytes | None, aborted: list[tuple[int, int]] | None
+) -> None:
+    body = memoryview(fetch_answer(version, records, aborted))
+    read = a_request(version).read_answer(version, body)
+    assert (read.throttle_time_ms, read.error_code) == (4, 0)
+    partition = read.responses[0].partitions[0]
+    assert (partition.error_code, partition.high_watermark, partition.last_stable_offset) == (0, 20, 10)
+    assert bytes(partition.records or b"") == (records or b"")
+    found = [AbortedTransaction(each.producer_id, each.first_offset) for each in partition.aborted_transactions or ()]
+    assert found == [AbortedTransaction(*each) for each in aborted or ()]
+
+
+@pytest.mark.parametrize("version", [12, 17])
+def test_an_answer_to_a_fetch_that_is_cut_is_refused(version: int) -> None:
+    content = fetch_answer(version, RECORDS, [(5, 6)])
+    for size in [*range(100), *range(len(content) - 20, len(content))]:
+        with pytest.raises(MalformedAnswer):
+            asked(version).receive_bytes(framed(version, content[:size]))
+    ((number, read),) = asked(version).receive_bytes(framed(version, content))
+    assert number == 1
+    assert bytes(read.responses[0].partitions[0].records) == RECORDS
+
+
+def asked(version: int, times: int = 1) -> AnswerReader:
+    """Make a reader that waits for answers to fetches."""
+    reader = AnswerReader(client_id="test", receive_message_max_bytes=1 << 28)
+    for _ in range(times):
+        reader.send_request(a_request(version))
+    return reader
+
+
+def framed(version: int, content: bytes, number: int = 1) -> bytes:
+    header = struct.pack(">i", number) + (b"\0" if version >= 12 else b"")
+    return struct.pack(">i", len(header) + len(content)) + header + content
+
+
+def through_a_socket(reader: AnswerReader, data: bytes, piece_bytes: Callable[[int], int]) -> list[tuple[int, Any]]:
+    """Give bytes to a reader as they come from a socket that has so many of them at a time."""
+    left = memoryview(data)
+    answers: list[tuple[int, Any]] = []
+
+    class Sock:
+        has_bytes = 0
+
+        def recv(self, size_bytes: int) -> bytes:
+            space = bytearray(size_bytes)
+            return bytes(space[: self.recv_into(memoryview(space))])
+
+        def recv_into(self, space: memoryview) -> int:
+            nonlocal left
+            if not self.has_bytes:
+                raise BlockingIOError
+            size_bytes = min(len(space), self.has_bytes, len(left))
+            space[:size_bytes] = left[:size_bytes]
+            left = left[size_bytes:]
+            self.has_bytes -= size_bytes
+            return size_bytes
+
+    sock = Sock()
+    transport = SimpleNamespace(_sock=sock)
+    turn = 0
+    while left or sock.has_bytes:
+        if not sock.has_bytes:
+            sock.has_bytes = min(piece_bytes(turn), len(left))
+            turn += 1
+        received, error = _receive(transport, reader.frame)
+        assert error is None
+        answers += reader.receive_bytes(received)
+    return answers
+
+
+@pytest.mark.parametrize("piece_bytes", [
+    lambda turn: 1 if turn < 20 else 1 << 22, lambda turn: 70_000, lambda turn: 1 << 30, lambda turn: 1 + turn % 65_537,
+])
+def test_large_and_small_answers_are_the_same_however_they_come(piece_bytes: Callable[[int], int]) -> None:
+    sizes = [10, 70_000, 65_536, 12_000_000, 0, 65_000, 6_000_000, 3]
+    contents = [bytes([1 + number]) * size for number, size in enumerate(sizes)]
+    stream = b"".join(
+        framed(17, fetch_answer(17, content, None), number) for number, content in enumerate(contents, 1))
+    answers = through_a_socket(asked(17, len(sizes)), stream, piece_bytes)
+    assert [number for number, _ in answers] == list(range(1, 1 + len(sizes)))
+    assert [bytes(read.responses[0].partitions[0].records) for _, read in answers] == contents
+
+
+def test_large_answers_may_come_as_bytes_too() -> None:
+    content = fetch_answer(17, bytes(300_000), None)
+    data = framed(17, content, 1) + framed(17, content, 2)
+    reader = asked(17, 2)
+    pieces = [data[start : start + 50_001] for start in range(0, len(data), 50_001)]
+    answers = [each for piece in pieces for each in reader.receive_bytes(piece)]
+    assert [number for number, _ in answers] == [1, 2]
+
+
+def test_a_length_that_lies_takes_no_more_than_a_step_of_memory() -> None:
+    reader = asked(17)
+    assert reader.receive_bytes(struct.pack(">i", 1 << 28) + b"x") == []
+    assert len(reader.frame._data) <= 5 << 20

@@ -1,0 +1,18 @@
+"""The large runs in small, so that they still run when they are wanted."""
+
+import re
+
+import pytest
+
+from tests.benchmarks.large_runs import RUNS, open_scene
+
+
+@pytest.mark.parametrize("what", RUNS)
+def test_a_large_run_runs_in_small(what, capsys, monkeypatch):
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
+    with open_scene("broker_core") as scene:
+        RUNS[what](scene, 0.001)
+    sizes = re.findall(r"now: ([\d,]+) transactional ids", capsys.readouterr().out)
+    assert sizes
+    # The first line is written when all tasks have run once: from then on no id is added but the driver's own.
+    assert int(sizes[-1]) <= int(sizes[0]) + 1
