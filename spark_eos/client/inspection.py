@@ -2,6 +2,7 @@
 
 import logging
 import secrets
+import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ SEE_EVERY_ID: Final = "Grant the principal DESCRIBE on all transactional ids ('*
 # What to say of an open transaction that `has_committed`.
 LOST_ITS_MARKER: Final = "It was committed, by its epoch, and lost its marker."
 FIRST_DURATION_VERSION: Final = 1
+_SLOW_SECONDS: Final = 0.3
 FIRST_PATTERN_VERSION: Final = 2
 
 
@@ -203,7 +205,7 @@ def list_answered(
 ) -> list[TransactionListing]:
     """List as `list_transactions` does, without the brokers that do not answer in time.
 
-    Those are added to `slow`. The next time they are asked too, and not waited for; whoever answers is not slow.
+    Those are added to `slow`. The next time they are asked too and hardly waited for, until they answer.
     """
     deadline = client.deadline(timeout_ms)
     if client.api_version(ListTransactionsRequest) < FIRST_PATTERN_VERSION:
@@ -233,7 +235,7 @@ def _ask_once(
     client: KafkaClient, nodes: Sequence[int], slow: Collection[int], what: tuple[Collection[str], str | None],
     deadline: float, into: dict[int, list[TransactionListing]],
 ) -> str:
-    """Ask brokers, wait for those that are not slow, and take what has come."""
+    """Ask brokers, wait for those that are not slow until the deadline, and take what has come."""
     states, id_pattern = what
     asked: list[tuple[int, Any, Pending]] = []
     trouble = ""
@@ -241,10 +243,14 @@ def _ask_once(
         request = ListTransactionsRequest(
             state_filters=list(states), producer_id_filters=[], duration_filter=-1, transactional_id_pattern=id_pattern)
         try:
-            asked.append((node, request, client.start(node, request, deadline)))
+            # Whose answer is late keeps its connection, so that it need not be slow the next time.
+            until = client.deadline() if node in slow else deadline
+            asked.append((node, request, client.start(node, request, until)))
         except UnansweredError as error:
             trouble = error.happened
     client.network.wait([pending for node, _, pending in asked if node not in slow], deadline)
+    until = min(deadline, time.monotonic() + _SLOW_SECONDS)
+    client.network.wait([pending for node, _, pending in asked if node in slow], until)
     for node, request, pending in asked:
         try:
             trouble = _take_listings(node, client.outcome(pending, request, node), into) or trouble

@@ -65,12 +65,12 @@ def test_what_has_been_decided_meanwhile_is_left_alone(cluster: MemoryCluster, m
     plan = operator_of(cluster).plan(decision, Action.COMPLETE)
     list_open, times = cluster.open_transactions, []
 
-    def decide_before_the_sweep(id_prefix: str) -> object:
+    def decide_before_the_sweep(id_prefix: str, **more: object) -> object:
         times.append(id_prefix)
         if len(times) == 3:
             log = committer_of(cluster).log
             log.decide(decision_of(orphans, 4), log.take_over())
-        return list_open(id_prefix)
+        return list_open(id_prefix, **more)
 
     monkeypatch.setattr(cluster, "open_transactions", decide_before_the_sweep)
     operator_of(cluster, is_known_dead=True).carry_out(plan)
@@ -108,11 +108,11 @@ def failing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, name: str, 
     """Let one call of a method fail, counted from 1."""
     work, times = getattr(cluster, name), []
 
-    def fail(*arguments: object) -> object:
+    def fail(*arguments: object, **more: object) -> object:
         times.append(arguments)
         if len(times) == call:
             raise UnansweredError("a broker is away")
-        return work(*arguments)
+        return work(*arguments, **more)
 
     monkeypatch.setattr(cluster, name, fail)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 import pyarrow as pa
@@ -16,13 +17,13 @@ from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import init_producer_id
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.errors import LostTransactionError
-from spark_eos.sink import sweep
+from spark_eos.sink import messages, sweep
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.decision_writer import DecisionWriter
-from spark_eos.sink.messages import Prepared, TaskMessage
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.pool import IdentityPool
 from spark_eos.sink.task import Place, TaskWriter
@@ -85,9 +86,8 @@ class Query:
                 for split in range(self.tasks)]
 
     def run(self, micro_batch: int, *, has_other_attempts: bool = False) -> None:
-        messages = self.prepare(micro_batch)
-        messages[0] = replace(messages[0], has_other_attempts=has_other_attempts)
-        self.committer.commit(messages, micro_batch)
+        first, *others = self.prepare(micro_batch)
+        self.committer.commit([replace(first, has_other_attempts=has_other_attempts), *others], micro_batch)
 
     def seen(self, *, of_driver: bool = True) -> list[str]:
         found = [each for each in self.kafka.requests() if (each.client_id == "driver") is of_driver]
@@ -205,13 +205,13 @@ def test_the_decision_and_its_offset_are_on_their_way_before_the_transactions_ar
 
 def test_a_transaction_that_is_not_open_aborts_the_decision_that_is_on_its_way(query: Query) -> None:
     query.run(0)
-    messages = query.prepare(1)
-    assert isinstance(messages[0], Prepared)
-    init_producer_id(query.driver.client, messages[0].transaction.transactional_id, transaction_timeout_ms=60_000)
+    prepared = query.prepare(1)
+    assert isinstance(prepared[0], Prepared)
+    init_producer_id(query.driver.client, prepared[0].transaction.transactional_id, transaction_timeout_ms=60_000)
     with pytest.raises(LostTransactionError, match="nothing of the micro-batch is visible"):
-        query.committer.commit(messages, 1)
+        query.committer.commit(prepared, 1)
     assert query.state_of(DRIVER_ID) in ("PrepareAbort", "CompleteAbort")
-    query.committer.abort(messages, 1)
+    query.committer.abort(prepared, 1)
     newest = query.newest()
     assert newest is not None and newest.micro_batch == 0
     query.run(1)
@@ -240,9 +240,9 @@ def test_an_offset_that_may_arrive_late_replaces_no_other(stack: ExitStack, has_
     query.run(0)
     if has_written:
         query.write_beside()
-    messages, epoch = query.prepare(1), query.kafka.transaction(DRIVER_ID).producer_epoch
+    prepared, epoch = query.prepare(1), query.kafka.transaction(DRIVER_ID).producer_epoch
     with query.kafka.fault(api="TxnOffsetCommit", client_id="driver", action=Drop(), times=1) as fault:
-        query.committer.commit(messages, 1)
+        query.committer.commit(prepared, 1)
     assert fault.hits == 1
     newest = query.newest()
     assert newest is not None and newest.micro_batch == 1
@@ -267,12 +267,36 @@ def test_an_attempt_that_has_lost_is_ended_by_the_next_commit(query: Query) -> N
     assert query.visible() == query.expected([0, 1, 2])
 
 
+@pytest.mark.parametrize(("attempt", "speculation", "expected"), [
+    (0, None, False), (0, "false", False), (1, None, True), (0, "true", True),
+])
+def test_a_task_reports_whether_it_was_tried_before_or_beside_this_attempt(
+    monkeypatch: pytest.MonkeyPatch, attempt: int, speculation: str | None, expected: bool
+) -> None:
+    """Of a task without rows as well: an earlier attempt may have had some."""
+    found = {"spark.speculation": speculation}
+    context = SimpleNamespace(attemptNumber=lambda: attempt, getLocalProperty=found.get)
+    monkeypatch.setattr(messages, "TaskContext", SimpleNamespace(get=lambda: context))
+    for message in (Empty("q", "run1", 0, 0), AlreadyCommitted("q", "run1", 0, 0)):
+        assert message.has_other_attempts is expected
+
+
 def test_what_gives_no_sign_is_ended_now_and_then(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     query.run(0)
     orphan = query.leave_open()
     query.run(1)
     assert query.state_of(orphan) == "Ongoing"
     monkeypatch.setattr(sweep, "_INTERVAL_SECONDS", 0.0)
+    query.run(2)
+    assert query.state_of(orphan) == "CompleteAbort"
+
+
+def test_what_a_broker_did_not_list_in_time_is_ended_when_it_does(query: Query) -> None:
+    query.run(0)
+    orphan = query.leave_open()
+    with query.kafka.fault(api="ListTransactions", client_id="driver", action=Drop(), times=1) as fault:
+        query.run(1, has_other_attempts=True)
+    assert (fault.hits, query.state_of(orphan)) == (1, "Ongoing")
     query.run(2)
     assert query.state_of(orphan) == "CompleteAbort"
 
@@ -298,7 +322,7 @@ def test_a_broker_without_a_part_in_the_work_is_asked_for_nothing(stack: ExitSta
 def test_a_deaf_broker_does_not_keep_what_has_lost_from_being_ended(
     stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is waited for once, and asked again without that."""
+    """It is waited for once, and hardly after that."""
     query = with_a_bystander(stack)
     orphans = []
     with query.kafka.fault(broker=3, client_id="driver", action=Drop()) as deaf:
