@@ -78,6 +78,8 @@ def world(kafka: EmbeddedBroker, clients: list[KafkaClient]) -> World:
 @pytest.fixture
 def hasty(kafka: EmbeddedBroker, clients: list[KafkaClient]) -> World:
     """Wait for no single request as long as an outage lasts."""
+    # The first topics that a cluster makes take longer than that.
+    open_world(kafka, clients, api_timeout_ms=10_000)
     return open_world(kafka, clients, api_timeout_ms=250)
 
 
