@@ -11,6 +11,7 @@ from broker_core.records.compression import Compression, decompress
 from broker_core.records.header import HEADER_SIZE, BatchHeader
 
 if TYPE_CHECKING:
+    # A process that plans a write has a client and no batches.
     from spark_eos.codec.encode import EncodedBatch
 
 # The setting may be raised while a query runs; it costs one refused batch to find out.

@@ -44,7 +44,7 @@ from spark_eos.source_positions import EARLIEST, LATEST
 LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
 _OTHER_INCARNATION: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 # UNKNOWN_SERVER_ERROR: Kafka gives it for an index entry it cannot read now, and its own consumer asks again.
-_RETRIED: Final = STALE_LEADER | _OTHER_INCARNATION | {ErrorCode.UNKNOWN_SERVER_ERROR}
+RETRIED: Final = STALE_LEADER | _OTHER_INCARNATION | {ErrorCode.UNKNOWN_SERVER_ERROR}
 NO_SESSION_EPOCH: Final = -1
 _ANSWER_GRACE_MS: Final = 5_000
 
@@ -247,7 +247,7 @@ class RangeFetch:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._judge_out_of_range(request.position)
             return None
-        if code != ErrorCode.NONE and code not in _RETRIED:
+        if code != ErrorCode.NONE and code not in RETRIED:
             raise partition_error(self._topic_partition, code, f"fetching from offset {request.position}")
         self._leader_id = -1
         return None
@@ -293,7 +293,7 @@ class RangeFetch:
         except UnansweredError:
             self._leader_id = -1
             return False
-        if answer.error_code in _RETRIED:
+        if answer.error_code in RETRIED:
             self._leader_id = -1
             return False
         if answer.error_code != ErrorCode.NONE:

@@ -9,13 +9,14 @@ from kafka.protocol.consumer import FetchRequest
 from broker_core.errors import ErrorCode
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client.fetch import LAST_VERSION_WITH_TOPIC_NAMES, NO_SESSION_EPOCH, FetchedChunk, read_chunk
-from spark_eos.client.lookup import PartitionPlace
+from spark_eos.client.fetch import LAST_VERSION_WITH_TOPIC_NAMES, NO_SESSION_EPOCH, RETRIED, FetchedChunk, read_chunk
+from spark_eos.client.lookup import PartitionPlace, partition_error
 from spark_eos.errors import EosKafkaError, UnansweredError
 from spark_eos.source_options import FetchLimits
 
 # So that no partition's share is left out of an answer for want of room.
 _PARTITIONS_AT_ONCE: Final = 64
+_ANSWERED: Final = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE})
 _Wanted = Mapping[TopicPartition, tuple[PartitionPlace, int]]
 
 
@@ -74,6 +75,8 @@ def _answers(response: Any, wanted: _Wanted, isolation: IsolationLevel) -> dict[
         for each in topic.partitions:
             place = TopicPartition(name, each.partition_index)
             if place in wanted:
-                is_read = each.error_code == ErrorCode.NONE
-                found[place] = read_chunk(place, each, wanted[place][1], isolation) if is_read else each.error_code
+                offset, code = wanted[place][1], each.error_code
+                if code not in _ANSWERED and code not in RETRIED:
+                    raise partition_error(place, code, f"fetching from offset {offset}")
+                found[place] = read_chunk(place, each, offset, isolation) if code == ErrorCode.NONE else code
     return found

@@ -21,6 +21,7 @@ from math import isqrt
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from broker_core.records.invalid import InvalidBatch
 from spark_eos.codec.varints import Ints, Octets
@@ -36,7 +37,8 @@ _LINKS_OF_A_GUESS: Final = 3
 _LOOKED_AT_ONCE: Final = 2**19
 _STEPS_BETWEEN_LOOKS: Final = 4
 _FEW_LANES: Final = 50
-_ASTRAY: Final = 2**40
+# Beyond the end of any data, which are at most as many bytes, from wherever a record can begin.
+_ASTRAY: Final = 2**31 - 1
 # attributes, two deltas, the lengths of key and value, and the number of headers.
 _SMALLEST_LENGTH: Final = 6
 SMALLEST_RECORD_BYTES: Final = 1 + _SMALLEST_LENGTH
@@ -110,14 +112,14 @@ def _lanes(bounds: Ints, guesses: Ints) -> _Lanes:
     return _Lanes(starts, goals, sections)
 
 
-def _stride_table() -> Ints:
+def _stride_table() -> npt.NDArray[np.int32]:
     """Make the table of how far the next record is, by a record's first two bytes; very far where they do not tell."""
     pairs = np.arange(2**16)
     low, high = pairs & 0xFF, pairs >> 8
     short = low < 0x80
     zigzag = np.where(short, low, low & 0x7F | high << 7)
     told = (short | (high < 0x80)) & (zigzag >> 1 >= _SMALLEST_LENGTH)
-    return np.where(told, (zigzag >> 1) + np.where(short, 1, 2), _ASTRAY)
+    return np.where(told, (zigzag >> 1) + np.where(short, 1, 2), _ASTRAY).astype(np.int32)
 
 
 _STRIDES: Final = _stride_table()

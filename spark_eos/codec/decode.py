@@ -18,7 +18,7 @@ from broker_core.types import TimestampType
 from spark_eos.codec.header_column import HEADER_TYPE, decode_headers, read_field
 from spark_eos.codec.overlay import Overlay
 from spark_eos.codec.unfold import LARGEST_BYTES, Bytes, Slab, Span, unfold
-from spark_eos.codec.varints import Ints, read_varints
+from spark_eos.codec.varints import Ints, Octets, read_varints
 
 # A row costs a few hundred bytes while it is decoded.
 _ROWS_AT_ONCE: Final = 2**17
@@ -126,20 +126,19 @@ def _verify(buffer: Bytes, spans: Sequence[Span]) -> None:
 
 def _decode(overlay: Overlay, rows: Slab, include_headers: bool, first_offset: int, end_offset: int) -> list[Any]:
     octets, headers, counts, ends = overlay.octets, rows.headers, rows.counts, rows.ends
-    lengths, at = read_varints(octets, rows.starts)
-    if (lengths != ends - at).any():
-        raise InvalidBatch("the length of a record is negative")
-    timestamp_deltas, at = read_varints(octets, at + 1)
+    timestamp_deltas, at = read_varints(octets, _past_lengths(octets, rows.starts, ends) + 1)
     offset_deltas, at = read_varints(octets, at)
     offsets = np.repeat(np.array([header.base_offset for header in headers], np.int64), counts) + offset_deltas
     timestamps, types = _timestamps(headers, counts, timestamp_deltas)
     if offsets.min() < first_offset or offsets.max() >= end_offset:
         kept = np.flatnonzero((offsets >= first_offset) & (offsets < end_offset))
         at, ends, offsets, timestamps, types = at[kept], ends[kept], offsets[kept], timestamps[kept], types[kept]
-    bounds = np.empty((len(at), 4), np.int64)
-    key_lengths, bounds[:, 0], bounds[:, 1] = read_field(octets, at, ends)
-    value_lengths, bounds[:, 2], bounds[:, 3] = read_field(octets, bounds[:, 1], ends)
-    header_counts, at = read_varints(octets, bounds[:, 3])
+    bounds = np.empty((len(at), 4), np.int32)
+    key_lengths, bounds[:, 0], at = read_field(octets, at, ends)
+    bounds[:, 1] = at
+    value_lengths, bounds[:, 2], at = read_field(octets, at, ends)
+    bounds[:, 3] = at
+    header_counts, at = read_varints(octets, at)
     if (header_counts < 0).any() or (at > ends).any() or ((at != ends) & (header_counts == 0)).any():
         raise InvalidBatch("a record does not end where its length says")
     if (header_counts > ends - at).any():
@@ -149,6 +148,20 @@ def _decode(overlay: Overlay, rows: Slab, include_headers: bool, first_offset: i
     if include_headers:
         arrays.append(decode_headers(overlay, at, header_counts, ends))
     return arrays
+
+
+def _past_lengths(octets: Octets, starts: Ints, ends: Ints) -> Ints:
+    """Return where the length of each record ends; it has led to the end of the record, so only its sign is news."""
+    first = octets[starts]
+    if np.maximum.reduce(first & 1, initial=0):
+        raise InvalidBatch("the length of a record is negative")
+    after = starts + ((first >> 7) + np.uint8(1))
+    if np.maximum.reduce(octets[after - 1], initial=0) < 0x80:
+        return after
+    lengths, after = read_varints(octets, starts)
+    if (lengths != ends - after).any():
+        raise InvalidBatch("the length of a record is negative")
+    return after
 
 
 def _timestamps(headers: Sequence[BatchHeader], counts: Any, deltas: Ints) -> tuple[Ints, Any]:

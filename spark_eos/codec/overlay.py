@@ -8,6 +8,7 @@ nobody takes.
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from spark_eos.codec.varints import Ints, Octets
@@ -22,7 +23,7 @@ class Overlay:
         self.octets: Octets = np.frombuffer(data, np.uint8)
         self._buffer = pa.py_buffer(data)
 
-    def take(self, bounds: Ints, first_lengths: Ints, second_lengths: Ints) -> tuple[Any, Any]:
+    def take(self, bounds: npt.NDArray[np.signedinteger], first_lengths: Ints, second_lengths: Ints) -> tuple[Any, Any]:
         """Return two binary arrays, of the fields between columns 0 and 1 of `bounds` and between 2 and 3.
 
         `bounds` ascends in reading order; a length of -1 makes the value null.
@@ -30,7 +31,7 @@ class Overlay:
         rows = len(bounds)
         if not rows:
             return pa.array([], pa.binary()), pa.array([], pa.binary())
-        offsets = bounds.astype(np.int32).ravel()
+        offsets = bounds.astype(np.int32, copy=False).ravel()
         laid = pa.Array.from_buffers(
             pa.binary(), _FIELDS * rows - 1, [None, pa.py_buffer(offsets), self._buffer]
         )

@@ -125,11 +125,46 @@ def _table() -> Words:
 _TABLE: Final = _table()
 
 
+def _pairs() -> npt.NDArray[np.int32]:
+    """Make the table of what two bytes say: a number times four, and its size; a size of 3 is that of a longer one."""
+    pairs = np.arange(2**16, dtype=np.int32)
+    low, high = pairs & 0xFF, pairs >> 8
+    unsigned = np.where(low < 0x80, low, low & 0x7F | high << 7)
+    sizes = np.where(low < 0x80, 1, np.where(high < 0x80, 2, _LONGER))
+    return (((unsigned >> 1) ^ -(unsigned & 1)) << _PAIR_SIZE_BITS | sizes).astype(np.int32)
+
+
+_LONGER: Final = np.int32(3)
+_PAIR_SIZE_BITS: Final = np.int32(2)
+_PAIRS: Final = _pairs()
+
+
 def read_varints(data: Octets, positions: Ints) -> tuple[Ints, Ints]:
     """Return the varint at each position and the position after it.
 
     Raises `IndexError` past the end of the data and `InvalidBatch` for a varint of more than ten bytes.
     """
+    octets = data[positions]
+    after = positions + 1
+    if np.maximum.reduce(octets, initial=0) < 0x80:
+        return ((octets >> 1) ^ -(octets & 1)).view(np.int8).astype(np.int64), after
+    is_near_end = bool(np.maximum.reduce(after) >= len(data))
+    pairs = data[np.minimum(after, len(data) - 1) if is_near_end else after].astype(np.uint16)
+    pairs <<= 8
+    pairs |= octets
+    found = _PAIRS[pairs]
+    sizes = found & _LONGER
+    values, after = (found >> _PAIR_SIZE_BITS).astype(np.int64), positions + sizes
+    if np.maximum.reduce(sizes) == _LONGER:
+        longer = np.flatnonzero(sizes == _LONGER)
+        values[longer], after[longer] = _read_longer(data, positions[longer])
+    if is_near_end and (after > len(data)).any():
+        raise IndexError("a varint runs past the end of the data")
+    return values, after
+
+
+def _read_longer(data: Octets, positions: Ints) -> tuple[Ints, Ints]:
+    """Read varints of whatever size, a byte of each after the other."""
     octets = data[positions]
     unsigned = (octets & 0x7F).astype(np.uint64)
     after = positions + 1

@@ -218,7 +218,7 @@ class KafkaCluster:
         return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
 
     def find_records(
-        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes], bool]
+        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
     ) -> FoundRecords:
         """Scan partitions for keys, by the markers in them."""
         begins = self._ends([place for place, start in starts.items() if start is None], EARLIEST)
@@ -243,7 +243,7 @@ class KafkaCluster:
         """Look at the first records of a partition."""
         start = self._ends([topic_partition], EARLIEST)[topic_partition]
         end = min(start + 1, self._ends([topic_partition], LATEST)[topic_partition])
-        search = KeySearch(topic_partition, key.__eq__)
+        search = KeySearch(topic_partition, lambda found, _: found == key)
         try:
             for chunk in self._chunks(topic_partition, start, end, IsolationLevel.READ_UNCOMMITTED, _LOOK):
                 search.take(chunk)

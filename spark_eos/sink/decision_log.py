@@ -19,7 +19,6 @@ from spark_eos import failpoints
 from spark_eos.errors import (
     EosKafkaError,
     FencedError,
-    OptionError,
     TransactionError,
     UnansweredError,
     UnreachableError,
@@ -31,7 +30,7 @@ from spark_eos.sink.decision import (
     write_decision,
     write_pointer,
 )
-from spark_eos.sink.decision_record import read_decision
+from spark_eos.sink.decision_record import other_topic_error, read_decision
 from spark_eos.sink.decision_scan import DecisionScan
 from spark_eos.sink.descriptions import describe_since
 from spark_eos.sink.driver_identity import DriverIdentity, Known, following_identity, is_kept
@@ -74,7 +73,7 @@ class DecisionLog:
         self._driver_timeout_ms = driver_timeout_ms
         self._go_by(prefix)
         self._newest: tuple[Pointer, Decision] | None = None
-        self._scan = DecisionScan(cluster, topic, query)
+        self.scan = DecisionScan(cluster, topic, query)
         self._is_scanned = False
         # The last micro-batch, and write in it, that a task of this process has found undecided.
         self._undecided: tuple[int, str] | None = None
@@ -156,7 +155,7 @@ class DecisionLog:
     def namesakes(self, micro_batch: int) -> list[Decision]:
         """Find what the same Spark query has decided for a micro-batch under other names."""
         self._look_around()
-        return self._scan.namesakes(micro_batch)
+        return self.scan.namesakes(micro_batch)
 
     def scan_again(self) -> None:
         """Look around again when there is no pointer: another process may have decided since."""
@@ -165,12 +164,12 @@ class DecisionLog:
     def _look_around(self) -> None:
         """Scan once, until `scan_again`; each time after the first one only what is new is read."""
         if not self._is_scanned:
-            self._scan.refresh(self._prefix)
+            self.scan.refresh(self._prefix)
             self._is_scanned = True
 
     def _newest_by_scan(self, since: int) -> Decision | None:
         self._look_around()
-        found = self._scan.newest(self._prefix)
+        found = self.scan.newest(self._prefix)
         if found is not None and found.prefix != self._prefix:
             LOG.warning(
                 "query %s keeps its decisions under transactionalIdPrefix=%s, with which it was begun; the driver goes "
@@ -257,13 +256,15 @@ class DecisionLog:
             )
         return following_identity(driver, answer)
 
-    def forget(self, decision: Decision, driver: DriverIdentity, now_ms: int) -> DriverIdentity:
+    def forget(
+        self, decision: Decision, driver: DriverIdentity, now_ms: int, place: TopicPartition | None = None
+    ) -> DriverIdentity:
         """Delete a decision that nobody will ever ask for again, so that the topic does not keep it for ever.
 
         Raises where the deletion was refused or not answered; the decision is then as good as before.
         """
         driver = driver.at_level(self._cluster.transaction_version())
-        self._place = self._place or self._choose_place()
+        self._place = place or self._place or self._choose_place()
         keys = [decision_key(self._prefix, self._query, number) for number in range(len(write_decision(decision)))]
         answer = self._cluster.write_decision(DecisionWrite(
             transactional_id=self._driver,
@@ -366,13 +367,7 @@ class DecisionLog:
         ]
         newest = max(pointers, key=lambda pointer: pointer.rank, default=None)
         if newest is not None and newest.topic_partition[0] != self._topic:
-            raise OptionError(
-                f"Option 'decisionTopic' is '{self._topic}', and query {self._query} keeps its decisions in "
-                f"'{newest.topic_partition[0]}'",
-                checked=f"The offsets of group {self._group}",
-                remedy=f"Set decisionTopic={newest.topic_partition[0]}. A query keeps the decision topic that it began "
-                "with; another one needs a new checkpoint",
-            )
+            raise other_topic_error(self._query, self._group, self._topic, newest.topic_partition[0])
         return newest
 
     def _stable_offsets(self, patience_ms: int) -> list[CommittedOffset]:

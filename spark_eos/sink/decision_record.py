@@ -1,6 +1,7 @@
 """Reading the decision that a pointer points to."""
 
 from broker_core.types import TopicPartition
+from spark_eos.errors import OptionError
 from spark_eos.sink.decision import Decision, Pointer, UnreadableDecisionError, join_parts, read_part
 from spark_eos.sink.naming import decision_key, group_id
 from spark_eos.sink.ports import Cluster
@@ -22,3 +23,13 @@ def read_decision(cluster: Cluster, pointer: Pointer, prefix: str, query: str) -
             remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact",
         )
     return join_parts(wanted, where)
+
+
+def other_topic_error(query: str, group: str, topic: str, found: str) -> OptionError:
+    """Refuse another decision topic than the one that a query has begun with."""
+    return OptionError(
+        f"Option 'decisionTopic' is '{topic}', and query {query} keeps its decisions in '{found}'",
+        checked=f"The offsets of group {group}",
+        remedy=f"Set decisionTopic={found}. A query keeps the decision topic that it began with; another one needs a "
+        "new checkpoint",
+    )

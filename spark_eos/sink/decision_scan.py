@@ -5,6 +5,7 @@ prefix was changed. In a topic that this version of the package has made the dec
 or in another one where an earlier version has written to the topic too. In any other topic they can be anywhere.
 """
 
+import contextlib
 import time
 from collections.abc import Iterable
 from typing import Final
@@ -12,7 +13,7 @@ from typing import Final
 from broker_core.types import TopicPartition
 from spark_eos.errors import UnansweredError
 from spark_eos.operator_commands import OperatorCommands
-from spark_eos.sink.decision import Decision, Part, join_parts, read_part
+from spark_eos.sink.decision import Decision, Part, UnreadableDecisionError, join_parts, read_part
 from spark_eos.sink.naming import (
     DECISION_TOPIC_PARTITIONS,
     LAYOUT_KEY,
@@ -22,10 +23,14 @@ from spark_eos.sink.naming import (
     escape,
     former_partition,
     is_decision_of,
+    is_job_of,
+    is_query_id,
     is_write_of,
 )
 from spark_eos.sink.ports import Cluster, KeyedRecord, UnendedRecord
 
+# How long a completed job is known by its jobId.
+KEPT_MS: Final = 30 * 24 * 60 * 60 * 1000
 _OPEN_LIMIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.1
 
@@ -34,11 +39,14 @@ class DecisionScan:
     """Know what the topic holds of one query, and read on from where the last look has ended."""
 
     def __init__(self, cluster: Cluster, topic: str, query: str) -> None:
-        self._cluster = cluster
-        self._topic = topic
+        self.cluster = cluster
+        self.topic = topic
         self._query = query
         # All writes of a Spark query have it in their keys, and of the others' records few do.
         self._word = escape(query.partition("/")[0]).encode()
+        # Of jobs also what others under the same prefix have written before this time, which may be to be deleted.
+        self._jobs_before_ms = 0 if is_query_id(query) else time.time_ns() // 1_000_000 - KEPT_MS
+        self._prefix = ""
         self._has_layout: bool | None = None
         self._starts: dict[TopicPartition, int] = {}
         self._kept: dict[tuple[TopicPartition, bytes], KeyedRecord] = {}
@@ -65,7 +73,7 @@ class DecisionScan:
         parts = self._parts(decision_key(prefix, self._query, number) for number in range(newest.count))
         name = (prefix, newest.decision.run, newest.decision.rank)
         same = {p.number: p for p in parts if (p.decision.prefix, p.decision.run, p.decision.rank) == name}
-        return join_parts(list(same.values()), f"key {decision_key(prefix, self._query).decode()} of {self._topic}")
+        return join_parts(list(same.values()), f"key {decision_key(prefix, self._query).decode()} of {self.topic}")
 
     def namesakes(self, micro_batch: int) -> list[Decision]:
         """Give what the same Spark query has decided for a micro-batch under other names, of that read."""
@@ -74,12 +82,25 @@ class DecisionScan:
             each = part.decision
             if each.micro_batch == micro_batch and each.query != self._query:
                 found.setdefault((each.prefix, each.query), {}).setdefault(each.rank, []).append(part)
-        return [join_parts(ranks[max(ranks)], f"{name} in {self._topic}") for name, ranks in found.items()]
+        return [join_parts(ranks[max(ranks)], f"{name} in {self.topic}") for name, ranks in found.items()]
+
+    def expired(self, now_ms: int) -> list[tuple[TopicPartition, Decision]]:
+        """Give decisions of other jobs, or their first parts, that were completed too long ago to be asked for."""
+        found = []
+        for (place, key), record in self._kept.items():
+            if self._word not in key and is_job_of(key, self._prefix) and record.value is not None:
+                with contextlib.suppress(UnreadableDecisionError):
+                    part = read_part(record.value, f"{place}@{record.offset}")
+                    at_ms = part.decision.completed_at_ms
+                    if at_ms is not None and at_ms < now_ms - KEPT_MS:
+                        found.append((place, part.decision))
+        return found
 
     def _read(self, prefix: str) -> list[UnendedRecord]:
         """Read on; gives what is not ended yet, from which the next look begins."""
+        self._prefix = prefix
         starts = {place: self._starts.get(place) for place in self._places(prefix)}
-        found = self._cluster.find_records(starts, self._is_wanted)
+        found = self.cluster.find_records(starts, self._is_wanted)
         for place, record in found.records:
             assert record.key is not None
             if record.value is None:
@@ -93,18 +114,18 @@ class DecisionScan:
         return list(found.unended)
 
     def _places(self, prefix: str) -> list[TopicPartition]:
-        count = self._cluster.partition_count(self._topic)
+        count = self.cluster.partition_count(self.topic)
         if self._has_layout is None:
-            self._has_layout = count >= DECISION_TOPIC_PARTITIONS and self._cluster.begins_with(
-                TopicPartition(self._topic, 0), LAYOUT_KEY)
+            self._has_layout = count >= DECISION_TOPIC_PARTITIONS and self.cluster.begins_with(
+                TopicPartition(self.topic, 0), LAYOUT_KEY)
         numbers = set(range(count))
         if self._has_layout:
             numbers = {decision_partition(self._query, count), former_partition(prefix, self._query, count)}
-        return [TopicPartition(self._topic, number) for number in sorted(numbers)]
+        return [TopicPartition(self.topic, number) for number in sorted(numbers)]
 
-    def _is_wanted(self, key: bytes) -> bool:
+    def _is_wanted(self, key: bytes, timestamp_ms: int) -> bool:
         if self._word not in key:
-            return False
+            return timestamp_ms < self._jobs_before_ms and is_job_of(key, self._prefix)
         name = key.rpartition(b"/")[2].partition(b"#")[0]
         return name == escape(self._query).encode() or is_write_of(key, self._query)
 

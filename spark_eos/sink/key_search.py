@@ -29,7 +29,7 @@ _GZIP_WINDOW: Final = 31
 class KeySearch:
     """Search one partition, chunk by chunk in the order of offsets."""
 
-    def __init__(self, topic_partition: TopicPartition, is_wanted: Callable[[bytes], bool]) -> None:
+    def __init__(self, topic_partition: TopicPartition, is_wanted: Callable[[bytes, int], bool]) -> None:
         self._topic_partition = topic_partition
         self._is_wanted = is_wanted
         self._committed: list[KeyedRecord] = []
@@ -72,10 +72,10 @@ class KeySearch:
     def _wanted(self, data: bytes | memoryview, position: int, header: BatchHeader) -> Iterator[KeyedRecord]:
         if header.record_count == 1:
             key = _only_key(data, position, header)
-            if key is not None and not self._is_wanted(key):
+            if key is not None and not self._is_wanted(key, header.max_timestamp):
                 return
         for record in read_records(data, position, header):
-            if record.key is not None and self._is_wanted(record.key):
+            if record.key is not None and self._is_wanted(record.key, record.timestamp_ms):
                 yield KeyedRecord(record.offset, record.key, record.value)
 
 

@@ -78,13 +78,18 @@ def decision_key(prefix: str, query: str, part: int = 0) -> bytes:
     return f"{prefix}/{escape(query)}{suffix}".encode()
 
 
+def is_query_id(query: str) -> bool:
+    """Tell the name of a Spark query, or of a write in its foreachBatch, from that of a job."""
+    return _QUERY_ID.match(query) is not None
+
+
 def decision_partition(query: str, count: int) -> int:
     """Choose the partition of a query's decisions.
 
     It depends on the query alone, so that a changed prefix changes nothing, and all writes in foreachBatch of one query
     are together. Partitions that the topic was given later are not used: a place must not change as the topic grows.
     """
-    name = query.partition("/")[0] if _QUERY_ID.match(query) is not None else query
+    name = query.partition("/")[0] if is_query_id(query) else query
     return coordinator_partition(name, min(count, DECISION_TOPIC_PARTITIONS))
 
 
@@ -103,6 +108,13 @@ def is_decision_of(key: bytes, prefix: str, query: str) -> bool:
     return name == escape(query).encode() and (
         found_prefix == prefix.encode() or _QUERY_ID.match(query) is not None
     )
+
+
+def is_job_of(key: bytes, prefix: str) -> bool:
+    """Tell whether a key is that of the first part of a job's decision under a prefix."""
+    found_prefix, _, name = key.rpartition(b"/")
+    is_job = not is_query_id(name.decode(errors="replace"))
+    return found_prefix == prefix.encode() and is_job and is_head_key(key)
 
 
 def is_write_of(key: bytes, query: str) -> bool:

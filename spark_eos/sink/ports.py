@@ -166,9 +166,11 @@ class Cluster(Protocol):
         """Read up to `count` records from an offset on, committed or not, control records left out."""
 
     def find_records(
-        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes], bool]
+        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
     ) -> FoundRecords:
         """Scan partitions for keys, each from an offset (None: from its beginning) to its end of now.
+
+        What is wanted is told by a record's key and time, the time in milliseconds.
 
         Others' open transactions hold nothing up. Raises `TopicError` when a partition does not exist.
         """

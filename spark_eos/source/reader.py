@@ -1,7 +1,7 @@
 """Read one planned range in a task and give it to Spark as Arrow batches."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -71,11 +71,8 @@ def _after_loss(gone: OffsetsGoneError, piece: OffsetRange, losses: DataLossPoli
 
 def _rows(chunk: FetchedChunk, piece: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     try:
-        wanted = [
-            span for span in visible_in(chunk)
-            if span[1].last_offset >= chunk.position and span[1].base_offset < piece.end
-        ]
-        for spans in _portions(wanted):
+        # The decoder leaves out what lies before the position or behind the end.
+        for spans in _portions(visible_in(chunk)):
             for columns in decode_slabs(
                 chunk.data,
                 spans,
@@ -94,17 +91,18 @@ def _rows(chunk: FetchedChunk, piece: OffsetRange, options: SourceOptions) -> It
         ) from error
 
 
-def _portions(spans: Spans) -> Iterator[Spans]:
+def _portions(spans: Iterable[tuple[int, BatchHeader]]) -> Iterator[Spans]:
     portion: Spans = []
     rows = size_bytes = 0
-    for position, header in spans:
-        full = rows + header.record_count > _DECODED_ROWS or size_bytes + header.size_bytes > _DECODED_BYTES
-        if portion and full:
-            yield portion
-            portion, rows, size_bytes = [], 0, 0
-        portion.append((position, header))
+    for span in spans:
+        # Many topics have batches of one record, so that this is done for every row.
+        _, header = span
         rows += header.record_count
-        size_bytes += header.size_bytes
+        size_bytes += header.batch_length
+        if (rows > _DECODED_ROWS or size_bytes > _DECODED_BYTES) and portion:
+            yield portion
+            portion, rows, size_bytes = [], header.record_count, header.batch_length
+        portion.append(span)
     if portion:
         yield portion
 

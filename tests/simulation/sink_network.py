@@ -267,7 +267,7 @@ def virtual_surroundings(world: World) -> Iterator[None]:
 
 def _forget_processes() -> None:
     """Drop what the modules keep by process id."""
-    for name in ("clients", "wiring", "pool"):
-        for kept in vars(sys.modules[f"spark_eos.sink.{name}"]).values():
+    for name, module in list(sys.modules.items()):
+        for kept in vars(module).values() if name.startswith("spark_eos.sink.") else ():
             if isinstance(kept, Kept):
                 kept.clear()

@@ -48,8 +48,6 @@ ROLES: Mapping[str, Sequence[Right]] = {
     "sink, task": (
         _OWN_IDS,
         Right(Operation.WRITE, TOPIC, DATA, "the rows"),
-        _SEE_FATE,
-        _SEE_DECISIONS,
         Right(Operation.DESCRIBE, GROUP, PREFIX, "the pointer to the newest decision"),
     ),
     "sink, driver": (_OWN_IDS, _SEE_FATE, _SEE_DECISIONS, _PUT_DECISIONS, _POINTER),
@@ -70,6 +68,10 @@ ROLES: Mapping[str, Sequence[Right]] = {
 
 # What may be had: without it the role works, and says what it does instead.
 OPTIONAL: Mapping[str, Sequence[Right]] = {
+    "sink, task": (
+        Right(Operation.READ, TOPIC, DECISIONS, "without it rows that are decided already are written and dropped"),
+        Right(Operation.READ, TOPIC, DATA, "with the one before: recovery, as below"),
+    ),
     "sink, driver": (
         Right(Operation.CREATE, TOPIC, DECISIONS, "only where the topic is missing"),
         Right(Operation.DESCRIBE_CONFIGS, TOPIC, DECISIONS, "to refuse a topic that would forget decisions"),

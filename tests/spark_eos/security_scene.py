@@ -87,26 +87,36 @@ class Scene:
         return main([*area, *reach, *words[len(area):]])
 
 
-def task(scene: Scene) -> None:
-    """Write, write again what is decided, and find in the log what became of it."""
+def write_as(scene: Scene, cluster: KafkaCluster, run: str, micro_batch: int) -> Any:
+    """Be the one task of a micro-batch."""
     world, options = scene.world, scene.sink_options()
-    with scene.cluster() as cluster:
-        def write(micro_batch: int) -> Any:
-            place = Place(world.query, RUN, micro_batch, 0)
-            log = DecisionLog(cluster, "p", world.query, world.decisions)
-            pool = pool_of(cluster, "p", world.query, RUN)
-            writer = TaskWriter(options, place, cluster, pool, TaskTransaction(cluster.client, options), log)
-            return writer.write(iter([BATCH]))
+    log = DecisionLog(cluster, "p", world.query, world.decisions)
+    pool = pool_of(cluster, "p", world.query, run)
+    place = Place(world.query, run, micro_batch, 0)
+    return TaskWriter(options, place, cluster, pool, TaskTransaction(cluster.client, options), log).write(iter([BATCH]))
 
-        first = write(0)
+
+def task(scene: Scene) -> None:
+    """Write, and write what is decided again for the driver to drop it."""
+    with scene.cluster() as cluster:
+        for run in (RUN, RESTARTED):
+            message = write_as(scene, cluster, run, 0)
+            assert isinstance(message, Prepared)
+            scene.world.committer(run).commit([message], 0)
+    assert scene.world.visible() == ["row"]
+
+
+def task_that_looks(scene: Scene) -> None:
+    """Write, write nothing again of what is decided, and find in the log what became of it."""
+    with scene.cluster() as cluster:
+        first = write_as(scene, cluster, RUN, 0)
         assert isinstance(first, Prepared)
-        world.committer(RUN).commit([first], 0)
-        assert isinstance(write(0), AlreadyCommitted)
+        scene.world.committer(RUN).commit([first], 0)
+        assert isinstance(write_as(scene, cluster, RUN, 0), AlreadyCommitted)
         # The id goes on to another transaction, so only the log can tell what became of the first.
-        second = write(1)
-        assert isinstance(second, Prepared)
-        assert isinstance(write(0), AlreadyCommitted)
-    assert world.visible() == ["row"]
+        assert isinstance(write_as(scene, cluster, RUN, 1), Prepared)
+        assert isinstance(write_as(scene, cluster, RUN, 0), AlreadyCommitted)
+    assert scene.world.visible() == ["row"]
 
 
 def driver(scene: Scene) -> None:

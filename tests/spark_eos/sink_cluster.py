@@ -171,14 +171,14 @@ class MemoryCluster:
         return list({**self.groups, **self.past_offsets}.get(group_id, {}).values())
 
     def find_records(
-        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes], bool]
+        self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
     ) -> FoundRecords:
         self.calls.append(f"scan {len(starts)}" if None in starts.values() else "scan on")
         found: list[tuple[TopicPartition, KeyedRecord]] = []
         unended: list[UnendedRecord] = []
         for place, start in starts.items():
             for at, (identity, key, value) in enumerate(self.logs.get(place, [])):
-                if key is None or at < (start or 0) or not is_wanted(key):
+                if key is None or at < (start or 0) or not is_wanted(key, 0):
                     continue
                 record = KeyedRecord(at, key, value)
                 if (place, at) in self.unended:

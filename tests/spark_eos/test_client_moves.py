@@ -69,6 +69,26 @@ def test_leaders_that_move_lose_and_repeat_nothing(broker: EmbeddedBroker, clien
     wait_until(lambda: read_values(broker.bootstrap_servers, topic) == expected, "all rows are visible in order")
 
 
+def test_leaders_that_move_while_requests_carry_many_partitions(
+    broker: EmbeddedBroker, client: KafkaClient
+) -> None:
+    topic = make_topic(client, 30)
+    identity, producer = begin(client)
+    for turn in range(4):
+        for number in range(30):
+            producer.send(TopicPartition(topic, number), encoded([f"{turn}a", f"{turn}b"]))
+        if turn % 2:
+            producer.flush()
+        for number in range(turn, 30, 4):
+            place = TopicPartition(topic, number)
+            broker.move_leader(place, another(broker.leader(place)))
+    assert {result.record_count for result in producer.flush().values()} == {8}
+    assert producer.retries > 0
+    assert end_txn(client, identity, commit=True).error_code == 0
+    expected = [[f"{turn}{letter}" for turn in range(4) for letter in "ab"]] * 30
+    wait_until(lambda: read_values(broker.bootstrap_servers, topic) == expected, "all rows are visible in order")
+
+
 def test_coordinators_that_move_between_prepare_and_commit_are_found_again(
     broker: EmbeddedBroker, client: KafkaClient
 ) -> None:

@@ -1,15 +1,21 @@
 """Check, against scripted leaders, how the producer retries, numbers, splits, gives up and refuses."""
 
+import sys
 import time
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from broker_core.records.compression import Compression
 from broker_core.records.header import BatchHeader, crc_matches
 from broker_core.types import TopicPartition
+from spark_eos.client.batch_limits import BatchLimits
 from spark_eos.client.control import TransactionIdentity
 from spark_eos.client.lane import PartitionResult
 from spark_eos.client.producer import TransactionalProducer
+from spark_eos.codec.encode import encode_batches
 from spark_eos.errors import (
     AbortableError,
     ClientStateError,
@@ -143,6 +149,106 @@ def test_a_batch_that_is_too_large_is_split_and_numbered_anew() -> None:
         (0, 5), (0, 2), (0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1),
     ], "what is as large as the refused half is not tried"
     assert (result.record_count, result.last_offset) == (6, 5)
+
+
+def test_what_one_partition_refuses_keeps_the_others_in_order_and_numbered() -> None:
+    """Of five partitions in a request one is too large, one has moved, one is throttled by its replicas."""
+    places = [TopicPartition(TOPIC, number) for number in range(5)]
+    script = [lambda sent: produced(sent, {1: 18, 2: 6, 3: 19})] + [code(0)] * 20
+    client = FakeClient(TOPIC, 5, script)
+    producer = begun(client)
+    for _ in range(2):
+        for place in places:
+            producer.send(place, encoded(["a", "b" * 100] if place.partition == 1 else ["a", "b"]))
+    results = producer.flush()
+    assert {place: result.record_count for place, result in results.items()} == dict.fromkeys(places, 4)
+    assert set(client.sent[0].batches) == set(places)
+    sequences = {place: [(h.base_sequence, h.record_count) for h in headers(client, place)] for place in places}
+    assert sequences[places[0]] == sequences[places[4]] == [(0, 2), (2, 2)]
+    assert sequences[places[2]] == sequences[places[3]] == [(0, 2), (0, 2), (2, 2)], "the same again, then the next"
+    assert sequences[places[1]] == [(0, 2), (0, 1), (1, 1), (2, 1), (3, 1)], "split, and the next one before it goes"
+
+
+@pytest.mark.parametrize("number", [10, 18])
+def test_a_size_that_was_refused_is_not_tried_by_the_next_transaction(number: int) -> None:
+    large = lambda sent: produced(sent, number if max(map(len, sent.batches.values())) > 1_500 else 0)  # noqa: E731
+    client = FakeClient(TOPIC, 1, [large] * 100)
+    tried = []
+    for epoch in range(2):
+        producer = TransactionalProducer(client)  # type: ignore[arg-type]
+        producer.begin(TransactionIdentity("id", 7, epoch, 2))
+        producer.send(FIRST, encoded(["x" * 100] * 100) + encoded(["x" * 100] * 100))
+        assert producer.flush()[FIRST].record_count == 200
+        tried.append([len(sent.batches[FIRST]) for sent in client.sent])
+        client.sent.clear()
+    assert sum(size > 1_500 for size in tried[0]) == 3, "halved until it fits, and the second batch without asking"
+    assert max(tried[1]) <= 1_500
+    assert client.batch_limits.batch_bytes(TOPIC, 1_000_000) < 1_500
+    assert client.batch_limits.batch_bytes("another", 1_000_000) == 1_000_000
+
+
+def test_a_size_that_was_refused_is_tried_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = BatchLimits()
+    [batch] = encoded(["x" * 100] * 100)
+    limits.note_refused(TOPIC, batch)
+    assert limits.is_too_large(TOPIC, batch)
+    monkeypatch.setattr("spark_eos.client.batch_limits._KEPT_SECONDS", -1.0)
+    assert not limits.is_too_large(TOPIC, batch) and limits.batch_bytes(TOPIC, 77_777) == 77_777
+
+
+def test_a_refused_size_is_that_before_compression() -> None:
+    limits = BatchLimits()
+    [batch] = encode_batches(
+        key=None, value=pa.array(["x" * 100] * 100), headers=None, timestamp_ms=0, max_batch_bytes=1_000_000,
+        compression=Compression.ZSTD,
+    )
+    limits.note_refused(TOPIC, batch)
+    assert batch.size_bytes < 1_000 and 5_000 < limits.batch_bytes(TOPIC, 1_000_000) < 5_500
+
+
+def test_the_work_for_a_batch_does_not_grow_with_the_partitions() -> None:
+    [batch] = encoded(["a" * 1_000])
+    calls = []
+    for partitions in (20, 400):
+        client = FakeClient(TOPIC, partitions, [code(0)] * 1_000)
+        producer = begun(client, max_request_bytes=20_000)
+        producer.expect([TopicPartition(TOPIC, number) for number in range(partitions)])
+        counted = 0
+
+        def count(frame: Any, event: str, argument: Any) -> None:
+            nonlocal counted
+            counted += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            for number in range(400):
+                producer.send(TopicPartition(TOPIC, number % partitions), [replace(batch, data=bytearray(batch.data))])
+            producer.flush()
+        finally:
+            sys.setprofile(None)
+        calls.append(counted)
+    assert calls[1] < 1.5 * calls[0], calls
+
+
+def test_each_leader_gets_requests_of_the_size_asked_for() -> None:
+    client = FakeClient(TOPIC, 40, [code(0)] * 100)
+    client.leaders = {number: number % 4 for number in range(40)}
+    producer = begun(client, max_request_bytes=5_500)
+    for number in range(40):
+        producer.send(TopicPartition(TOPIC, number), encoded(["a" * 1_000]))
+    producer.flush()
+    assert sorted((sent.leader, len(sent.batches)) for sent in client.sent) == [
+        (leader, 5) for leader in range(4) for _ in range(2)
+    ]
+
+
+def test_an_unanswered_leader_is_believed_by_no_later_transaction() -> None:
+    client = FakeClient(TOPIC, 1, [unanswered, code(0)])
+    client.recent.note({**client.require_topics([TOPIC])}, time.monotonic())
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    producer.flush()
+    assert client.recent.since([TOPIC], 0.0) is None
 
 
 def test_one_record_that_is_too_large_says_so() -> None:

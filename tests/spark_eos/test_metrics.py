@@ -21,6 +21,7 @@ from spark_eos.metrics import Metrics, MetricsPlace, check_servable, serve
 from spark_eos.sink.columns import KEY, VALUE
 from spark_eos.sink.writers import BatchWriter, StreamWriter
 from spark_eos.sink_options import sink_options
+from spark_eos.source import lag
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 from spark_eos.source.lag import LagWatch
 from spark_eos.source.metrics import METRICS as SOURCE_METRICS
@@ -193,7 +194,10 @@ def test_losses_are_counted_whether_the_query_goes_on_or_not() -> None:
     assert SOURCE_METRICS.snapshot()["data_losses"] == before + 2
 
 
-def test_a_streaming_query_serves_its_counters_while_it_runs(kafka_address: str) -> None:
+def test_a_streaming_query_serves_its_counters_while_it_runs(
+    kafka_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lag, "_LONGEST_PAUSE_SECONDS", 0.0)
     topic, port = create_topic(kafka_address), free_port()
     send_plain(kafka_address, topic, "abcd")
     producer = transactional_producer(kafka_address)

@@ -15,8 +15,8 @@ from spark_eos.source.blocker import name_blocker
 from spark_eos.source.group_commits import GroupCommits
 from tests.conformance.acl_world import GuardedKafka, guarded_kafka
 from tests.spark_eos import security_roles as roles
-from tests.spark_eos.client_world import unique
-from tests.spark_eos.security_scene import RUN, WORK, CommandFailed, Scene, scene_of, source_driver
+from tests.spark_eos.client_world import make_topic, unique
+from tests.spark_eos.security_scene import RUN, WORK, CommandFailed, Scene, scene_of, source_driver, task_that_looks
 from tests.support.apache_kafka import Unavailable
 
 README = Path(__file__).parents[2] / "README.md"
@@ -79,6 +79,19 @@ def test_without_any_one_right_it_is_said_what_to_grant(
 
 def optional(role: str, number: int) -> roles.Right:
     return roles.OPTIONAL[role][number]
+
+
+def test_a_task_may_look_for_itself(scene: Scene) -> None:
+    role = "sink, task"
+    scene.grant([*roles.ROLES[role], optional(role, 0)])
+    with pytest.raises(EosKafkaError, match="Grant the principal DESCRIBE and READ on the topic"):
+        task_that_looks(scene)
+    scene.grant([optional(role, 1)])
+    scene.world.query = unique("query")
+    scene.world.topic = make_topic(scene.world.client)
+    scene.names = {**scene.names, roles.DATA: scene.world.topic}
+    scene.grant([*roles.ROLES[role], *roles.OPTIONAL[role]])
+    task_that_looks(scene)
 
 
 def test_the_driver_says_what_it_could_not_check(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:

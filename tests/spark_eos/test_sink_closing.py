@@ -8,12 +8,15 @@ from hypothesis import strategies as st
 
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition
+from spark_eos.admin.inventory import read_inventory
 from spark_eos.errors import LostTransactionError, UnansweredError
 from spark_eos.sink.closing import Closing, completed
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.decision import Decision, join_parts, read_part, read_pointer, write_decision, write_pointer
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.intervention import Action, Intervention, Restart
+from spark_eos.sink.messages import Prepared
+from spark_eos.sink.naming import TaskId
 from spark_eos.sink.ports import DecisionWrite, EndAnswer
 from spark_eos.sink.recovery import settle
 from spark_eos.sink_options import OnLostTransaction
@@ -204,3 +207,68 @@ def test_a_tombstone_hides_only_what_is_before_it(cluster: MemoryCluster) -> Non
     [value] = write_decision(decision)
     cluster.logs[place] = [(ProducerIdentity(1, 0), b"p/q", each) for each in (value, None, value)]
     assert log.newest() == decision
+
+
+# What is kept for how long.
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+def named_job(cluster: MemoryCluster, name: str, prefix: str = "p") -> None:
+    """Run a job of one task under a jobId."""
+    task = str(TaskId(prefix, name, "run1", "w0", 0))
+    cluster.init_producer_id(task, 60_000)
+    messages = [Prepared(name, "run1", 0, 0, cluster.prepare(task))]
+    log = DecisionLog(cluster, prefix, name, DECISIONS)
+    Committer(cluster, log, prefix, name, "run1", OnLostTransaction.FAIL, closing=Closing.MARK).commit(messages, 0)
+
+
+def known_jobs(cluster: MemoryCluster) -> set[str]:
+    return {entry.query for entry in read_inventory(cluster, DECISIONS)}
+
+
+@pytest.mark.parametrize(("days", "is_kept"), [(29, True), (31, False)])
+def test_a_completed_job_is_known_for_a_month_and_deleted_by_a_later_one(
+    cluster: MemoryCluster, days: int, is_kept: bool
+) -> None:
+    named_job(cluster, "monday/2026")
+    cluster.pass_time(days * DAY_MS)
+    cluster.groups.clear()
+    named_job(cluster, "later")
+    assert known_jobs(cluster) == {"later"} | ({"monday/2026"} if is_kept else set())
+    rows = sum(cluster.outcomes.values())
+    named_job(cluster, "monday/2026")
+    assert sum(cluster.outcomes.values()) == rows + (not is_kept)
+
+
+def test_what_is_pointed_to_or_not_completed_or_anothers_is_not_deleted(cluster: MemoryCluster) -> None:
+    named_job(cluster, "pointed")
+    pointers = dict(cluster.groups)
+    named_job(cluster, "theirs", "other")
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log.decide(decision_of(prepare(cluster, 0)), log.take_over())
+    cluster.pass_time(100 * DAY_MS)
+    cluster.groups = pointers
+    named_job(cluster, "later")
+    assert known_jobs(cluster) == {"pointed", "theirs", "q", "later"}
+
+
+def test_a_job_deletes_a_few_at_most_and_fails_for_none(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {f"job{number}" for number in range(5)}
+    for name in names:
+        named_job(cluster, name)
+    cluster.pass_time(31 * DAY_MS)
+    cluster.groups.clear()
+    with monkeypatch.context() as failing:
+        failing.setattr(DecisionLog, "forget", _refuse)
+        named_job(cluster, "first")
+    assert known_jobs(cluster) == names | {"first"}
+    for later, left in (("second", 2), ("third", 0)):
+        named_job(cluster, later)
+        assert len(known_jobs(cluster) & names) == left
+
+
+def _refuse(*_: object) -> None:
+    raise UnansweredError("the leader is away")

@@ -67,7 +67,7 @@ def test_a_broker_that_does_not_know_the_decision_topic_for_a_moment_repeats_no_
 
 @pytest.mark.parametrize("read", [
     lambda world: world.log().newest(),
-    lambda world: world.cluster.find_records({TopicPartition(world.decisions, 0): None}, lambda _: True),
+    lambda world: world.cluster.find_records({TopicPartition(world.decisions, 0): None}, lambda *_: True),
     lambda world: world.cluster.read_records(TopicPartition(world.decisions, 0), 0, 1),
     lambda world: world.cluster.read_records(TopicPartition(world.topic, 99), 0, 1),
 ], ids=["pointer", "scan", "record", "record of no partition"])

@@ -166,14 +166,14 @@ def table(heading: str, tasks: int) -> dict[str, int]:
     return {name: eval(count, {"n": tasks}) for name, count, *_ in cells[2:]}  # noqa: S307
 
 
-@pytest.mark.parametrize(("tasks", "partitions"), [(2, 4), (200, 300)])
+@pytest.mark.parametrize(("tasks", "partitions", "last"), [(2, 4, 3), (200, 300, 1)])
 def test_a_steady_micro_batch_costs_the_driver_what_the_table_says(
-    stack: ExitStack, tasks: int, partitions: int
+    stack: ExitStack, tasks: int, partitions: int, last: int
 ) -> None:
     query = opened(stack, tasks=tasks, partitions=partitions)
     query.run(0)
     expected = table("The driver", tasks)
-    for micro_batch in (1, 2):
+    for micro_batch in range(1, last + 1):
         driver, of_tasks = query.cost_of(micro_batch)
         assert driver == expected
         assert of_tasks["Produce"] == tasks, "one request for each leader"
@@ -185,6 +185,13 @@ def test_a_steady_micro_batch_under_v1_costs_what_its_table_says(stack: ExitStac
     expected = table("The driver under transactions V1", query.tasks)
     for micro_batch in (1, 2):
         assert query.cost_of(micro_batch)[0] == expected
+
+
+def test_the_coordinators_of_new_ids_are_looked_up_with_one_request(query: Query) -> None:
+    query.run(0)
+    query.workers = [Process(query.kafka, f"new{number}", query.stack) for number in range(2)]
+    driver, _ = query.cost_of(1)
+    assert driver - Counter(table("The driver", 2)) == {"FindCoordinator": 1}
 
 
 def test_the_decision_and_its_offset_are_on_their_way_before_the_transactions_are_described(query: Query) -> None:

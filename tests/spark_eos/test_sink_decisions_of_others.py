@@ -136,7 +136,7 @@ def test_a_topic_that_the_sink_makes_is_compacted_and_says_how_decisions_are_pla
     log = world.log()
     assert log._newest_by_scan(0) is None
     places = {decision_partition(world.query, 8), former_partition("p", world.query, 8)}
-    assert {place.partition for place in log._scan._starts} == places
+    assert {place.partition for place in log.scan._starts} == places
 
 
 @pytest.mark.parametrize("is_described", [True, False])

@@ -245,6 +245,37 @@ def test_a_steady_micro_batch_asks_only_for_its_transactions(cluster: MemoryClus
     assert cluster.calls == [*renewal, "describe 2", *decision, *tasks]
 
 
+def test_processes_of_a_run_that_take_turns_look_before_they_decide(cluster: MemoryCluster) -> None:
+    """A process that finds only by a refusal that another one has decided looks first the next time."""
+    one, other = committer_of(cluster), committer_of(cluster)
+    one.commit(prepare(cluster, 0), 0)
+    other.commit(prepare(cluster, 1), 1)
+    one.commit(prepare(cluster, 2), 2)
+    assert visible(cluster) == 6
+
+    def asks(micro_batch: int) -> list[str]:
+        messages = prepare(cluster, micro_batch)
+        cluster.calls.clear()
+        one.commit(messages, micro_batch)
+        return [call for call in cluster.calls if call in ("pointer", "decide")]
+
+    assert asks(3) == ["pointer", "decide"]
+    assert asks(4) == ["decide"], "no other process has decided"
+    other.commit(prepare(cluster, 5), 5)
+    assert visible(cluster) == 12
+
+
+def test_a_run_whose_transactions_a_newer_one_has_ended_hears_of_that_one(cluster: MemoryCluster) -> None:
+    """That is why they are not open, and no timeout is to blame."""
+    old, newer = committer_of(cluster), committer_of(cluster, "run2")
+    old.commit(prepare(cluster, 0), 0)
+    messages = prepare(cluster, 1)
+    newer.commit(prepare(cluster, 1, "run2"), 1)
+    assert cluster.ids[task_id()].state is S.COMPLETE_ABORT
+    with pytest.raises(FencedError, match="run run2 has decided micro-batch 1|A newer driver runs query q"):
+        old.commit(messages, 1)
+
+
 def test_what_is_hopeless_is_not_tried_again(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[DecisionWrite] = []
 

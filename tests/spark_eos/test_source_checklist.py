@@ -256,7 +256,7 @@ def test_topics_come_and_go_and_grow(kafka_address: str, seed: int) -> None:
     written: dict[str, set[str]] = {}
     read: list[str | None] = []
     options = {"subscribePattern": f"{family}-.*", "startingOffsets": "earliest", "failOnDataLoss": "false",
-               "maxOffsetsPerTrigger": "20"}  # fmt: skip
+               "maxOffsetsPerTrigger": "20", "kafka.metadata.max.age.ms": "0"}  # fmt: skip
     with running(kafka_address, **options) as query:
         for step in range(40):
             choice = chance.random()

@@ -13,14 +13,17 @@ import pytest
 from confluent_kafka import Producer
 from kafka.protocol.metadata import MetadataResponse
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core.embedded import Disconnect, EmbeddedBroker
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.topic_answers import TopicsRequest
 from spark_eos.client_options import ClientOptions
 from spark_eos.source import lag, readers, task_clients
+from spark_eos.source.reader import read_range
 from spark_eos.source.schema import source_schema
+from spark_eos.source.splits import OffsetRange
+from spark_eos.source_options import batch_options
 from spark_eos.source_positions import EARLIEST
 from tests.spark_eos.source_data import DEADLINE_SECONDS, add_partitions, delete_topic, send_plain
 from tests.spark_eos.source_query import Query, running
@@ -147,6 +150,17 @@ def test_a_task_that_fails_leaves_no_client_behind(cluster: tuple[EmbeddedBroker
         assert first is not failing
     with task_clients.task_client(options) as again:
         assert again in (first, second)
+
+
+def test_a_kept_connection_that_the_broker_has_closed_costs_no_rows() -> None:
+    with EmbeddedBroker(topics={"t": 1}) as kafka:
+        send_plain(kafka.bootstrap_servers, "t", "abc")
+        options = batch_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": "t"} | OURS)
+        piece = OffsetRange("t", 0, 0, 3)
+        for outage in (kafka.restart, lambda: kafka.fault(api="Fetch", action=Disconnect(), times=1), kafka.restart):
+            assert sum(batch.num_rows for batch in read_range(piece, options)) == 3
+            outage()
+        assert sum(batch.num_rows for batch in read_range(piece, options)) == 3
 
 
 def test_clients_that_idle_are_few_and_not_old(monkeypatch: pytest.MonkeyPatch) -> None:
