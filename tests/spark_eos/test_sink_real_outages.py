@@ -43,9 +43,11 @@ def open_world(
     kafka: EmbeddedBroker, stack: list[KafkaClient], query: str | None = None, api_timeout_ms: int = 2_000
 ) -> World:
     options = ClientOptions(tuple(kafka.bootstrap_servers.split(",")))
-    patient = replace(options, api_timeout_ms=api_timeout_ms, delivery_timeout_ms=3_000, retry_backoff_ms=10)
+    patient = replace(options, api_timeout_ms=2_000, delivery_timeout_ms=3_000, retry_backoff_ms=10)
     stack.append(KafkaClient(replace(patient, retry_backoff_max_ms=20)))
     made = World(kafka.bootstrap_servers, stack[-1])
+    # Not before the topics are there: the first requests of a process take their time.
+    stack[-1].options = replace(stack[-1].options, api_timeout_ms=api_timeout_ms)
     if query is not None:
         made.query = query
     return made
