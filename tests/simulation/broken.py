@@ -221,13 +221,13 @@ BROKEN: dict[str, Broken] = {
         late_end_applied, 21, Kind.ABORTED_READ),
     "stale EndTxn applied under the new protocol": Broken(stale_end_applied, 71, Kind.ABORTED_READ),
     # Clients are told the truth, that it was not committed; only the log tells that nothing was the reason.
-    "commit ends in abort": Broken(commit_ends_in_abort, 6, line=r"stopped over .*, which has not timed out"),
+    "commit ends in abort": Broken(commit_ends_in_abort, 3, line=r"stopped over .*, which has not timed out"),
     "answers before syncs": Broken(answers_before_syncs, 8, Kind.LOST_WRITE),
     "last stable offset ignored": Broken(last_stable_offset_ignored, 9, Kind.ABORTED_READ),
     # No client sees a marker: a second one hides nothing.
     "marker twice": Broken(marker_twice, 1, line=r"a commit marker of producer \d+ at \d+, after the commit marker"),
     "no marker for one partition": Broken(
-        no_marker_for_one_partition, 7, Kind.TORN, r"was committed, but no marker follows its record"),
+        no_marker_for_one_partition, 5, Kind.TORN, r"was committed, but no marker follows its record"),
 }
 
 
