@@ -73,7 +73,7 @@ def measure_source(bench: Bench) -> None:
         seconds = in_turn(bench.formats(OURS, NULL_SOURCE_FORMAT), reading(bench, topic, count, size, partition_count),
                           bench.arguments.repeats)
         bench.show(f"source, {partition_count} partitions, {codec}, thousand rows of {size:,} B/s",
-                   rates(seconds, count))
+                   rates(seconds, count), digits=1)
 
 
 def reading(bench: Bench, topic: str, count: int, size: int, partition_count: int) -> Callable[[str], float]:
