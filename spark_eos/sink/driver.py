@@ -240,7 +240,9 @@ class Driver:
         if newest is not None and is_new and newest.run == self.run:
             self.state.attempted, self.state.is_shared = None, True
             raise behind_error(newest.query, newest.rank) from error
-        if is_new or not self.state.unanswered:
+        if newest is not None and is_new:
+            raise superseded_error(newest, self.run) from error
+        if not self.state.unanswered:
             raise error
         self.state.attempted, self.state.unanswered = None, False
         raise late_error(error) from error

@@ -121,7 +121,7 @@ def test_a_take_over_that_was_not_answered_and_is_done_late_is_not_another_drive
     monkeypatch.setattr(cluster, "write_decision", decide)
     committer = committer_of(cluster)
     if decides:
-        with pytest.raises(FencedError, match="newer driver runs query q"):
+        with pytest.raises(FencedError, match="run run2 has decided micro-batch 0"):
             committer.commit(messages, 0)
         assert cluster.calls.count(f"init {DRIVER}") == 3, "the newer driver is not fenced"
     else:
