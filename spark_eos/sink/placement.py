@@ -7,8 +7,8 @@ as long as any has: the others would hold the task until their leader is back.
 
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -28,15 +28,7 @@ class DataError(EosKafkaError, ValueError):
     """Refuse a row that no record can be made of."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedRows:
-    """Hold the rows that go to one topic-partition, in their order."""
-
-    topic_partition: TopicPartition
-    rows: pa.RecordBatch
-
-
-class OrderedRows(NamedTuple):
+class PlacedRows(NamedTuple):
     """Hold rows in the order of their places: `topic_partitions[i]` gets those between two of the boundaries."""
 
     rows: pa.RecordBatch
@@ -52,54 +44,40 @@ def place_rows(
     leaderless: Callable[[str], Collection[int]],
     rows_per_run: int,
     chance: random.Random,
-) -> Iterator[PlacedRows]:
-    """Split rows by topic-partition; every row is placed before the first is handed out.
+) -> PlacedRows:
+    """Put the rows of each topic-partition beside each other, in their order.
 
     `leaderless` names a topic's partitions without a leader; it is asked only for rows that may go anywhere.
     """
-    ordered = order_rows(
-        rows, topic=topic, partition_count=partition_count, leaderless=leaderless, rows_per_run=rows_per_run,
-        chance=chance,
-    )
-    spans = zip(ordered.topic_partitions, ordered.boundaries, ordered.boundaries[1:], strict=False)
-    for topic_partition, start, end in spans:
-        yield PlacedRows(topic_partition, ordered.rows.slice(start, end - start))
-
-
-def order_rows(
-    rows: pa.RecordBatch,
-    *,
-    topic: str | None,
-    partition_count: Callable[[str], int],
-    leaderless: Callable[[str], Collection[int]],
-    rows_per_run: int,
-    chance: random.Random,
-) -> OrderedRows:
-    """Place rows as `place_rows` does and put those of each topic-partition beside each other, uncut."""
     if not rows.num_rows:
-        return OrderedRows(rows, [], [0])
+        return PlacedRows(rows, [], [0])
     names, topic_of_row = _topics(rows, topic)
     placed = np.empty(rows.num_rows, dtype=np.int64)
     counts = [partition_count(name) for name in names]
     stride = max(counts)
-    for number, name in enumerate(names):
-        chosen = None if len(names) == 1 else np.flatnonzero(topic_of_row == number)
+    for number, chosen in _rows_by_topic(topic_of_row) if len(names) > 1 else [(0, None)]:
         of_topic = rows if chosen is None else rows.take(pa.array(chosen))
-        partitions = _given_or_by_key(of_topic, name, counts[number])
+        partitions = _given_or_by_key(of_topic, names[number], counts[number])
         free = np.flatnonzero(partitions < 0)
         if free.size:
             runs = np.arange(len(free)) // max(1, rows_per_run)
-            with_leader = sorted(set(range(counts[number])) - set(leaderless(name)))
+            with_leader = sorted(set(range(counts[number])) - set(leaderless(names[number])))
             choices = _choices(int(runs[-1]) + 1, with_leader or range(counts[number]), chance)
             partitions[free] = np.array(choices)[runs]
         placed[slice(None) if chosen is None else chosen] = partitions + number * stride
     groups = group_rows(placed)
     places = [_partitions(name, count) for name, count in zip(names, counts, strict=True)]
-    return OrderedRows(
+    return PlacedRows(
         rows if len(groups.partitions) == 1 else rows.take(pa.array(groups.order)),
         [places[place // stride][place % stride] for place in groups.partitions.tolist()],
         groups.boundaries.tolist(),
     )
+
+
+def _rows_by_topic(topic_of_row: Ids) -> Iterator[tuple[int, Ids]]:
+    groups = group_rows(topic_of_row)
+    for number, (start, end) in zip(groups.partitions.tolist(), pairwise(groups.boundaries.tolist()), strict=True):
+        yield number, groups.order[start:end]
 
 
 @lru_cache(maxsize=1024)

@@ -14,7 +14,7 @@ from spark_eos.codec.accumulator import RecordAccumulator
 from spark_eos.codec.encode import EncodedBatch
 from spark_eos.sink import columns
 from spark_eos.sink.content import RowCounter
-from spark_eos.sink.placement import DataError, OrderedRows, order_rows
+from spark_eos.sink.placement import DataError, PlacedRows, place_rows
 from spark_eos.sink.ports import Cluster
 from spark_eos.sink_options import SinkOptions
 
@@ -74,7 +74,7 @@ class Placer:
         """Give the batches that are not full, when there are no more rows."""
         return PlacedBatches((), self._batches.close())
 
-    def _order(self, rows: pa.RecordBatch) -> OrderedRows:
+    def _order(self, rows: pa.RecordBatch) -> PlacedRows:
         topics = self._topics(rows)
         unknown = [topic for topic in topics if topic not in self._counts]
         if unknown:
@@ -89,12 +89,12 @@ class Placer:
             self._counts.update(counts)
             return self._order_as_known(rows, topics)
 
-    def _order_as_known(self, rows: pa.RecordBatch, topics: Sequence[str]) -> OrderedRows:
+    def _order_as_known(self, rows: pa.RecordBatch, topics: Sequence[str]) -> PlacedRows:
         @cache
         def leaderless() -> Mapping[str, Collection[int]]:
             return self._cluster.leaderless_partitions(topics)
 
-        return order_rows(
+        return place_rows(
             rows,
             topic=self._options.topic,
             partition_count=self._counts.__getitem__,

@@ -24,7 +24,7 @@ from spark_eos.codec.decode import decode_batches
 from spark_eos.codec.encode import EncodedBatch, encode_batches, seal
 from spark_eos.codec.partitioner import murmur2_partitions
 from spark_eos.codec.row_checksum import hash_rows
-from spark_eos.sink.placement import OrderedRows, order_rows
+from spark_eos.sink.placement import PlacedRows, place_rows
 
 # The mock broker keeps 5 MB of each of its topics' four partitions; this many rows fit.
 ROWS = 150_000
@@ -120,7 +120,7 @@ def parts_of_a_task(keys: Any, values: Any, stamps: Any) -> None:
     print(f"{count} rows of 4 MiB: checksum {hashed * 1e3:5.2f} ms")
     for partitions in (4, 300, 5000):
         place = partial(
-            order_rows, rows, topic="bench", partition_count=lambda _, count=partitions: count,
+            place_rows, rows, topic="bench", partition_count=lambda _, count=partitions: count,
             leaderless=lambda _: (), rows_per_run=ROWS, chance=random.Random(1),
         )
         ordered = place()
@@ -137,7 +137,7 @@ def parts_of_a_task(keys: Any, values: Any, stamps: Any) -> None:
         print(f"one call of {few:3} rows: encode {seconds * 1e3:5.2f} ms")
 
 
-def accumulate(ordered: OrderedRows, times: Any) -> list[EncodedBatch]:
+def accumulate(ordered: PlacedRows, times: Any) -> list[EncodedBatch]:
     """Encode rows as a task does, and close what is open behind them."""
     batches: RecordAccumulator[Any] = RecordAccumulator(
         max_batch_bytes=lambda _: BATCH_BYTES, max_open_bytes=2 * CHUNK_BYTES

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -37,8 +38,8 @@ def _place(
         rows_per_run=rows_per_run, chance=chance,
     )
     return {
-        (each.topic_partition.topic, each.topic_partition.partition): each.rows.column("value").to_pylist()
-        for each in placed
+        (place.topic, place.partition): placed.rows.column("value").to_pylist()[start:end]
+        for place, (start, end) in zip(placed.topic_partitions, pairwise(placed.boundaries), strict=True)
     }
 
 
