@@ -20,7 +20,7 @@ from spark_eos.sink.sweep import Scope, named, run_of, sweep
 
 LOG: Final = logging.getLogger("spark_eos.sink")
 _ABORT_PATIENCE_MS: Final = 1_000
-# For each round of requests of a sweep. The first holds a query up, and the second an application that stops one.
+# How long brokers may take to list what is open. The first holds a query up, the second an application that stops one.
 _SWEEP_WAIT_MS: Final = 1_000
 _ABORT_WAIT_MS: Final = 10_000
 

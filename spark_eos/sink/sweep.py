@@ -41,6 +41,8 @@ Named: TypeAlias = tuple[str, ProducerIdentity]
 _WATCHED_SECONDS: Final = 60.0
 # What gives no sign is found this soon.
 _INTERVAL_SECONDS: Final = 60.0
+# What was found is in readers' way, and there may be no further micro-batch: its coordinators are waited for.
+_END_WAIT_MS: Final = 30_000
 
 
 @dataclass(slots=True)
@@ -81,7 +83,7 @@ class Scope(NamedTuple):
     """Say whose transactions may be swept: all of `runs`, others' if they began before `older_than_ms` (None: none).
 
     Where leaders do not verify transactions, `flushed` has those that nothing more is written to, and no others are
-    swept; elsewhere it is None. A broker that does not answer in `wait_ms` is left for the next sweep.
+    swept; elsewhere it is None. A broker that does not list its transactions in `wait_ms` is left for the next sweep.
     """
 
     prefix: str
@@ -111,7 +113,7 @@ def sweep(cluster: Cluster, scope: Scope, newest: Callable[[], Decision | None])
         failpoints.reach("driver.mid_sweep")
         version = cluster.transaction_version()
         endings = [Ending(each.transactional_id, each.identity, False, version) for each in orphans]
-        cluster.end_transactions(endings, wait_ms=scope.wait_ms)
+        cluster.end_transactions(endings, wait_ms=None if scope.wait_ms is None else max(scope.wait_ms, _END_WAIT_MS))
     return orphans
 
 

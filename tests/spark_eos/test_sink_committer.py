@@ -1,6 +1,7 @@
 """Check the two-phase commit on the driver against a cluster in memory."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -119,6 +120,28 @@ def test_the_sweep_ends_lost_attempts_and_older_runs_and_nothing_else(cluster: M
     assert cluster.ids[newer_run].state is S.ONGOING
     # Each abort names an exact transaction: InitProducerId would hit whatever the id has open when it arrives.
     assert not [call for call in cluster.calls[cluster.calls.index("decide"):] if call.startswith("init p.q.run")]
+
+
+def test_the_end_of_an_orphan_is_waited_for_as_long_as_a_coordinator_takes_to_move(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be no further micro-batch to end it; that it was listed shows that it is in readers' way."""
+    cluster.prepare(task_id(worker="lost"), 6)
+    end, list_open, waits = cluster.end_transactions, cluster.open_transactions, {}
+
+    def end_slowly(endings: Any, *, wait_ms: int | None = None) -> Any:
+        if any(not each.commit for each in endings):
+            waits["end"] = wait_ms
+        return end(endings, wait_ms=wait_ms)
+
+    def list_slowly(id_prefix: str, *, wait_ms: int | None = None) -> Any:
+        waits["list"] = wait_ms
+        return list_open(id_prefix, wait_ms=wait_ms)
+
+    monkeypatch.setattr(cluster, "end_transactions", end_slowly)
+    monkeypatch.setattr(cluster, "open_transactions", list_slowly)
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    assert waits == {"list": 1_000, "end": 30_000}
 
 
 def test_a_rerun_of_a_decided_batch_commits_what_is_open_and_drops_its_own(cluster: MemoryCluster) -> None:
