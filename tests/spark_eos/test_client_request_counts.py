@@ -13,11 +13,12 @@ from broker_core.errors import ErrorCode
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client_options import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.decision_writer import DecisionWriter
 from spark_eos.sink.messages import Prepared
 from spark_eos.sink.placement import DataError
 from spark_eos.sink.pool import IdentityPool
 from spark_eos.sink.task import Place, TaskWriter
-from spark_eos.sink.transactions import TaskTransaction, write_decision
+from spark_eos.sink.transactions import TaskTransaction
 from spark_eos.sink_options import SinkOptions
 from tests.spark_eos.client_world import unique
 
@@ -44,7 +45,7 @@ class Worker:
         self.broker = broker
         self.name = unique("worker")
         self.client = KafkaClient(ClientOptions(tuple(broker.bootstrap_servers.split(",")), client_id=self.name))
-        self.cluster = KafkaCluster(self.client, "decisions", write_decision)
+        self.cluster = KafkaCluster(self.client, "decisions", DecisionWriter)
         self.pool = IdentityPool(self.cluster, "p", unique("q"), "r", "w")
         self.counted = Counter[str]()
         self.tasks = 0

@@ -155,15 +155,15 @@ def topics(kafka_address: str) -> tuple[str, str]:
 def fetched_bytes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
     """Count the bytes of records that fetches bring."""
     count = 0
-    original = fetch.RangeFetch._chunk
+    original = fetch.read_chunk
 
-    def counted(self: fetch.RangeFetch, partition: Any, position: int) -> fetch.FetchedChunk:
+    def counted(*answer: Any) -> fetch.FetchedChunk:
         nonlocal count
-        chunk = original(self, partition, position)
+        chunk = original(*answer)
         count += len(chunk.data)
         return chunk
 
-    monkeypatch.setattr(fetch.RangeFetch, "_chunk", counted)
+    monkeypatch.setattr(fetch, "read_chunk", counted)
     yield lambda: count
 
 
