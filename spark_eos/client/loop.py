@@ -1,7 +1,7 @@
 """Run kafka-python's event loop with less to do for each exchange.
 
 For a request and its answer `NetworkSelector` takes five turns and a dozen system calls: it is woken by a byte, writes
-in a task that waits until the socket can be written to, and registers the socket anew for each read. A client asks now
+in a task that waits until the socket can be written to, and registers the socket again for each read. A client asks now
 and then, when little of this code is in the processor's caches, so that a turn costs several times what it does in a
 tight loop. Here a request is written where it is sent, and a socket stays registered for reading: one turn.
 """

@@ -1,8 +1,8 @@
 """Writing a decision in one transaction of the driver's: its records, the offset of the first, and the end.
 
-The records are sent first. Under transactions V2 the offset goes with them where it can be foretold: the log of a
-partition goes on behind the marker of this process's last decision there, unless somebody else has written. What was
-foretold wrongly is replaced in the same transaction, of which only the last offset counts. While both are on their way
+The records are sent first. Under transactions V2 the offset goes with them where it can be predicted: the log of a
+partition goes on behind the marker of this process's last decision there, unless others have written. A prediction that
+was wrong is replaced in the same transaction, of which only the last offset counts. While both are on their way
 the caller's `confirm` looks at the transactions that are decided on. The end waits for all three.
 """
 
@@ -78,9 +78,9 @@ class DecisionWriter:
             first_offset = producer.flush()[write.topic_partition].first_offset
             failpoints.reach("driver.decision_flushed", write.micro_batch)
             if write.metadata is not None:
-                is_foretold = first_offset == expected
-                coordinator = None if started is None else self._accepted_by(started, is_foretold)
-                if coordinator is None or not is_foretold:
+                is_as_predicted = first_offset == expected
+                coordinator = None if started is None else self._accepted_by(started, is_as_predicted)
+                if coordinator is None or not is_as_predicted:
                     coordinator = self._commit(write, identity, first_offset)
                 if write.check is not None:
                     write.check(self._committed(coordinator, write.group_id))
@@ -107,7 +107,7 @@ class DecisionWriter:
         return start_txn_offset_commit(
             self._client, identity, write.group_id, _offset_of(write, offset), timeout_ms=timeout_ms)
 
-    def _accepted_by(self, started: StartedCommit, is_foretold: bool) -> int | None:
+    def _accepted_by(self, started: StartedCommit, is_as_predicted: bool) -> int | None:
         """Name the node that has accepted an offset, None where it was refused, or is to be sent again.
 
         One that got no answer may arrive as late as it likes, and must then not replace another offset.
@@ -115,7 +115,7 @@ class DecisionWriter:
         try:
             return started.accepted_by(self._client)
         except UnansweredError:
-            if is_foretold:
+            if is_as_predicted:
                 return None
             raise
 

@@ -106,9 +106,9 @@ class Driver:
     def newest(self, *, has_rows: bool, must_look: bool = True) -> Decision | None:
         """Be the one driver, then read the newest decision; whoever takes over needs it whatever its micro-batch.
 
-        A process that has decided last goes on without a look, where there are rows and it need not: whoever has
-        decided since has taken the id over, so that its decision is refused. Where processes of the run take turns, to
-        look first is cheaper.
+        A process that has decided last goes on without a look, where there are rows and it need not: a driver that has
+        decided since has taken the id over, so that this one's decision is refused. Where processes of the run take
+        turns, to look first is cheaper.
 
         A process that begins with a run fences whoever came before, rows or none. Once the run has decided, its
         processes do not take over from one another for a micro-batch that has nothing to decide.

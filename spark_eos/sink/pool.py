@@ -299,7 +299,7 @@ _pools: Kept[tuple[object, ...], IdentityPool] = Kept()
 def pool_of(cluster: Cluster, prefix: str, query: str, run: str, launch: str | None = None) -> IdentityPool:
     """Give this process's pool for a run of a query.
 
-    The token is the pool's, not the process's: a pool that is made anew must not meet ids of the one before, whose
+    The token is the pool's, not the process's: a pool that is made again must not meet ids of the one before, whose
     transactions may still await their verdict.
     """
 

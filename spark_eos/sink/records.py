@@ -22,7 +22,7 @@ _USED_COLUMNS: Final = (
     columns.KEY, columns.VALUE, columns.TOPIC, columns.HEADERS, columns.PARTITION, columns.TIMESTAMP,
 )
 # Rows are gathered up to this much, since a Spark batch spread over many partitions makes small record batches. Arrays
-# much larger than this are mapped and cleared anew for every chunk, and placing and encoding take a fifth more time.
+# much larger than this are mapped and cleared again for every chunk, and placing and encoding take a fifth more time.
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -111,7 +111,7 @@ class Placer:
 
 
 def gather(arrow_batches: Iterator[pa.RecordBatch], chunk_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Join small Arrow batches and cut large ones to about `chunk_bytes`; drop columns nobody uses."""
+    """Join small Arrow batches and cut large ones to about `chunk_bytes`; drop columns that are not used."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for whole in arrow_batches:

@@ -43,7 +43,7 @@ def acknowledge_input() -> int:
     that is sent early changes nothing else, so it does not matter that a broker's socket may be among them.
     """
     quick = getattr(socket, "TCP_QUICKACK", None)
-    # With a default timeout, Python makes each socket that it is shown non-blocking, for whoever else uses it too.
+    # With a default timeout, Python makes each socket that it is shown non-blocking, for all its users.
     if quick is None or has_unix_sockets() or socket.getdefaulttimeout() is not None:
         return 0
     return sum(_acknowledge(int(name), quick) for name in _open_files())

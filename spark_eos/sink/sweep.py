@@ -1,4 +1,4 @@
-"""Abort what a query has open and nobody will ever decide, so that it does not hold readers back.
+"""Abort what a query has open and no driver will decide, so that it does not hold readers back.
 
 Spark never tells the driver of a losing attempt or of a task that died after it prepared. Each such transaction pins
 the last stable offset of its partitions until it times out.

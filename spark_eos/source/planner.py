@@ -196,7 +196,7 @@ class Planner:
         if deleted:
             self._losses.report(DataLoss.PARTITIONS_DELETED, ", ".join(map(str, deleted)))
         begins = {tp: offset for tp, offset in start.items() if tp in end} | self._added(end.keys() - start.keys())
-        # The ids of the topics whose ends these are: of one that was created anew since, a task has to notice that.
+        # The ids of the topics whose ends these are: of one that was created again since, a task has to notice that.
         places = self.places
         if not begins.keys() <= places.keys():
             places = self._lookup.places(sorted({tp.topic for tp in begins}))

@@ -123,7 +123,7 @@ def open_scene(broker: str) -> Iterator[Scene]:
 
 @dataclass
 class Query:
-    """A streaming query as the sink sees it: writers made anew for each micro-batch, tasks with Spark's properties."""
+    """A streaming query as the sink sees it: new writers for each micro-batch, tasks with Spark's properties."""
 
     address: str
     options: Mapping[str, str]

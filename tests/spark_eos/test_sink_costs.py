@@ -227,7 +227,7 @@ def test_where_a_decision_lies_is_set_right_where_another_query_has_written(quer
     assert query.cost_of(1)[0]["TxnOffsetCommit"] == 2
     newest = query.newest()
     assert newest is not None and newest.micro_batch == 1
-    # One that was foretold wrongly is not foretold the next time.
+    # After a wrong prediction none is made the next time.
     assert [query.cost_of(micro_batch)[0]["TxnOffsetCommit"] for micro_batch in (2, 3)] == [1, 1]
     newest = query.newest()
     assert newest is not None and newest.micro_batch == 3
@@ -235,7 +235,7 @@ def test_where_a_decision_lies_is_set_right_where_another_query_has_written(quer
 
 @pytest.mark.parametrize("has_written", [False, True])
 def test_an_offset_that_may_arrive_late_replaces_no_other(stack: ExitStack, has_written: bool) -> None:
-    """It was foretold, and got no answer: only where it is right all the same does the decision go on."""
+    """It was predicted, and got no answer: only where it is right all the same does the decision go on."""
     query = opened(stack, request_timeout_ms="300")
     query.run(0)
     if has_written:
