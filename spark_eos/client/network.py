@@ -61,7 +61,8 @@ class Network:
             self._selector.close()
             raise
         self.features = FinalizedFeatures()
-        check_answers(self._manager, self.features.note, shorten)
+        self._transports: weakref.WeakSet[Any] = weakref.WeakSet()
+        check_answers(self._manager, self.features.note, self._take)
         _abandon_after_fork(self)
 
     @property
@@ -159,6 +160,15 @@ class Network:
         self.closed = True
         self._manager.close()
         self._selector.close()
+        # One that was given up while it was set up is in no list of the manager's.
+        for sock in [transport._sock for transport in self._transports]:
+            if sock is not None:
+                with contextlib.suppress(OSError):
+                    sock.close()
+
+    def _take(self, transport: Any) -> None:
+        shorten(transport)
+        self._transports.add(transport)
 
     def abandon(self) -> None:
         """Let go of a parent's sockets in a forked child without disturbing the parent."""

@@ -24,7 +24,14 @@ from spark_eos.sink.deadlines import Verification, decide_until_ms
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.driver import Driver, RunState
-from spark_eos.sink.messages import AlreadyCommitted, Prepared, PreparedTransaction, TaskMessage, check_messages
+from spark_eos.sink.messages import (
+    AlreadyCommitted,
+    Prepared,
+    PreparedTransaction,
+    TaskMessage,
+    check_messages,
+    show_other_attempts,
+)
 from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.orphans import Orphans
 from spark_eos.sink.patience import OutdatedError, Patience
@@ -78,7 +85,7 @@ class Committer:
     def _commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
         self.state.used_ids.note(self.query, messages)
-        self.state.sweeps.note(any(message.has_other_attempts for message in messages))
+        self.state.sweeps.note(show_other_attempts(messages))
         patience = Patience(decide_until_ms(prepared, _now_ms()), _now_ms, _pause)
         is_first = True
         while True:

@@ -1,6 +1,6 @@
 """Define what a task tells the driver: a prepared transaction, nothing to write, or already committed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -12,7 +12,7 @@ from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 
 __all__ = [
     "AlreadyCommitted", "Empty", "MESSAGE_VERSION", "Prepared", "PreparedTransaction", "TaskMessage", "TopicRows",
-    "WrittenRange", "check_messages",
+    "WrittenRange", "check_messages", "show_other_attempts",
 ]
 
 MESSAGE_VERSION: Final = 3
@@ -30,6 +30,11 @@ def _may_have_other_attempts() -> bool:
     return context.attemptNumber() > 0 or context.getLocalProperty("spark.speculation") == "true"
 
 
+def _task_attempt_id() -> int | None:
+    context = TaskContext.get()
+    return None if context is None else context.taskAttemptId()
+
+
 @dataclass(frozen=True)
 class _FromTask(WriterCommitMessage):
     query: str
@@ -37,6 +42,8 @@ class _FromTask(WriterCommitMessage):
     micro_batch: int
     split: int
     has_other_attempts: bool = field(default_factory=_may_have_other_attempts, kw_only=True)
+    # Unique in a Spark application, counted up with each attempt that is launched.
+    task_attempt_id: int | None = field(default_factory=_task_attempt_id, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,19 @@ class AlreadyCommitted(_FromTask):
 
 
 TaskMessage: TypeAlias = Prepared | Empty | AlreadyCommitted
+
+
+def show_other_attempts(messages: Sequence[TaskMessage]) -> bool:
+    """Say whether the tasks of a micro-batch show that other attempts at them were made, or may be.
+
+    In a stage that is tried again as a whole, as after a lost shuffle file, Spark numbers the attempts at a task from 0
+    on again. But the ids of those that have won are then not consecutive. They are not either where the session runs
+    something else at the same time, which is taken for a sign too many.
+    """
+    ids = [message.task_attempt_id for message in messages if message.task_attempt_id is not None]
+    return any(message.has_other_attempts for message in messages) or (
+        bool(ids) and max(ids) - min(ids) >= len(ids)
+    )
 
 
 def check_messages(messages: Iterable[TaskMessage], query: str, run: str, micro_batch: int) -> None:

@@ -50,9 +50,8 @@ class SweepTimes:
     """When a process of a run sweeps: a steady micro-batch has nothing to sweep, and asks no broker for it.
 
     It does so in its first micro-batch, after each take-over and after an abort; for some time after each sign of
-    attempts that may still be at work; and now and then, for what gives no sign: an attempt in a stage that was itself
-    tried again, which Spark numbers from 0 on. A sign is that a task was tried before or beside the attempt that has
-    won (its message says so), that an earlier run has decided, or that a sweep has found something.
+    attempts that may still be at work; and now and then, for what gives no sign. A sign is that the tasks' messages
+    show other attempts (see `show_other_attempts`), that an earlier run has decided, or that a sweep found something.
     """
 
     # By the monotonic clock, in seconds.

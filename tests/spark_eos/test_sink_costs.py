@@ -275,10 +275,21 @@ def test_a_task_reports_whether_it_was_tried_before_or_beside_this_attempt(
 ) -> None:
     """Of a task without rows as well: an earlier attempt may have had some."""
     found = {"spark.speculation": speculation}
-    context = SimpleNamespace(attemptNumber=lambda: attempt, getLocalProperty=found.get)
+    context = SimpleNamespace(attemptNumber=lambda: attempt, getLocalProperty=found.get, taskAttemptId=lambda: 7)
     monkeypatch.setattr(messages, "TaskContext", SimpleNamespace(get=lambda: context))
     for message in (Empty("q", "run1", 0, 0), AlreadyCommitted("q", "run1", 0, 0)):
         assert message.has_other_attempts is expected
+
+
+@pytest.mark.parametrize(("ids", "expected"), [
+    ([4, 5, 6], False), ([6, 4, 5], False), ([9], False), ([None, None], False), ([4, 5, 9], True),
+    ([4, None, 8], True),
+])
+def test_attempts_in_a_stage_that_was_tried_again_are_seen_by_their_ids(
+    ids: list[int | None], expected: bool
+) -> None:
+    reports = [Empty("q", "run1", 0, split, task_attempt_id=each) for split, each in enumerate(ids)]
+    assert messages.show_other_attempts(reports) is expected
 
 
 def test_what_gives_no_sign_is_ended_now_and_then(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
