@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import kafka.errors as kafka_errors
 from kafka.net.selector import KernelEvent, NetworkSelector, TaskState
-from kafka.net.transport import KafkaTCPTransport
 
 _FEW_TIMERS: Final = 64
 
@@ -72,9 +71,7 @@ def _is_wanted(entry: tuple[float, Any]) -> bool:
 
 
 def shorten(transport: Any) -> None:
-    """Have a transport write at once what it is given, and read without registering its socket for each answer."""
-    if not isinstance(transport, KafkaTCPTransport):
-        return
+    """Have a TCP transport write at once what it is given, and read without registering its socket for each answer."""
     transport.write = functools.partial(_write, transport, transport.write)
     transport._read_from_sock = functools.partial(_read, transport)
 

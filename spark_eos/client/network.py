@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, cast
 import kafka.errors as kafka_errors
 from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
+from kafka.net.transport import KafkaTCPTransport
 
 from spark_eos.client.answers import MalformedAnswer, check_answers
 from spark_eos.client.credentials import keep_out_of_logs, token_provider
@@ -167,8 +168,9 @@ class Network:
                     sock.close()
 
     def _take(self, transport: Any) -> None:
-        shorten(transport)
-        self._transports.add(transport)
+        if isinstance(transport, KafkaTCPTransport):
+            shorten(transport)
+            self._transports.add(transport)
 
     def abandon(self) -> None:
         """Let go of a parent's sockets in a forked child without disturbing the parent."""
