@@ -161,11 +161,11 @@ class Network:
         self.closed = True
         self._manager.close()
         self._selector.close()
-        # One that was given up while it was set up is in no list of the manager's.
-        for sock in [transport._sock for transport in self._transports]:
-            if sock is not None:
-                with contextlib.suppress(OSError):
-                    sock.close()
+        _close(self._sockets())
+
+    def _sockets(self) -> list[Any]:
+        """List the sockets that are open; one that was given up while it was set up is in no list of the manager's."""
+        return [transport._sock for transport in self._transports if transport._sock is not None]
 
     def _take(self, transport: Any) -> None:
         if isinstance(transport, KafkaTCPTransport):
@@ -177,11 +177,7 @@ class Network:
         self.closed = True
         inherited, self._selector._selector = self._selector._selector, selectors.SelectSelector()
         inherited.close()
-        transports = [connection.transport for connection in list(self._manager._conns.values())]
-        sockets = [transport._sock for transport in transports if transport is not None]
-        for each in (*sockets, self._selector._wakeup_r, self._selector._wakeup_w):
-            with contextlib.suppress(OSError):
-                each.close()
+        _close([*self._sockets(), self._selector._wakeup_r, self._selector._wakeup_w])
 
     async def _exchange(self, node_id: int | str, request: Any, deadline: float, low: int, high: float) -> Any:
         connection = await self._connection(node_id, deadline)
@@ -215,6 +211,12 @@ class Network:
         except Exception as error:
             # kafka-python trips over addresses that are none, and over what it is answered while it authenticates.
             raise MalformedAnswer(f"no connection can be set up, {type(error).__name__}: {error}") from None
+
+
+def _close(sockets: Sequence[Any]) -> None:
+    for each in sockets:
+        with contextlib.suppress(OSError):
+            each.close()
 
 
 def translate(error: BaseException, described: str) -> EosKafkaError | BaseException:

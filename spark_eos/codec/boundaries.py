@@ -118,8 +118,8 @@ def _stride_table() -> npt.NDArray[np.int32]:
     low, high = pairs & 0xFF, pairs >> 8
     short = low < 0x80
     zigzag = np.where(short, low, low & 0x7F | high << 7)
-    told = (short | (high < 0x80)) & (zigzag >> 1 >= _SMALLEST_LENGTH)
-    return np.where(told, (zigzag >> 1) + np.where(short, 1, 2), _ASTRAY).astype(np.int32)
+    is_length = (short | (high < 0x80)) & (zigzag >> 1 >= _SMALLEST_LENGTH)
+    return np.where(is_length, (zigzag >> 1) + np.where(short, 1, 2), _ASTRAY).astype(np.int32)
 
 
 _STRIDES: Final = _stride_table()

@@ -294,7 +294,7 @@ class Committer:
         failpoints.reach("driver.before_decide", micro_batch)
         with self._step("decide", micro_batch):
             # The first time the decision is on its way while its transactions are looked at. An outage can make that
-            # last, and a decision that is written and not ended holds up whoever reads the decisions.
+            # last, and a decision that is written and not ended holds up all who read the decisions.
             driver.decide(decision, verification.decide_by_ms, verification if is_first else None)
         if self.state.began_at_ms is None:
             self.state.began_at_ms = verification.began_at_ms

@@ -170,7 +170,7 @@ class Cluster(Protocol):
     ) -> FoundRecords:
         """Scan partitions for keys, each from an offset (None: from its beginning) to its end of now.
 
-        What is wanted is told by a record's key and time, the time in milliseconds.
+        `is_wanted` is called with a record's key and its time in milliseconds.
 
         Others' open transactions hold nothing up. Raises `TopicError` when a partition does not exist.
         """

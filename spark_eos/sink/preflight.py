@@ -1,6 +1,6 @@
 """Check before any data is sent that the cluster can do what the sink needs, and say what to do where it cannot.
 
-Runs on the driver whenever a writer is made, and Spark makes a streaming writer anew for every micro-batch: what a
+Runs on the driver whenever a writer is made, and Spark makes a streaming writer for every micro-batch: what a
 query has found good at its start is taken as it was. Every ten minutes a running query looks at what may have changed:
 whether brokers have come that do not verify transactions, and whether the decision topic still keeps decisions. An
 outage is no reason to stop there. The feature level needs no look: each transaction begins with what connections say.

@@ -90,7 +90,7 @@ class QueryActor:
         # Those that commit: Spark takes whichever is idle.
         self._committing: list[int] = []
         self._switch = world.random_of(f"{name}'s processes")
-        # What is being committed, and what the tasks of the next micro-batch are told of it.
+        # What is being committed, and what the tasks of the next micro-batch learn of it.
         self.messages: list[TaskMessage] = []
         self._report: CommitReport | None = None
 
