@@ -56,7 +56,12 @@ class Client(asyncio.Protocol):
     """Be the client at one socket; it takes a seat until the socket is closed."""
 
     def __init__(
-        self, driver: Driver, broker: Broker, listener: Listener, rules: PrincipalRules | None, seat: Seat,
+        self,
+        driver: Driver,
+        broker: Broker,
+        listener: Listener,
+        rules: PrincipalRules | None,
+        seat: Seat,
     ) -> None:
         self._driver = driver
         self._broker = broker
@@ -84,8 +89,12 @@ class Client(asyncio.Protocol):
         host = printed_host((transport.get_extra_info("peername") or ("?",))[0])
         principal = self._certified(transport.get_extra_info("ssl_object"))
         if principal is None:
-            log.warning("broker %d: closing connection from %s: ssl.principal.mapping.rules make no name of "
-                        "that in its certificate", self.broker_id, host)
+            log.warning(
+                "broker %d: closing connection from %s: ssl.principal.mapping.rules make no name of "
+                "that in its certificate",
+                self.broker_id,
+                host,
+            )
             transport.abort()
             return
         self._connection = Connection(self._broker, self, host, self._listener, principal)

@@ -148,8 +148,9 @@ def encode_response(request: Request, response: Any) -> bytes:
 def refuse_api_versions(correlation_id: int, error_code: int) -> bytes:
     """Encode the answer to an ApiVersions request of a version we do not know: always in version 0."""
     api = SERVED[API_VERSIONS_KEY]
-    ranges = [m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.advertised_min,
-                                               max_version=api.max_version)]
+    ranges = [
+        m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
+    ]
     return _encode(m.ApiVersionsResponse(error_code=error_code, api_keys=ranges), 0, correlation_id)
 
 

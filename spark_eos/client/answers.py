@@ -52,12 +52,18 @@ def check_answers(
     transport before it is used.
     """
     manager._connect = functools.partial(
-        _connect, weakref.proxy(manager), type(manager)._connect, note_versions, prepare)
+        _connect, weakref.proxy(manager), type(manager)._connect, note_versions, prepare
+    )
 
 
 async def _connect(
-    manager: Any, connect: Any, note_versions: NoteVersions | None, prepare: Callable[[Any], None] | None, node: Any,
-    connection: Any, **how: Any,
+    manager: Any,
+    connect: Any,
+    note_versions: NoteVersions | None,
+    prepare: Callable[[Any], None] | None,
+    node: Any,
+    connection: Any,
+    **how: Any,
 ) -> None:
     made = connection.connection_made
     # The manager limits all connections to what the first broker could do, although it may have been upgraded since.

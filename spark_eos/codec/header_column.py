@@ -83,8 +83,9 @@ def decode_headers(overlay: Overlay, positions: Ints, counts: Ints, record_ends:
     Rows are taken together as long as memory bears their headers. Raises `InvalidBatch` for a row of more than 524,288.
     """
     if len(counts) and counts.max() > _MOST_HEADERS:
-        raise InvalidBatch(f"a record has {counts.max()} headers; with more than {_MOST_HEADERS} it can "
-                           "only be read without headers")
+        raise InvalidBatch(
+            f"a record has {counts.max()} headers; with more than {_MOST_HEADERS} it can only be read without headers"
+        )
     sums = np.cumsum(counts)
     total = int(sums[-1]) if len(sums) else 0
     cuts = np.searchsorted(sums, np.arange(_MOST_HEADERS, total, _MOST_HEADERS), "right")

@@ -105,9 +105,7 @@ def is_decision_of(key: bytes, prefix: str, query: str) -> bool:
     another user's job with another prefix may have the same.
     """
     found_prefix, _, name = key.rpartition(b"/")
-    return name == escape(query).encode() and (
-        found_prefix == prefix.encode() or _QUERY_ID.match(query) is not None
-    )
+    return name == escape(query).encode() and (found_prefix == prefix.encode() or _QUERY_ID.match(query) is not None)
 
 
 def is_job_of(key: bytes, prefix: str) -> bool:
@@ -157,9 +155,7 @@ def id_pattern(beginning: str) -> str:
 
 def escape(name: str) -> str:
     """Write a name without dots, slashes or anything else but letters, digits, `_`, `-` and `%XX`."""
-    return "".join(
-        c if _PLAIN.fullmatch(c) else "".join(f"%{byte:02X}" for byte in c.encode()) for c in name
-    )
+    return "".join(c if _PLAIN.fullmatch(c) else "".join(f"%{byte:02X}" for byte in c.encode()) for c in name)
 
 
 def unescape(text: str) -> str | None:

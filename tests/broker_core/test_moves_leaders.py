@@ -54,9 +54,7 @@ def test_a_marker_follows_the_partition_to_its_new_leader(
 
 @protocols
 @ends
-def test_a_group_coordinator_moved_inside_a_transaction_keeps_its_pending_offsets(
-    protocol: int, commit: bool
-) -> None:
+def test_a_group_coordinator_moved_inside_a_transaction_keeps_its_pending_offsets(protocol: int, commit: bool) -> None:
     world = open_world(protocol)
     assert world.commit_offset(7) is E.NONE
     world.move(world.offsets_partition)

@@ -10,17 +10,7 @@ import pytest
 
 from spark_eos.failpoints import POINTS
 from tests.crash.drivers import Driver, DriverPool
-from tests.crash.matrix import (
-    ADD_DRIVER,
-    ADD_OFFSETS,
-    ADD_TASK,
-    EXCLUDED,
-    STEPS,
-    Fault,
-    Pair,
-    pairs,
-    waves,
-)
+from tests.crash.matrix import ADD_DRIVER, ADD_OFFSETS, ADD_TASK, EXCLUDED, STEPS, Fault, Pair, pairs, waves
 from tests.crash.wave import Wave
 from tests.crash.world import World
 

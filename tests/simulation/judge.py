@@ -126,8 +126,12 @@ def check_work(world: "World", there: Seen) -> Iterator[str]:
     """Check that the workers carried each record over, once."""
     if INPUT not in world.plan.topics:
         return
-    carried = Counter(value.partition(MARK)[2] for key, records in there.items() if key.startswith(f"{OUTPUT}-")
-                      for _, value in records)
+    carried = Counter(
+        value.partition(MARK)[2]
+        for key, records in there.items()
+        if key.startswith(f"{OUTPUT}-")
+        for _, value in records
+    )
     for key, records in there.items():
         for offset, value in records if key.startswith(f"{INPUT}-") else ():
             if carried[value] != 1:

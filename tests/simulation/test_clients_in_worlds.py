@@ -19,7 +19,8 @@ _SECOND_US = 1_000_000
 
 def _initialisation(transactional_id: str) -> Any:
     return m.InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=6_000, producer_id=-1, producer_epoch=-1)
+        transactional_id=transactional_id, transaction_timeout_ms=6_000, producer_id=-1, producer_epoch=-1
+    )
 
 
 def _coordinator(world: World, transactional_id: str) -> int:
@@ -68,8 +69,9 @@ def test_a_request_that_is_recalled_does_not_arrive_late(is_recalled: bool) -> N
 
 def test_the_old_protocol_takes_back_what_would_do_harm_by_design_and_nothing_else() -> None:
     assert recalled(V2, verifies=True) == recalled(V2, verifies=False) == frozenset()
-    assert recalled(CLASSIC, verifies=True) == UNPROTECTED == {
-        m.EndTxnRequest.API_KEY, m.TxnOffsetCommitRequest.API_KEY}
+    assert (
+        recalled(CLASSIC, verifies=True) == UNPROTECTED == {m.EndTxnRequest.API_KEY, m.TxnOffsetCommitRequest.API_KEY}
+    )
     # KIP-890, part 1, is what protects from a late batch of the old protocol.
     assert recalled(CLASSIC, verifies=False) == UNPROTECTED | {m.ProduceRequest.API_KEY}
 

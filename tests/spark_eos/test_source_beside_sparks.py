@@ -54,8 +54,14 @@ def written(kafka_address: str) -> Iterator[dict[str, str]]:
         producer = Producer({"bootstrap.servers": kafka_address, "compression.type": codec, "linger.ms": 50})
         for key, value in ((b"k", b"v"), (None, b"v" * 300), (b"k", None), (None, None), (b"", b"")):
             for topic, partition in ((a, 0), (a, 1), (b, 0)):
-                producer.produce(topic, value, key, partition, timestamp=next(times),
-                                 headers=[("h", codec.encode()), ("h", None), ("", b"")])
+                producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    timestamp=next(times),
+                    headers=[("h", codec.encode()), ("h", None), ("", b"")],
+                )
                 producer.produce(topic, value, key, partition, timestamp=next(times))
         assert producer.flush(DEADLINE_SECONDS) == 0
     ended = transactional_producer(kafka_address)

@@ -138,11 +138,15 @@ VALUE = b"v" * 1_000
 def topics(kafka_address: str) -> tuple[str, str]:
     """Give two topics of two partitions with 200 kB in each, a record each second from noon, in small batches."""
     made = create_topic(kafka_address, 2), create_topic(kafka_address, 2)
-    producer = Producer({
-        "bootstrap.servers": kafka_address, "batch.num.messages": 10, "linger.ms": 5,
-        # Batches that are sent again must not change places.
-        "enable.idempotence": True,
-    })
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka_address,
+            "batch.num.messages": 10,
+            "linger.ms": 5,
+            # Batches that are sent again must not change places.
+            "enable.idempotence": True,
+        }
+    )
     for topic in made:
         for partition in (0, 1):
             for number in range(RECORDS):

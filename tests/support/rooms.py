@@ -182,5 +182,6 @@ def check_names(modules: Iterable[Module]) -> list[str]:
     """Check that no module is named after nothing in particular."""
     return [
         f"{module.name}: a name that says nothing about the job"
-        for module in modules if VAGUE_NAMES & set(module.name.lstrip("_").replace("._", ".").split("."))
+        for module in modules
+        if VAGUE_NAMES & set(module.name.lstrip("_").replace("._", ".").split("."))
     ]
