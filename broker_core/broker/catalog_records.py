@@ -88,7 +88,7 @@ def _are_texts(value: Any) -> bool:
 
 def _are_levels(value: Any) -> bool:
     # Clusters of before the settings were recorded have none.
-    return value is _MISSING or isinstance(value, dict) and all(map(_is_count, value.values()))
+    return value is _MISSING or (isinstance(value, dict) and all(map(_is_count, value.values())))
 
 
 def _is_acl(value: Any) -> bool:

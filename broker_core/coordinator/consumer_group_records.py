@@ -94,8 +94,8 @@ class Current(NamedTuple):
     member_epoch: int = 0
     previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
-    assigned: Held = {}
-    pending: Held = {}
+    assigned: Held = {}  # noqa: RUF012 - a field of a tuple
+    pending: Held = {}  # noqa: RUF012 - a field of a tuple
 
 
 class ResolvedRegex(NamedTuple):

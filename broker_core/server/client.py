@@ -84,6 +84,7 @@ class Client(asyncio.Protocol):
         return self._listener.name
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve a client that has connected."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         host = printed_host((transport.get_extra_info("peername") or ("?",))[0])
@@ -113,6 +114,7 @@ class Client(asyncio.Protocol):
         return None if name is None else user(name)
 
     def data_received(self, data: bytes) -> None:
+        """Take what the client has sent."""
         if self._connection is None:
             return
         assert self._transport is not None
@@ -132,6 +134,7 @@ class Client(asyncio.Protocol):
         return is_drained
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a client that has gone."""
         if self._connection is not None:
             self._connection.lost()
         self._seat.leave()
@@ -169,10 +172,12 @@ class Client(asyncio.Protocol):
             self._transport.abort()
 
     def pause_writing(self) -> None:
+        """Stop to answer a client that does not read its answers."""
         if self._connection is not None:
             self._connection.pause()
 
     def resume_writing(self) -> None:
+        """Go on to answer a client that reads again."""
         self._active_ms = self._driver.now_ms()
         if self._connection is not None and not self._driver.has_failed:
             self._connection.resume(self._driver.now_ms())

@@ -128,7 +128,7 @@ def decode_request(frame: bytes) -> Request:
         body = api.request.decode(content, version=version)
     except MalformedLayout as error:
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {error}") from None
-    except Exception as error:  # noqa: BLE001 - the decoder raises many kinds on hostile bytes
+    except Exception as error:
         # Some kinds quote the bytes they choke on, and those may be a password.
         what = type(error).__name__ if api.key in _WITH_SECRETS else repr(error)
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {what}") from None

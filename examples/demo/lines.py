@@ -110,7 +110,7 @@ def _run_producer(
             with lock:
                 done.committed += 1
                 done.lines += len(chunk)
-    except BaseException as error:  # noqa: B036 - handed to the caller, who raises it
+    except BaseException as error:
         done.failures.append(error)
 
 

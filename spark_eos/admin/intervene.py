@@ -85,8 +85,8 @@ class Plan:
             "writes all of it again"
             if self.restart is Restart.REWRITE
             else (
-                f"goes on after it: {self.count(Fate.COMMITTED)} of {len(self.fates)} transactions stay visible, the rows "
-                "of the others are never written"
+                f"goes on after it: {self.count(Fate.COMMITTED)} of {len(self.fates)} transactions stay visible, the "
+                "rows of the others are never written"
             )
         )
         return [first, note, f"abort the {opened} open transactions of {name}; the restarted query {after}", last]
@@ -178,8 +178,8 @@ class Operator:
             raise _with_remedy(
                 error,
                 (
-                    "The intervention is written into the decision: starting the query again carries it out, and so does "
-                    "`eos-kafka decisions complete` where that was the intervention"
+                    "The intervention is written into the decision: starting the query again carries it out, and so "
+                    "does `eos-kafka decisions complete` where that was the intervention"
                 ),
             ) from error
         problems = []

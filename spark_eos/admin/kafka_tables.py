@@ -47,7 +47,7 @@ _NONE: Final = "None"
 
 
 def kafka_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Lay rows out as Kafka's tools do; every line but the last ends with a line feed.
+    r"""Lay rows out as Kafka's tools do; every line but the last ends with a line feed.
 
     >>> kafka_table(["Id", "State"], [["long-id", "Empty"]])
     'Id     \\tState\\t\\nlong-id\\tEmpty\\t'

@@ -231,7 +231,7 @@ class AnswerReader(KafkaProtocol):  # type: ignore[misc]
         except MalformedLayout as error:
             what = f"{kind.name} version {request.request_api_version}"
             raise MalformedAnswer(f"{what} cannot be decoded: {error}") from None
-        except Exception as error:  # noqa: BLE001 - the decoder raises many kinds on hostile bytes
+        except Exception as error:
             raise MalformedAnswer(f"an answer cannot be decoded, {type(error).__name__}: {error}") from None
 
 

@@ -143,7 +143,6 @@ def commit_offsets(
     timeout_ms: float | None = None,
 ) -> None:
     """Commit offsets at once, as no member of the group; refused while consumers are active in it."""
-
     topic_class = OffsetCommitRequest.OffsetCommitRequestTopic
 
     def make() -> Any:

@@ -136,7 +136,7 @@ def encode_groups(
     _check_places(len(value), bounds, order)
     rows = record_columns(key, value, headers, timestamp_ms, order)
     cuts = cut_batches(rows.fixed_sizes, rows.timestamps, bounds, max_batch_bytes - HEADER_SIZE)
-    headings = zip(cuts.groups.tolist(), cuts.counts.tolist(), *_time_spans(rows.timestamps, cuts.starts))
+    headings = zip(cuts.groups.tolist(), cuts.counts.tolist(), *_time_spans(rows.timestamps, cuts.starts), strict=True)
     for (group, count, base_ms, max_ms), parts in zip(headings, _sections(rows, cuts), strict=True):
         yield group, EncodedBatch(_assemble(parts, count, base_ms, max_ms, compression, level), count, level)
 

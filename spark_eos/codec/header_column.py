@@ -1,5 +1,6 @@
 """Encode and decode the headers column: lists of (key, value) structs, by arithmetic on the flattened children."""
 
+import itertools
 from array import array
 from typing import Any, Final, NamedTuple
 
@@ -92,7 +93,7 @@ def decode_headers(overlay: Overlay, positions: Ints, counts: Ints, record_ends:
     bounds = [0, *np.unique(cuts[cuts > 0]).tolist(), len(counts)]
     parts = [
         _decode_rows(overlay, positions[first:after], counts[first:after], record_ends[first:after])
-        for first, after in zip(bounds, bounds[1:], strict=False)
+        for first, after in itertools.pairwise(bounds)
     ]
     return pa.concat_arrays(parts) if len(parts) > 1 else parts[0]
 

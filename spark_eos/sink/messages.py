@@ -11,9 +11,9 @@ from spark_eos.errors import TransactionError
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 
 __all__ = [
+    "MESSAGE_VERSION",
     "AlreadyCommitted",
     "Empty",
-    "MESSAGE_VERSION",
     "Prepared",
     "PreparedTransaction",
     "TaskMessage",

@@ -72,8 +72,11 @@ def group_id(prefix: str, query: str) -> str:
 
 
 def decision_key(prefix: str, query: str, part: int = 0) -> bytes:
-    """Name a decision in the compacted topic; the parts after the first have keys of their own, or they would be
-    compacted into one another. No escaped name holds the `#`, so no part is taken for another query's decision."""
+    """Name a decision in the compacted topic; each part after the first has a key of its own.
+
+    Under one key they would be compacted into one another. No escaped name holds the `#`, so no part is taken for
+    another query's decision.
+    """
     suffix = f"#{part}" if part else ""
     return f"{prefix}/{escape(query)}{suffix}".encode()
 

@@ -161,7 +161,7 @@ def fates_of(cluster: Cluster, transactions: Collection[PreparedTransaction]) ->
     unclear = [each for each, fate in fates.items() if fate is None or fate is Fate.LOST]
     logged = logged_fates(cluster, unclear)
     return {
-        each: logged[each] if fate is None or fate is Fate.LOST and logged[each] is Fate.COMMITTED else fate
+        each: logged[each] if fate is None or (fate is Fate.LOST and logged[each] is Fate.COMMITTED) else fate
         for each, fate in fates.items()
     }
 

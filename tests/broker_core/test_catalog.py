@@ -81,7 +81,7 @@ def test_the_features_epoch_grows_with_each_change():
 
 
 @pytest.mark.parametrize(
-    "name, code",
+    ("name", "code"),
     [
         ("", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (".", ErrorCode.INVALID_TOPIC_EXCEPTION),

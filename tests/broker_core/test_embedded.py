@@ -110,7 +110,7 @@ def test_a_setting_that_does_not_exist_is_named():
 
 
 @pytest.mark.parametrize(
-    "key, value",
+    ("key", "value"),
     [
         ("num.partitions", "many"),
         ("num.partitions", "0"),

@@ -31,7 +31,7 @@ def answered(name, version, code=ErrorCode.UNKNOWN_SERVER_ERROR):
     return SERVED[request.api.key].response.decode(data, version=version, header=True, framed=True)
 
 
-@pytest.mark.parametrize("name, version", CASES, ids=[f"{name}-{version}" for name, version in CASES])
+@pytest.mark.parametrize(("name", "version"), CASES, ids=[f"{name}-{version}" for name, version in CASES])
 def test_it_is_refused_in_its_own_form(name, version):
     answer = answered(name, version)
     codes = [code for code in error_codes(answer.to_dict()) if code]

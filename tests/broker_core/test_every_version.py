@@ -327,7 +327,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name, version", CASES, ids=[f"{name}-{version}" for name, version in CASES])
+@pytest.mark.parametrize(("name", "version"), CASES, ids=[f"{name}-{version}" for name, version in CASES])
 def test_it_answers(client, name, version):
     topic_id = client.cluster.catalog.topic(TOPIC).topic_id
     answer = client.ask(full_requests(version, topic_id)[name](), version)

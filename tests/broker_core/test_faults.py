@@ -108,7 +108,7 @@ def test_what_a_fault_meets_afterwards_is_durable_already(kafka, client):
     kafka.wait_for(lambda: kafka.transaction(ID).state == "CompleteCommit", timeout=5)
 
 
-@pytest.mark.parametrize("when, state", [("before", "Ongoing"), ("after_apply", "CompleteCommit")])
+@pytest.mark.parametrize(("when", "state"), [("before", "Ongoing"), ("after_apply", "CompleteCommit")])
 def test_a_disconnect_closes_the_connection_before_or_after(kafka, client, when, state):
     end = begun(client)
     kafka.fault(api="EndTxn", when=when, action=Disconnect())
@@ -218,7 +218,7 @@ def test_a_lost_marker_is_written_again_after_the_coordinators_backoff(kafka, cl
 
 
 @pytest.mark.parametrize(
-    "matcher, strikes",
+    ("matcher", "strikes"),
     [
         ({"version": 9}, True),
         ({"version": 8}, False),
@@ -245,7 +245,7 @@ def test_a_fault_strikes_who_it_is_meant_for(kafka, client, matcher, strikes):
 
 
 @pytest.mark.parametrize(
-    "counts, expected",
+    ("counts", "expected"),
     [
         ({"times": 2}, [5, 5, 0, 0]),
         ({"nth": 2}, [0, 5, 0, 0]),
@@ -279,7 +279,7 @@ def test_a_group_and_a_partition_are_found_in_requests(kafka, client):
 
 
 @pytest.mark.parametrize(
-    "wrong, told",
+    ("wrong", "told"),
     [
         ({"api": "EndTransaction"}, "EndTransaction.*EndTxn"),
         ({"when": "later"}, "before, after_apply, mid"),

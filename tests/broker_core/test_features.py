@@ -78,7 +78,7 @@ def test_an_update_that_cannot_be_changes_nothing_and_has_one_error_for_all(clie
     assert finalized(client) == before
 
 
-@pytest.mark.parametrize("version, answers", [(0, [(TV, 0, "NONE")]), (1, [(TV, 0, "NONE")]), (2, [])])
+@pytest.mark.parametrize(("version", "answers"), [(0, [(TV, 0, "NONE")]), (1, [(TV, 0, "NONE")]), (2, [])])
 def test_each_feature_is_answered_for_itself_in_the_versions_that_have_room_for_it(client, version, answers):
     done = update(client, (TV, 2, UPGRADE), version=version)
     assert done.error_code == 0

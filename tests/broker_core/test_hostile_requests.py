@@ -58,7 +58,7 @@ def topic(name, partitions=1, factor=1, assignments=(), configs=()):
 
 
 @pytest.mark.parametrize(
-    "wanted, code",
+    ("wanted", "code"),
     [
         (topic(CLUSTER_METADATA_TOPIC), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         (topic(CONSUMER_OFFSETS_TOPIC, 3), ErrorCode.INVALID_REQUEST),

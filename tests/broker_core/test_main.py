@@ -65,7 +65,7 @@ def test_several_brokers_listen_on_ports_of_their_own():
 
 
 @pytest.mark.parametrize(
-    "settings, complaint",
+    ("settings", "complaint"),
     [
         ("no.such.key=1", "unknown setting 'no.such.key'"),
         ("num.partitions=none", "num.partitions='none'"),

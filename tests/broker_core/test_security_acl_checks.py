@@ -251,7 +251,7 @@ def test_the_handlers_ask_what_the_table_says_and_nothing_else(name):
 
 
 @pytest.mark.parametrize(
-    "name, check",
+    ("name", "check"),
     PAIRS,
     ids=[f"{name}-{check.one_of[-1].operation.name}-{check.one_of[-1].resource_type.name}" for name, check in PAIRS],
 )
@@ -267,7 +267,7 @@ def test_a_client_without_a_right_is_told_what_the_table_says(name, check: Check
 
 
 @pytest.mark.parametrize(
-    "name, check",
+    ("name", "check"),
     [pair for pair in PAIRS if len(pair[1].one_of) > 1],
     ids=[name for name, check in PAIRS if len(check.one_of) > 1],
 )

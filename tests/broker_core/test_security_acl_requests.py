@@ -107,7 +107,7 @@ def test_internal_topics_are_written_by_nobody_whatever_the_rights(world, name):
     assert produced(world.alice, {name: records()}) == {name: 29}
 
 
-@pytest.mark.parametrize("transactional_id, code", [(None, 53), (ID, 87)])
+@pytest.mark.parametrize(("transactional_id", "code"), [(None, 53), (ID, 87)])
 def test_markers_are_written_by_no_client(world, transactional_id, code):
     identity = init_producer(world.root)
     marker = build_end_txn_marker(
@@ -414,7 +414,7 @@ def test_offsets_are_committed_and_shown_topic_by_topic(world):
     assert committed(world.root, None) == (0, {TOPIC: (0, 7), "u": (0, 7)})
 
 
-@pytest.mark.parametrize("version, codes", [(1, {30}), (2, {30}), (7, {30})])
+@pytest.mark.parametrize(("version", "codes"), [(1, {30}), (2, {30}), (7, {30})])
 def test_an_old_reader_of_offsets_is_refused_in_its_own_form(world, version, codes):
     form = m.OffsetFetchRequest.OffsetFetchRequestTopic
     answer = world.alice.ask(
@@ -577,7 +577,7 @@ def test_of_several_acls_each_succeeds_or_fails_for_itself(world):
 
 
 @pytest.mark.parametrize(
-    "field, value",
+    ("field", "value"),
     [
         ("resource_type", 1),
         ("resource_pattern_type", 1),

@@ -180,7 +180,7 @@ def test_a_removed_acl_allows_nothing_and_its_prefix_is_looked_for_no_more():
 
 
 @pytest.mark.parametrize(
-    "address, printed",
+    ("address", "printed"),
     [
         ("::1", "0:0:0:0:0:0:0:1"),
         ("2001:db8::ff", "2001:db8:0:0:0:0:0:ff"),
@@ -222,7 +222,7 @@ def on_any(rules, operation=WRITE, kind=TOPIC, who=ALICE):
 
 
 @pytest.mark.parametrize(
-    "rules, is_allowed",
+    ("rules", "is_allowed"),
     [
         (authorizer(), False),
         (authorizer(acl(WRITE)), True),
@@ -321,7 +321,7 @@ def test_an_acl_is_made_of_numbers():
 
 
 @pytest.mark.parametrize(
-    "wrong, says",
+    ("wrong", "says"),
     [
         ({"kind": 1}, "resourceType"),
         ({"kind": 99}, "resourceType"),
@@ -367,7 +367,7 @@ STORED = {
 
 
 @pytest.mark.parametrize(
-    "chosen, names",
+    ("chosen", "names"),
     [
         ({}, {"literal", "prefix", "other", "all", "group"}),
         ({"resource_type": 2}, {"literal", "prefix", "other", "all"}),

@@ -41,7 +41,7 @@ def test_listeners_are_read_as_kafka_reads_them():
 
 
 @pytest.mark.parametrize(
-    "settings, complaint",
+    ("settings", "complaint"),
     [
         ({"listeners": "here:9092"}, "'here:9092' is not of the form NAME://host:port"),
         ({"listeners": "PLAINTEXT://here:66000"}, "not of the form"),
@@ -124,7 +124,7 @@ def test_names_are_as_good_in_lower_case():
 
 
 @pytest.mark.parametrize(
-    "given, complaint",
+    ("given", "complaint"),
     [
         ({"listeners": {}}, "a broker has at least one"),
         ({"listeners": {"A": "HTTP"}}, "'A:HTTP' is not NAME:PROTOCOL"),
@@ -169,7 +169,7 @@ def test_no_repr_holds_a_secret():
 
 
 @pytest.mark.parametrize(
-    "text, settings",
+    ("text", "settings"),
     [
         (r"a=1\n2", {"a": "1\n2"}),
         ("a=x\\\n  y\\\n\tz\nb=2", {"a": "xyz", "b": "2"}),

@@ -54,7 +54,7 @@ STEPS_WITH_A_WAY_IN = {
 }
 
 
-@pytest.mark.parametrize("state, step", list(itertools.product(SaslState, [*Step, None])))
+@pytest.mark.parametrize(("state", "step"), list(itertools.product(SaslState, [*Step, None])))
 def test_every_step_in_every_state_is_admitted_or_not(state, step):
     walked = session()
     walked.state = state
@@ -82,7 +82,7 @@ def test_a_mechanism_that_is_not_enabled_is_a_verdict():
 
 
 @pytest.mark.parametrize(
-    "max_reauth_ms, token_lives_ms, lifetime_ms",
+    ("max_reauth_ms", "token_lives_ms", "lifetime_ms"),
     [
         (0, None, 0),
         (5000, None, 5000),
@@ -135,7 +135,7 @@ def test_the_mechanism_stays_the_same():
     assert not any(walked.admits(step) for step in Step)
 
 
-@pytest.mark.parametrize("again, what", [(False, "authentication"), (True, "re-authentication")])
+@pytest.mark.parametrize(("again", "what"), [(False, "authentication"), (True, "re-authentication")])
 def test_a_failure_names_the_mechanism_and_nothing_else(again, what):
     walked = session(5000, validator=lambda token, now_ms: ValidToken("alice"))
     walked.handshake("OAUTHBEARER", 1, NOW_MS)
@@ -153,7 +153,7 @@ def test_a_failure_names_the_mechanism_and_nothing_else(again, what):
 
 
 @pytest.mark.parametrize(
-    "token, message",
+    ("token", "message"),
     [
         (plain("alice", "wrong"), "Authentication failed: Invalid username or password"),
         (plain("nobody", "secret"), "Authentication failed: Invalid username or password"),
@@ -177,7 +177,7 @@ def test_plain_lets_nobody_in_with_an_empty_password_that_was_set():
         Plain({"alice": ""}).evaluate(plain("alice", ""), NOW_MS)
 
 
-@pytest.mark.parametrize("name, password", [("alice", "secret"), ("Zoë", "pässwörd"), ("a b", "x=y;\"'")])
+@pytest.mark.parametrize(("name", "password"), [("alice", "secret"), ("Zoë", "pässwörd"), ("a b", "x=y;\"'")])
 def test_plain_lets_in(name, password):
     mechanism = Plain({name: password})
     assert mechanism.evaluate(plain(name, password, name), NOW_MS) == b""
@@ -206,7 +206,7 @@ def test_scram_lets_in_who_knows_the_password_and_shows_that_it_knows_it_too(mec
     assert server.user_name == "alice"
 
 
-@pytest.mark.parametrize("name, password", [("alice", "wrong"), ("nobody", "secret")])
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
 def test_scram_refuses_without_a_word(name, password):
     server = scram()
     with pytest.raises(AuthenticationFailed) as failed:
@@ -277,7 +277,7 @@ class _Hex:
 
 
 @pytest.mark.parametrize(
-    "name, mechanism, iterations, salt_bytes, code",
+    ("name", "mechanism", "iterations", "salt_bytes", "code"),
     [
         ("", 1, 4096, 24, ErrorCode.UNACCEPTABLE_CREDENTIAL),
         ("a", 0, 4096, 24, ErrorCode.UNSUPPORTED_SASL_MECHANISM),
@@ -379,7 +379,9 @@ def _raises(token, now_ms):
     raise RuntimeError(f"cannot look up {token}")
 
 
-@pytest.mark.parametrize("broken, named", [(_raises, "RuntimeError"), (lambda token, now_ms: None, "AttributeError")])
+@pytest.mark.parametrize(
+    ("broken", "named"), [(_raises, "RuntimeError"), (lambda token, now_ms: None, "AttributeError")]
+)
 def test_a_validator_that_breaks_lets_nobody_in_and_tells_nothing(broken, named, caplog):
     session = SaslSession(SaslSettings({"OAUTHBEARER": lambda: OAuthBearer(broken)}, {}, 1000, 0))
     session.handshake("OAUTHBEARER", 1, NOW_MS)
@@ -438,7 +440,7 @@ def test_clocks_may_differ_by_as_much_as_is_allowed():
 
 
 @pytest.mark.parametrize(
-    "line, options",
+    ("line", "options"),
     [
         (
             'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";',

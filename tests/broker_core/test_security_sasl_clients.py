@@ -99,7 +99,7 @@ def test_kafka_python_comes_in(kafka, authority, listener, mechanism):
         admin.close()
 
 
-@pytest.mark.parametrize("name, password", [("alice", "wrong"), ("nobody", "secret")])
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
 @pytest.mark.parametrize("mechanism", MECHANISMS[:3])
 def test_librdkafka_is_told_that_it_is_not_let_in(kafka, authority, mechanism, name, password):
     errors = []

@@ -203,7 +203,7 @@ def test_the_wait_counts_from_the_request_and_not_from_the_last_time_anything_ha
     assert client.sent
 
 
-@pytest.mark.parametrize("name, password", [("alice", "wrong"), ("nobody", "secret")])
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
 def test_scram_tells_nobody_which_part_was_wrong(client, name, password):
     client.handshake("SCRAM-SHA-256")
     scram = ScramClient(["SCRAM-SHA-256"], name, password)
@@ -387,7 +387,7 @@ def test_a_long_step_is_refused_then_too():
     assert (client.sent, client.closed) == ([], True)
 
 
-@pytest.mark.parametrize("length, is_taken", [(200, True), (201, False)])
+@pytest.mark.parametrize(("length", "is_taken"), [(200, True), (201, False)])
 def test_so_is_a_long_token_without_headers(length, is_taken, monkeypatch):
     client = SaslClient(secured_cluster(connections_max_reauth_ms="5000", sasl_server_max_receive_size="200"))
     client.log_in()
@@ -454,7 +454,7 @@ def test_a_listener_in_plaintext_wants_no_sasl(cluster):
 
 
 @pytest.mark.parametrize(
-    "kind, body", [(m.SaslAuthenticateRequest, b"\0\0\0\0"), (m.AlterUserScramCredentialsRequest, b"\0\1\1\0")]
+    ("kind", "body"), [(m.SaslAuthenticateRequest, b"\0\0\0\0"), (m.AlterUserScramCredentialsRequest, b"\0\1\1\0")]
 )
 def test_what_a_decoder_says_of_a_secret_is_told_to_nobody(kind, body, monkeypatch):
     def choke(*_args, **_kwargs):

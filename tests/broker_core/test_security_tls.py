@@ -40,13 +40,13 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("encoded, printed", NAMES)
+@pytest.mark.parametrize(("encoded", "printed"), NAMES)
 def test_a_distinguished_name_is_printed_as_java_prints_it(encoded, printed):
     assert printed_name(Name.load(base64.b64decode(encoded))) == printed
 
 
 @pytest.mark.parametrize(
-    "rules, name, expected",
+    ("rules", "name", "expected"),
     [
         ("DEFAULT", "CN=Alice,O=X", "CN=Alice,O=X"),
         ("", "CN=Alice", None),
@@ -102,7 +102,7 @@ def test_the_versions_are_those_of_the_settings(identity):
 
 
 @pytest.mark.parametrize(
-    "given, mode",
+    ("given", "mode"),
     [
         ({}, ssl.CERT_NONE),
         ({"ssl.client.auth": "requested"}, ssl.CERT_OPTIONAL),
@@ -115,7 +115,7 @@ def test_certificates_are_asked_for_as_the_settings_say(identity, given, mode):
 
 
 @pytest.mark.parametrize(
-    "given, mode",
+    ("given", "mode"),
     [
         ({"ssl.client.auth": "required"}, ssl.CERT_NONE),
         ({"listener.name.sasl_ssl.ssl.client.auth": "required"}, ssl.CERT_REQUIRED),
@@ -126,7 +126,7 @@ def test_with_sasl_a_certificate_is_asked_for_only_where_the_listener_itself_say
 
 
 @pytest.mark.parametrize(
-    "given, complaint",
+    ("given", "complaint"),
     [
         ({}, "listener SSL has no certificate"),
         ({"ssl.keystore.type": "JKS"}, "ssl.keystore.type=JKS: only PEM is read here: openssl pkcs12"),
@@ -166,7 +166,7 @@ def principals(kafka):
 
 
 @pytest.mark.parametrize(
-    "rules, name", [("DEFAULT", "User:CN=alice,OU=tests,O=Example"), ("RULE:^CN=(.*?),.*$/$1/U", "User:ALICE")]
+    ("rules", "name"), [("DEFAULT", "User:CN=alice,OU=tests,O=Example"), ("RULE:^CN=(.*?),.*$/$1/U", "User:ALICE")]
 )
 def test_a_client_is_named_by_its_certificate(authority, identity, rules, name):
     certificate = authority.issue_cert(
@@ -186,7 +186,7 @@ def test_a_name_that_no_rule_knows_is_not_let_in(authority, identity):
             assert client.is_closed_by_peer()
 
 
-@pytest.mark.parametrize("mode, is_served", [("none", True), ("requested", True), ("required", False)])
+@pytest.mark.parametrize(("mode", "is_served"), [("none", True), ("requested", True), ("required", False)])
 def test_a_client_without_a_certificate(authority, identity, mode, is_served):
     with EmbeddedBroker(listeners={"SECURE": "SSL"}, config={**identity, "ssl.client.auth": mode}) as kafka:
         try:

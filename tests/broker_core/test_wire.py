@@ -68,7 +68,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
     )
 
 
-@pytest.mark.parametrize("key, version", [(FETCH, 3), (FETCH, 19), (PRODUCE, 2), (4, 0), (999, 0), (-1, 0)])
+@pytest.mark.parametrize(("key", "version"), [(FETCH, 3), (FETCH, 19), (PRODUCE, 2), (4, 0), (999, 0), (-1, 0)])
 def test_what_is_not_served_is_not_decoded(key, version):
     with pytest.raises(UnsupportedVersion) as caught:
         decode_request(struct.pack(">hhi", key, version, 5) + b"\0" * 20)

@@ -67,7 +67,9 @@ def guarded_kafka(kind: str, folder: Path) -> Iterator[GuardedKafka]:
         "advertised.listeners": f"PLAINTEXT://{at}:{plain},SASL://{at}:{sasl}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl.plain.sasl.jaas.config": f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};",
+        "listener.name.sasl.plain.sasl.jaas.config": (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+        ),
     }
     with apache_kafka(settings, folder) as apache:
         yield GuardedKafka(apache.bootstrap_servers, f"{at}:{sasl}", kind)

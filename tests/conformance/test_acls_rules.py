@@ -72,7 +72,7 @@ RULES: list[tuple[str, list[dict[str, Any]], tuple[bool, bool]]] = [
 ]
 
 
-@pytest.mark.parametrize("rules, allowed", [rule[1:] for rule in RULES], ids=[rule[0] for rule in RULES])
+@pytest.mark.parametrize(("rules", "allowed"), [rule[1:] for rule in RULES], ids=[rule[0] for rule in RULES])
 def test_acls_allow_and_deny(stage: Stage, rules: list[dict[str, Any]], allowed: tuple[bool, bool]) -> None:
     names = {TOPIC: stage.topic, HALF: stage.topic[:-3], NEXT: f"{stage.topic}x"}
     for rule in rules:
@@ -95,7 +95,7 @@ def test_one_acl_is_about_all_topics(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    "field, value, code",
+    ("field", "value", "code"),
     [
         ("resource_type", 99, 42),
         ("resource_pattern_type", 99, 42),
@@ -148,7 +148,7 @@ def test_what_can_be_an_acl(stage: Stage, field: str, value: Any, code: int) -> 
 
 
 @pytest.mark.parametrize(
-    "field, value",
+    ("field", "value"),
     [
         ("resource_type", 1),
         ("resource_pattern_type", 1),
@@ -235,7 +235,7 @@ def test_filters_choose_what_is_shown(stage: Stage) -> None:
         assert list_acls(stage.root, **chosen_by(stage, chosen)) == {named[name] for name in names}, chosen
 
 
-@pytest.mark.parametrize("chosen, names", FILTERS, ids=[str(chosen) for chosen, _ in FILTERS])
+@pytest.mark.parametrize(("chosen", "names"), FILTERS, ids=[str(chosen) for chosen, _ in FILTERS])
 def test_filters_choose_what_is_deleted(stage: Stage, chosen: dict[str, Any], names: set[str]) -> None:
     named = stored(stage)
     assert delete_acls(stage.root, chosen_by(stage, chosen), {"principal_filter": "User:nobody-at-all"}) == [

@@ -20,7 +20,7 @@ WAVES = list(waves())
 @pytest.fixture(scope="session")
 def drivers_in_turn(pool: DriverPool) -> Iterator[list[Driver]]:
     """Hold the driver that works now, last."""
-    yield [pool.take()]
+    return [pool.take()]
 
 
 @pytest.mark.spark

@@ -25,7 +25,7 @@ def network() -> Iterator[PeerNetwork]:
     ]
     for node, server in servers:
         threading.Thread(target=answer, args=(server, node), daemon=True).start()
-    made = PeerNetwork({node: (CLIENT_PORT,) for node in NODES}, {node: (PEER_PORT,) for node in NODES})
+    made = PeerNetwork(dict.fromkeys(NODES, (CLIENT_PORT,)), dict.fromkeys(NODES, (PEER_PORT,)))
     yield made
     made.close()
     for _, server in servers:

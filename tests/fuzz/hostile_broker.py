@@ -31,7 +31,7 @@ _RANGES = {
 
 # Takes the API key, version, correlation id of a request; gives all the bytes that are sent, frame length included,
 # None for none, or a function that takes the socket and does what it likes.
-Attack = Callable[[int, int, int], "bytes | None | Callable[[socket.socket], None]"]
+Attack = Callable[[int, int, int], "bytes | Callable[[socket.socket], None] | None"]
 
 
 class HostileBroker:

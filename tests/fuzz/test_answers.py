@@ -225,7 +225,7 @@ def token(content: bytes | None) -> bytes:
 
 def versions_answer(**fields: object) -> bytes:
     form = {"error_code": 0, "api_keys": []}
-    return bytes(m.ApiVersionsResponse(**{**form, **fields}).encode(version=fields.get("error_code") and 0 or 4))
+    return bytes(m.ApiVersionsResponse(**{**form, **fields}).encode(version=(fields.get("error_code") and 0) or 4))
 
 
 def _one_range(key: int, low: int, high: int) -> list[object]:
@@ -305,7 +305,7 @@ def test_an_answer_that_leaves_out_everything_is_no_success(question: str) -> No
 
 
 @pytest.mark.parametrize(
-    "question, api",
+    ("question", "api"),
     [
         ("transactions 1", "AddPartitionsToTxn"),
         ("transactions 2", "TxnOffsetCommit"),

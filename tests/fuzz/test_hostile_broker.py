@@ -201,7 +201,7 @@ def test_a_broker_that_asks_for_silence_for_weeks_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "host, port",
+    ("host", "port"),
     [
         ("127.0.0.1", 2**31 - 1),
         ("127.0.0.1", -1),

@@ -27,7 +27,7 @@ SESSION_TIMEOUT_S: Final = 6
 TRANSACTION_TIMEOUT_S: Final = 10
 _POLL_S: Final = 0.2
 # A producer that is fenced reports an emergency, which no level of logging keeps back.
-_NOWHERE = logging.Logger("nowhere", level=logging.CRITICAL + 1)
+_NOWHERE = logging.Logger("nowhere", level=logging.CRITICAL + 1)  # noqa: LOG001 - in no tree of loggers
 _ABORTED_BY_WISH: Final = 0.15
 # With one broker every restart would make librdkafka start over from its bootstrap servers (KIP-899), after which
 # send_offsets_to_transaction waits for ever for the coordinator's former connection (seen with 2.16).

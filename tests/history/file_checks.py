@@ -3,6 +3,7 @@
 The one exception is the form of the transaction journal's records, which `broker_core` decodes.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -185,7 +186,7 @@ def journal(partitions: Partitions) -> dict[str, list[TransactionImage]]:
 def _check_ends(transactional_id: str, images: Sequence[TransactionImage]) -> Iterator[str]:
     if images[-1].state in _OPEN:
         yield f"the journal leaves transaction {transactional_id} {images[-1].state.label}"
-    for image, after in zip(images, images[1:], strict=False):
+    for image, after in itertools.pairwise(images):
         if image.state in PREPARED and after.state in (TransactionState.ONGOING, TransactionState.EMPTY):
             yield f"the journal has transaction {transactional_id} {after.state.label} after {image.state.label}"
 

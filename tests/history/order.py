@@ -17,7 +17,7 @@ def polls(index: Index) -> Iterator[Anomaly]:
     at: dict[tuple[int | str, Key], int] = {}
     for operation in index.operations:
         end = operation.last
-        if end.function in _MOVES or end.rebalanced or end.function == "txn" and end.kind in (FAIL, INFO):
+        if end.function in _MOVES or end.rebalanced or (end.function == "txn" and end.kind in (FAIL, INFO)):
             for place in [place for place in at if place[0] == end.process]:
                 del at[place]
             if end.kind in (FAIL, INFO):

@@ -338,10 +338,8 @@ def test_every_kind_has_its_bad_history() -> None:
     untold = [
         kind.value
         for kind in Kind
-        if f'"{kind.value}"' not in source
-        and kind not in ALLOWED_BY_KAFKA
-        or f"Kind.{kind.name}" not in source
-        and kind in ALLOWED_BY_KAFKA
+        if (f'"{kind.value}"' not in source and kind not in ALLOWED_BY_KAFKA)
+        or (f"Kind.{kind.name}" not in source and kind in ALLOWED_BY_KAFKA)
     ]
     assert untold == []
 
@@ -374,7 +372,7 @@ def true_histories(draw: st.DrawFn) -> Told:
     ends = {A: 0, B: 0}
     for number in range(draw(st.integers(1, 8))):
         kind = draw(st.sampled_from([OK, OK, FAIL, INFO]))
-        committed = kind == OK or kind == INFO and draw(st.booleans())
+        committed = kind == OK or (kind == INFO and draw(st.booleans()))
         steps = []
         for key in draw(st.lists(st.sampled_from([A, B]), min_size=1, max_size=4)):
             value += 1

@@ -105,7 +105,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeftBehind]:
         broker.stop()
     finally:
         broker.close()
-    yield LeftBehind(broker.data, SETTINGS | _ONE_PARTITION, TOPICS, (GROUP,), answers, recorder.ops, 0, cleanly=True)
+    return LeftBehind(broker.data, SETTINGS | _ONE_PARTITION, TOPICS, (GROUP,), answers, recorder.ops, 0, cleanly=True)
 
 
 def test_a_whole_folder_passes(left: LeftBehind, tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Judge a history of real clients whose broker, a process with a disk, is killed and paused; then look into its files."""
+"""Judge a history of real clients whose broker, a process with a disk, is killed and paused; look into its files."""
 
 import random
 from collections import Counter

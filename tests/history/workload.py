@@ -184,7 +184,7 @@ def name_of_pause(pause_s: float) -> str:
 
 
 def _drain(address: str, clients: list[Client]) -> list[str]:
-    """Read everything to its end; names the transactions that do not end, and where some reader did not reach the end."""
+    """Read everything to its end; names transactions that do not end, and where some reader did not get there."""
     deadline = time.monotonic() + _DRAIN_DEADLINE_S
     with RawClient(address) as client:
         while (open_still := under_way(client.send)) and time.monotonic() < deadline:

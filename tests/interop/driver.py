@@ -41,7 +41,7 @@ class Adapter:
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._is_busy = False
         # The file has no name and is gone with the process.
-        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
 
     def call(self, do: str, **arguments: Any) -> Any:
         """Return the answer; ClientError when it is an error."""

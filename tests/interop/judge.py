@@ -68,12 +68,12 @@ FORGOTTEN = frozenset(
 )
 
 __all__ = [
-    "Broker",
     "ENDED",
     "FENCED",
     "FORGOTTEN",
     "TIMED_OUT",
     "UNABLE",
+    "Broker",
     "abort_as_administrator",
     "delete_topic",
     "end",

@@ -163,5 +163,5 @@ def check_rows(world: "World", there: Seen) -> Iterator[str]:
     for number, splits in enumerate(checkpoint.rows):
         for partition, value in (row for split in splits for row in split):
             found = [one for _, one in there[key_of(SUNK, partition)] if one == value]
-            if number in checkpoint.done and len(found) != 1 or len(found) > 1:
+            if (number in checkpoint.done and len(found) != 1) or len(found) > 1:
                 yield f"row {value} of micro-batch {number} is there {len(found)} times"

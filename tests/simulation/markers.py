@@ -146,7 +146,7 @@ def spans_of(batches: list[KeptBatch]) -> list[Span]:
         if not batch.is_transactional:
             continue
         span = current.get(batch.producer_id)
-        if span is None or span.markers and batch.marker is None:
+        if span is None or (span.markers and batch.marker is None):
             span = current[batch.producer_id] = Span(batch.producer_id)
             found.append(span)
         if batch.marker is not None:

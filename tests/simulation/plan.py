@@ -171,7 +171,7 @@ def _draw(seed: int) -> Plan:
     workers: list[int] = []
     topics: dict[str, tuple[int, Mapping[str, str]]] = {}
     is_hurried = scene == "producers" and random.random() < 0.3
-    if scene == "producers" or scene == "sink" and random.random() < 0.3:
+    if scene == "producers" or (scene == "sink" and random.random() < 0.3):
         producers += [(TOPIC, V2 if is_hurried else random.choice((CLASSIC, V2))) for _ in range(random.randint(1, 3))]
         topics[TOPIC] = (PARTITIONS, segments)
     if scene == "workers":

@@ -88,7 +88,9 @@ class Credentials:
             "SASL_SSL",
             {
                 "sasl.mechanism": "OAUTHBEARER",
-                "sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
+                "sasl.login.callback.handler.class": (
+                    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+                ),
                 "sasl.oauthbearer.token.endpoint.url": url or Path(self.token_path).as_uri(),
                 "sasl.jaas.config": jaas("OAUTHBEARER", ""),
             },

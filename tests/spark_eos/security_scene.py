@@ -261,7 +261,7 @@ def ended(scene: Scene, prepared: Prepared, *also: str) -> None:
     wait_until(lambda: scene.world.state_of(prepared) in ("CompleteAbort", *also), "the transaction is aborted")
 
 
-class CommandFailed(Exception):  # noqa: N818
+class CommandFailed(Exception):
     """Report the exit code of a command that was to do otherwise."""
 
 

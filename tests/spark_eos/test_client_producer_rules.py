@@ -93,7 +93,7 @@ def test_a_retry_keeps_its_numbers_and_bytes(trouble: Any) -> None:
     producer = begun(client)
     producer.send(FIRST, encoded(["a", "b"]) + encoded(["c"]))
     producer.flush()
-    first, second, third, fourth = [sent.batches[FIRST] for sent in client.sent]
+    first, second, third, _fourth = [sent.batches[FIRST] for sent in client.sent]
     assert first == second == third
     assert [h.base_sequence for h in headers(client)] == [0, 0, 0, 2]
     assert producer.retries == 2

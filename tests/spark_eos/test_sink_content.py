@@ -1,5 +1,6 @@
 """Check what is counted of a task's rows, and what a re-run of a decided micro-batch is compared with."""
 
+import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
@@ -81,7 +82,7 @@ def test_rows_are_counted_by_topic_however_they_are_cut(
 ) -> None:
     counter = RowCounter(option)
     bounds = [0, *sorted(cuts), len(rows)]
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in itertools.pairwise(bounds):
         counter.add(*batch_of(rows[start:end]))
     assert counter.rows() == naive(rows, option)
 

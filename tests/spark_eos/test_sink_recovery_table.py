@@ -168,7 +168,7 @@ def test_every_split_of_small_sets(version: int, monkeypatch: pytest.MonkeyPatch
         is_committed = [cluster.ids[t.transactional_id].state is TransactionState.COMPLETE_COMMIT for t in transactions]
         wanted = TABLE[was].action
         for letter, committed in zip(split, is_committed, strict=True):
-            assert committed is (letter == "C" or letter == "O" and wanted is Action.COMMIT), split
+            assert committed is (letter == "C" or (letter == "O" and wanted is Action.COMMIT)), split
         if wanted in (Action.WAIT, Action.STOP):
             assert settled.action is wanted, split
             assert [t.split for t in settled.still_open] == [at for at, each in enumerate(split) if each == "O"], split

@@ -68,7 +68,7 @@ def test_a_restart_that_reads_the_pointer_from_a_broker_cut_off_writes_no_row_tw
 def test_the_first_decision_after_a_take_over_looks_again_and_later_ones_do_not(cluster: MemoryCluster) -> None:
     asked: list[bool] = []
     write = cluster.write_decision
-    cluster.write_decision = lambda each: (asked.append(each.check is not None), write(each))[1]  # type: ignore
+    cluster.write_decision = lambda each: (asked.append(each.check is not None), write(each))[1]  # type: ignore[method-assign]
     committer = committer_of(cluster)
     for micro_batch in range(3):
         committer.commit(prepare(cluster, micro_batch), micro_batch)

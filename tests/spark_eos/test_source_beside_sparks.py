@@ -115,7 +115,7 @@ def refusal(spark: SparkSession, kind: str, address: str, options: Mapping[str, 
     return str(caught.value)
 
 
-@pytest.mark.parametrize("options, words", [
+@pytest.mark.parametrize(("options", "words"), [
     ({}, "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign"),
     ({"subscribe": "{a}", "subscribePattern": "x.*"}, "Only one of the following options can be specified"),
     ({"subscribe": "{prefix}-missing"}, "unknown"),
@@ -184,7 +184,7 @@ def test_the_same_micro_batches(
     assert sum(map(len, ours)) > 10
 
 
-@pytest.mark.parametrize("first, second", [(SPARKS, OURS), (OURS, SPARKS)])
+@pytest.mark.parametrize(("first", "second"), [(SPARKS, OURS), (OURS, SPARKS)])
 def test_one_checkpoint_serves_both(
     spark: SparkSession, kafka_address: str, tmp_path: Path, first: str, second: str
 ) -> None:
