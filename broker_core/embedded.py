@@ -31,11 +31,11 @@ from broker_core.errors import ConfigError
 from broker_core.ports import Storage
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.clock import SystemClock, SystemEntropy
-from broker_core.server.controls import Controls, Outage
+from broker_core.server.cluster_controls import ClusterControls, Outage
 from broker_core.server.disk import DiskStorage
 from broker_core.server.handles import BrokerHandle, ClockHandle
 from broker_core.server.listeners import listener_settings, plan_listeners
-from broker_core.server.network import Server
+from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
 from broker_core.server.virtual_time import RealTimePurgatory, VirtualClock
 from broker_core.simulation.clock import SeededEntropy
@@ -62,7 +62,7 @@ _PAUSE_S = 0.01
 _CLOCKS = ("real", "virtual")
 
 
-class EmbeddedBroker(Controls):
+class EmbeddedBroker(ClusterControls):
     """Hold a running Kafka-compatible cluster.
 
     `brokers` broker ids share one set of logs; `topics` maps names to partition counts; `config` takes
@@ -190,16 +190,16 @@ class EmbeddedBroker(Controls):
         Of logs in memory only what was synced is left. Files in a folder stay as the operating system has them, as
         after SIGKILL. From inside a fault it ends the work on the request there and then.
         """
-        self._thread.act(lambda server: server.fall(cleanly=False))
+        self._thread.act(lambda server: server.shut_down(cleanly=False))
         if self._thread.is_here:
             raise Crashed
-        self._thread.wait_for(lambda server: server.all_shut())
+        self._thread.wait_for(lambda server: server.all_closed())
 
     def restart(self) -> None:
         """Start all brokers that are away, at their old addresses; if none is, stop them all in good order first."""
         brokers = [self.broker(broker_id) for broker_id in self.broker_ids]
         if all(broker.is_running for broker in brokers):
-            self._thread.act(lambda server: server.fall(cleanly=True))
+            self._thread.act(lambda server: server.shut_down(cleanly=True))
         for broker in brokers:
             broker.start()
 
@@ -335,7 +335,7 @@ class EmbeddedBroker(Controls):
         return self._thread.act(lambda server: server.metrics())
 
     @property
-    def _server(self) -> Server | None:
+    def _server(self) -> SocketServer | None:
         return self._thread.server
 
     @property
@@ -346,17 +346,17 @@ class EmbeddedBroker(Controls):
     def _memory(self) -> Storage:
         return MemoryStorage()
 
-    def _make(self) -> Server:
+    def _make(self) -> SocketServer:
         storage: Storage
-        forget = None
+        lose_unsynced = None
         if self._data_dir is None:
             storage = memory = MemoryStorage()
-            forget = memory.crash
+            lose_unsynced = memory.crash
         else:
             storage = disk = DiskStorage(Path(self._data_dir))
             self._after.callback(disk.close)
         clock = self._clock
-        return Server(
+        return SocketServer(
             storage=storage,
             entropy=self._entropy,
             clock=clock,
@@ -368,10 +368,10 @@ class EmbeddedBroker(Controls):
             token_validator=self._token_validator,
             purgatory=(lambda: RealTimePurgatory(clock)) if isinstance(clock, VirtualClock) else Purgatory,
             request_log=self._requests,
-            forget=forget,
+            lose_unsynced=lose_unsynced,
         )
 
-    def _prepare(self, server: Server) -> None:
+    def _prepare(self, server: SocketServer) -> None:
         for name, partitions in self._topics.items():
             if name not in server.cluster.catalog.topics:
                 server.cluster.create_topic(name, partitions)

@@ -24,7 +24,7 @@ class BrokerHandle:
 
     def start(self) -> None:
         """Start it at its old address, to lead what it led; nothing happens if it runs. Not from inside a fault."""
-        self._thread.wait_for(lambda server: server.broker_comes(self.broker_id))
+        self._thread.wait_for(lambda server: server.start_broker(self.broker_id))
 
     @property
     def is_running(self) -> bool:
@@ -32,9 +32,9 @@ class BrokerHandle:
         return not self._thread.running().is_away(self.broker_id)
 
     def _leave(self, *, abruptly: bool) -> None:
-        self._thread.act(lambda server: server.broker_leaves(self.broker_id, abruptly=abruptly))
+        self._thread.act(lambda server: server.stop_broker(self.broker_id, abruptly=abruptly))
         if not self._thread.is_here:
-            self._thread.wait_for(lambda server: server.all_shut())
+            self._thread.wait_for(lambda server: server.all_closed())
         elif self._thread.running().is_down:
             raise Crashed
 

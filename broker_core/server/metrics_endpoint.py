@@ -18,8 +18,8 @@ _PATIENCE_S: Final = 60
 _LAST_PORT: Final = 65_535
 
 
-class Measured(Protocol):
-    """Be what is measured, in the thread of its event loop."""
+class MetricsSource(Protocol):
+    """The server whose metrics are served; asked in the thread of its event loop."""
 
     def metrics(self) -> Metrics:
         """Say how things stand now."""
@@ -32,7 +32,7 @@ class MetricsEndpoint:
     Raises `ConfigError` where prometheus-client is not installed or there is no such port, `OSError` when it is taken.
     """
 
-    def __init__(self, measured: Measured, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
+    def __init__(self, source: MetricsSource, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
         try:
             from prometheus_client import CollectorRegistry, start_http_server
         except ImportError as error:
@@ -43,7 +43,7 @@ class MetricsEndpoint:
         if not 0 <= port <= _LAST_PORT:
             raise ConfigError(f"metrics cannot be served at port {port}: give one from 0 to {_LAST_PORT}")
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(measured, loop))
+        registry.register(_MetricsCollector(source, loop))
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
@@ -58,11 +58,11 @@ class MetricsEndpoint:
         self._server.server_close()
 
 
-class _Collector:
+class _MetricsCollector:
     """Take the numbers when Prometheus asks for them."""
 
-    def __init__(self, measured: Measured, loop: asyncio.AbstractEventLoop) -> None:
-        self._measured = measured
+    def __init__(self, source: MetricsSource, loop: asyncio.AbstractEventLoop) -> None:
+        self._source = source
         self._loop = loop
 
     def collect(self) -> "Iterable[Metric]":
@@ -73,4 +73,4 @@ class _Collector:
         return list(families(metrics))
 
     async def _take(self) -> Metrics:
-        return self._measured.metrics()
+        return self._source.metrics()

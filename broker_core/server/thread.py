@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from broker_core.server.network import Server
+from broker_core.server.socket_server import SocketServer
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ class ServerThread:
     """
 
     def __init__(
-        self, make: Callable[[], Server], prepare: Callable[[Server], None], close: Callable[[], None]
+        self, make: Callable[[], SocketServer], prepare: Callable[[SocketServer], None], close: Callable[[], None]
     ) -> None:
         self._make = make
         self._prepare = prepare
@@ -29,7 +29,7 @@ class ServerThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._failure: BaseException | None = None
-        self.server: Server | None = None
+        self.server: SocketServer | None = None
 
     @property
     def is_here(self) -> bool:
@@ -58,7 +58,7 @@ class ServerThread:
         self._thread.join()
         self._thread = None
 
-    def running(self) -> Server:
+    def running(self) -> SocketServer:
         """Return the server; raise RuntimeError when there is none, or it has failed."""
         if self._failure is not None:
             raise RuntimeError(f"the broker has stopped: {self._failure}") from self._failure
@@ -66,14 +66,14 @@ class ServerThread:
             raise RuntimeError("the broker is not running: use `with EmbeddedBroker() as kafka:` or call start()")
         return self.server
 
-    def act(self, action: Callable[[Server], T]) -> T:
+    def act(self, action: Callable[[SocketServer], T]) -> T:
         """Run an action in the thread and let the server settle; in the thread already, just run it."""
         if self.is_here:
             # Whoever runs us settles.
             return action(self.running())
-        return self.wait_for(lambda server: _settled(server, action))
+        return self.wait_for(lambda server: _act_and_settle(server, action))
 
-    def wait_for(self, task: Callable[[Server], Awaitable[T]]) -> T:
+    def wait_for(self, task: Callable[[SocketServer], Awaitable[T]]) -> T:
         """Run a task in the thread and wait for its end."""
         server = self.running()
         assert self._loop is not None
@@ -97,7 +97,7 @@ class ServerThread:
             server = self._make()
             await server.start()
             self._prepare(server)
-            server.settle()
+            server.settle_cluster()
         except Exception as error:
             if server is not None:
                 await server.stop()
@@ -116,9 +116,9 @@ class ServerThread:
         self.server = None
 
 
-async def _settled(server: Server, action: Callable[[Server], T]) -> T:
+async def _act_and_settle(server: SocketServer, action: Callable[[SocketServer], T]) -> T:
     try:
         return action(server)
     finally:
         # What it has appended before it failed has to be made durable and told, too.
-        server.settle()
+        server.settle_cluster()

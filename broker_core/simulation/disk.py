@@ -8,7 +8,7 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
-from broker_core.simulation.faults import Fault, FaultCounts
+from broker_core.simulation.faults import FaultCounts, FaultKind
 
 _Survivor = Callable[[str, int], int]
 
@@ -200,7 +200,7 @@ class SimulatedFile(MemoryFile):
         self._disk.use()
         if self._disk.is_full:
             super().append(bytes(data)[: self._disk.random.randrange(len(data) + 1)])
-            self._disk.faults.struck(Fault.DISK_FULL)
+            self._disk.faults.record(FaultKind.DISK_FULL)
             raise OSError(errno.ENOSPC, "no space left on the simulated disk")
         super().append(data)
 
@@ -271,9 +271,9 @@ class SimulatedDisk(MemoryStorage):
         if not unsynced_bytes:
             return 0
         if self.random.random() >= keep:
-            self.faults.struck(Fault.FORGOTTEN_WRITE)
+            self.faults.record(FaultKind.FORGOTTEN_WRITE)
             return 0
-        self.faults.struck(Fault.TORN_WRITE)
+        self.faults.record(FaultKind.TORN_WRITE)
         return self.random.randrange(unsynced_bytes + 1)
 
 

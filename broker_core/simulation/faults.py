@@ -1,4 +1,4 @@
-"""Say how bad the weather is, and count what it did.
+"""How badly the network and the disk behave, and a count of what they did.
 
 A fault that is planned but never strikes proves nothing, so each is counted where it takes effect.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Fault(StrEnum):
+class FaultKind(StrEnum):
     """Name the kinds of faults."""
 
     DELAYED = "message delayed"
@@ -51,20 +51,20 @@ class FaultCounts:
     """Count what has struck."""
 
     def __init__(self) -> None:
-        self.by_kind: Counter[Fault] = Counter()
+        self.by_kind: Counter[FaultKind] = Counter()
 
-    def struck(self, fault: Fault, times: int = 1) -> None:
+    def record(self, fault: FaultKind, times: int = 1) -> None:
         """Count a fault."""
         self.by_kind[fault] += times
 
 
-def never_struck(counts: Counter[Fault], switched_off: Collection[Fault] = ()) -> list[Fault]:
+def never_occurred(counts: Counter[FaultKind], switched_off: Collection[FaultKind] = ()) -> list[FaultKind]:
     """Return the kinds that have not struck once, in their order, but for those that are switched off."""
-    return [fault for fault in Fault if not counts[fault] and fault not in switched_off]
+    return [fault for fault in FaultKind if not counts[fault] and fault not in switched_off]
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
+class NetworkConditions:
     """Hold how likely each message meets which fate; times are in microseconds."""
 
     latency_us: tuple[int, int] = (200, 4_000)
@@ -76,7 +76,7 @@ class Weather:
     fragment_chance: float = 0.0
     lose_request_chance: float = 0.0
     lose_answer_chance: float = 0.0
-    settle_us: tuple[int, int] = (0, 3_000)
+    settle_delay_us: tuple[int, int] = (0, 3_000)
 
 
-CALM = Weather()
+NO_FAULTS = NetworkConditions()

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker_core.broker.connection import Connection
-from broker_core.simulation.faults import Fault
+from broker_core.simulation.faults import FaultKind
 from broker_core.wire import messages as m
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _CHANGING = frozenset(
 )
 
 
-class Sent(NamedTuple):
+class SentRequest(NamedTuple):
     """Name one request on the wire: whose, the how manieth of all, of which API.
 
     `asked` names what is asked for, so that a request that is sent again bears the name of the first; None where the
@@ -59,7 +59,7 @@ class ClientEnd(Protocol):
         ...
 
 
-class _Lane:
+class _Channel:
     """Carry messages one way: in order, and held back while the link is cut."""
 
     def __init__(self, link: "Link", name: str, random: Random) -> None:
@@ -73,22 +73,22 @@ class _Lane:
     def send(self, arrive: Callable[[], None], *, is_aimed_at: bool = False) -> None:
         """Let something arrive at the other end, after all that was sent before."""
         network = self._link.network
-        scheduler, weather = network.scheduler, network.weather
-        delay_us = self._random.randint(*weather.latency_us)
-        if self._chance(weather.slow_chance):
-            delay_us += self._random.randint(*weather.slow_us)
-            network.faults.struck(Fault.DELAYED)
-        elif is_aimed_at and self._chance(weather.aimed_slow_chance):
-            delay_us += self._random.randint(*weather.aimed_slow_us)
-            network.faults.struck(Fault.DELAYED)
+        scheduler, conditions = network.scheduler, network.conditions
+        delay_us = self._random.randint(*conditions.latency_us)
+        if self._chance(conditions.slow_chance):
+            delay_us += self._random.randint(*conditions.slow_us)
+            network.faults.record(FaultKind.DELAYED)
+        elif is_aimed_at and self._chance(conditions.aimed_slow_chance):
+            delay_us += self._random.randint(*conditions.aimed_slow_us)
+            network.faults.record(FaultKind.DELAYED)
         self._free_us = max(self._free_us, scheduler.now_us + delay_us)
         self.under_way += 1
         scheduler.at(self._free_us, partial(self._arrive, arrive))
 
     def pieces(self, data: bytes) -> list[bytes]:
         """Cut a message, sometimes."""
-        if len(data) > 1 and self._chance(self._link.network.weather.fragment_chance):
-            self._link.network.faults.struck(Fault.FRAGMENTED)
+        if len(data) > 1 and self._chance(self._link.network.conditions.fragment_chance):
+            self._link.network.faults.record(FaultKind.FRAGMENTED)
             cut = self._random.randrange(1, len(data))
             return [data[:cut], data[cut:]]
         return [data]
@@ -102,7 +102,7 @@ class _Lane:
 
     def _arrive(self, arrive: Callable[[], None]) -> None:
         if self._held or self._link.network.is_cut(self._link.client):
-            self._link.network.faults.struck(Fault.HELD_BACK)
+            self._link.network.faults.record(FaultKind.HELD_BACK)
             self._held.append(arrive)
             return
         self.under_way -= 1
@@ -127,7 +127,7 @@ class Link:
         self._connection: Connection | None = None
         # Chance by link: which of two answers leaves first must not decide what becomes of a third.
         random = Random(network.scheduler.seed * 1_000_003 + number)
-        self._up, self._down = _Lane(self, "up", random), _Lane(self, "down", random)
+        self._up, self._down = _Channel(self, "up", random), _Channel(self, "down", random)
         self._is_reset = False
         self._up.send(self._accept)
 
@@ -142,12 +142,12 @@ class Link:
     # The client's side
 
     def send(self, data: bytes, asked: object = None) -> None:
-        """Send a framed request to the broker; `asked` is as in `Sent`."""
+        """Send a framed request to the broker; `asked` is as in `SentRequest`."""
         if self._end is None:
             return
         network = self.network
-        if self._up.loses(network.weather.lose_request_chance):
-            network.faults.struck(Fault.REQUEST_LOST)
+        if self._up.loses(network.conditions.lose_request_chance):
+            network.faults.record(FaultKind.REQUEST_LOST)
             network.scheduler.note(f"{self} breaks, a request is lost")
             self.reset()
             return
@@ -174,12 +174,12 @@ class Link:
             return
         connection = self.network.server.accept(self)
         if connection is None:
-            self.network.faults.struck(Fault.REFUSED)
+            self.network.faults.record(FaultKind.REFUSED)
             self._is_reset = True
             self._down.send(self._lost_by_client)
         self._connection = connection
 
-    def _received_by_broker(self, data: bytes, sent: Sent | None) -> None:
+    def _received_by_broker(self, data: bytes, sent: SentRequest | None) -> None:
         """Hand bytes on; `sent` names the request that they complete."""
         if self._is_reset or self._connection is None:
             return
@@ -211,8 +211,8 @@ class Link:
         if self._is_reset:
             return
         network = self.network
-        if self._down.loses(network.weather.lose_answer_chance):
-            network.faults.struck(Fault.ANSWER_LOST)
+        if self._down.loses(network.conditions.lose_answer_chance):
+            network.faults.record(FaultKind.ANSWER_LOST)
             network.scheduler.note(f"{self} breaks, an answer is lost")
             self.reset()
             return
@@ -240,7 +240,7 @@ class Link:
         self._down.release()
 
 
-class Transport:
+class LinkTransport:
     """Be a link as a connection of the core sees it."""
 
     __slots__ = ("_link",)

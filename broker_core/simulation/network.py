@@ -17,9 +17,9 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.ports import Entropy
 from broker_core.simulation.clock import SimulatedClock
 from broker_core.simulation.disk import MemoryStorage, PowerLoss, SimulatedDisk
-from broker_core.simulation.faults import CALM, Fault, FaultCounts, Weather
-from broker_core.simulation.links import API_KEY_PLACE, ClientEnd, Link, Sent, Transport
-from broker_core.simulation.scheduler import Event, Scheduler
+from broker_core.simulation.faults import NO_FAULTS, FaultCounts, FaultKind, NetworkConditions
+from broker_core.simulation.links import API_KEY_PLACE, ClientEnd, Link, LinkTransport, SentRequest
+from broker_core.simulation.scheduler import ScheduledEvent, Scheduler
 
 PORT = 9092
 
@@ -30,14 +30,14 @@ class SimulatedNetwork:
     def __init__(self, scheduler: Scheduler, faults: FaultCounts) -> None:
         self.scheduler = scheduler
         self.faults = faults
-        self.weather: Weather = CALM
+        self.conditions: NetworkConditions = NO_FAULTS
         self._server: SimulatedServer | None = None
         self._links: dict[int, Link] = {}
         self._link_count = 0
         self._cut: set[str] = set()
         self._sent_count = 0
         self._handled: set[tuple[str, object]] = set()
-        self._newest: dict[str, Sent] = {}
+        self._newest: dict[str, SentRequest] = {}
         # Which requests of whom were handled after their sender gave up, by API key as on the wire.
         self.late: set[tuple[str, bytes]] = set()
 
@@ -47,7 +47,7 @@ class SimulatedNetwork:
         assert self._server is not None, "nobody serves this network"
         return self._server
 
-    def served_by(self, server: "SimulatedServer") -> None:
+    def attach_server(self, server: "SimulatedServer") -> None:
         """Take note of who serves."""
         self._server = server
 
@@ -61,32 +61,32 @@ class SimulatedNetwork:
         """Drop a link that is gone."""
         self._links.pop(link.number, None)
 
-    def number(self, client: str, api: bytes, asked: object, *, changes: bool) -> Sent:
+    def number(self, client: str, api: bytes, asked: object, *, changes: bool) -> SentRequest:
         """Name a request that goes out."""
         self._sent_count += 1
-        return Sent(client, self._sent_count, api, asked, changes)
+        return SentRequest(client, self._sent_count, api, asked, changes)
 
-    def handled(self, sent: Sent, *, is_late: bool) -> None:
+    def handled(self, sent: SentRequest, *, is_late: bool) -> None:
         """Count a request that a broker handles late, for the second time, or after one that was sent later.
 
         Only what changes something counts as coming twice or out of order: two looks may change places unnoticed. A
         request that is overtaken by nothing but its own repetition comes twice, but not out of order.
         """
         if is_late:
-            self.faults.struck(Fault.LATE_REQUEST)
+            self.faults.record(FaultKind.LATE_REQUEST)
             self.late.add((sent.client, sent.api))
         if not sent.changes:
             return
         if sent.asked is not None:
             name = (sent.client, sent.asked)
             if name in self._handled:
-                self.faults.struck(Fault.DUPLICATED)
+                self.faults.record(FaultKind.DUPLICATED)
             self._handled.add(name)
         newest = self._newest.get(sent.client)
         if newest is None or newest.number < sent.number:
             self._newest[sent.client] = sent
         elif newest.asked is None or newest.asked != sent.asked:
-            self.faults.struck(Fault.REORDERED)
+            self.faults.record(FaultKind.REORDERED)
 
     def is_cut(self, client: str) -> bool:
         """Say whether a client is cut off."""
@@ -140,16 +140,16 @@ class SimulatedServer:
         self._config = config
         self._addresses = {number: Address(f"broker{number}", PORT) for number in range(1, broker_count + 1)}
         self._cluster: Cluster | None = None
-        self._settling: Event | None = None
-        self._timer: Event | None = None
+        self._settle_event: ScheduledEvent | None = None
+        self._timer: ScheduledEvent | None = None
         self._waiting: list[Callable[[], None]] | None = None
         self.down: set[int] = set()
-        self._mine: tuple[bytes, int] | None = None
+        self._power_loss_trigger: tuple[bytes, int] | None = None
         # What no fault explains: bugs of ours.
         self.bugs: list[BaseException] = []
         # Called when the process has died, with whether its machine lost its power.
         self.died: Callable[[bool], None] = lambda _power: None
-        network.served_by(self)
+        network.attach_server(self)
 
     # Life and death
 
@@ -176,9 +176,9 @@ class SimulatedServer:
                 now_ms=self.clock.now_ms(),
             )
         except PowerLoss:
-            self._fell(power=True, fault=Fault.POWER_LOST_WRITING)
+            self._process_ended(power=True, fault=FaultKind.POWER_LOST_WRITING)
         except Exception as error:
-            self._fell(power=False, fault=Fault.STOPPED_FULL, error=error)
+            self._process_ended(power=False, fault=FaultKind.STOPPED_FULL, error=error)
         else:
             self.scheduler.note("cluster up")
             self._arm()
@@ -193,13 +193,13 @@ class SimulatedServer:
     def kill(self, *, power: bool) -> None:
         """End the process now; with `power` its machine too, and what was not made durable."""
         if self._cluster is not None:
-            self._fell(power=power, fault=Fault.POWER_LOST if power else Fault.KILLED)
+            self._process_ended(power=power, fault=FaultKind.POWER_LOST if power else FaultKind.KILLED)
 
     def pause(self, duration_us: int) -> None:
         """Stop the process for some time; what arrives waits."""
         if self._waiting is None:
             self._waiting = []
-            self.faults.struck(Fault.BROKER_PAUSED)
+            self.faults.record(FaultKind.BROKER_PAUSED)
             self.scheduler.after(duration_us, self.resume)
 
     def resume(self) -> None:
@@ -210,12 +210,12 @@ class SimulatedServer:
 
     def lose_power_at(self, api_key: int, operations: int) -> None:
         """Let the power fail so many operations of the disk after the next request of an API has come in."""
-        self._mine = (api_key.to_bytes(2, "big"), operations)
+        self._power_loss_trigger = (api_key.to_bytes(2, "big"), operations)
 
     def take_down(self, broker_id: int) -> None:
         """Let one broker be unreachable until `bring_up`."""
         self.down.add(broker_id)
-        self.faults.struck(Fault.BROKER_DOWN)
+        self.faults.record(FaultKind.BROKER_DOWN)
         self.network.reset(broker_id)
 
     def bring_up(self, broker_id: int) -> None:
@@ -228,7 +228,7 @@ class SimulatedServer:
         def cut(cluster: Cluster) -> None:
             if broker_id in cluster.addresses and len(cluster.addresses) > 1:
                 stale.cut_off(cluster, broker_id, {PLAINTEXT: cluster.addresses}, MemoryStorage())
-                self.faults.struck(Fault.STALE_BROKER)
+                self.faults.record(FaultKind.STALE_BROKER)
 
         self.act(cut)
 
@@ -239,7 +239,7 @@ class SimulatedServer:
     def jump(self, by_ms: int) -> None:
         """Set the clock of the running cluster ahead."""
         self.clock.jump(by_ms)
-        self.faults.struck(Fault.CLOCK_AHEAD)
+        self.faults.record(FaultKind.CLOCK_AHEAD)
         if self._cluster is not None:
             self._arm()
 
@@ -247,7 +247,7 @@ class SimulatedServer:
         """Do something to the running cluster, then settle."""
         if self._cluster is not None:
             self._drive(lambda _now_ms: action(self.cluster))
-            self.settle_soon()
+            self.schedule_settle()
 
     # What arrives
 
@@ -255,19 +255,19 @@ class SimulatedServer:
         """Give a link its connection; None when nobody listens."""
         if self._cluster is None or link.broker_id in self.down:
             return None
-        return Connection(self._cluster.brokers[link.broker_id], Transport(link), link.client)
+        return Connection(self._cluster.brokers[link.broker_id], LinkTransport(link), link.client)
 
-    def received(self, link: Link, connection: Connection, data: bytes, sent: Sent | None = None) -> None:
+    def received(self, link: Link, connection: Connection, data: bytes, sent: SentRequest | None = None) -> None:
         """Hand bytes to the core, and settle when this turn's bytes are all in; `sent` names what they complete."""
         if self._waiting is not None:
             self._waiting.append(partial(self.received, link, connection, data, sent))
         elif self._cluster is not None and not connection.closed:
             if sent is not None:
                 self.network.handled(sent, is_late=not link.is_open)
-            if self._mine is not None and data[API_KEY_PLACE] == self._mine[0]:
-                self.disk.fuse, self._mine = self._mine[1], None
+            if self._power_loss_trigger is not None and data[API_KEY_PLACE] == self._power_loss_trigger[0]:
+                self.disk.fuse, self._power_loss_trigger = self._power_loss_trigger[1], None
             self._drive(lambda now_ms: connection.receive(data, now_ms))
-            self.settle_soon()
+            self.schedule_settle()
 
     def lost(self, link: Link, connection: Connection) -> None:
         """Tell the core that a client is gone."""
@@ -276,16 +276,16 @@ class SimulatedServer:
         elif self._cluster is not None:
             connection.lost()
 
-    def settle_soon(self) -> None:
+    def schedule_settle(self) -> None:
         """Settle in a moment, after all that comes in with it."""
-        if self._settling is None and self._cluster is not None:
-            delay_us = self.scheduler.random.randint(*self.network.weather.settle_us)
-            self._settling = self.scheduler.after(delay_us, self._settle)
+        if self._settle_event is None and self._cluster is not None:
+            delay_us = self.scheduler.random.randint(*self.network.conditions.settle_delay_us)
+            self._settle_event = self.scheduler.after(delay_us, self._settle)
 
     def _settle(self) -> None:
-        self._settling = None
+        self._settle_event = None
         if self._waiting is not None:
-            self._waiting.append(self.settle_soon)
+            self._waiting.append(self.schedule_settle)
         elif self._cluster is not None:
             self._drive(self._cluster.settle)
             if self._cluster is not None:
@@ -312,15 +312,15 @@ class SimulatedServer:
         try:
             step(self.clock.now_ms())
         except PowerLoss:
-            self._fell(power=True, fault=Fault.POWER_LOST_WRITING)
+            self._process_ended(power=True, fault=FaultKind.POWER_LOST_WRITING)
         except Exception as error:
-            self._fell(power=False, fault=Fault.STOPPED_FULL, error=error)
+            self._process_ended(power=False, fault=FaultKind.STOPPED_FULL, error=error)
 
-    def _fell(self, *, power: bool, fault: Fault, error: Exception | None = None) -> None:
+    def _process_ended(self, *, power: bool, fault: FaultKind, error: Exception | None = None) -> None:
         if error is not None and not is_disk_trouble(error):
             self.bugs.append(error)
         self.scheduler.note(f"cluster down: {fault.value}")
-        self.faults.struck(fault)
+        self.faults.record(fault)
         self._end()
         if power:
             self.disk.lose_power()
@@ -331,10 +331,10 @@ class SimulatedServer:
     def _end(self) -> None:
         self._cluster = None
         self._waiting = None
-        for event in (self._settling, self._timer):
+        for event in (self._settle_event, self._timer):
             if event is not None:
                 event.cancel()
-        self._settling = self._timer = None
+        self._settle_event = self._timer = None
         self.network.reset()
 
 

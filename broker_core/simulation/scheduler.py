@@ -13,7 +13,7 @@ Action = Callable[[], None]
 US_PER_MS = 1_000
 
 
-class Event:
+class ScheduledEvent:
     """Be one thing that will happen, unless it is cancelled."""
 
     __slots__ = ("action",)
@@ -35,18 +35,18 @@ class Scheduler:
         self.random = Random(seed)
         self.event_count = 0
         self.lines: list[str] | None = [] if keep_trace else None
-        self._queue: list[tuple[int, int, Event]] = []
+        self._queue: list[tuple[int, int, ScheduledEvent]] = []
         self._put_count = 0
         self._digest = hashlib.blake2b(digest_size=16)
 
-    def at(self, time_us: int, action: Action) -> Event:
+    def at(self, time_us: int, action: Action) -> ScheduledEvent:
         """Let `action` happen at a time, now if that has passed."""
-        event = Event(action)
+        event = ScheduledEvent(action)
         self._put_count += 1
         heapq.heappush(self._queue, (max(time_us, self.now_us), self._put_count, event))
         return event
 
-    def after(self, delay_us: int, action: Action) -> Event:
+    def after(self, delay_us: int, action: Action) -> ScheduledEvent:
         """Let `action` happen after some time."""
         return self.at(self.now_us + delay_us, action)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from broker_core.coordinator.transaction_states import TransactionState
-from broker_core.simulation.faults import Fault
+from broker_core.simulation.faults import FaultKind
 from broker_core.simulation.scheduler import US_PER_MS
 from spark_eos.sink.messages import Prepared, TaskMessage
 from spark_eos.sink.prepared import PreparedTransaction
@@ -61,7 +61,7 @@ class DecidedDeath:
         timed_out = self._world.watch.timed_out
         lost = [t for t in prepared if t not in still_open and (t.producer_id, t.producer_epoch) in timed_out]
         if lost and still_open and len(lost) + len(still_open) == len(prepared):
-            self._world.faults.struck(Fault.DECIDED_AND_LOST)
+            self._world.faults.record(FaultKind.DECIDED_AND_LOST)
             self.to_be_rolled_back = prepared
 
     def _is_open(self, transaction: PreparedTransaction) -> bool:

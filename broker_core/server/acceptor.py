@@ -7,20 +7,20 @@ import ssl
 from collections.abc import Callable
 
 from broker_core.security.acls import printed_host
-from broker_core.server.client import NewClient
-from broker_core.server.limits import ConnectionLimits, Seat
+from broker_core.server.connection_protocol import ProtocolFactory
+from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlot
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 BACKLOG = 100
-# A client that stalls here holds a seat and has shown nothing yet.
+# A client that stalls here holds a slot and has shown nothing yet.
 _TLS_HANDSHAKE_S = 10
 _TLS_GOODBYE_S = 5
 # The process is out of descriptors or memory: others may leave meanwhile.
 _PAUSE_S = 1
 
 
-class Door:
+class Acceptor:
     """Be one listening socket."""
 
     def __init__(
@@ -28,20 +28,20 @@ class Door:
         sock: socket.socket,
         listener: str,
         *,
-        new_client: NewClient,
-        limits: ConnectionLimits,
+        protocol_factory: ProtocolFactory,
+        quotas: ConnectionQuotas,
         now_ms: Callable[[], int],
-        made_room_for: Callable[[], None],
+        evict: Callable[[], None],
         context: ssl.SSLContext | None,
     ) -> None:
         self._socket = sock
         self._listener = listener
-        self._new_client = new_client
-        self._limits = limits
+        self._protocol_factory = protocol_factory
+        self._quotas = quotas
         self._now_ms = now_ms
-        self._made_room_for = made_room_for
+        self._evict = evict
         self._context = context
-        self._room = asyncio.Event()
+        self._slot_is_free = asyncio.Event()
         self._arrivals: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
 
@@ -64,9 +64,9 @@ class Door:
         if self._accepting is not None:
             await asyncio.wait([self._accepting])
 
-    def room_made(self) -> None:
+    def slot_released(self) -> None:
         """Note that somebody has left."""
-        self._room.set()
+        self._slot_is_free.set()
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
@@ -74,60 +74,60 @@ class Door:
             try:
                 sock, address = await loop.sock_accept(self._socket)
             except OSError as error:
-                log.error("cannot accept connections at %s: %s", self._listener, error)
+                logger.error("cannot accept connections at %s: %s", self._listener, error)
                 await asyncio.sleep(_PAUSE_S)
                 continue
             host = printed_host(address[0])
             try:
-                seat = await self._seat(host)
+                slot = await self._acquire_slot(host)
             except asyncio.CancelledError:
                 sock.close()
                 raise
-            if seat is None:
-                log.warning(
+            if slot is None:
+                logger.warning(
                     "closing connection from %s at %s: it has as many as it may (max.connections.per.ip)",
                     host,
                     self._listener,
                 )
                 sock.close()
                 continue
-            arrival = loop.create_task(self._arrive(sock, seat, host))
+            arrival = loop.create_task(self._arrive(sock, slot, host))
             self._arrivals.add(arrival)
             arrival.add_done_callback(self._arrivals.discard)
 
-    async def _seat(self, address: str) -> Seat | None:
-        wait_ms = self._limits.wait_ms(self._listener, self._now_ms())
+    async def _acquire_slot(self, address: str) -> ConnectionSlot | None:
+        wait_ms = self._quotas.wait_ms(self._listener, self._now_ms())
         if wait_ms:
             await asyncio.sleep(wait_ms / 1000)
-        while not self._limits.has_room(self._listener):
-            self._room.clear()
-            await self._room.wait()
-        seat = self._limits.take_seat(self._listener, address)
-        if self._limits.is_overfull():
-            self._made_room_for()
-        return seat
+        while not self._quotas.has_free_slot(self._listener):
+            self._slot_is_free.clear()
+            await self._slot_is_free.wait()
+        slot = self._quotas.acquire(self._listener, address)
+        if self._quotas.is_over_limit():
+            self._evict()
+        return slot
 
-    async def _arrive(self, sock: socket.socket, seat: Seat, address: str) -> None:
+    async def _arrive(self, sock: socket.socket, slot: ConnectionSlot, address: str) -> None:
         """Make a client of the socket; with TLS that takes a while, and may fail."""
         has_tls = self._context is not None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: self._new_client(seat),
+                lambda: self._protocol_factory(slot),
                 sock,
                 ssl=self._context,
                 ssl_handshake_timeout=_TLS_HANDSHAKE_S if has_tls else None,
                 ssl_shutdown_timeout=_TLS_GOODBYE_S if has_tls else None,
             )
         except OSError as error:
-            seat.leave()
-            log.info(
+            slot.release()
+            logger.info(
                 "no connection from %s at %s: %s",
                 address,
                 self._listener,
                 getattr(error, "reason", None) or type(error).__name__,
             )
         except asyncio.CancelledError:
-            seat.leave()
+            slot.release()
             raise
 
 

@@ -14,23 +14,23 @@ from broker_core.security.acls import address_of, printed_host
 from broker_core.server.listeners import ListenerPlan
 
 
-class Seat:
+class ConnectionSlot:
     """Be one connection's place; giving it back twice does no harm."""
 
     def __init__(self, give_back: Callable[[], None]) -> None:
         self._give_back: Callable[[], None] | None = give_back
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Make room for somebody else."""
         give_back, self._give_back = self._give_back, None
         if give_back is not None:
             give_back()
 
 
-class ConnectionLimits:
-    """Hold who is connected to one broker; `room_made()` is called when somebody leaves."""
+class ConnectionQuotas:
+    """Hold who is connected to one broker; `slot_released()` is called when somebody leaves."""
 
-    def __init__(self, config: BrokerConfig, plans: Sequence[ListenerPlan], room_made: Callable[[], None]) -> None:
+    def __init__(self, config: BrokerConfig, plans: Sequence[ListenerPlan], slot_released: Callable[[], None]) -> None:
         self._max = config.max_connections
         # Only what a listener has of its own bounds it alone; the broker's number bounds them all together.
         own = {plan.name: f"{LISTENER_PREFIX}{plan.name.lower()}.max.connections" for plan in plans}
@@ -47,17 +47,17 @@ class ConnectionLimits:
         self._protected = config.inter_broker_listener_name.upper() if len(plans) > 1 else None
         self._by_address: Counter[str] = Counter()
         self._by_listener: Counter[str] = Counter()
-        self._room_made = room_made
+        self._slot_released = slot_released
 
     def is_protected(self, listener: str) -> bool:
         """Say whether the listener takes connections although the broker is full."""
         return listener == self._protected
 
-    def is_overfull(self) -> bool:
+    def is_over_limit(self) -> bool:
         """Say whether there are more connections than the broker may have."""
         return self._by_listener.total() > self._max
 
-    def has_room(self, listener: str) -> bool:
+    def has_free_slot(self, listener: str) -> bool:
         """Say whether one more connection may be accepted."""
         count = self._by_listener[listener]
         if count >= self._max_of_listener.get(listener, count + 1):
@@ -69,7 +69,7 @@ class ConnectionLimits:
         rates = [self._rates[listener]] if self.is_protected(listener) else [self._rates[listener], self._rate]
         return max(rate.take(now_ms) for rate in rates)
 
-    def take_seat(self, listener: str, address: str) -> Seat | None:
+    def acquire(self, listener: str, address: str) -> ConnectionSlot | None:
         """Return a place for a connection that was accepted, or None if its address has too many.
 
         An IPv4 address that a socket for both kinds writes as an IPv6 one is the IPv4 address, as in Java.
@@ -85,9 +85,9 @@ class ConnectionLimits:
             self._by_address[address] -= 1
             if not self._by_address[address]:
                 del self._by_address[address]
-            self._room_made()
+            self._slot_released()
 
-        return Seat(give_back)
+        return ConnectionSlot(give_back)
 
 
 class _Rate:

@@ -12,14 +12,14 @@ from broker_core.broker.listener import Listener
 from broker_core.security.acls import printed_host
 from broker_core.security.distinguished_names import PrincipalRules, subject_name
 from broker_core.security.principal import ANONYMOUS, Principal, user
-from broker_core.server.limits import Seat
+from broker_core.server.connection_quotas import ConnectionSlot
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 
 
-class Driver(Protocol):
+class ConnectionOwner(Protocol):
     """Drive the core with what clients send."""
 
     @property
@@ -35,42 +35,42 @@ class Driver(Protocol):
         """Hand bytes to the core."""
         ...
 
-    def settle_soon(self) -> None:
+    def schedule_settle(self) -> None:
         """Settle in this turn of the event loop."""
         ...
 
-    def joined(self, client: "Client") -> None:
+    def connection_opened(self, client: "ConnectionProtocol") -> None:
         """Note a new client."""
         ...
 
-    def left(self, client: "Client") -> None:
+    def connection_closed(self, client: "ConnectionProtocol") -> None:
         """Note that a client is gone."""
         ...
 
-    def paused(self, client: "Client") -> None:
+    def reading_paused(self, client: "ConnectionProtocol") -> None:
         """Note that a client is not read from until its requests have been worked off."""
         ...
 
 
-class Client(asyncio.Protocol):
-    """Be the client at one socket; it takes a seat until the socket is closed."""
+class ConnectionProtocol(asyncio.Protocol):
+    """Be the client at one socket; it takes a slot until the socket is closed."""
 
     def __init__(
         self,
-        driver: Driver,
+        owner: ConnectionOwner,
         broker: Broker,
         listener: Listener,
         rules: PrincipalRules | None,
-        seat: Seat,
+        slot: ConnectionSlot,
     ) -> None:
-        self._driver = driver
+        self._owner = owner
         self._broker = broker
         self._listener = listener
         self._rules = rules
-        self._seat = seat
+        self._slot = slot
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
-        self._active_ms = driver.now_ms()
+        self._active_ms = owner.now_ms()
         self._unsent_bytes = 0
 
     @property
@@ -88,9 +88,9 @@ class Client(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         host = printed_host((transport.get_extra_info("peername") or ("?",))[0])
-        principal = self._certified(transport.get_extra_info("ssl_object"))
+        principal = self._principal_of_certificate(transport.get_extra_info("ssl_object"))
         if principal is None:
-            log.warning(
+            logger.warning(
                 "broker %d: closing connection from %s: ssl.principal.mapping.rules make no name of "
                 "that in its certificate",
                 self.broker_id,
@@ -99,9 +99,9 @@ class Client(asyncio.Protocol):
             transport.abort()
             return
         self._connection = Connection(self._broker, self, host, self._listener, principal)
-        self._driver.joined(self)
+        self._owner.connection_opened(self)
 
-    def _certified(self, encryption: ssl.SSLObject | None) -> Principal | None:
+    def _principal_of_certificate(self, encryption: ssl.SSLObject | None) -> Principal | None:
         """Return who the certificate says it is, ANONYMOUS without one, None where no rule knows the name."""
         certificate = encryption.getpeercert(binary_form=True) if encryption is not None else None
         if certificate is None or self._rules is None:
@@ -118,11 +118,11 @@ class Client(asyncio.Protocol):
         if self._connection is None:
             return
         assert self._transport is not None
-        self._active_ms = self._driver.now_ms()
-        self._driver.received(self._connection, data)
+        self._active_ms = self._owner.now_ms()
+        self._owner.received(self._connection, data)
         if self._connection.is_far_ahead(MAX_WAITING_BYTES):
             self._transport.pause_reading()
-            self._driver.paused(self)
+            self._owner.reading_paused(self)
 
     def resume_if_drained(self) -> bool:
         """Read on when the client's earlier requests have been worked off; say whether they have."""
@@ -137,23 +137,23 @@ class Client(asyncio.Protocol):
         """Forget a client that has gone."""
         if self._connection is not None:
             self._connection.lost()
-        self._seat.leave()
-        self._driver.left(self)
+        self._slot.release()
+        self._owner.connection_closed(self)
 
     def send(self, data: bytes) -> None:
         """Send bytes to the client."""
         if self._transport is not None:
             self._transport.write(data)
             self._unsent_bytes = self._transport.get_write_buffer_size()
-            self._active_ms = self._driver.now_ms()
+            self._active_ms = self._owner.now_ms()
 
-    def quiet_ms(self) -> int:
+    def idle_ms(self) -> int:
         """Return for how long nothing has gone either way; what waits for the client to read it does not go.
 
         asyncio tells how much of a long answer is still to be sent, so that is compared with what it was when somebody
         last asked. With TLS it does not tell.
         """
-        now_ms = self._driver.now_ms()
+        now_ms = self._owner.now_ms()
         if self._unsent_bytes and self._transport is not None:
             unsent = self._transport.get_write_buffer_size()
             if unsent < self._unsent_bytes:
@@ -178,10 +178,10 @@ class Client(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """Go on to answer a client that reads again."""
-        self._active_ms = self._driver.now_ms()
-        if self._connection is not None and not self._driver.has_failed:
-            self._connection.resume(self._driver.now_ms())
-            self._driver.settle_soon()
+        self._active_ms = self._owner.now_ms()
+        if self._connection is not None and not self._owner.has_failed:
+            self._connection.resume(self._owner.now_ms())
+            self._owner.schedule_settle()
 
 
-NewClient = Callable[[Seat], Client]
+ProtocolFactory = Callable[[ConnectionSlot], ConnectionProtocol]

@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.stale import cut_off, is_cut_off, rejoin
 from broker_core.ports import Storage
-from broker_core.server.network import Server
+from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
@@ -29,7 +29,7 @@ class Outage:
         self.end()
 
 
-class Controls:
+class ClusterControls:
     """Move, take away and look up leaders and coordinators; the part of `EmbeddedBroker` that does so."""
 
     _thread: ServerThread
@@ -41,7 +41,7 @@ class Controls:
     def call(self, action: Callable[[Cluster], T]) -> T:
         """Run `action(cluster)` in the broker's thread and return its result: the way to look inside."""
 
-        def act(server: Server) -> T:
+        def act(server: SocketServer) -> T:
             if server.is_down:
                 raise RuntimeError("all brokers have crashed: `restart()` starts them again")
             return action(server.cluster)
@@ -117,7 +117,7 @@ class Controls:
             leader = cluster.leader_of(topic_partition)
             cluster.lose_leader(topic_partition)
 
-            def end(server: Server) -> None:
+            def end(server: SocketServer) -> None:
                 if leader is not None and not server.is_down:
                     server.cluster.absences.elect(topic_partition, leader.broker_id)
 
@@ -145,13 +145,13 @@ class Controls:
         (1, 2)
         """
 
-        def begin(server: Server) -> None:
+        def begin(server: SocketServer) -> None:
             if server.is_down:
                 raise ValueError("no broker runs")
             cut_off(server.cluster, broker, server.reachable, self._memory())
             server.publish_addresses()
 
-        def end(server: Server) -> None:
+        def end(server: SocketServer) -> None:
             if not server.is_down and is_cut_off(server.cluster, broker):
                 rejoin(server.cluster, broker)
                 server.publish_addresses()
