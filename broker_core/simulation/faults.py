@@ -1,6 +1,6 @@
-"""How badly the network and the disk behave, and a count of what they did.
+"""The kinds of faults a simulation injects, how likely they are, and how often each has occurred.
 
-A fault that is planned but never strikes proves nothing, so each is counted where it takes effect.
+A planned fault that never occurs proves nothing, so each is counted where it takes effect.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class FaultKind(StrEnum):
-    """Name the kinds of faults."""
+    """A kind of fault."""
 
     DELAYED = "message delayed"
     FRAGMENTED = "message in pieces"
@@ -48,29 +48,29 @@ class FaultKind(StrEnum):
 
 
 class FaultCounts:
-    """Count what has struck."""
+    """The number of occurrences of each kind of fault."""
 
     def __init__(self) -> None:
         self.by_kind: Counter[FaultKind] = Counter()
 
     def record(self, fault: FaultKind, times: int = 1) -> None:
-        """Count a fault."""
+        """Count `times` occurrences of a fault."""
         self.by_kind[fault] += times
 
 
 def never_occurred(counts: Counter[FaultKind], switched_off: Collection[FaultKind] = ()) -> list[FaultKind]:
-    """Return the kinds that have not struck once, in their order, but for those that are switched off."""
+    """Return the kinds that have not occurred, without those that are switched off, in the order of `FaultKind`."""
     return [fault for fault in FaultKind if not counts[fault] and fault not in switched_off]
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkConditions:
-    """Hold how likely each message meets which fate; times are in microseconds."""
+    """The latency of messages and the probability of each fault; times are in microseconds."""
 
     latency_us: tuple[int, int] = (200, 4_000)
     slow_chance: float = 0.0
     slow_us: tuple[int, int] = (100_000, 5_000_000)
-    # The same for requests that write or change a transaction: just long enough for their sender to give up.
+    # The same for requests that write or change a transaction: just long enough for their client to give up.
     aimed_slow_chance: float = 0.0
     aimed_slow_us: tuple[int, int] = (900_000, 3_000_000)
     fragment_chance: float = 0.0

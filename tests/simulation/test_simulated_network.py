@@ -9,9 +9,9 @@ from broker_core.config import BrokerConfig
 from broker_core.simulation.clock import SeededEntropy, SimulatedClock
 from broker_core.simulation.disk import SimulatedDisk
 from broker_core.simulation.faults import FaultCounts, FaultKind, NetworkConditions
-from broker_core.simulation.links import Link
-from broker_core.simulation.network import SimulatedNetwork, SimulatedServer
+from broker_core.simulation.network import Link, SimulatedNetwork
 from broker_core.simulation.scheduler import US_PER_MS, Scheduler
+from broker_core.simulation.server import SimulatedServer
 from broker_core.types import TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from broker_core.wire.versions import SERVED

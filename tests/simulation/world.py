@@ -17,8 +17,9 @@ from broker_core.config import BrokerConfig
 from broker_core.simulation.clock import SeededEntropy, SimulatedClock
 from broker_core.simulation.disk import SimulatedDisk
 from broker_core.simulation.faults import NO_FAULTS, FaultCounts, FaultKind
-from broker_core.simulation.network import SimulatedNetwork, SimulatedServer, is_disk_trouble
+from broker_core.simulation.network import SimulatedNetwork
 from broker_core.simulation.scheduler import US_PER_MS, Scheduler
+from broker_core.simulation.server import SimulatedServer, is_disk_trouble
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.history.format import to_line
 from tests.simulation.decided import DecidedDeath
