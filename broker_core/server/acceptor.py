@@ -1,4 +1,4 @@
-"""Accept connections at one address of one broker, as many as may be, and encrypt them where the listener says so."""
+"""The acceptor of connections at one address of one broker, within quotas, with TLS where the listener has it."""
 
 import asyncio
 import logging
@@ -13,15 +13,15 @@ from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlo
 logger = logging.getLogger(__name__)
 
 BACKLOG = 100
-# A client that stalls here holds a slot and has shown nothing yet.
+# A client that stalls in its handshake holds a slot without having authenticated.
 _TLS_HANDSHAKE_S = 10
-_TLS_GOODBYE_S = 5
-# The process is out of descriptors or memory: others may leave meanwhile.
+_TLS_SHUTDOWN_S = 5
+# After a failed accept the process is out of descriptors or memory; connections may close meanwhile.
 _PAUSE_S = 1
 
 
 class Acceptor:
-    """Be one listening socket."""
+    """One listening socket and the connections that are being accepted from it."""
 
     def __init__(
         self,
@@ -46,26 +46,26 @@ class Acceptor:
         self._accepting: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Begin to accept."""
+        """Start accepting."""
         self._socket.setblocking(False)
         self._socket.listen(BACKLOG)
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
-        # Not before: the event loop still watches the socket.
+        # Not earlier: the event loop still watches the socket.
         self._accepting.add_done_callback(lambda _: self._socket.close())
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Stop accepting."""
         for task in (self._accepting, *self._arrivals):
             if task is not None:
                 task.cancel()
 
     async def closed(self) -> None:
-        """Wait until the address is nobody's after `close`."""
+        """Wait until the address is free after `close`."""
         if self._accepting is not None:
             await asyncio.wait([self._accepting])
 
     def slot_released(self) -> None:
-        """Note that somebody has left."""
+        """Note that a connection slot is free again."""
         self._slot_is_free.set()
 
     async def _accept(self) -> None:
@@ -108,7 +108,7 @@ class Acceptor:
         return slot
 
     async def _arrive(self, sock: socket.socket, slot: ConnectionSlot, address: str) -> None:
-        """Make a client of the socket; with TLS that takes a while, and may fail."""
+        """Set up the accepted connection; with TLS this takes a while and may fail."""
         has_tls = self._context is not None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -116,7 +116,7 @@ class Acceptor:
                 sock,
                 ssl=self._context,
                 ssl_handshake_timeout=_TLS_HANDSHAKE_S if has_tls else None,
-                ssl_shutdown_timeout=_TLS_GOODBYE_S if has_tls else None,
+                ssl_shutdown_timeout=_TLS_SHUTDOWN_S if has_tls else None,
             )
         except OSError as error:
             slot.release()
@@ -132,7 +132,7 @@ class Acceptor:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket bound to the address, listening to nobody yet; raise OSError that names it."""
+    """Return a socket bound to the address, not listening yet; raise an OSError that names the address."""
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

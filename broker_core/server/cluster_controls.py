@@ -1,21 +1,24 @@
-"""What a test may do to the leaders and coordinators of a running cluster."""
+"""What a test can do to a running cluster: stop brokers, move leaders and coordinators or take them away, move time."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
 from broker_core.broker.cluster import Cluster
+from broker_core.broker.faults import Crashed
 from broker_core.broker.stale import cut_off, is_cut_off, rejoin
 from broker_core.ports import Storage
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
+from broker_core.server.virtual_time import VirtualClock
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 T = TypeVar("T")
 
 
 class Outage:
-    """A fault that lasts until `end()` or the end of its `with` block; a second end changes nothing."""
+    """A fault that lasts until `end()` or the end of its `with` block; ending it twice has no effect."""
 
     def __init__(self, end: Callable[[], None]) -> None:
         self.end = end
@@ -29,8 +32,70 @@ class Outage:
         self.end()
 
 
+@dataclass(frozen=True)
+class BrokerHandle:
+    """One broker of an `EmbeddedBroker`, to be stopped, crashed and started; returned by `EmbeddedBroker.broker`."""
+
+    broker_id: int
+    _thread: ServerThread
+
+    def stop(self) -> None:
+        """Shut the broker down cleanly; until `start` other brokers lead and coordinate what it did."""
+        self._leave(abruptly=False)
+
+    def crash(self) -> None:
+        """Break the broker's connections at once; other brokers take over.
+
+        The crash of the last running broker is a crash of all: see `EmbeddedBroker.crash`.
+        """
+        self._leave(abruptly=True)
+
+    def start(self) -> None:
+        """Start the broker at its old address; it leads again what it led. No effect on a broker that is running.
+
+        Must not be called from the function of a fault, which runs in the broker's thread.
+        """
+        self._thread.wait_for(lambda server: server.start_broker(self.broker_id))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the broker is running and clients can reach it."""
+        return not self._thread.running().is_away(self.broker_id)
+
+    def _leave(self, *, abruptly: bool) -> None:
+        self._thread.act(lambda server: server.stop_broker(self.broker_id, abruptly=abruptly))
+        if not self._thread.is_here:
+            self._thread.wait_for(lambda server: server.all_closed())
+        elif self._thread.running().is_down:
+            raise Crashed
+
+
+@dataclass(frozen=True)
+class ClockHandle:
+    """The virtual clock of an `EmbeddedBroker`; returned by `EmbeddedBroker.clock`."""
+
+    _thread: ServerThread
+    _clock: VirtualClock
+
+    def now_ms(self) -> int:
+        """Return the broker's time in milliseconds since the epoch."""
+        return self._clock.now_ms()
+
+    def advance(self, seconds: float) -> None:
+        """Move the time ahead; timeouts, sessions and retention that come due run, each at its own time.
+
+        No client request is handled meanwhile, so a group member whose session ends within `seconds` is removed: it
+        could not send a heartbeat. Raises ValueError for negative `seconds`.
+        """
+        if seconds < 0:
+            raise ValueError("time does not go back")
+        self._thread.act(
+            lambda server: self._clock.pass_by(round(seconds * 1000), server.cluster.next_deadline_ms, server.advance)
+        )
+
+
 class ClusterControls:
-    """Move, take away and look up leaders and coordinators; the part of `EmbeddedBroker` that does so."""
+    """The methods of `EmbeddedBroker` that look up, move and take away leaders and coordinators."""
 
     _thread: ServerThread
 
@@ -38,8 +103,8 @@ class ClusterControls:
         """Return an empty storage in memory."""
         raise NotImplementedError
 
-    def call(self, action: Callable[[Cluster], T]) -> T:
-        """Run `action(cluster)` in the broker's thread and return its result: the way to look inside."""
+    def _call(self, action: Callable[[Cluster], T]) -> T:
+        """Run `action(cluster)` in the broker's thread and return its result; for this package and its tests."""
 
         def act(server: SocketServer) -> T:
             if server.is_down:
@@ -49,26 +114,27 @@ class ClusterControls:
         return self._thread.act(act)
 
     def leader(self, topic_partition: tuple[str, int]) -> int:
-        """Return the id of the broker that leads a partition, -1 while it has no leader."""
-        return self.call(lambda cluster: cluster.catalog.leadership(TopicPartition(*topic_partition)).leader)
+        """Return the id of the broker that leads a partition, -1 while none does."""
+        return self._call(lambda cluster: cluster.catalog.leadership(TopicPartition(*topic_partition)).leader)
 
     def move_leader(self, topic_partition: tuple[str, int], broker: int) -> None:
         """Make `broker` the leader of a partition, in a new leader epoch; clients find out as they do with Kafka.
 
-        Broker ids count from `node.id`, which is 1 unless set. Raises `KafkaError` for a partition or broker
-        that does not exist; a move to the broker that leads already begins a new epoch too.
+        Broker ids count from `node.id`, which is 1 unless set. A move to the broker that already leads begins a new
+        leader epoch too. Raises `KafkaError` for a partition or broker that does not exist.
         """
-        self.call(lambda cluster: cluster.move_leader(TopicPartition(*topic_partition), broker))
+        self._call(lambda cluster: cluster.move_leader(TopicPartition(*topic_partition), broker))
 
     def without_leader(self, topic_partition: tuple[str, int]) -> Outage:
-        """Take a partition's leader away until `end()` or the end of the `with` block.
+        """Leave a partition without leader until `end()` of the result, or the end of its `with` block.
 
-        Meanwhile every broker answers NOT_LEADER_OR_FOLLOWER for it and Metadata LEADER_NOT_AVAILABLE with leader -1;
-        markers of transactions wait. Then its leader leads again, in a new leader epoch, or another broker while that
-        one is away. `move_leader` and a restart of all brokers end the outage earlier; of outages of one partition
-        that overlap, the first counts. Raises `KafkaError` for a partition that does not exist.
+        Meanwhile every broker answers NOT_LEADER_OR_FOLLOWER for the partition, Metadata has LEADER_NOT_AVAILABLE and
+        leader -1, and transaction markers wait. Afterwards the old leader leads again, in a new leader epoch, or
+        another broker if the old leader is not running. `move_leader` and a restart of all brokers end the outage
+        earlier. Of overlapping outages of one partition the first counts. Raises `KafkaError` for a partition that does
+        not exist.
 
-        >>> from broker_core.embedded import EmbeddedBroker
+        >>> from broker_core import EmbeddedBroker
         >>> with EmbeddedBroker(topics={"in": 1}) as kafka:
         ...     with kafka.without_leader(("in", 0)):
         ...         meanwhile = kafka.leader(("in", 0))
@@ -80,27 +146,27 @@ class ClusterControls:
     def coordinator(self, *, transactional_id: str | None = None, group: str | None = None) -> int:
         """Return the id of the broker that coordinates a transactional id or a group, -1 while none does."""
         topic, key = _coordinated(transactional_id, group)
-        return self.call(
+        return self._call(
             lambda cluster: cluster.catalog.leadership(cluster.coordinator_partition_of(topic, key)).leader
         )
 
     def move_coordinator(self, broker: int, *, transactional_id: str | None = None, group: str | None = None) -> None:
         """Make `broker` the coordinator of a transactional id or a group.
 
-        The ids that live in the same partition of the internal topic move with it. The new coordinator carries
-        on from the log: transactions that were being ended are ended, open ones stay open.
+        All ids in the same partition of the internal topic move with it. The new coordinator loads its state from the
+        log: it completes transactions that were being ended, and open ones stay open.
         """
         topic, key = _coordinated(transactional_id, group)
-        self.call(lambda cluster: cluster.move_leader(cluster.coordinator_partition_of(topic, key), broker))
+        self._call(lambda cluster: cluster.move_leader(cluster.coordinator_partition_of(topic, key), broker))
 
     def without_coordinator(self, *, transactional_id: str | None = None, group: str | None = None) -> Outage:
-        """Take away the coordinator of a transactional id or a group until `end()` or the end of the `with` block.
+        """Leave a transactional id or a group without coordinator until `end()`, or the end of the `with` block.
 
-        Meanwhile FindCoordinator answers COORDINATOR_NOT_AVAILABLE and every broker NOT_COORDINATOR; the timeouts of
-        transactions go on. Then the coordinator loads its state from the log, in a new coordinator epoch. The ids that
-        live in the same partition of the internal topic share the outage; see `without_leader` for when it ends.
+        Meanwhile FindCoordinator answers COORDINATOR_NOT_AVAILABLE and every broker NOT_COORDINATOR; transaction
+        timeouts go on. Afterwards the coordinator loads its state from the log, in a new coordinator epoch. All ids in
+        the same partition of the internal topic share the outage; `without_leader` says when it ends.
 
-        >>> from broker_core.embedded import EmbeddedBroker
+        >>> from broker_core import EmbeddedBroker
         >>> with EmbeddedBroker(brokers=2) as kafka:
         ...     with kafka.without_coordinator(group="g"):
         ...         meanwhile = kafka.coordinator(group="g")
@@ -123,21 +189,22 @@ class ClusterControls:
 
             return Outage(lambda: self._thread.act(end))
 
-        return self.call(begin)
+        return self._call(begin)
 
     def stale_broker(self, broker: int) -> Outage:
         """Cut a broker off from the others until `end()` or the end of the `with` block; clients still reach it.
 
-        The others take over what it leads and coordinates, and go on. It does not know: it answers FindCoordinator,
-        Metadata, OffsetFetch, DescribeTransactions, ListTransactions, Fetch, ListOffsets and DescribeProducers as it
-        would have at that moment. What needs a replica fails, and leaves nothing behind: REQUEST_TIMED_OUT, from
-        coordinators COORDINATOR_NOT_AVAILABLE, and NOT_ENOUGH_REPLICAS where a leader has to ask the coordinator of a
-        transaction. Apache Kafka lets the client wait for that first: use `fault` with `broker=` and `Delay` or `Drop`.
-        Time stands for it. Then it leads what it led again. Its end comes earlier when it is stopped or crashed.
+        The other brokers take over what it leads and coordinates. The broker does not know and answers from its state
+        at the cut: FindCoordinator, Metadata, OffsetFetch, DescribeTransactions, ListTransactions, Fetch, ListOffsets
+        and DescribeProducers. What needs a replica fails and leaves nothing behind: with REQUEST_TIMED_OUT, from
+        coordinators COORDINATOR_NOT_AVAILABLE, and with NOT_ENOUGH_REPLICAS where a leader has to ask the coordinator
+        of a transaction. Apache Kafka gives these answers after its timeouts; to imitate that, use `fault` with
+        `broker=` and `Delay` or `Drop`. Time does not pass for the broker meanwhile. Afterwards it leads again what it
+        led. A stop or crash of the broker ends the outage earlier.
 
-        Raises ValueError when there is no other running broker, or this one does not run or is cut off already.
+        Raises ValueError when no other broker is running, or when this one is not running or is cut off already.
 
-        >>> from broker_core.embedded import EmbeddedBroker
+        >>> from broker_core import EmbeddedBroker
         >>> with EmbeddedBroker(brokers=2, topics={"in": 2}) as kafka:
         ...     with kafka.stale_broker(2):
         ...         meanwhile = kafka.leader(("in", 1))

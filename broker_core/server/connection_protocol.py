@@ -1,4 +1,4 @@
-"""Carry bytes between one socket and one connection of the core."""
+"""The asyncio protocol that carries bytes between a socket and a connection of the core."""
 
 import asyncio
 import logging
@@ -20,40 +20,40 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 
 
 class ConnectionOwner(Protocol):
-    """Drive the core with what clients send."""
+    """The server that owns the connections and drives the core with what they receive."""
 
     @property
     def has_failed(self) -> bool:
-        """Say whether nothing is answered any more."""
+        """Whether the server has failed and answers nothing any more."""
         ...
 
     def now_ms(self) -> int:
-        """Return the time."""
+        """Return the server's time in milliseconds."""
         ...
 
     def received(self, connection: Connection, data: bytes) -> None:
-        """Hand bytes to the core."""
+        """Pass bytes to the core."""
         ...
 
     def schedule_settle(self) -> None:
-        """Settle in this turn of the event loop."""
+        """Let the cluster settle in this turn of the event loop."""
         ...
 
     def connection_opened(self, client: "ConnectionProtocol") -> None:
-        """Note a new client."""
+        """Note a new connection."""
         ...
 
     def connection_closed(self, client: "ConnectionProtocol") -> None:
-        """Note that a client is gone."""
+        """Note that a connection is closed."""
         ...
 
     def reading_paused(self, client: "ConnectionProtocol") -> None:
-        """Note that a client is not read from until its requests have been worked off."""
+        """Note that the client is not read from until its pending requests have been handled."""
         ...
 
 
 class ConnectionProtocol(asyncio.Protocol):
-    """Be the client at one socket; it takes a slot until the socket is closed."""
+    """The server's end of one client connection; holds a slot of the quotas until the socket is closed."""
 
     def __init__(
         self,
@@ -75,16 +75,16 @@ class ConnectionProtocol(asyncio.Protocol):
 
     @property
     def broker_id(self) -> int:
-        """Return the broker the client is connected to."""
+        """The id of the broker the client is connected to."""
         return self._broker.broker_id
 
     @property
     def listener_name(self) -> str:
-        """Return the listener the client came in by."""
+        """The name of the listener the client is connected to."""
         return self._listener.name
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to serve a client that has connected."""
+        """Begin to serve a new connection; close it where no rule maps the name in its certificate."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         host = printed_host((transport.get_extra_info("peername") or ("?",))[0])
@@ -102,19 +102,19 @@ class ConnectionProtocol(asyncio.Protocol):
         self._owner.connection_opened(self)
 
     def _principal_of_certificate(self, encryption: ssl.SSLObject | None) -> Principal | None:
-        """Return who the certificate says it is, ANONYMOUS without one, None where no rule knows the name."""
+        """Return the certificate's principal, ANONYMOUS without certificate, None where no rule maps its name."""
         certificate = encryption.getpeercert(binary_form=True) if encryption is not None else None
         if certificate is None or self._rules is None:
             return ANONYMOUS
         try:
             name = self._rules.apply(subject_name(certificate))
         except ValueError:
-            # What OpenSSL takes may be beyond another reader.
+            # OpenSSL accepts certificates that other parsers do not.
             return None
         return None if name is None else user(name)
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client has sent."""
+        """Pass received bytes to the core; pause reading when the client is far ahead of its answers."""
         if self._connection is None:
             return
         assert self._transport is not None
@@ -125,7 +125,7 @@ class ConnectionProtocol(asyncio.Protocol):
             self._owner.reading_paused(self)
 
     def resume_if_drained(self) -> bool:
-        """Read on when the client's earlier requests have been worked off; say whether they have."""
+        """Resume reading if the client's earlier requests have been handled; return whether they have."""
         assert self._connection is not None
         assert self._transport is not None
         is_drained = not self._connection.is_far_ahead(MAX_WAITING_BYTES)
@@ -134,7 +134,7 @@ class ConnectionProtocol(asyncio.Protocol):
         return is_drained
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a client that has gone."""
+        """Release what belongs to a closed connection."""
         if self._connection is not None:
             self._connection.lost()
         self._slot.release()
@@ -148,10 +148,10 @@ class ConnectionProtocol(asyncio.Protocol):
             self._active_ms = self._owner.now_ms()
 
     def idle_ms(self) -> int:
-        """Return for how long nothing has gone either way; what waits for the client to read it does not go.
+        """Return for how long no bytes have moved in either direction.
 
-        asyncio tells how much of a long answer is still to be sent, so that is compared with what it was when somebody
-        last asked. With TLS it does not tell.
+        Bytes that wait in the write buffer have not moved. asyncio gives the buffer's size only for plain connections,
+        so progress on a long answer is seen by comparing the size with that of the previous call; not with TLS.
         """
         now_ms = self._owner.now_ms()
         if self._unsent_bytes and self._transport is not None:
@@ -162,7 +162,7 @@ class ConnectionProtocol(asyncio.Protocol):
         return now_ms - self._active_ms
 
     def close(self) -> None:
-        """Close the connection after what was sent; asked again, do not wait for a client that does not read."""
+        """Close the connection after what was sent; a second call does not wait for a client that does not read."""
         if self._transport is not None:
             (self._transport.abort if self._transport.is_closing() else self._transport.close)()
 
@@ -172,12 +172,12 @@ class ConnectionProtocol(asyncio.Protocol):
             self._transport.abort()
 
     def pause_writing(self) -> None:
-        """Stop to answer a client that does not read its answers."""
+        """Stop answering a client that does not read its answers."""
         if self._connection is not None:
             self._connection.pause()
 
     def resume_writing(self) -> None:
-        """Go on to answer a client that reads again."""
+        """Continue answering a client that reads again."""
         self._active_ms = self._owner.now_ms()
         if self._connection is not None and not self._owner.has_failed:
             self._connection.resume(self._owner.now_ms())

@@ -1,7 +1,7 @@
-"""Serve the core over TCP, in one thread, on asyncio.
+"""The server of the core over TCP, in one thread, on asyncio.
 
-Whatever arrives in one turn of the event loop is handed to the core first and settled once: that is group
-commit, one sync for all the requests that came in together.
+All requests that arrive in one turn of the event loop are passed to the core first, and the cluster settles once: this
+is group commit, one sync for all of them.
 """
 
 import asyncio
@@ -35,18 +35,18 @@ from broker_core.server.virtual_time import Clock
 logger = logging.getLogger(__name__)
 
 _MAX_SLEEP_MS = 60_000
-# So long clients have to take leave of an encrypted connection when the server stops.
-_GOODBYE_S = 1
+# How long clients have to close encrypted connections cleanly when the server stops.
+_DRAIN_S = 1
 
 
 class SocketServer:
-    """Listen at every listener's address of every broker, and drive the cluster behind them.
+    """Listens at every address of every broker and drives the cluster.
 
-    `tls` takes the place of the certificates in the settings; `users` (name and password) may come in with PLAIN and
-    SCRAM; `token_validator` vouches for the tokens of OAUTHBEARER, without one unsigned tokens are taken at their word.
+    `tls` replaces the certificates in the settings. `users` maps names to the passwords accepted with PLAIN and SCRAM.
+    `token_validator` validates OAUTHBEARER tokens; without one, unsigned tokens are accepted.
 
-    With a `request_log` requests are noted and faults can be injected. `lose_unsynced` is called when all brokers
-    crash: it takes from the storage what was not made durable.
+    With a `request_log` requests are recorded and faults can be injected. `lose_unsynced` is called when all brokers
+    crash: it drops from the storage what was not made durable.
     """
 
     def __init__(
@@ -83,18 +83,18 @@ class SocketServer:
         self._lose_unsynced = lose_unsynced
         self.hooks = None if request_log is None else Hooks(request_log, self._call_later)
         self._addresses: dict[str, dict[int, Address]] = {}
-        # The addresses of those brokers that are not away: what clients are told.
+        # The addresses of the running brokers, which Metadata answers name.
         self.reachable: dict[str, dict[int, Address]] = {}
         self._listeners: dict[str, Listener] = {}
         self._quotas: dict[int, ConnectionQuotas] = {}
         self._acceptors: dict[tuple[str, int], Acceptor] = {}
-        # What is bound and not opened yet; while a broker is away it keeps its ports.
+        # Sockets that are bound and not listening; a stopped broker keeps its ports.
         self._sockets: dict[tuple[str, int], socket.socket] = {}
         self._ports: dict[tuple[str, int], int] = {}
         self._closing: dict[int, asyncio.Task[None]] = {}
         self._clients: set[ConnectionProtocol] = set()
         self._all_disconnected = asyncio.Event()
-        # Few of many clients: only they are looked at when work is done.
+        # Kept apart, so that not every client has to be looked at after each step.
         self._paused: set[ConnectionProtocol] = set()
         self._is_settle_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -103,21 +103,21 @@ class SocketServer:
 
     @property
     def cluster(self) -> Cluster:
-        """Return the running cluster."""
+        """The running cluster."""
         assert self._cluster is not None, "the server is not started"
         return self._cluster
 
     def metrics(self) -> Metrics:
-        """Say how the cluster stands now; only in the thread of the event loop."""
+        """Return the cluster's metrics at this moment; only in the thread of the event loop."""
         return take_metrics(self.cluster, self._clock.now_ms())
 
     @property
     def addresses(self) -> Mapping[str, Mapping[int, Address]]:
-        """Return by listener where clients reach each broker."""
+        """The address of each broker, by listener."""
         return self._addresses
 
     async def start(self) -> None:
-        """Bind the ports, open the cluster, accept clients; raises OSError when a port is taken."""
+        """Bind the ports, open the cluster, accept connections; raises OSError when a port is taken."""
         self.failure = asyncio.get_running_loop().create_future()
         try:
             for plan in self._plans:
@@ -179,21 +179,21 @@ class SocketServer:
             sock.close()
         self._sockets.clear()
 
-    # Brokers that go and come
+    # Brokers that stop and start
 
     @property
     def is_down(self) -> bool:
-        """Say whether none is left."""
+        """Whether no broker is running."""
         return self._cluster is None
 
     def is_away(self, broker_id: int) -> bool:
-        """Say whether a broker is stopped or has crashed."""
+        """Return whether a broker is stopped or has crashed."""
         return self._cluster is None or (
             broker_id not in self._cluster.addresses and not is_cut_off(self._cluster, broker_id)
         )
 
     def stop_broker(self, broker_id: int, *, abruptly: bool) -> None:
-        """Let a broker be away; the last one that crashes takes with it what was not made durable."""
+        """Stop or crash a broker; the crash of the last one loses what was not made durable."""
         if self.is_away(broker_id):
             return
         rejoin(self.cluster, broker_id)
@@ -206,7 +206,7 @@ class SocketServer:
         self.schedule_settle()
 
     async def start_broker(self, broker_id: int) -> None:
-        """Let a broker be back at its old address; after a crash of all, the first one finds what was durable."""
+        """Start a broker at its old address; after a crash of all, the first one opens what was durable."""
         if not self.is_away(broker_id):
             return
         if self._cluster is None:
@@ -223,7 +223,7 @@ class SocketServer:
         self.settle_cluster()
 
     def shut_down(self, *, cleanly: bool) -> None:
-        """Let all brokers stop; not cleanly, connections break and what was not made durable is gone."""
+        """Stop all brokers; unless `cleanly`, connections break and what was not made durable is lost."""
         if cleanly:
             self.cluster.close(self._clock.now_ms())
         if self._timer is not None:
@@ -245,25 +245,25 @@ class SocketServer:
         self._closing[broker_id] = asyncio.get_running_loop().create_task(self._keep_ports(acceptors))
 
     def publish_addresses(self) -> None:
-        """Name to clients the brokers that are there, and no others."""
+        """Update the addresses that clients are given: those of the running brokers."""
         for name, addresses in self._addresses.items():
-            # In their order, and in the very mapping that the listener knows.
+            # In the cluster's order, and in place: the listener holds this mapping.
             self.reachable[name].clear()
             self.reachable[name].update((each, addresses[each]) for each in self.cluster.addresses)
 
     async def _keep_ports(self, acceptors: "Mapping[tuple[str, int], Acceptor]") -> None:
-        """Bind the ports again as soon as they are free, and do not listen: nobody else shall get them."""
+        """Bind the ports again as soon as they are free, without listening, so that no other process takes them."""
         for (name, broker_id), acceptor in acceptors.items():
             await acceptor.closed()
             plan = next(plan for plan in self._plans if plan.name == name)
             self._sockets[name, broker_id] = bind(plan.bind.host, self._ports[name, broker_id])
 
     async def all_closed(self) -> None:
-        """Wait until nobody can connect any more to a broker that is away."""
+        """Wait until the listening sockets of all stopped brokers are closed."""
         await asyncio.gather(*self._closing.values(), return_exceptions=True)
 
     def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Take an action after some real time, as a turn of its own; nothing is left to do for it after a crash."""
+        """Run an action after some real time, in a turn of its own; dropped when all brokers have crashed meanwhile."""
         cluster = self._cluster
 
         def step(now_ms: int) -> None:
@@ -278,7 +278,7 @@ class SocketServer:
         asyncio.get_running_loop().call_later(delay_s, act)
 
     def _listener(self, plan: ListenerPlan) -> Listener:
-        """Return what the core knows of a listener, once there is a cluster that knows users."""
+        """Return the core's description of a listener; add `users` to the cluster's SCRAM credentials."""
         if not plan.has_sasl:
             return Listener(plan.name, self.reachable[plan.name])
         catalog = self.cluster.catalog
@@ -303,7 +303,7 @@ class SocketServer:
         return Listener(plan.name, self.reachable[plan.name], sasl)
 
     async def stop(self) -> None:
-        """Stop accepting, hang up, and close the logs cleanly."""
+        """Stop accepting, close all connections, and close the logs cleanly."""
         if self._timer is not None:
             self._timer.cancel()
         for acceptor in self._acceptors.values():
@@ -317,10 +317,10 @@ class SocketServer:
         self._drop_sockets()
 
     async def _drain(self) -> None:
-        """Wait a moment for encrypted connections to end in good order, then cut what is left."""
+        """Wait a moment for encrypted connections to close cleanly, then abort the rest."""
         if self._clients:
             try:
-                await asyncio.wait_for(self._all_disconnected.wait(), _GOODBYE_S)
+                await asyncio.wait_for(self._all_disconnected.wait(), _DRAIN_S)
             except TimeoutError:
                 for client in list(self._clients):
                     client.abort()
@@ -330,7 +330,7 @@ class SocketServer:
             acceptor.slot_released()
 
     def _evict_quietest(self, broker_id: int, quotas: ConnectionQuotas) -> None:
-        """Close the connection that has been quiet for longest, for one that the brokers themselves need."""
+        """Close the client connection that has been idle for longest, in favour of one between brokers."""
         others = [
             client
             for client in self._clients
@@ -340,7 +340,7 @@ class SocketServer:
             max(others, key=ConnectionProtocol.idle_ms).close()
 
     def received(self, connection: Connection, data: bytes) -> None:
-        """Hand bytes to the core, and settle when this turn's bytes are all in."""
+        """Pass bytes to the core, and schedule settling."""
         if not self.has_failed:
             try:
                 connection.receive(data, self._clock.now_ms())
@@ -349,18 +349,18 @@ class SocketServer:
             self.schedule_settle()
 
     def schedule_settle(self) -> None:
-        """Settle in this turn of the event loop, after all that came in with it."""
+        """Let the cluster settle in this turn of the event loop, after everything that arrived in it."""
         if not self._is_settle_scheduled:
             self._is_settle_scheduled = True
             asyncio.get_running_loop().call_soon(self._settle_scheduled)
 
     @property
     def has_failed(self) -> bool:
-        """Say whether the core could not keep a promise; nothing is answered any more."""
+        """Whether the core has failed, for example to write a log; nothing is answered any more."""
         return self.failure is not None and self.failure.done()
 
     def settle_cluster(self) -> None:
-        """Settle now."""
+        """Let the cluster settle now."""
         self._drive(lambda now_ms: self.cluster.settle(now_ms))
 
     def _settle_scheduled(self) -> None:
@@ -374,11 +374,11 @@ class SocketServer:
         self.advance()
 
     def advance(self) -> None:
-        """Do what has come due, and settle."""
+        """Run what has come due, and let the cluster settle."""
         self._drive(lambda now_ms: self.cluster.advance(now_ms))
 
     def _drive(self, step: Callable[[int], None]) -> None:
-        """Take a step; a core that cannot write its log must not go on answering."""
+        """Run one step; an exception fails the server: a core that cannot write its log must not go on answering."""
         if self.has_failed or self._cluster is None:
             return
         try:
@@ -406,21 +406,21 @@ class SocketServer:
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._advance)
 
     def now_ms(self) -> int:
-        """Return the server's time."""
+        """Return the server's time in milliseconds."""
         return self._clock.now_ms()
 
     def connection_opened(self, client: ConnectionProtocol) -> None:
-        """Note a new client."""
+        """Note a new connection."""
         self._clients.add(client)
         self._all_disconnected.clear()
 
     def connection_closed(self, client: ConnectionProtocol) -> None:
-        """Note that a client is gone."""
+        """Note that a connection is closed."""
         self._clients.discard(client)
         self._paused.discard(client)
         if not self._clients:
             self._all_disconnected.set()
 
     def reading_paused(self, client: ConnectionProtocol) -> None:
-        """Note that a client is not read from until its requests have been worked off."""
+        """Note that a client is not read from until its pending requests have been handled."""
         self._paused.add(client)

@@ -1,4 +1,4 @@
-"""Run a server in a thread of its own, and reach it from others."""
+"""A server in a thread of its own, and access to it from other threads."""
 
 import asyncio
 import threading
@@ -14,9 +14,10 @@ _START_SECONDS = 60
 
 
 class ServerThread:
-    """Hold the thread; `make` makes the server there and `prepare` has the last word before clients may come.
+    """The thread that runs a `SocketServer`.
 
-    `close` is called in the end, whatever happened.
+    `make` creates the server in the thread, and `prepare` is called with it before `start` returns. `close` is called
+    when the thread ends, after failures too.
     """
 
     def __init__(
@@ -33,11 +34,11 @@ class ServerThread:
 
     @property
     def is_here(self) -> bool:
-        """Say whether the caller is in the thread."""
+        """Whether the caller runs in the thread."""
         return threading.current_thread() is self._thread
 
     def start(self) -> None:
-        """Start and return when clients can connect."""
+        """Start the server, and return when clients can connect."""
         if self._thread is not None:
             raise RuntimeError("this broker is already running; make another one")
         started: Future[None] = Future()
@@ -51,7 +52,7 @@ class ServerThread:
             raise
 
     def stop(self) -> None:
-        """Stop, flush and close; a server that is not running is left alone."""
+        """Stop the server and close its logs; no effect on a server that is not running."""
         if self._thread is None or self._loop is None or self._stopping is None:
             return
         self._loop.call_soon_threadsafe(self._stopping.set)
@@ -59,7 +60,7 @@ class ServerThread:
         self._thread = None
 
     def running(self) -> SocketServer:
-        """Return the server; raise RuntimeError when there is none, or it has failed."""
+        """Return the server; raise RuntimeError when it is not running or has failed."""
         if self._failure is not None:
             raise RuntimeError(f"the broker has stopped: {self._failure}") from self._failure
         if self.server is None:
@@ -67,14 +68,14 @@ class ServerThread:
         return self.server
 
     def act(self, action: Callable[[SocketServer], T]) -> T:
-        """Run an action in the thread and let the server settle; in the thread already, just run it."""
+        """Run an action in the thread and let the cluster settle; called in the thread itself, only run it."""
         if self.is_here:
-            # Whoever runs us settles.
+            # The server's current step settles when it ends.
             return action(self.running())
         return self.wait_for(lambda server: _act_and_settle(server, action))
 
     def wait_for(self, task: Callable[[SocketServer], Awaitable[T]]) -> T:
-        """Run a task in the thread and wait for its end."""
+        """Run a task in the thread, wait for its end and return its result."""
         server = self.running()
         assert self._loop is not None
 
@@ -120,5 +121,5 @@ async def _act_and_settle(server: SocketServer, action: Callable[[SocketServer],
     try:
         return action(server)
     finally:
-        # What it has appended before it failed has to be made durable and told, too.
+        # Also after a failure: what was appended until then has to become durable, and its answers have to be sent.
         server.settle_cluster()
