@@ -9,7 +9,7 @@ import time
 
 from confluent_kafka import KafkaException, Producer
 
-from broker_core.embedded import EmbeddedBroker, Hold
+from broker_core import EmbeddedBroker, Hold
 from spark_eos.admin.command import main as eos_kafka
 
 FOUND = 5

@@ -5,7 +5,7 @@ from collections import Counter
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.records.control import ControlType, control_type_of
 from broker_core.types import TopicPartition as LogPartition
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 from confluent_kafka import Producer
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.lookup import OffsetLookup
 from spark_eos.source.planner import Planner

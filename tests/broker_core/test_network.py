@@ -2,7 +2,7 @@
 
 from kafka.protocol.metadata import ApiVersionsRequest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.server import connection_protocol, socket_server
 from tests.support.raw_client import RawClient
 

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Producer
 
 import broker_core.server.cluster_controls
+from broker_core import EmbeddedBroker
 from broker_core.broker.metrics import take_metrics
-from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import TopicPartition
 from tests.broker_core.moves_world import (

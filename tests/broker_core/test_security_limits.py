@@ -10,8 +10,8 @@ import pytest
 import trustme
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
+from broker_core import EmbeddedBroker
 from broker_core.config import BrokerConfig
-from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ConfigError
 from broker_core.server.connection_quotas import ConnectionQuotas
 from broker_core.server.listeners import plan_listeners
@@ -138,7 +138,7 @@ def test_the_quietest_connection_gives_way_to_the_brokers_own():
         with RawClient(kafka.bootstrap("CLEAR")) as quiet, RawClient(kafka.bootstrap("CLEAR")) as busy:
             assert serves(quiet)
             # Who was quiet for longer is told by the clock's milliseconds.
-            started = kafka.call(lambda cluster: kafka._server.now_ms())
+            started = kafka._call(lambda cluster: kafka._server.now_ms())
             wait_until(lambda: kafka._server.now_ms() > started, "the clock moves", pause_s=0.001)
             assert serves(busy)
             with RawClient(kafka.bootstrap("INSIDE")) as inside:

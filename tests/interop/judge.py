@@ -11,10 +11,10 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import AbortTransactionSpec
 
+from broker_core import EmbeddedBroker
 from broker_core.broker.journals import TopicJournal
 from broker_core.coordinator.transaction_records import TransactionImage, encode_value
 from broker_core.coordinator.transaction_states import TransactionState
-from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import LAST_CLIENT_EPOCH, TRANSACTION_STATE_TOPIC, coordinator_partition
 from broker_core.wire import messages as m

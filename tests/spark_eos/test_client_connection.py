@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kafka.protocol.admin import ListTransactionsRequest
 
-from broker_core.embedded import EmbeddedBroker, Hold
+from broker_core import EmbeddedBroker, Hold
 from spark_eos.client import coordinators
 from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.topics import create_topic, describe_topic_config

@@ -12,7 +12,7 @@ import pytest
 from kafka.net.transport import KafkaTCPTransport
 from kafka.protocol.admin import ListTransactionsRequest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from spark_eos.client import network
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import describe_transactions

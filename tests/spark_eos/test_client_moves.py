@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from kafka.net.connection import KafkaConnection
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import TransactionIdentity, end_txn, end_txns, init_producer_id

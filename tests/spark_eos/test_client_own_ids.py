@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from broker_core.embedded import Disconnect, EmbeddedBroker, Error
+from broker_core import Disconnect, EmbeddedBroker, Error
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import init_producer_id, own_one_of
 from spark_eos.client_options import ClientOptions

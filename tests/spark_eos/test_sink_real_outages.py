@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker, Error
+from broker_core import EmbeddedBroker, Error
 from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.control import TransactionIdentity, init_producer_id

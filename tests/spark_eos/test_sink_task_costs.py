@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.types import ProducerIdentity
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client_options import ClientOptions
