@@ -69,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "kafka(brokers=1, topics=None, transaction_version=2, ...): what the fixture kafka is made with; "
-        "takes the arguments of broker_core.embedded.EmbeddedBroker",
+        "takes the arguments of broker_core.EmbeddedBroker",
     )
 
 
