@@ -1,4 +1,4 @@
-"""Run a standalone broker: `python -m broker_core --port 9092 --data-dir DIR --config conf/broker.properties`."""
+"""A standalone broker: `python -m broker_core --port 9092 --data-dir DIR --config conf/broker.properties`."""
 
 import argparse
 import asyncio
@@ -83,7 +83,7 @@ async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
 
 
 def _where(server: SocketServer) -> str:
-    """Write the addresses as clients want them; the names of listeners only where there are several."""
+    """Return the addresses in the form clients take; with listener names only where there are several."""
     by_listener = {
         name: ",".join(f"{host}:{port}" for host, port in addresses.values())
         for name, addresses in server.addresses.items()
