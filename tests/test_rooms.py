@@ -41,6 +41,7 @@ _EOS_WORDS = _rooms(
     "source_positions",
     "source_options",
     "operator_commands",
+    "worker_memory",
 )
 _EOS_TOOLS = _rooms("spark_eos", "codec", "client")
 # All that spark_eos may know of the broker core: its words, the one home of the batch format, and for its client that
@@ -55,6 +56,7 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.errors": frozenset(),
         "spark_eos": frozenset(),
         "spark_eos.errors": frozenset(),
+        "spark_eos.worker_memory": frozenset(),
     },
     {
         "broker_core.types": _rooms("broker_core", "errors"),
@@ -164,7 +166,7 @@ WINDOWS: dict[str, frozenset[str]] = {
     "secrets": _CORE_REAL | _EOS_REAL,
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
     # Files and the process's surroundings.
-    "os": _CORE_REAL | _EOS_REAL | _FAILPOINTS,
+    "os": _CORE_REAL | _EOS_REAL | _FAILPOINTS | _rooms("spark_eos", "worker_memory"),
     "os.getpid": _CORE_REAL | _EOS_REAL | _FAILPOINTS | _EOS_METRICS,
     **dict.fromkeys(
         ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),

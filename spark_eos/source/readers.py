@@ -33,6 +33,7 @@ from spark_eos.source.schema import refuse_other_schema
 from spark_eos.source.splits import OffsetRange
 from spark_eos.source.standstills import StandstillWarnings
 from spark_eos.source_options import SourceOptions, batch_options, filter_pushdown, stream_options
+from spark_eos.worker_memory import spare_modules
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class RangePartition(InputPartition):
 
 def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     failpoints.enter(options.client.client_id)
+    spare_modules()
     # Spark makes up an empty partition where none was planned.
     return read_range(partition.piece, options) if isinstance(partition, RangePartition) else iter(())
 
