@@ -3,11 +3,11 @@
 from typing import Final
 
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
-from spark_eos.sink.kept import IDLE_SECONDS, Kept
+from spark_eos.options.client import ClientOptions
+from spark_eos.sink.process_cache import IDLE_SECONDS, ProcessCache
 
 # Longer than anything that was made with a client is kept, since that would connect a closed one again.
-_clients: Final[Kept[ClientOptions, KafkaClient]] = Kept(3 * IDLE_SECONDS, KafkaClient.close)
+_clients: Final[ProcessCache[ClientOptions, KafkaClient]] = ProcessCache(3 * IDLE_SECONDS, KafkaClient.close)
 
 
 def client_of(options: ClientOptions) -> KafkaClient:

@@ -16,24 +16,24 @@ from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.visibility import ends_in, visible_in
 from spark_eos.errors import EosKafkaError, TopicError, UnansweredError, UnsupportedError
-from spark_eos.operator_commands import OperatorCommands
+from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.options.positions import EARLIEST, LATEST
+from spark_eos.options.source import FetchLimits
 from spark_eos.sink.key_search import KeySearch
 from spark_eos.sink.naming import id_pattern
 from spark_eos.sink.partition_views import look_at
 from spark_eos.sink.ports import (
     CommittedOffset,
+    CommittedView,
     DecisionWrite,
     Description,
     EndAnswer,
     Ending,
     FoundRecords,
     KeyedRecord,
-    PartitionView,
     TransactionState,
     UnstableOffsetsError,
 )
-from spark_eos.source_options import FetchLimits
-from spark_eos.source_positions import EARLIEST, LATEST
 
 _LOOK: Final = FetchLimits(
     max_bytes=1 << 20, partition_max_bytes=1 << 16, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000
@@ -128,7 +128,7 @@ class KafkaCluster:
 
     def views(
         self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
-    ) -> Mapping[TopicPartition, PartitionView | None]:
+    ) -> Mapping[TopicPartition, CommittedView | None]:
         """Look at one place in each partition with read_committed."""
         return look_at(self.client, offsets, wait_ms)
 

@@ -19,7 +19,7 @@ from spark_eos.errors import DifferentRowsError, OptionError
 from spark_eos.sink import columns
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
-from spark_eos.sink.recovery import utc
+from spark_eos.sink.recovery.settlement import utc
 
 LOG: Final = logging.getLogger("spark_eos.sink")
 _CHECKSUMS: Final = 1 << 64

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from broker_core.types import ProducerIdentity
 from spark_eos.errors import UnansweredError
-from spark_eos.sink.ports import Cluster, Description, TransactionState
+from spark_eos.sink.ports import Description, SinkCluster, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction
 
 LOG: Final = logging.getLogger("spark_eos.sink")
@@ -54,7 +54,7 @@ def why_earlier(begun: ProducerIdentity, transaction_version: int, description: 
 
 
 def describe_prepared(
-    cluster: Cluster, transactions: Collection[PreparedTransaction], now_ms: int, *, leave_out: bool = False
+    cluster: SinkCluster, transactions: Collection[PreparedTransaction], now_ms: int, *, leave_out: bool = False
 ) -> Mapping[str, Description]:
     """Describe transactions that were prepared; ids that stay unknown are left out.
 
@@ -71,7 +71,7 @@ def describe_prepared(
     return _describe(cluster, {t.transactional_id: partial(doubt, t) for t in transactions}, leave_out=leave_out)
 
 
-def describe_since(cluster: Cluster, transactional_id: str, held: ProducerIdentity) -> Description | None:
+def describe_since(cluster: SinkCluster, transactional_id: str, held: ProducerIdentity) -> Description | None:
     """Describe an id that has had this identity: what has a lower epoch is from the past, and not used."""
 
     def doubt(description: Description | None) -> str | None:
@@ -82,7 +82,9 @@ def describe_since(cluster: Cluster, transactional_id: str, held: ProducerIdenti
     return _describe(cluster, {transactional_id: doubt}).get(transactional_id)
 
 
-def _describe(cluster: Cluster, wanted: Mapping[str, _Doubt], *, leave_out: bool = False) -> Mapping[str, Description]:
+def _describe(
+    cluster: SinkCluster, wanted: Mapping[str, _Doubt], *, leave_out: bool = False
+) -> Mapping[str, Description]:
     """Describe ids, again and again where there is a doubt; unknown ones are left out in the end."""
     found: dict[str, Description] = {}
     described: Mapping[str, Description] = {}

@@ -61,7 +61,7 @@ class BatchTrace(NamedTuple):
     is_control: bool
 
 
-class PartitionView(NamedTuple):
+class CommittedView(NamedTuple):
     """Hold what a read_committed fetch at one offset shows; `batches` starts with the one that holds the offset.
 
     There are none where nothing can be seen yet.
@@ -108,7 +108,7 @@ class UnstableOffsetsError(EosKafkaError):
     """Report that a group has offsets in a transaction that nobody has ended yet."""
 
 
-class Cluster(Protocol):
+class SinkCluster(Protocol):
     """Be the cluster: every method waits out retriable errors up to the client's time limits."""
 
     def transaction_version(self) -> int:
@@ -142,7 +142,7 @@ class Cluster(Protocol):
 
     def views(
         self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
-    ) -> Mapping[TopicPartition, PartitionView | None]:
+    ) -> Mapping[TopicPartition, CommittedView | None]:
         """Look at one place in each of many partitions, all at once; None where it is not there any more.
 
         A partition whose leader does not answer within the time is left out.

@@ -11,8 +11,8 @@ from typing import Final
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import TransactionIdentity, end_txn
 from spark_eos.client.inspection import describe_transactions
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError
+from spark_eos.options.client import ClientOptions
 
 # What a killed worker has sent may reach its broker after the abort, and open the transaction again.
 LOOKS_AFTER_SECONDS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker_core.types import TopicPartition
+from spark_eos.source.lso_stalls import LsoStall
 from spark_eos.source.metrics import set_for_partitions
-from spark_eos.source.standstills import Standstill
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class LagWatch:
     def __init__(
         self,
         warn_after_ms: int,
-        report: Callable[[Sequence[Standstill]], object],
+        report: Callable[[Sequence[LsoStall]], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._report = report
@@ -89,7 +89,7 @@ class LagWatch:
         )
         self._report(
             [
-                Standstill(
+                LsoStall(
                     tp, stand.last_stable_offset, now - stand.since, high_watermarks[tp] - stand.last_stable_offset
                 )
                 for tp, stand in sorted(self._stands.items())

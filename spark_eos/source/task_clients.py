@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
 
 # Long before brokers close what idles (connections.max.idle.ms).
 _LONGEST_IDLE_SECONDS: Final = 60.0

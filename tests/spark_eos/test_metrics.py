@@ -18,15 +18,15 @@ from broker_core.types import TopicPartition
 from spark_eos import metrics as metrics_module
 from spark_eos.errors import OptionError
 from spark_eos.metrics import Metrics, MetricsPlace, check_servable, serve
+from spark_eos.options.sink import sink_options
+from spark_eos.options.source import stream_options
 from spark_eos.sink.columns import KEY, VALUE
-from spark_eos.sink.writers import BatchWriter, StreamWriter
-from spark_eos.sink_options import sink_options
+from spark_eos.sink.spark_writers import BatchWriter, StreamWriter
 from spark_eos.source import lag
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 from spark_eos.source.lag import LagWatch
 from spark_eos.source.metrics import METRICS as SOURCE_METRICS
 from spark_eos.source.metrics import PREFIX as SOURCE_PREFIX
-from spark_eos.source_options import stream_options
 from tests.spark_eos.sink_topic import make_topic
 from tests.spark_eos.source_data import create_topic, send, send_plain, transactional_producer
 from tests.spark_eos.source_query import running
@@ -148,7 +148,7 @@ def test_without_the_library_the_query_is_refused_before_it_begins(monkeypatch: 
 def test_without_the_library_both_packages_can_be_used() -> None:
     program = (
         "import sys; sys.modules['prometheus_client'] = None; import spark_eos.datasource, "
-        "spark_eos.sink.wiring, spark_eos.sink.writers, spark_eos.source.readers"
+        "spark_eos.sink.factory, spark_eos.sink.spark_writers, spark_eos.source.spark_readers"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=DEADLINE_S)
 

@@ -16,14 +16,15 @@ from spark_eos.errors import (
     UnansweredError,
     UnreachableError,
 )
-from spark_eos.sink import decision_writer, recovery
-from spark_eos.sink.committer import Committer
-from spark_eos.sink.deadlines import margin_ms
-from spark_eos.sink.decision_log import UNSTABLE_PATIENCE_MS
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.driver import decision_writer
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import UNSTABLE_PATIENCE_MS
+from spark_eos.sink.driver.verification import margin_ms
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
 from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending, TransactionState
-from spark_eos.sink_options import OnLostTransaction
+from spark_eos.sink.recovery import settlement
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 
@@ -84,7 +85,7 @@ def test_an_older_decision_that_is_still_open_stops_the_query_before_a_newer_one
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A coordinator does not answer for a while: were a newer micro-batch decided now, the sweep would abort it."""
-    monkeypatch.setattr(recovery, "SETTLE_LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(settlement, "SETTLE_LIMIT_SECONDS", 0.2)
     _decide(cluster)
     end, away = cluster.end_transactions, task_id(worker="w1")
 

@@ -6,8 +6,8 @@ import pytest
 
 from broker_core.records.compression import Compression
 from spark_eos.errors import OptionError
-from spark_eos.sink.preflight import settle_timeout
-from spark_eos.sink_options import NAMES, OnLostTransaction, sink_options
+from spark_eos.options.sink import NAMES, OnLostTransaction, sink_options
+from spark_eos.sink.driver.preflight import settle_timeout
 
 BASE = {"kafka.bootstrap.servers": "h:1"}
 

@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_eos.metrics import Metrics
-from spark_eos.sink import used_ids
+from spark_eos.sink.driver import id_usage
 from spark_eos.sink.metrics import METRICS
-from spark_eos.sink.pool import is_worker_kept
+from spark_eos.sink.task.identity_pool import is_worker_kept
 from tests.spark_eos.client_world import unique
 from tests.spark_eos.sink_cluster import MemoryCluster
 from tests.spark_eos.sink_commits import cluster, committer_of, prepare
@@ -106,8 +106,8 @@ def test_ids_are_counted_once_and_workers_that_are_not_kept_are_warned_of_once(
 
 
 def test_of_very_many_ids_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(used_ids, "_REMEMBERED", 3)
-    cluster, seen = MemoryCluster(), used_ids.UsedIds()
+    monkeypatch.setattr(id_usage, "_REMEMBERED", 3)
+    cluster, seen = MemoryCluster(), id_usage.IdUsage()
     before = METRICS.snapshot().get("transactional_ids_used", 0)
     for splits in ((0, 1), (2, 3), (2, 3), (0,)):
         seen.note("q", prepare(cluster, 0, splits=splits))

@@ -18,13 +18,13 @@ from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.topic_answers import TopicsRequest
-from spark_eos.client_options import ClientOptions
-from spark_eos.source import lag, readers, task_clients
-from spark_eos.source.reader import read_range
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.positions import EARLIEST
+from spark_eos.options.source import batch_options
+from spark_eos.source import lag, spark_readers, task_clients
+from spark_eos.source.range_reader import read_range
 from spark_eos.source.schema import source_schema
 from spark_eos.source.splits import OffsetRange
-from spark_eos.source_options import batch_options
-from spark_eos.source_positions import EARLIEST
 from tests.spark_eos.source_data import DEADLINE_SECONDS, add_partitions, delete_topic, send_plain
 from tests.spark_eos.source_query import Query, running
 
@@ -114,7 +114,7 @@ def test_a_batch_read_is_planned_with_one_look_at_topics(cluster: tuple[Embedded
     kafka, topic, _ = cluster
     send_plain(kafka.bootstrap_servers, topic, "a")
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic} | OURS
-    reader = readers.BatchReader(options, source_schema(False))
+    reader = spark_readers.BatchReader(options, source_schema(False))
     asked = counted(kafka, reader.partitions)
     # Both ends; the other Metadata finds the brokers.
     assert asked.pop("ApiVersions") <= 1 + BROKERS
@@ -208,13 +208,13 @@ class BusyCluster:
 
 def test_ten_thousand_triggers_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = BusyCluster()
-    monkeypatch.setattr(readers, "OffsetLookup", lambda _: cluster)
+    monkeypatch.setattr(spark_readers, "OffsetLookup", lambda _: cluster)
     options = {
         "kafka.bootstrap.servers": "127.0.0.1:1", "subscribePattern": "lines.*", "startingOffsets": "earliest",
         "failOnDataLoss": "false", "fetchOffset.retryIntervalMs": "0", "kafka.metadata.max.age.ms": "1",
     }  # fmt: skip
     logging.getLogger("spark_eos").setLevel(logging.CRITICAL)
-    reader = readers.StreamReader(options, source_schema(False))
+    reader = spark_readers.StreamReader(options, source_schema(False))
     position: dict[str, Any] = reader.initialOffset()
 
     def objects_after(triggers: int) -> int:
