@@ -11,8 +11,8 @@ from typing import Final
 
 from spark_eos.admin import output, timeline, transactions_command
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
-from spark_eos.admin.exit_codes import ExitCode
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
+from spark_eos.admin.output import ExitCode
 from spark_eos.admin.properties import options_of
 from spark_eos.client.connection import KafkaClient
 from spark_eos.errors import EosKafkaError, OptionError

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from broker_core.types import TopicPartition
 from spark_eos.admin.decision_operator import RefusedError
-from spark_eos.admin.exit_codes import ExitCode
 from spark_eos.admin.hanging import (
     HangingVerdict,
     Owner,
@@ -20,7 +19,7 @@ from spark_eos.admin.hanging import (
     owners_of,
     require_sight,
 )
-from spark_eos.admin.output import as_json
+from spark_eos.admin.output import ExitCode, as_json
 from spark_eos.admin.transactions_view import commands_of, described
 from spark_eos.client.control import init_producer_id
 from spark_eos.client.transaction_admin import TransactionAdmin

@@ -19,11 +19,10 @@ from typing import Final
 
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import SinkOptions
-from spark_eos.sink.detached_process import DetachedProcess
+from spark_eos.sink.detached_process import LIMIT_SECONDS, DetachedProcess, impatient
 from spark_eos.sink.factory import cluster_of, committer
 from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.ports import SinkCluster
-from spark_eos.sink.unprepared import LIMIT_SECONDS, impatient
 
 LOG: Final = logging.getLogger("spark_eos.sink")
 # A broker that does not answer has a successor soon, or is asked again by the next sweep.
@@ -50,9 +49,9 @@ def sweep_incarnation(options: SinkOptions, incarnation: str, micro_batch: int) 
 def keep_sweeping(options: SinkOptions, incarnation: str, micro_batch: int) -> None:
     """Sweep what tasks that still run will leave open, in a process of its own."""
     try:
-        successor = DetachedProcess()
-        successor.hand_over(partial(_sweep_now_and_then, options, incarnation, micro_batch, SWEEPS_AFTER_SECONDS))
-        successor.close()
+        detached = DetachedProcess()
+        detached.hand_over(partial(_sweep_now_and_then, options, incarnation, micro_batch, SWEEPS_AFTER_SECONDS))
+        detached.close()
     except OSError as error:
         LOG.warning("micro-batch %d: what its tasks leave open from now on ends by its timeout: %s", micro_batch, error)
 

@@ -6,7 +6,6 @@ from pyspark.taskcontext import TaskContext
 
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
-from spark_eos.sink.clients import client_of
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.driver.committer import Committer
@@ -15,7 +14,7 @@ from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.driver.ownership import RunState
 from spark_eos.sink.driver.retirement import Retirement
 from spark_eos.sink.driver.verification import margin_ms
-from spark_eos.sink.process_cache import IDLE_SECONDS, ProcessCache
+from spark_eos.sink.process_cache import IDLE_SECONDS, ProcessCache, client_of
 from spark_eos.sink.task.identity_pool import TaskSet, pool_of
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.writer import Place, TaskWriter

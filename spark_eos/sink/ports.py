@@ -160,7 +160,7 @@ class SinkCluster(Protocol):
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
         """Read all offsets of a group, in whatever topics.
 
-        Raises `UnstableOffsetsError` when a pending one does not settle in time, and `TopicError` when the decision
+        Raises `UnstableOffsetsError` when a pending one is not ended in time, and `TopicError` when the decision
         topic is not there.
         """
 

@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
+from spark_eos.client.connection import KafkaClient
+from spark_eos.options.client import ClientOptions
+
 IDLE_SECONDS: Final = 3_600.0
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
@@ -52,3 +55,12 @@ class ProcessCache(Generic[_Key, _Value]):
                 return
             del self._values[oldest]
             self._drop(value)
+
+
+# Longer than anything that was made with a client is kept, since that would connect a closed one again.
+_clients: Final[ProcessCache[ClientOptions, KafkaClient]] = ProcessCache(3 * IDLE_SECONDS, KafkaClient.close)
+
+
+def client_of(options: ClientOptions) -> KafkaClient:
+    """Give this process's one client for these settings, with the connections that it has."""
+    return _clients.get(options, lambda: KafkaClient(options))

@@ -25,14 +25,13 @@ from pyspark.taskcontext import TaskContext
 
 from spark_eos import failpoints
 from spark_eos.errors import ClientStateError, OptionError
-from spark_eos.metrics import check_servable, serve
+from spark_eos.metrics import SINK_METRICS, check_servable, serve
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.sink.columns import check_append, check_columns
 from spark_eos.sink.commit_report import last_report, leave_report, report_of
 from spark_eos.sink.driver.preflight import preflight
 from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
 from spark_eos.sink.messages import TaskMessage
-from spark_eos.sink.metrics import METRICS, PREFIX
 from spark_eos.sink.spark_sockets import acknowledge_input, report_sockets
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ class BatchWriter(DataSourceArrowWriter):
         from spark_eos.sink.factory import committer
 
         failpoints.enter(self.options.prefix)
-        serve(METRICS, PREFIX, self.options.metrics_place)
+        serve(SINK_METRICS, self.options.metrics_place)
         is_job, named = place.query == self.query, self.options.job_id is not None
         retirement = Retirement.REPLACE if not is_job else Retirement.MARK if named else Retirement.FORGET
         return committer(
@@ -197,7 +196,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         from spark_eos.sink.factory import committer
 
         failpoints.enter(self.options.prefix)
-        serve(METRICS, PREFIX, self.options.metrics_place)
+        serve(SINK_METRICS, self.options.metrics_place)
         return committer(self.options, message.query, message.run, may_be_decided=True)
 
 

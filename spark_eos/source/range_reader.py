@@ -1,8 +1,11 @@
 """Read one planned range in a task and give it to Spark as Arrow batches."""
 
 import logging
+import os
+import time
 from collections.abc import Iterable, Iterator
-from typing import Final
+from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,23 +13,27 @@ import pyarrow.compute as pc
 from broker_core.records.header import BatchHeader, InvalidBatch
 from broker_core.types import TopicPartition
 from spark_eos import failpoints
+from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.history import LogPoint
 from spark_eos.client.lookup import PartitionPlace
 from spark_eos.client.visibility import visible_in
 from spark_eos.codec.decode import decode_slabs
 from spark_eos.errors import BrokerError
+from spark_eos.options.client import ClientOptions
 from spark_eos.options.source import SourceOptions
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 from spark_eos.source.schema import ARROW_HEADERS, ARROW_TIMESTAMP, arrow_schema
 from spark_eos.source.splits import OffsetRange
-from spark_eos.source.task_clients import task_client
 
 logger = logging.getLogger(__name__)
 
 # What is decoded at once: enough for columns to pay, little enough for a worker's memory after decompression.
 _DECODED_ROWS: Final = 65_536
 _DECODED_BYTES: Final = 4 * 1024 * 1024
+# Long before brokers close what idles (connections.max.idle.ms).
+_LONGEST_IDLE_SECONDS: Final = 60.0
+_MOST_IDLE: Final = 8
 
 Spans = list[tuple[int, BatchHeader]]
 
@@ -120,3 +127,47 @@ def _to_spark(columns: pa.RecordBatch, topic_partition: TopicPartition, include_
     if include_headers:
         arrays.append(columns.column("headers").cast(ARROW_HEADERS))
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(include_headers))
+
+
+class _IdleClient(NamedTuple):
+    process_id: int
+    options: ClientOptions
+    client: KafkaClient
+    since: float
+
+
+_idle: list[_IdleClient] = []
+
+
+@contextmanager
+def task_client(options: ClientOptions) -> Iterator[KafkaClient]:
+    """Lend a client that nothing else uses meanwhile; one that failed, or was left in mid-work, is closed.
+
+    Clients are kept for the next tasks of the process: a task with one of its own opens two connections and asks four
+    questions before it fetches anything, which is more than the fetch of a small range costs, and a micro-batch has a
+    task for each partition.
+    """
+    client = _take(options)
+    try:
+        yield client
+    except BaseException:
+        client.close()
+        raise
+    _idle.append(_IdleClient(os.getpid(), options, client, time.monotonic()))
+    while len(_idle) > _MOST_IDLE:
+        _idle.pop(0).client.close()
+
+
+def _take(options: ClientOptions) -> KafkaClient:
+    now = time.monotonic()
+    for each in list(_idle):
+        # What was inherited over a fork is closed without a word to the parent's brokers.
+        if each.process_id != os.getpid() or now - each.since > _LONGEST_IDLE_SECONDS:
+            _idle.remove(each)
+            each.client.close()
+    # The one used last: its connections are the warmest, and the others grow old.
+    for each in reversed(_idle):
+        if each.options == options:
+            _idle.remove(each)
+            return each.client
+    return KafkaClient(options)

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from spark_eos import failpoints
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.lookup import OffsetLookup
-from spark_eos.metrics import check_servable, serve
+from spark_eos.metrics import SOURCE_METRICS, check_servable, serve
 from spark_eos.options.source import SourceOptions, batch_options, filter_pushdown, stream_options
 from spark_eos.source.admission_control import AdmissionControl
 from spark_eos.source.available_now import check_micro_batch
@@ -25,7 +25,6 @@ from spark_eos.source.data_loss import DataLossPolicy
 from spark_eos.source.group_commits import GroupCommits
 from spark_eos.source.lag import LagWatch, show_lag
 from spark_eos.source.lso_stalls import LsoStallWarnings
-from spark_eos.source.metrics import METRICS, PREFIX
 from spark_eos.source.offsets import JsonOffsets, OffsetMap, from_json_offsets, to_json_offsets
 from spark_eos.source.planner import Planner
 from spark_eos.source.pushdown import Narrowing, narrowing
@@ -168,7 +167,7 @@ class _DriverSide:
     def __init__(self, options: SourceOptions) -> None:
         failpoints.enter(options.client.client_id)
         check_servable(options.metrics_place)
-        serve(METRICS, PREFIX, options.metrics_place)
+        serve(SOURCE_METRICS, options.metrics_place)
         self._metrics_place = options.metrics_place
         self.client = KafkaClient(options.client)
         lookup = OffsetLookup(self.client)
@@ -214,9 +213,9 @@ class _DriverSide:
         if self._target is not None and end == self._admitted:
             check_micro_batch(end, self.planner.not_behind(self._target, start), self._there)
         planned = self.planner.plan(start, end)
-        serve(METRICS, PREFIX, self._metrics_place)
-        METRICS.add("micro_batches_planned")
-        METRICS.add("offsets_planned", sum(piece.size for piece in planned))
+        serve(SOURCE_METRICS, self._metrics_place)
+        SOURCE_METRICS.add("micro_batches_planned")
+        SOURCE_METRICS.add("offsets_planned", sum(piece.size for piece in planned))
         return planned
 
     def remember_target(self) -> None:

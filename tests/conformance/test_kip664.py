@@ -13,7 +13,7 @@ import broker_core.broker.markers
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.admin.exit_codes import ExitCode
+from spark_eos.admin.output import ExitCode
 from spark_eos.client.connection import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.source.lso_blocker import name_lso_blocker

@@ -16,13 +16,13 @@ from spark_eos.errors import (
     UnansweredError,
     UnreachableError,
 )
+from spark_eos.metrics import SINK_METRICS
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.driver import decision_writer
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import UNSTABLE_PATIENCE_MS
 from spark_eos.sink.driver.verification import margin_ms
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
-from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending, TransactionState
 from spark_eos.sink.recovery import settlement
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
@@ -141,11 +141,11 @@ def test_a_lost_batch_whose_rerun_has_no_rows_is_decided_as_empty(cluster: Memor
 def test_a_sweep_that_fails_is_logged_and_counted_and_the_batch_is_committed(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    failed = METRICS.snapshot().get("sweeps_failed", 0)
+    failed = SINK_METRICS.snapshot().get("sweeps_failed", 0)
     monkeypatch.setattr(cluster, "open_transactions", _raiser(UnansweredError("a broker is away")))
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     assert _visible(cluster) == 2
-    assert METRICS.snapshot()["sweeps_failed"] == failed + 1
+    assert SINK_METRICS.snapshot()["sweeps_failed"] == failed + 1
     assert "is committed; what lost attempts left open is swept later: a broker is away" in caplog.text
 
 

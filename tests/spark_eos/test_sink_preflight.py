@@ -350,9 +350,9 @@ def test_brokers_say_what_they_serve_and_how_they_are_set_up(client: KafkaClient
 
 def test_the_lowest_limit_of_all_brokers_counts(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = {1: facts(transaction_max_timeout_ms="900000"), 2: facts(transaction_max_timeout_ms="70000")}
-    survey = BrokerCapabilities(facts=limits)
+    capabilities = BrokerCapabilities(facts=limits)
     pretend(monkeypatch, limits)
-    settled = check_cluster(client, options_for(client), survey)
+    settled = check_cluster(client, options_for(client), capabilities)
     assert (settled.transaction_timeout_ms, settled.timeout_limit_ms) == (70_000, 70_000)
 
 
@@ -361,11 +361,11 @@ def test_each_broker_is_asked_once_and_one_that_is_away_again_at_every_check(
 ) -> None:
     asked = pretend(monkeypatch, {1: facts(), 2: facts()})
     monkeypatch.setattr(client, "brokers", lambda: [BrokerAddress(node_id, "h", 1) for node_id in (1, 2, 3)])
-    survey = BrokerCapabilities()
+    capabilities = BrokerCapabilities()
     for _ in range(3):
-        survey.complete(client)
+        capabilities.complete(client)
     assert asked == [[1, 2, 3], [3], [3]]
-    assert survey.troubles == ["broker 3 does not answer"]
+    assert capabilities.troubles == ["broker 3 does not answer"]
 
 
 # The versions that a broker of 3.5 serves, and one of 3.6.

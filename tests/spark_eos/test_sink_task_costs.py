@@ -14,7 +14,7 @@ from spark_eos.client.connection import KafkaClient
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions, sink_options
-from spark_eos.sink import clients, factory, process_cache
+from spark_eos.sink import factory, process_cache
 from spark_eos.sink.commit_report import CommitReport, WorkerIds, last_report, leave_report, report_of
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.factory import committer, task_writer
@@ -265,7 +265,7 @@ def test_what_is_idle_is_dropped_by_age_and_nothing_for_its_number(monkeypatch: 
 def kafka() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(topics={"t": PARTITIONS, "decisions": 2}, requests_kept=100_000) as broker:
         yield broker
-        for each in (clients._clients, factory._clusters, factory._runs, factory._logs, pools._pools):
+        for each in (process_cache._clients, factory._clusters, factory._runs, factory._logs, pools._pools):
             each.clear()
 
 
@@ -331,7 +331,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[KafkaClient]]:
         def close(self) -> None:
             raise AssertionError("a client is closed")
 
-    monkeypatch.setattr(clients, "KafkaClient", Counted)
+    monkeypatch.setattr(process_cache, "KafkaClient", Counted)
     yield found
     for each in found:
         KafkaClient.close(each)

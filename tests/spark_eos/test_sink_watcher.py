@@ -20,10 +20,10 @@ from spark_eos.client.inspection import describe_transactions
 from spark_eos.errors import TransactionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions, sink_options
-from spark_eos.sink import abort_sweep, unprepared
+from spark_eos.sink import abort_sweep, detached_process
 from spark_eos.sink.abort_sweep import keep_sweeping, sweep_incarnation
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.detached_process import DetachedProcess
+from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
 from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
 from spark_eos.sink.messages import Prepared
@@ -31,12 +31,11 @@ from spark_eos.sink.task.identity_pool import TaskIdentity
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.watchdog import Watchdog, WatchedTransaction, watched
 from spark_eos.sink.task.writer import Place
-from spark_eos.sink.unprepared import end_unprepared
 from tests.spark_eos.client_world import encoded, make_topic, read_values, unique
 from tests.spark_eos.spark_session import ROOT
 from tests.support.waiting import wait_until
 
-# The call that a successor makes in these tests, picklable by name.
+# The call that a detached process makes in these tests, picklable by name.
 TOUCH = Path.touch
 
 
@@ -51,8 +50,8 @@ def client(address: str) -> Iterator[KafkaClient]:
         yield made
 
 
-def ended(successor: DetachedProcess) -> None:
-    successor._process.wait(60)
+def ended(detached: DetachedProcess) -> None:
+    detached._process.wait(60)
 
 
 # The process that outlives a worker.
@@ -83,39 +82,39 @@ def test_the_last_call_is_made_when_a_process_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_call_that_was_taken_back_is_not_made(tmp_path: Path) -> None:
-    successor, path = DetachedProcess(), tmp_path / "path"
-    assert successor.hand_over(partial(TOUCH, path))
-    assert successor.hand_over(None)
-    successor.close()
-    ended(successor)
+    detached, path = DetachedProcess(), tmp_path / "path"
+    assert detached.hand_over(partial(TOUCH, path))
+    assert detached.hand_over(None)
+    detached.close()
+    ended(detached)
     assert not path.exists()
 
 
 def test_a_call_that_was_cut_short_is_not_made(tmp_path: Path) -> None:
-    successor, path = DetachedProcess(), tmp_path / "path"
-    assert successor.hand_over(partial(TOUCH, path))
-    os.write(successor._pipe.fileno(), pickle.dumps(partial(TOUCH, path))[:20])
-    successor.close()
-    ended(successor)
+    detached, path = DetachedProcess(), tmp_path / "path"
+    assert detached.hand_over(partial(TOUCH, path))
+    os.write(detached._pipe.fileno(), pickle.dumps(partial(TOUCH, path))[:20])
+    detached.close()
+    ended(detached)
     assert not path.exists()
 
 
 def test_a_stopped_watcher_stops_no_worker_and_no_prepared_transaction_is_left_to_it() -> None:
-    watcher = Watchdog()
-    successor = watcher._successor
-    assert successor is not None
-    os.kill(successor.process_id, signal.SIGSTOP)
+    watchdog = Watchdog()
+    detached = watchdog._process
+    assert detached is not None
+    os.kill(detached.process_id, signal.SIGSTOP)
     try:
         for _ in range(100_000):
-            if not successor.hand_over(None):
+            if not detached.hand_over(None):
                 break
         with pytest.raises(TransactionError, match="could still abort it"):
-            watcher.release()
-        watcher.begin(ClientOptions(("127.0.0.1:1",)), control.TransactionIdentity("t", 1, 0, 2))
-        watcher.release()
+            watchdog.release()
+        watchdog.begin(ClientOptions(("127.0.0.1:1",)), control.TransactionIdentity("t", 1, 0, 2))
+        watchdog.release()
     finally:
-        os.kill(successor.process_id, signal.SIGCONT)
-    ended(successor)
+        os.kill(detached.process_id, signal.SIGCONT)
+    ended(detached)
 
 
 # Transactions of tasks.
@@ -126,9 +125,9 @@ class Task:
 
     def __init__(self, client: KafkaClient) -> None:
         self.client, self.topic, self.name = client, make_topic(client), unique("id")
-        self.watcher = Watchdog()
+        self.watchdog = Watchdog()
         inner = TaskTransaction(client, sink_options({"kafka.bootstrap.servers": client.options.bootstrap_servers[0]}))
-        self.transaction = WatchedTransaction(inner, client.options, self.watcher)
+        self.transaction = WatchedTransaction(inner, client.options, self.watchdog)
         self.identity = self.begin()
 
     def begin(self) -> control.TransactionIdentity:
@@ -147,9 +146,9 @@ class Task:
         self.transaction.flush()
 
     def end_worker(self) -> None:
-        assert self.watcher._successor is not None
-        self.watcher._successor.close()
-        ended(self.watcher._successor)
+        assert self.watchdog._process is not None
+        self.watchdog._process.close()
+        ended(self.watchdog._process)
 
     @property
     def state(self) -> str:
@@ -160,8 +159,8 @@ def test_a_transaction_in_mid_write_ends_with_its_worker(client: KafkaClient) ->
     task = Task(client)
     task.send()
     assert task.state == "Ongoing"
-    assert task.watcher._successor is not None
-    task.watcher._successor.close()
+    assert task.watchdog._process is not None
+    task.watchdog._process.close()
     wait_until(lambda: task.state == "CompleteAbort", "it is aborted", deadline_s=5)
 
 
@@ -202,7 +201,7 @@ def test_a_request_that_arrives_after_the_abort_is_ended_too(
         if len(looks) == 2:
             task.send()
 
-    monkeypatch.setattr(unprepared.time, "sleep", pause)
+    monkeypatch.setattr(detached_process.time, "sleep", pause)
     end_unprepared(client.options, task.identity, pauses=(0.0, 0.2))
     wait_until(lambda: task.state == "CompleteAbort", "it is aborted")
 

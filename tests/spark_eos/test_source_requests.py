@@ -21,7 +21,7 @@ from spark_eos.client.topic_answers import TopicsRequest
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.positions import EARLIEST
 from spark_eos.options.source import batch_options
-from spark_eos.source import lag, spark_readers, task_clients
+from spark_eos.source import lag, range_reader, spark_readers
 from spark_eos.source.range_reader import read_range
 from spark_eos.source.schema import source_schema
 from spark_eos.source.splits import OffsetRange
@@ -41,9 +41,9 @@ def look_at_the_lag_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_clients_of_other_tests() -> Iterator[None]:
-    task_clients._idle.clear()
+    range_reader._idle.clear()
     yield
-    task_clients._idle.clear()
+    range_reader._idle.clear()
 
 
 @pytest.fixture(scope="module", params=[4, 300])
@@ -142,13 +142,13 @@ def test_tasks_of_one_process_share_connections(cluster: tuple[EmbeddedBroker, s
 def test_a_task_that_fails_leaves_no_client_behind(cluster: tuple[EmbeddedBroker, str, int]) -> None:
     kafka, _topic, _ = cluster
     options = ClientOptions(tuple(kafka.bootstrap_servers.split(",")))
-    with pytest.raises(ValueError, match="mid"), task_clients.task_client(options) as failing:
+    with pytest.raises(ValueError, match="mid"), range_reader.task_client(options) as failing:
         failing.connect()
         raise ValueError("mid")
-    with task_clients.task_client(options) as first, task_clients.task_client(options) as second:
+    with range_reader.task_client(options) as first, range_reader.task_client(options) as second:
         assert first is not second
         assert first is not failing
-    with task_clients.task_client(options) as again:
+    with range_reader.task_client(options) as again:
         assert again in (first, second)
 
 
@@ -167,11 +167,11 @@ def test_clients_that_idle_are_few_and_not_old(monkeypatch: pytest.MonkeyPatch) 
     closed: list[KafkaClient] = []
     monkeypatch.setattr(KafkaClient, "close", lambda client: closed.append(client))
     for number in range(20):
-        with task_clients.task_client(ClientOptions((f"127.0.0.1:{number + 1}",))):
+        with range_reader.task_client(ClientOptions((f"127.0.0.1:{number + 1}",))):
             pass
     assert len(closed) == 12
-    monkeypatch.setattr(task_clients, "_LONGEST_IDLE_SECONDS", -1.0)
-    with task_clients.task_client(ClientOptions(("127.0.0.1:20",))) as client:
+    monkeypatch.setattr(range_reader, "_LONGEST_IDLE_SECONDS", -1.0)
+    with range_reader.task_client(ClientOptions(("127.0.0.1:20",))) as client:
         assert client not in closed
     assert len(closed) == 20
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from spark_eos import failpoints
 from spark_eos.errors import EosKafkaError
+from spark_eos.metrics import SINK_METRICS
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.content import check_first_write, check_rows, check_write, has_same_rows, renamed_error
 from spark_eos.sink.decision import Decision
@@ -37,7 +38,6 @@ from spark_eos.sink.messages import (
     check_messages,
     show_other_attempts,
 )
-from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.recovery.action_table import RecoveryAction, Settlement
 from spark_eos.sink.recovery.settlement import (
@@ -87,17 +87,17 @@ class Committer:
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
         self.state.id_usage.note(self.query, messages)
         self.state.sweeps.note(show_other_attempts(messages))
-        patience = RetryPolicy(decide_until_ms(prepared, _now_ms()), _now_ms, _pause)
+        retries = RetryPolicy(decide_until_ms(prepared, _now_ms()), _now_ms, _pause)
         is_first = True
         while True:
             try:
                 self._commit_once(messages, prepared, micro_batch, is_first=is_first)
                 return
             except EosKafkaError as error:
-                patience.wait_after(error)
+                retries.wait_after(error)
                 is_first = False
                 LOG.warning("micro-batch %d of %s: its commit is tried again: %s", micro_batch, self.query, error)
-                METRICS.add("commit_retries")
+                SINK_METRICS.add("commit_retries")
                 if not isinstance(error, OutdatedError):
                     # They may be cut off from their peers.
                     self.log.forget_coordinators()
@@ -137,7 +137,7 @@ class Committer:
         if dropped or self.state.sweeps.is_due:
             superseded = () if decision is None else decision.superseded
             self._orphans(micro_batch).sweep(superseded, dropped, decided=decision)
-        LOG.info("micro-batch %d of %s: %s", micro_batch, self.query, dict(METRICS.snapshot()))
+        LOG.info("micro-batch %d of %s: %s", micro_batch, self.query, dict(SINK_METRICS.snapshot()))
         failpoints.reach("driver.after_sweep", micro_batch)
         if decision is not None:
             self._retire(decision)
@@ -149,7 +149,7 @@ class Committer:
             prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
             swept = self._orphans(micro_batch).abort(prepared)
         failpoints.reach("driver.after_abort", micro_batch)
-        METRICS.add("transactions_aborted", len(swept))
+        SINK_METRICS.add("transactions_aborted", len(swept))
         LOG.info(
             "micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared), len(swept)
         )
@@ -337,10 +337,10 @@ class Committer:
             raise
         self.committed = tuple(prepared)
         failpoints.reach("driver.after_complete", micro_batch)
-        METRICS.add("transactions_committed", len(prepared))
-        METRICS.add("records_committed", sum(t.record_count for t in prepared))
-        METRICS.add("bytes_committed", sum(m.size_bytes for m in messages if isinstance(m, Prepared)))
-        METRICS.add("produce_retries", sum(m.retries for m in messages if isinstance(m, Prepared)))
+        SINK_METRICS.add("transactions_committed", len(prepared))
+        SINK_METRICS.add("records_committed", sum(t.record_count for t in prepared))
+        SINK_METRICS.add("bytes_committed", sum(m.size_bytes for m in messages if isinstance(m, Prepared)))
+        SINK_METRICS.add("produce_retries", sum(m.retries for m in messages if isinstance(m, Prepared)))
         LOG.info(
             "micro-batch %d of %s: %d records in %d transactions are committed",
             micro_batch,
@@ -409,7 +409,7 @@ class Committer:
         started = time.monotonic()
         yield
         duration_ms = (time.monotonic() - started) * 1000
-        METRICS.set(f"{name.replace(' ', '_')}_ms", round(duration_ms))
+        SINK_METRICS.set(f"{name.replace(' ', '_')}_ms", round(duration_ms))
         LOG.info("micro-batch %d of %s: %s took %.0f ms", micro_batch, self.query, name, duration_ms)
 
 

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 from spark_eos import failpoints
 from spark_eos.errors import AuthorizationError, EosKafkaError, LostTransactionError, UnsupportedError
+from spark_eos.metrics import SINK_METRICS
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.recovery.settlement import commit_all, incomplete_error, lost_error, settle
@@ -56,7 +56,7 @@ def complete(
                 decision.query,
                 error,
             )
-            METRICS.add("completion_retries")
+            SINK_METRICS.add("completion_retries")
             completion.pause(pause_ms)
             pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
 

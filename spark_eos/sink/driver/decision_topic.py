@@ -63,12 +63,18 @@ def data_durability(client: KafkaClient, topic: str | None, *, is_first: bool = 
 
 
 def ensure_decision_topic(
-    client: KafkaClient, name: str, data: Durability, survey: BrokerCapabilities, *, prefix: str, is_first: bool = True
+    client: KafkaClient,
+    name: str,
+    data: Durability,
+    capabilities: BrokerCapabilities,
+    *,
+    prefix: str,
+    is_first: bool = True,
 ) -> None:
     """Create the decision topic where it is missing; refuse one that would forget decisions or cannot take any."""
     described = client.metadata([name]).get(name)
     if described is None or described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        if _create(client, name, survey):
+        if _create(client, name, capabilities):
             _mark(client, name, prefix)
         # Another broker may not know it yet.
         return
@@ -148,14 +154,14 @@ def replica_count(topic: TopicMetadata) -> int:
     return min((max(1, len(each.replicas)) for each in topic.partitions.values()), default=1)
 
 
-def _create(client: KafkaClient, name: str, survey: BrokerCapabilities) -> bool:
+def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) -> bool:
     """Create the topic as replicated as the cluster's own topics are: it outlives the query that needs it first.
 
     Says whether this call has made it.
     """
-    replicas = _own_replication(client, survey)
+    replicas = _own_replication(client, capabilities)
     config = {"cleanup.policy": "compact"}
-    if replicas >= _REPLICAS_OF_TWO_INSYNC and min(survey.numbers(MIN_INSYNC), default=0) < _TWO_INSYNC:
+    if replicas >= _REPLICAS_OF_TWO_INSYNC and min(capabilities.numbers(MIN_INSYNC), default=0) < _TWO_INSYNC:
         config[MIN_INSYNC] = str(_TWO_INSYNC)
     try:
         made = _create_compacting(client, name, replicas, config)
@@ -223,9 +229,9 @@ def _mark(client: KafkaClient, name: str, prefix: str) -> None:
         LOG.info("the decision topic %s will be read as a whole by each new query: %s", name, error)
 
 
-def _own_replication(client: KafkaClient, survey: BrokerCapabilities) -> int:
+def _own_replication(client: KafkaClient, capabilities: BrokerCapabilities) -> int:
     """Say how often the cluster replicates what it cannot lose: as its settings say, or as its offsets topic is."""
-    known = survey.numbers(REPLICATION) + survey.numbers(OFFSETS_REPLICATION)
+    known = capabilities.numbers(REPLICATION) + capabilities.numbers(OFFSETS_REPLICATION)
     if known:
         return max(known)
     offsets = client.metadata([CONSUMER_OFFSETS_TOPIC]).get(CONSUMER_OFFSETS_TOPIC)

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from spark_eos.metrics import SINK_METRICS
 from spark_eos.sink.messages import Prepared, TaskMessage
-from spark_eos.sink.metrics import METRICS
 
 LOG: Final = logging.getLogger("spark_eos.sink")
 _REMEMBERED: Final = 10_000
@@ -27,7 +27,7 @@ class IdUsage:
         """Count what was not seen before; warn once of workers that serve one task only."""
         prepared = [message for message in messages if isinstance(message, Prepared)]
         new = dict.fromkeys(name for each in prepared if (name := each.transaction.transactional_id) not in self._seen)
-        METRICS.add("transactional_ids_used", len(new))
+        SINK_METRICS.add("transactional_ids_used", len(new))
         self._seen |= new
         for oldest in list(self._seen)[:-_REMEMBERED]:
             del self._seen[oldest]

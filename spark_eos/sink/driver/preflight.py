@@ -19,12 +19,11 @@ from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.inspection import describe_transactions, list_transactions
 from spark_eos.errors import OptionError, UnansweredError, UnreachableError, UnsupportedError
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, LONGEST_DEFAULT_TIMEOUT_MS, SinkOptions
-from spark_eos.sink.clients import client_of
 from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import Durability, data_durability, ensure_decision_topic
 from spark_eos.sink.naming import id_pattern, id_prefix, parse_task_id
 from spark_eos.sink.ports import TransactionState
-from spark_eos.sink.process_cache import ProcessCache
+from spark_eos.sink.process_cache import ProcessCache, client_of
 
 LOG: Final = logging.getLogger("spark_eos.sink")
 _PROBE: Final = "preflight"
@@ -37,8 +36,8 @@ _LOOK_PATIENCE_MS: Final = 5_000
 class _Checked:
     """Hold what a check found, and when the next look is due."""
 
-    settled: SinkOptions
-    survey: BrokerCapabilities
+    options: SinkOptions
+    capabilities: BrokerCapabilities
     next_look: float
 
 
@@ -51,15 +50,15 @@ def preflight(options: SinkOptions) -> SinkOptions:
     checked = _checked.get(options, lambda: _check_first(options))
     if time.monotonic() >= checked.next_look:
         _look(options, checked)
-    return checked.settled
+    return checked.options
 
 
 def _check_first(options: SinkOptions) -> _Checked:
     failpoints.enter(options.prefix)
     failpoints.reach("driver.before_preflight")
-    survey = BrokerCapabilities()
-    settled = check_cluster(client_of(options.client), options, survey)
-    return _Checked(settled, survey, time.monotonic() + _LOOKS_EVERY_SECONDS)
+    capabilities = BrokerCapabilities()
+    options_now = check_cluster(client_of(options.client), options, capabilities)
+    return _Checked(options_now, capabilities, time.monotonic() + _LOOKS_EVERY_SECONDS)
 
 
 def _look(options: SinkOptions, checked: _Checked) -> None:
@@ -68,7 +67,7 @@ def _look(options: SinkOptions, checked: _Checked) -> None:
     try:
         # Names the brokers that have come.
         client.metadata([], timeout_ms=_LOOK_PATIENCE_MS)
-        checked.settled = check_cluster(client, options, checked.survey, is_first=False)
+        checked.options = check_cluster(client, options, checked.capabilities, is_first=False)
         checked.next_look = time.monotonic() + _LOOKS_EVERY_SECONDS
     except (UnansweredError, UnreachableError) as error:
         LOG.info("the cluster is not looked at for now: %s", error)
@@ -76,26 +75,26 @@ def _look(options: SinkOptions, checked: _Checked) -> None:
 
 
 def check_cluster(
-    client: KafkaClient, options: SinkOptions, survey: BrokerCapabilities | None = None, *, is_first: bool = True
+    client: KafkaClient, options: SinkOptions, capabilities: BrokerCapabilities | None = None, *, is_first: bool = True
 ) -> SinkOptions:
     """Ask the cluster everything the sink depends on; a later one asks what may have changed, without a warning."""
     client.connect()
-    survey = BrokerCapabilities() if survey is None else survey
-    survey.complete(client)
-    may_hang = _check_verification(client, options, survey, is_first)
+    capabilities = BrokerCapabilities() if capabilities is None else capabilities
+    capabilities.complete(client)
+    may_hang = _check_verification(client, options, capabilities, is_first)
     data = data_durability(client, options.topic) if is_first else Durability(0, 0)
-    ensure_decision_topic(client, options.decision_topic, data, survey, prefix=options.prefix, is_first=is_first)
+    ensure_decision_topic(client, options.decision_topic, data, capabilities, prefix=options.prefix, is_first=is_first)
     if is_first:
         _check_transactions(client, options)
-    limit_ms = min(survey.numbers(TIMEOUT_LIMIT), default=None)
+    limit_ms = min(capabilities.numbers(TIMEOUT_LIMIT), default=None)
     if limit_ms is None and is_first:
         LOG.info(
             "%s cannot be read, %d ms is used: %s",
             TIMEOUT_LIMIT,
             FALLBACK_TIMEOUT_MS,
-            "; ".join(survey.troubles) or "no broker knows it",
+            "; ".join(capabilities.troubles) or "no broker knows it",
         )
-    timeout_ms = settle_timeout(options.transaction_timeout_ms, limit_ms)
+    timeout_ms = choose_timeout(options.transaction_timeout_ms, limit_ms)
     if is_first:
         # The id is nobody's and never holds a transaction. Rights and timeout are judged as for the tasks' own ids.
         init_producer_id(client, f"{options.prefix}.{_PROBE}", transaction_timeout_ms=timeout_ms)
@@ -104,7 +103,7 @@ def check_cluster(
     )
 
 
-def settle_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
+def choose_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
     """Choose the transaction timeout: what the user wants, else the most the broker allows, within bounds.
 
     What a crash of driver and executors leaves open holds readers up for that long at worst.
@@ -146,9 +145,11 @@ def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
         )
 
 
-def _check_verification(client: KafkaClient, options: SinkOptions, survey: BrokerCapabilities, is_first: bool) -> bool:
+def _check_verification(
+    client: KafkaClient, options: SinkOptions, capabilities: BrokerCapabilities, is_first: bool
+) -> bool:
     """Refuse brokers that do not verify transactions, unless they are accepted; says whether transactions may hang."""
-    unverifying = survey.unverifying(client.transaction_version())
+    unverifying = capabilities.unverifying(client.transaction_version())
     reasons = "; ".join(f"broker {node_id} {reason}" for node_id, reason in unverifying.items())
     if unverifying and not options.allow_hanging_transactions:
         raise UnsupportedError(
@@ -165,4 +166,4 @@ def _check_verification(client: KafkaClient, options: SinkOptions, survey: Broke
         LOG.warning(
             "transactions may hang, and what lost tasks leave open holds readers back until its timeout: %s", reasons
         )
-    return options.allow_hanging_transactions and (bool(unverifying) or bool(survey.troubles))
+    return options.allow_hanging_transactions and (bool(unverifying) or bool(capabilities.troubles))

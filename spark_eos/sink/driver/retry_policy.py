@@ -1,7 +1,7 @@
 """What a driver does about an outage: which failures are worth another attempt, and until when.
 
 To commit a micro-batch again is what a restarted driver does, so it is safe at any point: the driver takes over, which
-settles what became of an earlier attempt, reads the newest decision, and goes on from there.
+ends what is left of an earlier attempt, reads the newest decision, and goes on from there.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class UndecidedError(TransactionError):
 
 
 class UnclearError(UndecidedError):
-    """Report a decision of which it is not known whether it was made; to take over again settles that."""
+    """Report a decision of which it is not known whether it was made; to take over again finds it out."""
 
 
 class OutdatedError(UndecidedError):

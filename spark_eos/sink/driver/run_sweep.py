@@ -8,12 +8,12 @@ from functools import partial
 from typing import Final
 
 from spark_eos.errors import EosKafkaError
+from spark_eos.metrics import SINK_METRICS
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
 from spark_eos.sink.driver.orphan_sweep import Scope, named, run_of, sweep
 from spark_eos.sink.driver.ownership import RunState
 from spark_eos.sink.driver.superseded_runs import superseding
-from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.naming import group_id
 from spark_eos.sink.ports import Description, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
@@ -61,14 +61,14 @@ class RunSweep:
             with self.step("sweep"):
                 swept = self._end({self.run, *runs}, self.state.began_at_ms, dropped, newest, _SWEEP_WAIT_MS)
         except EosKafkaError as error:
-            METRICS.add("sweeps_failed")
+            SINK_METRICS.add("sweeps_failed")
             LOG.warning(
                 "micro-batch %d of %s is committed; what lost attempts left open is swept later: %s",
                 self.micro_batch,
                 self.query,
                 error,
             )
-        METRICS.add("transactions_swept", len(swept))
+        SINK_METRICS.add("transactions_swept", len(swept))
         self.state.sweeps.note(bool(swept))
         if self.state.is_new_run:
             older = [run_of(each.transactional_id) for each in swept]

@@ -8,8 +8,8 @@ from typing import Final
 
 from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.errors import LostTransactionError
+from spark_eos.metrics import SINK_METRICS
 from spark_eos.sink.descriptions import describe_prepared
-from spark_eos.sink.metrics import METRICS
 from spark_eos.sink.ports import Description, SinkCluster, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction
 
@@ -81,9 +81,9 @@ def verify(
             )
     began_at_ms = min((d.started_at_ms for d in described.values() if d.started_at_ms >= 0), default=None)
     left_ms = [min(t.timeout_ms, time_left_ms(described[t.transactional_id], now_ms)) for t in prepared]
-    METRICS.set("open_transactions", len(prepared))
-    METRICS.set("oldest_open_age_ms", 0 if began_at_ms is None else now_ms - began_at_ms)
-    METRICS.set("time_to_timeout_ms", min(left_ms, default=0))
+    SINK_METRICS.set("open_transactions", len(prepared))
+    SINK_METRICS.set("oldest_open_age_ms", 0 if began_at_ms is None else now_ms - began_at_ms)
+    SINK_METRICS.set("time_to_timeout_ms", min(left_ms, default=0))
     if any(2 * left < t.timeout_ms for left, t in zip(left_ms, prepared, strict=True)):
         LOG.warning(
             "micro-batch %d of %s: its oldest transaction times out in %d ms, half of its time is over; "

@@ -37,7 +37,7 @@ class _Search:
     def place(self) -> TopicPartition:
         return TopicPartition(self.written.topic, self.written.partition)
 
-    def settle(self, fate: Fate | None) -> None:
+    def conclude(self, fate: Fate | None) -> None:
         """Take the fate, or go on to the next partition."""
         self.fate = fate
         if fate is None:
@@ -48,7 +48,7 @@ class _Search:
     def hide(self) -> None:
         """Go on to the next partition, since this one cannot be read yet."""
         self.hidden += 1
-        self.settle(Fate.HIDDEN if self.hidden >= _MOST_HIDDEN else None)
+        self.conclude(Fate.HIDDEN if self.hidden >= _MOST_HIDDEN else None)
 
 
 def logged_fates(
@@ -61,7 +61,7 @@ def logged_fates(
         _look(cluster, left)
         if sum(len(each.left) for each in searches if each.fate is None) == before:
             for each in left:
-                each.settle(Fate.HIDDEN)
+                each.conclude(Fate.HIDDEN)
     return {each.transaction: each.fate or Fate.HIDDEN for each in searches}
 
 
@@ -87,7 +87,7 @@ def _look(cluster: SinkCluster, searches: Iterable[_Search]) -> None:
             continue
         view = views[place]
         if view is None:
-            queue[0].settle(None)
+            queue[0].conclude(None)
             continue
         readable = [each for each in queue if each.written.last_offset < view.last_stable_offset]
         # Under the old protocol the coordinator does not tell a timeout from a later abort, and the transactions of the
@@ -108,15 +108,15 @@ def _look_behind(cluster: SinkCluster, place: TopicPartition, searches: Collecti
         if is_committed is None:
             each.hide()
         else:
-            each.settle(Fate.COMMITTED if is_committed else Fate.LOST)
+            each.conclude(Fate.COMMITTED if is_committed else Fate.LOST)
 
 
 def _read_view(view: CommittedView, searches: Collection[_Search]) -> None:
-    """Settle what the look has reached; the rest is left for the next one."""
+    """Conclude what the look has reached; the rest is left for the next one."""
     reached = view.batches[-1].last_offset if view.batches else -1
     for each in searches:
         if each.written.first_offset <= reached:
-            each.settle(seen_fate(each.transaction, each.written, view))
+            each.conclude(seen_fate(each.transaction, each.written, view))
 
 
 def seen_fate(transaction: PreparedTransaction, written: WrittenRange, view: CommittedView | None) -> Fate | None:

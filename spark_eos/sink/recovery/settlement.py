@@ -169,7 +169,7 @@ def fates_of(cluster: SinkCluster, transactions: Collection[PreparedTransaction]
 
 
 def described_fate(transaction: PreparedTransaction, description: Description | None) -> Fate | None:
-    """Read a fate from the coordinator's description; None where it does not settle the matter."""
+    """Read a fate from the coordinator's description; None where that is not conclusive."""
     if description is None or description.identity.producer_id != transaction.producer_id:
         return None
     distance = description.identity.producer_epoch - transaction.producer_epoch

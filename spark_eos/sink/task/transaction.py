@@ -1,6 +1,7 @@
-"""Drive the client's transactional producer for tasks."""
+"""The transaction that a task writes into: what it needs of one, and the client's producer as one."""
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
 
 from broker_core.types import TopicPartition
 from spark_eos.client.connection import KafkaClient
@@ -12,8 +13,31 @@ from spark_eos.sink.prepared import WrittenRange
 from spark_eos.sink.task.identity_pool import TaskIdentity
 
 
+class TransactionPort(Protocol):
+    """The producer of one transaction at a time."""
+
+    def begin(self, identity: TaskIdentity) -> None:
+        """Get ready to send under an identity; nothing goes to a broker yet."""
+
+    def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Announce where batches will go, so that what is to be asked about all of them is asked at once."""
+
+    def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
+        """Send batches in order; waits while the buffer is full."""
+
+    @property
+    def retries(self) -> int:
+        """Count the requests sent again, over all transactions of this object."""
+
+    def flush(self) -> Sequence[WrittenRange]:
+        """Wait until everything is acknowledged; the transaction stays open."""
+
+    def abort(self) -> None:
+        """Abort the open transaction."""
+
+
 class TaskTransaction:
-    """Be the producer of a worker process, one transaction at a time."""
+    """The client's producer in a worker process."""
 
     def __init__(self, client: KafkaClient, options: SinkOptions) -> None:
         self._producer = TransactionalProducer(

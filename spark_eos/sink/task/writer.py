@@ -2,49 +2,25 @@
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 
-from broker_core.types import TopicPartition
 from spark_eos import failpoints
-from spark_eos.codec.encode import EncodedBatch
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
 from spark_eos.sink.content import RowCounter, check_topic, check_write
 from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, PreparedTransaction, TaskMessage, WrittenRange
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.recovery.settlement import Course, course_of_task, rolled_back_error, utc
 from spark_eos.sink.task.batching import CHUNK_BYTES, BatchBuilder, PlacedBatches, gather, given_timestamps
-from spark_eos.sink.task.identity_pool import IdentityPool, TaskIdentity, TaskSet, is_worker_kept
+from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet, is_worker_kept
+from spark_eos.sink.task.transaction import TransactionPort
 
 LOG: Final = logging.getLogger("spark_eos.sink")
-
-
-class TransactionPort(Protocol):
-    """Be the producer of one transaction at a time."""
-
-    def begin(self, identity: TaskIdentity) -> None:
-        """Get ready to send under an identity; nothing goes to a broker yet."""
-
-    def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Announce where batches will go, so that what is to be asked about all of them is asked at once."""
-
-    def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
-        """Send batches in order; waits while the buffer is full."""
-
-    @property
-    def retries(self) -> int:
-        """Count the requests sent again, over all transactions of this object."""
-
-    def flush(self) -> Sequence[WrittenRange]:
-        """Wait until everything is acknowledged; the transaction stays open."""
-
-    def abort(self) -> None:
-        """Abort the open transaction."""
 
 
 @dataclass(frozen=True, slots=True)
