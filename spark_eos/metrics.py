@@ -15,7 +15,7 @@ from spark_eos.errors import OptionError
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-LOG: Final = logging.getLogger("spark_eos.metrics")
+logger = logging.getLogger(__name__)
 PORT_OPTION: Final = "metricsPort"
 HOST_OPTION: Final = "metricsHost"
 LOOPBACK: Final = "127.0.0.1"
@@ -136,7 +136,7 @@ def serve(metrics: ProcessMetrics, place: MetricsPlace | None) -> int | None:
         server, _ = start_http_server(place.port, place.host, registry)
     except OSError as error:
         if key not in _served:
-            LOG.warning(
+            logger.warning(
                 "metrics cannot be served on %s:%d: %s. The query goes on without; every process of the driver needs a "
                 "port of its own: give source and sink, and each query, another '%s'",
                 *place,
@@ -146,7 +146,7 @@ def serve(metrics: ProcessMetrics, place: MetricsPlace | None) -> int | None:
         _served[key] = None
         return None
     _served[key] = port = int(server.server_port)
-    LOG.info("metrics are served at http://%s:%d/metrics", place.host, port)
+    logger.info("metrics are served at http://%s:%d/metrics", place.host, port)
     return port
 
 

@@ -16,7 +16,7 @@ from spark_eos.client.coordinators import CoordinatorType
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
 from spark_eos.client.transaction_admin import ActiveProducer, TransactionAdmin
 from spark_eos.errors import AuthorizationError
-from spark_eos.sink.recovery.settlement import utc
+from spark_eos.sink.decision import utc
 
 MINUTE_MS: Final = 60_000
 

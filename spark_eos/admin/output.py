@@ -6,11 +6,10 @@ from enum import IntEnum
 from typing import Any, Final
 
 from spark_eos.admin.inventory import Entry
-from spark_eos.sink.decision import Decision
+from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.intervention import intervention_document
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.recovery.action_table import Fate
-from spark_eos.sink.recovery.settlement import utc
 
 _HEADS: Final = ("PREFIX", "QUERY", "MICRO-BATCH", "ATTEMPT", "DECIDED", "TRANSACTIONS", "RECORDS", "STATE")
 _TRANSACTION_HEADS: Final = ("TASK", "TRANSACTIONAL ID", "PRODUCER", "EPOCH", "FATE", "WRITTEN")

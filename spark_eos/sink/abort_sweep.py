@@ -24,7 +24,7 @@ from spark_eos.sink.factory import cluster_of, committer
 from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.ports import SinkCluster
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
 # A broker that does not answer has a successor soon, or is asked again by the next sweep.
 _WAIT_MS: Final = 10_000
 SWEEPS_AFTER_SECONDS: Final = (0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 5.0)
@@ -53,7 +53,9 @@ def keep_sweeping(options: SinkOptions, incarnation: str, micro_batch: int) -> N
         detached.hand_over(partial(_sweep_now_and_then, options, incarnation, micro_batch, SWEEPS_AFTER_SECONDS))
         detached.close()
     except OSError as error:
-        LOG.warning("micro-batch %d: what its tasks leave open from now on ends by its timeout: %s", micro_batch, error)
+        logger.warning(
+            "micro-batch %d: what its tasks leave open from now on ends by its timeout: %s", micro_batch, error
+        )
 
 
 def _sweep_now_and_then(options: SinkOptions, incarnation: str, micro_batch: int, pauses: Sequence[float]) -> None:

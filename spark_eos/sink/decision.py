@@ -13,6 +13,7 @@ rows there were and their checksum, so that a re-run can be compared with it.
 """
 
 import json
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -323,3 +324,8 @@ def _canonical(document: Any) -> bytes:
 
 def _checksum(document: dict[str, Any]) -> str:
     return f"{crc32c.crc32c(_canonical(document)):08x}"
+
+
+def utc(at_ms: int) -> str:
+    """Write a point in time for a message."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_ms / 1000))

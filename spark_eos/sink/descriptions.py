@@ -16,7 +16,7 @@ from spark_eos.errors import UnansweredError
 from spark_eos.sink.ports import Description, SinkCluster, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
 # Why a description, or that there is none, is not believed; None where it is.
 _Doubt: TypeAlias = Callable[[Description | None], str | None]
 _TRIES: Final = 6
@@ -91,7 +91,7 @@ def _describe(
     doubts: dict[str, str] = {}
     for attempt in range(_TRIES):
         if attempt:
-            LOG.info("transactions are described again, since their coordinators may speak of the past: %s", doubts)
+            logger.info("transactions are described again, since their coordinators may speak of the past: %s", doubts)
             cluster.forget_coordinators(doubts)
             time.sleep(_PAUSE_SECONDS)
         described = cluster.describe_transactions(list(doubts) if attempt else list(wanted))

@@ -11,8 +11,8 @@ from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DRIVER_TIMEOUT_MS, DecisionLog
 from spark_eos.sink.driver.decision_writer import DecisionWriter
-from spark_eos.sink.driver.ownership import RunState
 from spark_eos.sink.driver.retirement import Retirement
+from spark_eos.sink.driver.run_state import RunState
 from spark_eos.sink.driver.verification import margin_ms
 from spark_eos.sink.process_cache import IDLE_SECONDS, ProcessCache, client_of
 from spark_eos.sink.task.identity_pool import TaskSet, pool_of

@@ -38,11 +38,12 @@ if TYPE_CHECKING:
     from spark_eos.sink.driver.committer import Committer
     from spark_eos.sink.task.writer import Place
 
-LOG: Final = logging.getLogger("spark_eos.sink")
-if LOG.level == logging.NOTSET:
+# The parent of all of the sink's loggers.
+_SINK_LOGGER: Final = logging.getLogger("spark_eos.sink")
+if _SINK_LOGGER.level == logging.NOTSET:
     # A Python worker has no logging of its own. With spark.sql.pyspark.worker.logging.enabled Spark collects what is
     # logged in it, but only what the loggers let through; without any handler INFO still goes nowhere.
-    LOG.setLevel(logging.INFO)
+    _SINK_LOGGER.setLevel(logging.INFO)
 
 _QUERY_PROPERTY: Final = "sql.streaming.queryId"
 _MICRO_BATCH_PROPERTY: Final = "streaming.sql.batchId"

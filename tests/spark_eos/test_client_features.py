@@ -23,7 +23,7 @@ from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.driver.decision_writer import DecisionWriter
-from spark_eos.sink.driver.ownership import RunState
+from spark_eos.sink.driver.run_state import RunState
 from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import driver_id
 from spark_eos.sink.task.identity_pool import IdentityPool

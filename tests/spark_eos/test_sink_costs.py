@@ -21,7 +21,7 @@ from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.sink import messages
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.driver import orphan_sweep
+from spark_eos.sink.driver import run_state
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.driver.decision_writer import DecisionWriter
@@ -322,7 +322,7 @@ def test_what_gives_no_sign_is_ended_now_and_then(query: Query, monkeypatch: pyt
     orphan = query.leave_open()
     query.run(1)
     assert query.state_of(orphan) == "Ongoing"
-    monkeypatch.setattr(orphan_sweep, "_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(run_state, "_INTERVAL_SECONDS", 0.0)
     query.run(2)
     assert query.state_of(orphan) == "CompleteAbort"
 

@@ -14,7 +14,8 @@ from spark_eos.errors import (
     UnansweredError,
     UnreachableError,
 )
-from spark_eos.sink.driver.retry_policy import OutdatedError, UndecidedError, is_passing, may_be_decided_again
+from spark_eos.sink.driver.decision_errors import OutdatedError, UndecidedError
+from spark_eos.sink.driver.retry_policy import is_passing, may_be_decided_again
 from spark_eos.sink.ports import DecisionWrite, EndAnswer, TransactionState, UnstableOffsetsError
 from tests.spark_eos.sink_cluster import MemoryCluster
 from tests.spark_eos.sink_commits import cluster, committer_of, prepare, states, task_id

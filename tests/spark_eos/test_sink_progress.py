@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_eos.metrics import SINK_METRICS, ProcessMetrics
-from spark_eos.sink.driver import id_usage
+from spark_eos.sink.driver import run_state
 from spark_eos.sink.task.identity_pool import is_worker_kept
 from tests.spark_eos.client_world import unique
 from tests.spark_eos.sink_cluster import MemoryCluster
@@ -105,8 +105,8 @@ def test_ids_are_counted_once_and_workers_that_are_not_kept_are_warned_of_once(
 
 
 def test_of_very_many_ids_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(id_usage, "_REMEMBERED", 3)
-    cluster, seen = MemoryCluster(), id_usage.IdUsage()
+    monkeypatch.setattr(run_state, "_REMEMBERED", 3)
+    cluster, seen = MemoryCluster(), run_state.IdUsage()
     before = SINK_METRICS.snapshot().get("transactional_ids_used", 0)
     for splits in ((0, 1), (2, 3), (2, 3), (0,)):
         seen.note("q", prepare(cluster, 0, splits=splits))

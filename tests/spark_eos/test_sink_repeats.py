@@ -14,7 +14,7 @@ from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.driver.decision_writer import DecisionWriter
-from spark_eos.sink.driver.ownership import RunState
+from spark_eos.sink.driver.run_state import RunState
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.ports import EndAnswer, Ending, TransactionState

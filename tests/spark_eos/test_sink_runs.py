@@ -9,10 +9,10 @@ from spark_eos.errors import FencedError, TransactionError, UnansweredError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, join_parts, read_part, write_decision
 from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_errors import UndecidedError
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.driver.driver_identity import DriverIdentity
 from spark_eos.sink.driver.retirement import Retirement
-from spark_eos.sink.driver.retry_policy import UndecidedError
 from spark_eos.sink.driver.superseded_runs import superseding
 from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.ports import EndAnswer, TransactionState

@@ -14,19 +14,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
 
 from spark_eos import failpoints
 from spark_eos.errors import EosKafkaError
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.sink.content import check_first_write, check_rows, check_write, has_same_rows, renamed_error
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.completion import Completion, complete
+from spark_eos.sink.driver.decision_errors import OutdatedError, disagreement_error, other_plan_error
 from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.ownership import Ownership, RunState
+from spark_eos.sink.driver.ownership import Ownership
 from spark_eos.sink.driver.retirement import Retirement, is_due, retire
-from spark_eos.sink.driver.retry_policy import OutdatedError, RetryPolicy
+from spark_eos.sink.driver.retry_policy import RetryPolicy
+from spark_eos.sink.driver.run_state import RunState
 from spark_eos.sink.driver.run_sweep import RunSweep
 from spark_eos.sink.driver.superseded_runs import left_open, superseding
 from spark_eos.sink.driver.verification import MicroBatchVerification, decide_until_ms
@@ -40,16 +40,18 @@ from spark_eos.sink.messages import (
 )
 from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.recovery.action_table import RecoveryAction, Settlement
-from spark_eos.sink.recovery.settlement import (
-    disagreement_error,
-    lost_error,
-    other_plan_error,
+from spark_eos.sink.recovery.settlement import lost_error, settle
+from spark_eos.sink.rerun_checks import (
+    check_first_write,
+    check_rows,
+    check_write,
+    has_same_rows,
+    renamed_error,
     rolled_back_error,
-    settle,
     why_closed,
 )
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ class Committer:
             except EosKafkaError as error:
                 retries.wait_after(error)
                 is_first = False
-                LOG.warning("micro-batch %d of %s: its commit is tried again: %s", micro_batch, self.query, error)
+                logger.warning("micro-batch %d of %s: its commit is tried again: %s", micro_batch, self.query, error)
                 SINK_METRICS.add("commit_retries")
                 if not isinstance(error, OutdatedError):
                     # They may be cut off from their peers.
@@ -137,7 +139,7 @@ class Committer:
         if dropped or self.state.sweeps.is_due:
             superseded = () if decision is None else decision.superseded
             self._orphans(micro_batch).sweep(superseded, dropped, decided=decision)
-        LOG.info("micro-batch %d of %s: %s", micro_batch, self.query, dict(SINK_METRICS.snapshot()))
+        logger.info("micro-batch %d of %s: %s", micro_batch, self.query, dict(SINK_METRICS.snapshot()))
         failpoints.reach("driver.after_sweep", micro_batch)
         if decision is not None:
             self._retire(decision)
@@ -150,7 +152,7 @@ class Committer:
             swept = self._orphans(micro_batch).abort(prepared)
         failpoints.reach("driver.after_abort", micro_batch)
         SINK_METRICS.add("transactions_aborted", len(swept))
-        LOG.info(
+        logger.info(
             "micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared), len(swept)
         )
 
@@ -261,7 +263,7 @@ class Committer:
                 ),
             )
         if not settled.is_closed:
-            LOG.warning(
+            logger.warning(
                 "micro-batch %d of %s: going on although an older one is not shown to be complete: %s",
                 micro_batch,
                 self.query,
@@ -341,7 +343,7 @@ class Committer:
         SINK_METRICS.add("records_committed", sum(t.record_count for t in prepared))
         SINK_METRICS.add("bytes_committed", sum(m.size_bytes for m in messages if isinstance(m, Prepared)))
         SINK_METRICS.add("produce_retries", sum(m.retries for m in messages if isinstance(m, Prepared)))
-        LOG.info(
+        logger.info(
             "micro-batch %d of %s: %d records in %d transactions are committed",
             micro_batch,
             self.query,
@@ -354,11 +356,11 @@ class Committer:
         """End a micro-batch that was decided before: its own transactions, if any, are swept as orphans."""
         decision, micro_batch = settled.decision, driver.micro_batch
         if decision.run == self.run:
-            LOG.warning(
+            logger.warning(
                 "micro-batch %d of %s: an earlier attempt at this commit has decided it", micro_batch, self.query
             )
         else:
-            LOG.warning(
+            logger.warning(
                 "micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped",
                 micro_batch,
                 self.query,
@@ -383,7 +385,7 @@ class Committer:
             noted = replace(decision, revision=decision.revision + 1, superseded=superseding(decision, self.run))
             driver.amend(noted, _now_ms())
         except EosKafkaError as error:
-            LOG.warning(
+            logger.warning(
                 "micro-batch %d of %s is committed; what run %s has left open is swept later: %s",
                 driver.micro_batch,
                 self.query,
@@ -402,7 +404,7 @@ class Committer:
                 self.state.identity = retire(self.log, self.state.identity, decision, self.retirement, _now_ms())
         except EosKafkaError as error:
             self.state.identity = None
-            LOG.warning("job %s is committed; that could not be noted in the decision topic: %s", self.query, error)
+            logger.warning("job %s is committed; that could not be noted in the decision topic: %s", self.query, error)
 
     @contextmanager
     def _step(self, name: str, micro_batch: int) -> Iterator[None]:
@@ -410,7 +412,7 @@ class Committer:
         yield
         duration_ms = (time.monotonic() - started) * 1000
         SINK_METRICS.set(f"{name.replace(' ', '_')}_ms", round(duration_ms))
-        LOG.info("micro-batch %d of %s: %s took %.0f ms", micro_batch, self.query, name, duration_ms)
+        logger.info("micro-batch %d of %s: %s took %.0f ms", micro_batch, self.query, name, duration_ms)
 
 
 def _pause(pause_ms: int) -> None:

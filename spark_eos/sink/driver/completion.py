@@ -8,11 +8,12 @@ from spark_eos import failpoints
 from spark_eos.errors import AuthorizationError, EosKafkaError, LostTransactionError, UnsupportedError
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.sink.decision import Decision
+from spark_eos.sink.driver.decision_errors import incomplete_error
 from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.recovery.settlement import commit_all, incomplete_error, lost_error, settle
+from spark_eos.sink.recovery.settlement import commit_all, lost_error, settle
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
 _FIRST_PAUSE_MS: Final = 500
 _LONGEST_PAUSE_MS: Final = 10_000
 
@@ -50,7 +51,7 @@ def complete(
             wait_until_ms = max(completion.now_ms(), wait_until_ms) + pause_ms
             if wait_until_ms >= completion.ends_at_ms or isinstance(error, AuthorizationError | UnsupportedError):
                 raise incomplete_error(decision, error) from error
-            LOG.warning(
+            logger.warning(
                 "micro-batch %d of %s is decided, completing it is tried again: %s",
                 decision.micro_batch,
                 decision.query,

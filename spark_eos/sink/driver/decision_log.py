@@ -19,17 +19,16 @@ from spark_eos import failpoints
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError, UnreachableError
 from spark_eos.sink.decision import Decision, Pointer, read_pointer, write_decision, write_pointer
 from spark_eos.sink.descriptions import describe_since
-from spark_eos.sink.driver.decision_record import other_topic_error, read_decision
-from spark_eos.sink.driver.decision_scan import DecisionScan
-from spark_eos.sink.driver.driver_identity import DriverIdentity, Known, following_identity, is_kept
-from spark_eos.sink.driver.retry_policy import (
+from spark_eos.sink.driver.decision_errors import (
     UndecidedError,
-    may_be_decided_again,
     newer_driver_error,
     outdated_error,
     unclear_error,
     undecided_error,
 )
+from spark_eos.sink.driver.decision_reader import DecisionScan, other_topic_error, read_decision
+from spark_eos.sink.driver.driver_identity import DriverIdentity, Known, following_identity, is_kept
+from spark_eos.sink.driver.retry_policy import may_be_decided_again
 from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id
 from spark_eos.sink.ports import (
     CommittedOffset,
@@ -41,7 +40,7 @@ from spark_eos.sink.ports import (
     UnstableOffsetsError,
 )
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
 # A living driver writes its decision within milliseconds; one that died between writing and ending is not waited for.
 UNSTABLE_PATIENCE_MS: Final = 5_000
 UNSTABLE_LIMIT_MS: Final = 60_000
@@ -159,7 +158,7 @@ class DecisionLog:
         self._look_around()
         found = self.scan.newest(self._prefix)
         if found is not None and found.prefix != self._prefix:
-            LOG.warning(
+            logger.warning(
                 "query %s keeps its decisions under transactionalIdPrefix=%s, with which it was begun; the driver goes "
                 "on under that name, whatever the option says now (%s). Set it back: to find this out, the decision "
                 "topic is read at each start, and what a task finds decided is written first and dropped then",
@@ -371,7 +370,7 @@ class DecisionLog:
         except UnstableOffsetsError:
             self._end_dead_driver()
         except (UnansweredError, UnreachableError) as error:
-            LOG.info("group %s: asking again for longer: %s", self._group, error)
+            logger.info("group %s: asking again for longer: %s", self._group, error)
         return list(self._cluster.committed_offsets(self._group, wait_ms=UNSTABLE_LIMIT_MS))
 
     def _end_dead_driver(self) -> None:

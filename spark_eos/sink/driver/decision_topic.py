@@ -21,7 +21,7 @@ from spark_eos.sink.driver.broker_capabilities import MIN_INSYNC, OFFSETS_REPLIC
 from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS, LAYOUT_KEY
 from spark_eos.sink.ports import DecisionWrite
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
 _USUAL_REPLICAS: Final = 3
 # With as many replicas, one that acknowledges alone is fewer than need be.
 _REPLICAS_OF_TWO_INSYNC: Final = 3
@@ -57,7 +57,7 @@ def data_durability(client: KafkaClient, topic: str | None, *, is_first: bool = 
     try:
         config = describe_topic_config(client, topic) if is_first else {}
     except (AuthorizationError, UnsupportedError) as error:
-        LOG.info("it is not checked that decisions are as durable as the data in %s: %s", topic, error)
+        logger.info("it is not checked that decisions are as durable as the data in %s: %s", topic, error)
         config = {}
     return Durability(replicas, int(config.get(MIN_INSYNC) or 0))
 
@@ -83,7 +83,7 @@ def ensure_decision_topic(
         config = describe_topic_config(client, name)
     except (AuthorizationError, UnsupportedError) as error:
         if is_first:
-            LOG.info(
+            logger.info(
                 "the settings of the decision topic %s cannot be read, so it is not checked that it keeps "
                 "decisions: %s",
                 name,
@@ -94,7 +94,7 @@ def ensure_decision_topic(
     if problem is not None:
         raise problem
     for doubt in topic_doubts(name, config, replica_count(described), data) if is_first else ():
-        LOG.warning("%s", doubt)
+        logger.warning("%s", doubt)
 
 
 def topic_problem(name: str, config: Mapping[str, str | None], replicas: int) -> TopicError | None:
@@ -178,7 +178,7 @@ def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) ->
         ) from error
     client.require_topics([name])
     if made:
-        LOG.info(
+        logger.info(
             "created the decision topic %s, replication factor %d (-1: the brokers' default), with %s",
             name,
             replicas,
@@ -198,7 +198,7 @@ def _create_compacting(client: KafkaClient, name: str, replicas: int, config: Ma
     except EosKafkaError as error:
         if error.error_code not in _REFUSED:
             raise
-        LOG.warning("the decision topic %s is created without %s: %s", name, _COMPACTION, error)
+        logger.warning("the decision topic %s is created without %s: %s", name, _COMPACTION, error)
         return create(config)
 
 
@@ -226,7 +226,7 @@ def _mark(client: KafkaClient, name: str, prefix: str) -> None:
             )
         )
     except EosKafkaError as error:
-        LOG.info("the decision topic %s will be read as a whole by each new query: %s", name, error)
+        logger.info("the decision topic %s will be read as a whole by each new query: %s", name, error)
 
 
 def _own_replication(client: KafkaClient, capabilities: BrokerCapabilities) -> int:

@@ -33,7 +33,7 @@ from spark_eos.errors import EosKafkaError, FencedError, TransactionError, Unans
 from spark_eos.sink.cluster import end_answer
 from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
 # Where the only value of a column begins and ends.
 _ENDS: Final = Struct("=ii")
 # `_check_time` has just said that there is time; without any the end would not be sent at all.
@@ -97,7 +97,7 @@ class DecisionWriter:
         try:
             answer = end_answer(end_txn(self._client, identity, commit=True, timeout_ms=_left_ms(write)))
         except EosKafkaError as error:
-            LOG.warning("micro-batch %d: EndTxn of its decision has no clear answer: %s", write.micro_batch, error)
+            logger.warning("micro-batch %d: EndTxn of its decision has no clear answer: %s", write.micro_batch, error)
             return EndAnswer(None)
         if answer.code is ErrorCode.NONE and expected in (None, first_offset):
             # Behind the marker. After a wrong guess none is made: another driver writes to this partition too.
@@ -142,7 +142,7 @@ class DecisionWriter:
             if producer.abort(_ABORT_MS) is None and started is not None:
                 end_txn(self._client, identity, commit=False, timeout_ms=_ABORT_MS)
         except EosKafkaError as error:
-            LOG.warning("micro-batch %d: its decision is left to its timeout: %s", write.micro_batch, error)
+            logger.warning("micro-batch %d: its decision is left to its timeout: %s", write.micro_batch, error)
 
     def _committed(self, coordinator: int, group_id: str) -> list[CommittedOffset]:
         found = fetch_offsets_from(self._client, coordinator, group_id)

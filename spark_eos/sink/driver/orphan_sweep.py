@@ -24,10 +24,7 @@ there only what tasks have reported as flushed is ended, and the rest is left to
 the partition and so keeps late writes out.
 """
 
-import math
-import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from broker_core.types import ProducerIdentity
@@ -38,45 +35,8 @@ from spark_eos.sink.ports import Description, Ending, SinkCluster, TransactionSt
 from spark_eos.sink.prepared import PreparedTransaction
 
 Named: TypeAlias = tuple[str, ProducerIdentity]
-# Attempts that have lost are at work for this long, most likely.
-_WATCHED_SECONDS: Final = 60.0
-# What gives no sign is found this soon.
-_INTERVAL_SECONDS: Final = 60.0
 # What was found is in readers' way, and there may be no further micro-batch: its coordinators are waited for.
 _END_WAIT_MS: Final = 30_000
-
-
-@dataclass(slots=True)
-class SweepTimes:
-    """When a process of a run sweeps: a steady micro-batch has nothing to sweep, and asks no broker for it.
-
-    It does so in its first micro-batch, after each take-over and after an abort; for some time after each sign of
-    attempts that may still be at work; and now and then, for what gives no sign. A sign is that the tasks' messages
-    show other attempts (see `show_other_attempts`), that an earlier run has decided, or that a sweep found something.
-    """
-
-    # By the monotonic clock, in seconds.
-    _swept_at: float = -math.inf
-    _sign_at: float = -math.inf
-
-    def note(self, is_sign: bool) -> None:
-        """Take note of a sign, if it is one."""
-        if is_sign:
-            self._sign_at = time.monotonic()
-
-    def expect(self) -> None:
-        """Sweep in the next micro-batch."""
-        self._swept_at = -math.inf
-
-    @property
-    def is_due(self) -> bool:
-        """Say whether to sweep now."""
-        now = time.monotonic()
-        return now - self._sign_at < _WATCHED_SECONDS or now - self._swept_at >= _INTERVAL_SECONDS
-
-    def done(self) -> None:
-        """Take note of a sweep, whatever came of it: the next one is soon enough for what it has missed."""
-        self._swept_at = time.monotonic()
 
 
 class Scope(NamedTuple):

@@ -28,60 +28,20 @@ Under the old protocol an epoch serves one decision, so that the id is taken ove
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, NoReturn, TypeAlias
+from typing import NoReturn
 
 from spark_eos import failpoints
 from spark_eos.errors import FencedError, LostTransactionError, UnansweredError
 from spark_eos.sink.decision import Decision
+from spark_eos.sink.driver.decision_errors import OutdatedError, behind_error, late_error
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.driver.driver_identity import DriverIdentity, Known
-from spark_eos.sink.driver.id_usage import IdUsage
-from spark_eos.sink.driver.orphan_sweep import SweepTimes
-from spark_eos.sink.driver.retry_policy import OutdatedError, behind_error, late_error
+from spark_eos.sink.driver.run_state import RunState, Seen
 from spark_eos.sink.driver.superseded_runs import superseded_error, superseding
 
-LOG: Final = logging.getLogger("spark_eos.sink")
-Seen: TypeAlias = tuple[str, tuple[int, int, int]]
-
-
-@dataclass(slots=True)
-class RunState:
-    """Remember, in one of the driver's processes, what lasts from one micro-batch of a run to the next."""
-
-    identity: DriverIdentity | None = None
-    # The micro-batch that was last decided with the identity, None for none since it was taken over.
-    decided: int | None = None
-    # The rank of that decision.
-    rank: tuple[int, int, int] | None = None
-    # The micro-batch that was last committed, and the call of a batch write that it came from.
-    finished: tuple[int, str] | None = None
-    # Whether this process has taken over before, and the newest decision there was then, None for none.
-    has_taken_over: bool = False
-    seen: Seen | None = None
-    # The identity of a decision that failed, until the id is taken over again.
-    attempted: DriverIdentity | None = None
-    # Whether a request to take over got no answer since this process decided last; it may be done late.
-    unanswered: bool = False
-    began_at_ms: int | None = None
-    superseded: tuple[str, ...] = ()
-    # Whether this process has seen the run's first micro-batch, so that `began_at_ms` is that of the run.
-    is_new_run: bool = False
-    id_usage: IdUsage = field(default_factory=IdUsage)
-    # Whether another process of the run was found to have decided since this one.
-    is_shared: bool = False
-    sweeps: SweepTimes = field(default_factory=SweepTimes)
-
-    @property
-    def is_first_decision(self) -> bool:
-        """Say whether this process knows of no decision of the query, its own included."""
-        return self.decided is None and self.seen is None
-
-    @property
-    def known_ranks(self) -> list[tuple[int, int, int]]:
-        """Give the ranks of the decisions that this process has made or seen last."""
-        return [rank for rank in (self.rank, self.seen and self.seen[1]) if rank is not None]
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from spark_eos.sink.naming import id_pattern, id_prefix, parse_task_id
 from spark_eos.sink.ports import TransactionState
 from spark_eos.sink.process_cache import ProcessCache, client_of
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
 _PROBE: Final = "preflight"
 _LOOKS_EVERY_SECONDS: Final = 600.0
 _LOOK_AGAIN_SECONDS: Final = 60.0
@@ -70,7 +70,7 @@ def _look(options: SinkOptions, checked: _Checked) -> None:
         checked.options = check_cluster(client, options, checked.capabilities, is_first=False)
         checked.next_look = time.monotonic() + _LOOKS_EVERY_SECONDS
     except (UnansweredError, UnreachableError) as error:
-        LOG.info("the cluster is not looked at for now: %s", error)
+        logger.info("the cluster is not looked at for now: %s", error)
         checked.next_look = time.monotonic() + _LOOK_AGAIN_SECONDS
 
 
@@ -88,7 +88,7 @@ def check_cluster(
         _check_transactions(client, options)
     limit_ms = min(capabilities.numbers(TIMEOUT_LIMIT), default=None)
     if limit_ms is None and is_first:
-        LOG.info(
+        logger.info(
             "%s cannot be read, %d ms is used: %s",
             TIMEOUT_LIMIT,
             FALLBACK_TIMEOUT_MS,
@@ -137,7 +137,7 @@ def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
     names = [parse_task_id(each.transactional_id) for each in listed]
     found = sum(name is not None and (name.prefix, name.query) == (options.prefix, job) for name in names)
     if found:
-        LOG.warning(
+        logger.warning(
             "%d transactions of job %s are open already: an earlier run of it died, or one is going on. Of two runs at "
             "once one commits and the other writes nothing or fails; give every job a jobId of its own",
             found,
@@ -163,7 +163,7 @@ def _check_verification(
             ),
         )
     if unverifying and is_first:
-        LOG.warning(
+        logger.warning(
             "transactions may hang, and what lost tasks leave open holds readers back until its timeout: %s", reasons
         )
     return options.allow_hanging_transactions and (bool(unverifying) or bool(capabilities.troubles))

@@ -8,11 +8,11 @@ from typing import Final
 from spark_eos.errors import EosKafkaError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.driver.decision_scan import KEPT_MS
+from spark_eos.sink.driver.decision_reader import KEPT_MS
 from spark_eos.sink.driver.driver_identity import DriverIdentity
 from spark_eos.sink.naming import group_id
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 # By each job that is done, so that there are never more for long.
 _MOST_FORGOTTEN: Final = 3
@@ -68,13 +68,13 @@ def _forget_expired(log: DecisionLog, now_ms: int) -> None:
             newest = None if is_pointed_to else each.newest()
             if newest is not None and (newest.run, newest.rank) == (decision.run, decision.rank):
                 each.forget(newest, driver, now_ms, place)
-                LOG.info(
+                logger.info(
                     "the decision of job %s is deleted: it was completed more than %d days ago",
                     decision.query,
                     KEPT_MS // _DAY_MS,
                 )
         except EosKafkaError as error:
-            LOG.info("the decision of job %s is left in the decision topic: %s", decision.query, error)
+            logger.info("the decision of job %s is left in the decision topic: %s", decision.query, error)
 
 
 def completed(decision: Decision, now_ms: int) -> Decision:

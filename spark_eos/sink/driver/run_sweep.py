@@ -12,13 +12,13 @@ from spark_eos.metrics import SINK_METRICS
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
 from spark_eos.sink.driver.orphan_sweep import Scope, named, run_of, sweep
-from spark_eos.sink.driver.ownership import RunState
+from spark_eos.sink.driver.run_state import RunState
 from spark_eos.sink.driver.superseded_runs import superseding
 from spark_eos.sink.naming import group_id
 from spark_eos.sink.ports import Description, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
 _ABORT_PATIENCE_MS: Final = 1_000
 # How long brokers may take to list what is open. The first holds a query up, the second an application that stops one.
 _SWEEP_WAIT_MS: Final = 1_000
@@ -62,7 +62,7 @@ class RunSweep:
                 swept = self._end({self.run, *runs}, self.state.began_at_ms, dropped, newest, _SWEEP_WAIT_MS)
         except EosKafkaError as error:
             SINK_METRICS.add("sweeps_failed")
-            LOG.warning(
+            logger.warning(
                 "micro-batch %d of %s is committed; what lost attempts left open is swept later: %s",
                 self.micro_batch,
                 self.query,
@@ -74,7 +74,7 @@ class RunSweep:
             older = [run_of(each.transactional_id) for each in swept]
             self.state.superseded = superseding(None, self.run, (*older, *self.state.superseded))
         for each in swept:
-            LOG.warning(
+            logger.warning(
                 "micro-batch %d of %s: aborted orphan %s (producer %d, epoch %d)",
                 self.micro_batch,
                 self.query,

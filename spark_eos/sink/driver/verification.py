@@ -13,7 +13,7 @@ from spark_eos.sink.descriptions import describe_prepared
 from spark_eos.sink.ports import Description, SinkCluster, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
 # A transaction this near to its timeout may be gone before EndTxn arrives.
 _MARGIN_SHARE: Final = 0.1
 MARGIN_LIMIT_MS: Final = 30_000
@@ -85,7 +85,7 @@ def verify(
     SINK_METRICS.set("oldest_open_age_ms", 0 if began_at_ms is None else now_ms - began_at_ms)
     SINK_METRICS.set("time_to_timeout_ms", min(left_ms, default=0))
     if any(2 * left < t.timeout_ms for left, t in zip(left_ms, prepared, strict=True)):
-        LOG.warning(
+        logger.warning(
             "micro-batch %d of %s: its oldest transaction times out in %d ms, half of its time is over; "
             "raise transactionTimeout or make micro-batches smaller",
             micro_batch,

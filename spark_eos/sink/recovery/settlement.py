@@ -23,18 +23,17 @@ from typing import Final
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity
 from spark_eos import failpoints
-from spark_eos.errors import EosKafkaError, LostTransactionError, TransactionError
+from spark_eos.errors import LostTransactionError, TransactionError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.descriptions import describe_prepared
-from spark_eos.sink.driver.retry_policy import UndecidedError
 from spark_eos.sink.ports import Description, Ending, SinkCluster, TransactionState
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.recovery.action_table import Fate, RecoveryAction, Settlement, action_for, table_for
 from spark_eos.sink.recovery.log_fates import logged_fates
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
 # Since the last transaction was settled.
 SETTLE_LIMIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.2
@@ -87,7 +86,7 @@ def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
             progressed_at, fewest = time.monotonic(), len(waiting)
         if not action.is_followed_by_a_look or time.monotonic() >= progressed_at + SETTLE_LIMIT_SECONDS:
             break
-        LOG.info(
+        logger.info(
             "micro-batch %d of %s: %d of %d decided transactions are not settled yet, %s among them; next: %s",
             decision.micro_batch,
             decision.query,
@@ -117,7 +116,7 @@ def _end_open(
     """End the open transactions; gives those that are known to be committed now."""
     still_open = [transaction for transaction, fate in fates.items() if fate is Fate.OPEN]
     if not commit:
-        LOG.warning(
+        logger.warning(
             "micro-batch %d of %s: %d of its %d decided transactions are aborted, %s among them: %s",
             decision.micro_batch,
             decision.query,
@@ -246,48 +245,6 @@ def _lost_remedy(settlement: Settlement) -> str:
     )
 
 
-def disagreement_error(
-    settled: Settlement | None, query: str, micro_batch: int, splits: Sequence[int]
-) -> UndecidedError:
-    """Stop where tasks skipped their rows because they found them committed, and the driver finds nothing visible."""
-    what = (
-        "no decision for it"
-        if settled is None
-        else (f"all {len(settled.lost)} transactions of attempt {settled.decision.attempt} lost")
-    )
-    return UndecidedError(
-        f"{len(splits)} tasks, {splits[0]} among them, found micro-batch {micro_batch} of query {query} decided and "
-        f"committed; the driver finds {what}",
-        checked=(
-            "The decision log, DescribeTransactions and the partitions' logs, by each task and then by the driver. A "
-            "stale broker can cause this: one that is cut off from the others, or wakes from a pause, and answers from "
-            "the past. So can a decision topic or an output topic that was deleted meanwhile"
-        ),
-        remedy=(
-            "Nothing was decided now and nothing that this run has prepared will be visible, so a restart is safe: "
-            "start the query again. If it happens again, look for a broker that lost its connection to the others"
-        ),
-    )
-
-
-def other_plan_error(settlement: Settlement, split_count: int, written: Collection[int]) -> TransactionError:
-    """Refuse to write what is lost again with tasks that are not those of the decision: their rows are others."""
-    account = lost_error(settlement)
-    lost = sorted({transaction.split for transaction in settlement.lost})
-    return type(account)(
-        account.happened,
-        checked=(
-            f"{account.checked}. Decided were {settlement.decision.split_count} tasks, of which {lost} are lost; this "
-            f"run has {split_count} tasks, of which {sorted(written)} have rows"
-        ),
-        remedy=(
-            "onLostTransaction=rewrite needs a re-run that gives each task the same rows. Start the query again with "
-            f"the {settlement.decision.split_count} tasks it had; if that cannot be, repair the topic by hand from "
-            "this account, then let the query go on with `eos-kafka decisions abort --restart skip`"
-        ),
-    )
-
-
 def _pending_error(settlement: Settlement) -> TransactionError:
     decision = settlement.decision
     topic = next(written.topic for transaction in settlement.pending for written in transaction.ranges)
@@ -314,46 +271,6 @@ def _pending_error(settlement: Settlement) -> TransactionError:
             "start the query again, or the job under the same jobId"
         ),
     )
-
-
-def incomplete_error(decision: Decision, error: EosKafkaError) -> TransactionError:
-    """Say that a micro-batch is decided although its commit failed: whoever wrote it again would double its rows."""
-    return TransactionError(
-        f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but could not be completed: {error}",
-        checked="EndTxn, repeated as long as that could help and the transactions were not about to time out",
-        remedy=(
-            "Do not write its rows again by other means. Start the query again from its checkpoint, or the job "
-            f"with the same jobId (for this job, jobId={decision.query}), before the transactions time out: that "
-            "completes it, and so does `eos-kafka decisions complete`"
-        ),
-        error_code=error.error_code,
-    )
-
-
-def rolled_back_error(decision: Decision, micro_batch: int) -> TransactionError:
-    """Refuse a micro-batch older than what is decided: its rows need not be those of the decided one."""
-    return TransactionError(
-        f"Micro-batch {micro_batch} of query {decision.query} is to be written, but micro-batch {decision.micro_batch} "
-        f"is decided already, by run {decision.run} at {utc(decision.decided_at_ms)}",
-        checked="The decision log; nothing that this run has prepared now will be visible",
-        remedy=(
-            "Either an older driver still runs: stop it. Or the checkpoint was rolled back or copied: start from the "
-            "checkpoint that wrote last, or give the query a new checkpoint, which writes all its rows once more"
-        ),
-    )
-
-
-def why_closed(decision: Decision) -> str:
-    """Say why nothing of a micro-batch is to be written any more."""
-    word = decision.intervention
-    if word is not None and word.skips:
-        return f"{word.by} closed it at {utc(word.at_ms)} with `eos-kafka decisions abort --restart skip`"
-    return f"run {decision.run} wrote and decided it at {utc(decision.decided_at_ms)}"
-
-
-def utc(at_ms: int) -> str:
-    """Write a point in time for a message."""
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_ms / 1000))
 
 
 def _shown(lines: list[str]) -> str:

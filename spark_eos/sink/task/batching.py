@@ -4,7 +4,7 @@ import random
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,9 +14,9 @@ from spark_eos.codec.accumulator import RecordAccumulator
 from spark_eos.codec.encode import EncodedBatch
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink import columns
-from spark_eos.sink.content import RowCounter
 from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.task.partitioning import DataError, PlacedRows, place_rows
+from spark_eos.sink.task.row_counter import RowCounter, given_timestamps
 
 _USED_COLUMNS: Final = (
     columns.KEY,
@@ -143,16 +143,3 @@ def _cut(rows: pa.RecordBatch, chunk_bytes: int) -> Iterator[pa.RecordBatch]:
 
 def _join(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-
-
-def given_timestamps(rows: pa.RecordBatch) -> pa.Array | None:
-    """Give the times that the user gave, in milliseconds, null where there is none; None without such a column."""
-    if columns.TIMESTAMP not in rows.schema.names:
-        return None
-    in_us = rows.column(columns.TIMESTAMP).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-    # Rounded down, as Spark does it, also before 1970.
-    return pa.array(pc.fill_null(in_us, 0).to_numpy(zero_copy_only=False) // 1000, mask=_is_null(in_us))
-
-
-def _is_null(array: pa.Array) -> Any:
-    return pc.is_null(array).to_numpy(zero_copy_only=False)

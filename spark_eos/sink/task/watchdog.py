@@ -15,7 +15,6 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from broker_core.types import TopicPartition
 from spark_eos.client.control import TransactionIdentity
@@ -28,7 +27,7 @@ from spark_eos.sink.prepared import WrittenRange
 from spark_eos.sink.task.identity_pool import TaskIdentity
 from spark_eos.sink.task.transaction import TransactionPort
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
 
 
 class Watchdog:
@@ -39,13 +38,13 @@ class Watchdog:
         try:
             self._process = DetachedProcess()
         except OSError as error:
-            LOG.warning("no process watches this worker; if it is killed, its transaction times out: %s", error)
+            logger.warning("no process watches this worker; if it is killed, its transaction times out: %s", error)
 
     def begin(self, options: ClientOptions, identity: TransactionIdentity) -> None:
         """Have a transaction ended if this process ends before `release`; what was begun before is forgotten."""
         if self._process is None or self._process.hand_over(partial(end_unprepared, options, identity)):
             return
-        LOG.warning("the process that watches this worker has ended or is stopped; it is watched no more")
+        logger.warning("the process that watches this worker has ended or is stopped; it is watched no more")
         self._process.close()
         self._process = None
 

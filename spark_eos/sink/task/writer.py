@@ -4,23 +4,31 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Protocol
 
 import pyarrow as pa
 
 from spark_eos import failpoints
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
-from spark_eos.sink.content import RowCounter, check_topic, check_write
-from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.ports import SinkCluster
-from spark_eos.sink.recovery.settlement import Course, course_of_task, rolled_back_error, utc
-from spark_eos.sink.task.batching import CHUNK_BYTES, BatchBuilder, PlacedBatches, gather, given_timestamps
+from spark_eos.sink.recovery.settlement import Course, course_of_task
+from spark_eos.sink.rerun_checks import check_topic, check_write, rolled_back_error
+from spark_eos.sink.task.batching import CHUNK_BYTES, BatchBuilder, PlacedBatches, gather
 from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet, is_worker_kept
+from spark_eos.sink.task.row_counter import RowCounter, given_timestamps
 from spark_eos.sink.task.transaction import TransactionPort
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
+
+
+class EarlierDecisions(Protocol):
+    """What a task asks about decisions that were made before it; the driver's log of them answers."""
+
+    def pointed(self, micro_batch: int, write: str) -> Decision | None:
+        """Read the newest decision by the pointer alone; None when it is for an older micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,7 @@ class TaskWriter:
     cluster: SinkCluster
     pool: IdentityPool
     transaction: TransactionPort
-    log: DecisionLog | None
+    log: EarlierDecisions | None
     task_set: TaskSet | None = None
 
     def write(self, arrow_batches: Iterator[pa.RecordBatch]) -> TaskMessage:
@@ -87,7 +95,7 @@ class TaskWriter:
         failpoints.reach("task.settled", self.place.micro_batch)
         # Of a job this may be news: its name was used before, and nothing of what it has computed is written.
         level = logging.WARNING if self.options.job_id is not None and course is Course.SKIP else logging.INFO
-        LOG.log(
+        logger.log(
             level,
             "task %s: decided by run %s at %s, now %s",
             self.place,
@@ -136,7 +144,7 @@ class TaskWriter:
             ranges,
             placer.counter.rows(),
         )
-        LOG.info(
+        logger.info(
             "task %s: prepare took %.0f ms: %d records, %d bytes, %d retries, as %s",
             self.place,
             (time.monotonic() - started) * 1000,
@@ -168,4 +176,6 @@ class TaskWriter:
         try:
             self.transaction.abort()
         except EosKafkaError as error:
-            LOG.warning("task %s: its transaction could not be aborted and is left to the sweep: %s", self.place, error)
+            logger.warning(
+                "task %s: its transaction could not be aborted and is left to the sweep: %s", self.place, error
+            )

@@ -1,4 +1,4 @@
-"""What a micro-batch consists of: counted and summed up by the tasks, compared by the driver.
+"""Checks of a micro-batch that was decided before: whether what is to be written now is what was written then.
 
 A name alone does not say that rows were written: names are used twice, checkpoints are copied, jobs run every day. So a
 decision records for each task and topic how many rows there were and their checksum, and a re-run of a decided
@@ -7,24 +7,17 @@ order: Spark may cut a re-run differently, and readers see the same.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-import numpy as np
-import pyarrow as pa
-
-from spark_eos.codec.row_checksum import hash_rows, sum_of
-from spark_eos.errors import DifferentRowsError, OptionError
-from spark_eos.sink import columns
-from spark_eos.sink.decision import Decision
+from spark_eos.errors import DifferentRowsError, OptionError, TransactionError
+from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
-from spark_eos.sink.recovery.settlement import utc
 
-LOG: Final = logging.getLogger("spark_eos.sink")
-_CHECKSUMS: Final = 1 << 64
+logger = logging.getLogger(__name__)
+CHECKSUMS: Final = 1 << 64
 _LINES_SHOWN: Final = 10
-_NO_TOPIC: Final = ""
+NO_TOPIC: Final = ""
 _ACCEPT: Final = (
     ". If the rows differ because they depend on chance, time or other systems, set discardDifferingRows=true: what "
     "was written stays, and the rows of the re-run are discarded"
@@ -34,49 +27,6 @@ _REPAIR: Final = (
     "topic by hand, then let the query go on with `eos-kafka decisions abort --restart skip`"
 )
 Rows: TypeAlias = Sequence[TopicRows]
-
-
-class RowCounter:
-    """Count and sum up the rows of one task by topic; `topic` is None where a column names it."""
-
-    def __init__(self, topic: str | None) -> None:
-        self._topic = topic
-        self._counts: Counter[str] = Counter()
-        self._checksums: Counter[str] = Counter()
-
-    def add(self, rows: pa.RecordBatch, timestamp_ms: Any) -> None:
-        """Take rows in; `timestamp_ms` is the array of times that the user gave, or None."""
-        if not rows.num_rows:
-            return
-        hashes = hash_rows(
-            value=rows.column(columns.VALUE),
-            key=columns.column_of(rows, columns.KEY),
-            headers=columns.column_of(rows, columns.HEADERS),
-            partition=columns.column_of(rows, columns.PARTITION),
-            timestamp_ms=timestamp_ms,
-        )
-        if self._topic is not None:
-            self._counts[self._topic] += rows.num_rows
-            self._checksums[self._topic] += sum_of(hashes)
-            return
-        encoded = rows.column(columns.TOPIC).dictionary_encode()
-        numbers = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
-        # The last place is for rows without a topic: they are refused where rows are written, so none was decided.
-        sums = np.zeros(len(encoded.dictionary) + 1, np.uint64)
-        np.add.at(sums, numbers, hashes)
-        counts = np.bincount(numbers, minlength=len(sums))
-        topics = [*encoded.dictionary.to_pylist(), _NO_TOPIC]
-        for topic, count, checksum in zip(topics, counts.tolist(), sums.tolist(), strict=True):
-            if count:
-                self._counts[topic] += count
-                self._checksums[topic] += checksum
-
-    def rows(self) -> tuple[TopicRows, ...]:
-        """Give what was counted so far, in the order of the topics' names."""
-        return tuple(
-            TopicRows(topic, count, self._checksums[topic] % _CHECKSUMS)
-            for topic, count in sorted(self._counts.items())
-        )
 
 
 def check_write(decision: Decision, run: str, write: str) -> None:
@@ -127,6 +77,27 @@ def renamed_error(decision: Decision, query: str) -> OptionError:
     )
 
 
+def rolled_back_error(decision: Decision, micro_batch: int) -> TransactionError:
+    """Refuse a micro-batch older than what is decided: its rows need not be those of the decided one."""
+    return TransactionError(
+        f"Micro-batch {micro_batch} of query {decision.query} is to be written, but micro-batch {decision.micro_batch} "
+        f"is decided already, by run {decision.run} at {utc(decision.decided_at_ms)}",
+        checked="The decision log; nothing that this run has prepared now will be visible",
+        remedy=(
+            "Either an older driver still runs: stop it. Or the checkpoint was rolled back or copied: start from the "
+            "checkpoint that wrote last, or give the query a new checkpoint, which writes all its rows once more"
+        ),
+    )
+
+
+def why_closed(decision: Decision) -> str:
+    """Say why nothing of a micro-batch is to be written any more."""
+    word = decision.intervention
+    if word is not None and word.skips:
+        return f"{word.by} closed it at {utc(word.at_ms)} with `eos-kafka decisions abort --restart skip`"
+    return f"run {decision.run} wrote and decided it at {utc(decision.decided_at_ms)}"
+
+
 def check_topic(decision: Decision, topic: str | None, *, is_job: bool) -> None:
     """Refuse, before the rows are read, a topic that the decided micro-batch has not written to."""
     topics = _topics(decision)
@@ -151,7 +122,7 @@ def check_rows(
     found = {message.split: rows_of(message) for message in messages}
     difference = _difference(decided, found, is_same_plan=len(messages) == decision.split_count, by_task=by_task)
     if any(each.checksum is None for rows in decided.values() for each in rows):
-        LOG.warning(
+        logger.warning(
             "%s: the decision was written by an older version of this package and has no checksums; only the numbers "
             "of rows were compared",
             _name(decision, is_job),
@@ -163,7 +134,7 @@ def check_rows(
         f"with other rows: {difference}"
     )
     if accept_difference and not by_task:
-        LOG.warning("%s. The rows of this re-run are discarded, as discardDifferingRows=true asks", account)
+        logger.warning("%s. The rows of this re-run are discarded, as discardDifferingRows=true asks", account)
         return
     raise DifferentRowsError(
         account,
@@ -218,7 +189,7 @@ def _totals(parts: Iterable[Rows]) -> dict[str, _Total]:
     for rows in parts:
         for each in rows:
             count, checksum = totals.get(each.topic, (0, 0))
-            both = None if checksum is None or each.checksum is None else (checksum + each.checksum) % _CHECKSUMS
+            both = None if checksum is None or each.checksum is None else (checksum + each.checksum) % CHECKSUMS
             totals[each.topic] = (count + each.record_count, both)
     return totals
 
@@ -248,7 +219,7 @@ def _shown(words: Sequence[str]) -> str:
 
 
 def _topic_text(topic: str) -> str:
-    return f"topic '{topic}'" if topic != _NO_TOPIC else "rows without a topic"
+    return f"topic '{topic}'" if topic != NO_TOPIC else "rows without a topic"
 
 
 def _name(decision: Decision, is_job: bool) -> str:

@@ -1,4 +1,4 @@
-"""Finding the decisions of a query without a pointer, by reading the partitions in which they can be.
+"""Reading the decisions of a query: by its pointer, and without one from the partitions in which they can be.
 
 There is no pointer where a query is new, where it has slept for a week, so that its pointer has expired, and where its
 prefix was changed. In a topic that this version of the package has made the decisions of a query are in one partition,
@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker_core.types import TopicPartition
-from spark_eos.errors import UnansweredError
+from spark_eos.errors import OptionError, UnansweredError
 from spark_eos.options.operator_commands import OperatorCommands
-from spark_eos.sink.decision import Decision, Part, UnreadableDecisionError, join_parts, read_part
+from spark_eos.sink.decision import Decision, Part, Pointer, UnreadableDecisionError, join_parts, read_part
 from spark_eos.sink.naming import (
     DECISION_TOPIC_PARTITIONS,
     LAYOUT_KEY,
@@ -22,6 +22,7 @@ from spark_eos.sink.naming import (
     driver_id,
     escape,
     former_partition,
+    group_id,
     is_decision_of,
     is_job_of,
     is_query_id,
@@ -33,6 +34,34 @@ from spark_eos.sink.ports import KeyedRecord, SinkCluster, UnendedRecord
 KEPT_MS: Final = 30 * 24 * 60 * 60 * 1000
 _OPEN_LIMIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.1
+
+
+def read_decision(cluster: SinkCluster, pointer: Pointer, prefix: str, query: str) -> Decision:
+    """Read all parts of a decision; raises where it is not there, which never means that there is none."""
+    place = TopicPartition(*pointer.topic_partition)
+    where = f"{place}@{pointer.offset}"
+    keys = {decision_key(prefix, query, number) for number in range(pointer.parts)}
+    # The parts follow one another, other queries' records may lie between them.
+    records = cluster.read_records(place, pointer.offset, 1 if pointer.parts == 1 else 100 * pointer.parts)
+    parts = [read_part(r.value, f"{place}@{r.offset}") for r in records if r.key in keys and r.value is not None]
+    wanted = [part for part in parts if part.decision.rank == pointer.rank]
+    if not wanted:
+        raise UnreadableDecisionError(
+            f"Group {group_id(prefix, query)} points to the decision at {where}, which is not there",
+            checked=f"{len(records)} records were read from that offset on",
+            remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact",
+        )
+    return join_parts(wanted, where)
+
+
+def other_topic_error(query: str, group: str, topic: str, found: str) -> OptionError:
+    """Refuse another decision topic than the one that a query has begun with."""
+    return OptionError(
+        f"Option 'decisionTopic' is '{topic}', and query {query} keeps its decisions in '{found}'",
+        checked=f"The offsets of group {group}",
+        remedy=f"Set decisionTopic={found}. A query keeps the decision topic that it began with; another one needs a "
+        "new checkpoint",
+    )
 
 
 class DecisionScan:
