@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import EosKafkaError
 from spark_eos.sink.decision import Decision, sealed_json
 from spark_eos.sink.driver.decision_log import DecisionLog
@@ -30,7 +30,7 @@ from spark_eos.sink.driver.retirement import Retirement, retire
 from spark_eos.sink.driver.superseded_runs import superseding
 from spark_eos.sink.intervention import AUDIT_VERSION, Intervention, OperatorAction, Restart, intervention_document
 from spark_eos.sink.naming import audit_key, driver_id
-from spark_eos.sink.ports import Description, SinkCluster, TransactionState
+from spark_eos.sink.ports import Description, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.recovery.action_table import Fate, Settlement, action_for
 from spark_eos.sink.recovery.action_table import RecoveryAction as Next

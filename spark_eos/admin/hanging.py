@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, TransactionState
 from spark_eos.client.coordinators import CoordinatorType
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
 from spark_eos.client.transaction_admin import ActiveProducer, TransactionAdmin
@@ -222,7 +222,7 @@ def _names(opened: Iterable[PartitionTransaction]) -> set[tuple[TopicPartition, 
 
 def _live_reason(owner: Owner) -> str:
     description = owner.description
-    if description.state == "Ongoing":
+    if description.state == TransactionState.ONGOING.label:
         return (
             "its coordinator has the partition in an ongoing transaction: it ends when its producer ends it, or at its "
             f"timeout of {description.transaction_timeout_ms} ms after {_time(description.start_time_ms)}"

@@ -8,6 +8,7 @@ between the columns or on both sides of them.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from broker_core.types import TransactionState
 from spark_eos.admin.hanging import HangingFinding, HangingVerdict
 from spark_eos.client.inspection import TransactionDescription, TransactionListing
 from spark_eos.client.transaction_admin import ActiveProducer
@@ -206,7 +207,11 @@ def command_for(each: HangingFinding, commands: OperatorCommands) -> str | None:
     if each.verdict is HangingVerdict.HANGING:
         transaction = each.transaction
         return commands.abort(transaction.topic_partition, transaction.producer.first_offset, commit=each.is_committed)
-    if each.verdict is HangingVerdict.LIVE and each.owner is not None and each.owner.description.state == "Ongoing":
+    if (
+        each.verdict is HangingVerdict.LIVE
+        and each.owner is not None
+        and each.owner.description.state == TransactionState.ONGOING.label
+    ):
         return commands.force_terminate(each.owner.description.transactional_id)
     return None
 

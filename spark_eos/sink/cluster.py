@@ -7,7 +7,7 @@ from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import read_records
-from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition
+from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.client import control, inspection
 from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
@@ -31,7 +31,6 @@ from spark_eos.sink.ports import (
     Ending,
     FoundRecords,
     KeyedRecord,
-    TransactionState,
     UnstableOffsetsError,
 )
 
@@ -47,6 +46,7 @@ _NO_END: Final = 1 << 62
 # Every chunk of rows without keys asks; a partition that loses its leader in between is waited for.
 _LEADERS_KNOWN_MS: Final = 5_000
 _LEADERS_WAIT_MS: Final = 1_000
+_STATES: Final = {state.label: state for state in TransactionState}
 # What writes decisions with a client.
 DecisionWriterOf = Callable[[KafkaClient], Callable[[DecisionWrite], EndAnswer]]
 
@@ -106,7 +106,7 @@ class KafkaCluster:
 
     def open_transactions(self, id_prefix: str, *, wait_ms: int | None = None) -> Sequence[str]:
         """List ids with an open transaction."""
-        states, pattern = [TransactionState.ONGOING], id_pattern(id_prefix)
+        states, pattern = [TransactionState.ONGOING.label], id_pattern(id_prefix)
         if wait_ms is None:
             listed = inspection.list_transactions(self.client, states=states, id_pattern=pattern)
         else:
@@ -343,8 +343,8 @@ def _vanished(where: object, reason: str) -> TopicError:
 def _state(description: inspection.TransactionDescription) -> TransactionState:
     """Read the state of a transaction; a newer broker may have one that nothing here is made for."""
     try:
-        return TransactionState(description.state)
-    except ValueError:
+        return _STATES[description.state]
+    except KeyError:
         raise UnsupportedError(
             f"Transactional id {description.transactional_id!r} is in a state that this version of the package does "
             f"not know: {description.state!r}",

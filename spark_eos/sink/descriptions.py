@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import UnansweredError
-from spark_eos.sink.ports import Description, SinkCluster, TransactionState
+from spark_eos.sink.ports import Description, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 
 logger = logging.getLogger(__name__)
@@ -105,8 +105,8 @@ def _describe(
         return found
     name, why = next(iter(stale.items()))
     raise UnansweredError(
-        f"The coordinator of {name} describes it as it was before its transaction began: {described[name].state}, "
-        f"producer {described[name].identity}",
+        f"The coordinator of {name} describes it as it was before its transaction began: "
+        f"{described[name].state.label}, producer {described[name].identity}",
         checked=f"DescribeTransactions, {_TRIES} times, and FindCoordinator before each: {why}",
         remedy=(
             "A broker answers that is cut off from its peers. Nothing was decided or ended on its word: start the "

@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from broker_core.types import TransactionState
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import TransactionIdentity, end_txn
 from spark_eos.client.inspection import describe_transactions
@@ -30,7 +31,6 @@ from spark_eos.options.client import ClientOptions
 
 # What a killed worker has sent may reach its broker after the abort, and open the transaction again.
 LOOKS_AFTER_SECONDS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0)
-_OPEN: Final = "Ongoing"
 # For all looks together: where brokers stay away longer, the transaction times out.
 LIMIT_SECONDS: Final = 60.0
 _LONGEST_CALL_MS: Final = 15_000
@@ -115,5 +115,5 @@ def _end_if_open(client: KafkaClient, identity: TransactionIdentity) -> None:
     name = identity.transactional_id
     found = describe_transactions(client, [name])[name]
     is_it = (found.producer_id, found.producer_epoch) == (identity.producer_id, identity.producer_epoch)
-    if found.exists and is_it and found.state == _OPEN:
+    if found.exists and is_it and found.state == TransactionState.ONGOING.label:
         end_txn(client, identity, commit=False)

@@ -1,25 +1,11 @@
 """Say what the sink asks of a Kafka cluster, so that its rules can be tested without one."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from broker_core.errors import ErrorCode
-from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition
+from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError
-
-
-class TransactionState(StrEnum):
-    """Name the states of a transactional id as DescribeTransactions spells them."""
-
-    EMPTY = "Empty"
-    ONGOING = "Ongoing"
-    PREPARE_COMMIT = "PrepareCommit"
-    PREPARE_ABORT = "PrepareAbort"
-    COMPLETE_COMMIT = "CompleteCommit"
-    COMPLETE_ABORT = "CompleteAbort"
-    DEAD = "Dead"
-    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
 
 
 class Description(NamedTuple):

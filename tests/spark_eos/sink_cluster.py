@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker_core.errors import ErrorCode
-from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition
+from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError, TransactionError, UnansweredError
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
 from spark_eos.sink.ports import (
@@ -18,7 +18,6 @@ from spark_eos.sink.ports import (
     Ending,
     FoundRecords,
     KeyedRecord,
-    TransactionState,
     UnendedRecord,
 )
 

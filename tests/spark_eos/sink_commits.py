@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from broker_core.types import TransactionState
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver import committer as committer_module
@@ -11,7 +12,6 @@ from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.ports import TransactionState
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.admin.command import ExitCode, _parser, run
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
 from spark_eos.admin.inventory import read_audit, read_inventory
@@ -18,7 +18,7 @@ from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
 from spark_eos.sink.naming import audit_key, audit_key_prefix, decision_key, is_audit_key, is_head_key
-from spark_eos.sink.ports import Ending, TransactionState
+from spark_eos.sink.ports import Ending
 from spark_eos.sink.recovery.action_table import Fate
 from spark_eos.sink.recovery.settlement import Course, course_of, settle
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster

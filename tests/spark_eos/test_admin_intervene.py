@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from broker_core.types import TransactionState
 from spark_eos.admin import command
 from spark_eos.admin.command import ExitCode, main, run
 from spark_eos.admin.decision_operator import DecisionOperator, FencedRefusalError, RefusedError
@@ -12,7 +13,7 @@ from spark_eos.errors import FencedError, LostTransactionError, UnansweredError
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import OperatorAction, Restart
-from spark_eos.sink.ports import DecisionWrite, EndAnswer, TransactionState
+from spark_eos.sink.ports import DecisionWrite, EndAnswer
 from tests.spark_eos.sink_cluster import MemoryCluster
 from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, task_id
 from tests.spark_eos.test_admin_decisions import COMMAND, decided, end, newest, parsed, restart, visible

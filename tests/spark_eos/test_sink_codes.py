@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from broker_core.errors import ErrorCode
-from spark_eos.sink.ports import DecisionWrite, EndAnswer, Ending, TransactionState
+from broker_core.types import TransactionState
+from spark_eos.sink.ports import DecisionWrite, EndAnswer, Ending
 from tests.spark_eos.sink_cluster import MemoryCluster
 from tests.spark_eos.sink_commits import committer_of, prepare, states
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import (
     AuthorizationError,
     FencedError,
@@ -23,7 +23,7 @@ from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import UNSTABLE_PATIENCE_MS
 from spark_eos.sink.driver.verification import margin_ms
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
-from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending, TransactionState
+from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending
 from spark_eos.sink.recovery import settlement
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id

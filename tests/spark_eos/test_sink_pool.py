@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import LostTransactionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink import factory, process_cache
 from spark_eos.sink.commit_report import CommitReport, WorkerIds
-from spark_eos.sink.ports import Description, Ending, TransactionState
+from spark_eos.sink.ports import Description, Ending
 from spark_eos.sink.process_cache import IDLE_SECONDS
 from spark_eos.sink.task import identity_pool as pools
 from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet, pool_of

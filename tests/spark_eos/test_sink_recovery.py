@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition
+from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import LostTransactionError, TransactionError, UnansweredError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
-from spark_eos.sink.ports import BatchTrace, CommittedView, Description, Ending, TransactionState
+from spark_eos.sink.ports import BatchTrace, CommittedView, Description, Ending
 from spark_eos.sink.recovery import settlement
 from spark_eos.sink.recovery.action_table import Fate
 from spark_eos.sink.recovery.log_fates import logged_fates, seen_fate

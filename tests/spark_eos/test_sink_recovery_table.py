@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import LostTransactionError, UnansweredError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink import descriptions
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import Intervention, Restart
 from spark_eos.sink.intervention import OperatorAction as Word
-from spark_eos.sink.ports import EndAnswer, Ending, TransactionState
+from spark_eos.sink.ports import EndAnswer, Ending
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.recovery import settlement
 from spark_eos.sink.recovery.action_table import TABLE, Fate, RecoveryAction, action_for, table_for

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from broker_core.types import TransactionState
 from spark_eos.client.connection import KafkaClient
 from spark_eos.errors import DifferentRowsError, EosKafkaError, OptionError, TransactionError, UnreachableError
 from spark_eos.options.client import ClientOptions
@@ -17,7 +18,7 @@ from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.driver.run_state import RunState
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.ports import EndAnswer, Ending, TransactionState
+from spark_eos.sink.ports import EndAnswer, Ending
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.spark_eos.sink_commits import cluster
 

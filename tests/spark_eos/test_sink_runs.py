@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from broker_core.errors import ErrorCode
+from broker_core.types import TransactionState
 from spark_eos.errors import FencedError, TransactionError, UnansweredError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, join_parts, read_part, write_decision
@@ -15,7 +16,7 @@ from spark_eos.sink.driver.driver_identity import DriverIdentity
 from spark_eos.sink.driver.retirement import Retirement
 from spark_eos.sink.driver.superseded_runs import superseding
 from spark_eos.sink.messages import TaskMessage
-from spark_eos.sink.ports import EndAnswer, TransactionState
+from spark_eos.sink.ports import EndAnswer
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, task_id
 

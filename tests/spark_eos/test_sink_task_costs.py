@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core.embedded import EmbeddedBroker
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.client.connection import KafkaClient
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import ClientOptions
@@ -19,7 +19,7 @@ from spark_eos.sink.commit_report import CommitReport, WorkerIds, last_report, l
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
-from spark_eos.sink.ports import Ending, TransactionState
+from spark_eos.sink.ports import Ending
 from spark_eos.sink.process_cache import ProcessCache
 from spark_eos.sink.spark_writers import _commit
 from spark_eos.sink.task import identity_pool as pools

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, TransactionState
 from spark_eos.errors import DifferentRowsError, LostTransactionError, TransactionError, UnansweredError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, write_decision
@@ -14,7 +14,6 @@ from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_partition, driver_id, former_partition
-from spark_eos.sink.ports import TransactionState
 from spark_eos.sink.recovery.settlement import commit_all
 from tests.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.spark_eos.sink_commits import cluster

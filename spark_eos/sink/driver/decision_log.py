@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from broker_core.errors import ErrorCode
-from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition
+from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos import failpoints
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError, UnreachableError
 from spark_eos.sink.decision import Decision, Pointer, read_pointer, write_decision, write_pointer
@@ -30,15 +30,7 @@ from spark_eos.sink.driver.decision_reader import DecisionScan, other_topic_erro
 from spark_eos.sink.driver.driver_identity import DriverIdentity, Known, following_identity, is_kept
 from spark_eos.sink.driver.retry_policy import may_be_decided_again
 from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id
-from spark_eos.sink.ports import (
-    CommittedOffset,
-    DecisionWrite,
-    EndAnswer,
-    Ending,
-    SinkCluster,
-    TransactionState,
-    UnstableOffsetsError,
-)
+from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending, SinkCluster, UnstableOffsetsError
 
 logger = logging.getLogger(__name__)
 # A living driver writes its decision within milliseconds; one that died between writing and ending is not waited for.

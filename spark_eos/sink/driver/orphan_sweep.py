@@ -27,11 +27,11 @@ the partition and so keeps late writes out.
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple, TypeAlias
 
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos import failpoints
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import id_prefix, parse_task_id
-from spark_eos.sink.ports import Description, Ending, SinkCluster, TransactionState
+from spark_eos.sink.ports import Description, Ending, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 
 Named: TypeAlias = tuple[str, ProducerIdentity]

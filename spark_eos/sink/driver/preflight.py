@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, TransactionState
 from spark_eos import failpoints
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import init_producer_id
@@ -22,7 +22,6 @@ from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, LONGEST_DEFAULT_TIMEOUT_
 from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import Durability, data_durability, ensure_decision_topic
 from spark_eos.sink.naming import id_pattern, id_prefix, parse_task_id
-from spark_eos.sink.ports import TransactionState
 from spark_eos.sink.process_cache import ProcessCache, client_of
 
 logger = logging.getLogger(__name__)
@@ -126,7 +125,7 @@ def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
     pattern = id_pattern(id_prefix(options.prefix, job) if job is not None else probe)
     try:
         describe_transactions(client, [probe])
-        listed = list_transactions(client, states=[TransactionState.ONGOING], id_pattern=pattern)
+        listed = list_transactions(client, states=[TransactionState.ONGOING.label], id_pattern=pattern)
     except UnsupportedError as error:
         raise UnsupportedError(
             "The brokers do not serve DescribeTransactions and ListTransactions, which recovery from a crash needs",

@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import LostTransactionError
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.sink.descriptions import describe_prepared
-from spark_eos.sink.ports import Description, SinkCluster, TransactionState
+from spark_eos.sink.ports import Description, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 
 logger = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def open_problem(transaction: PreparedTransaction, description: Description | No
         return "is unknown to its coordinator"
     identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if description.state is not TransactionState.ONGOING or description.identity != identity:
-        return f"is not open: {description.state}, producer {description.identity}, prepared as {identity}"
+        return f"is not open: {description.state.label}, producer {description.identity}, prepared as {identity}"
     written = {TopicPartition(each.topic, each.partition) for each in transaction.ranges}
     if not written <= description.topic_partitions:
         # The end writes no marker where the coordinator knows of nothing, so that the records there would hang.

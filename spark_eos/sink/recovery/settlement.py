@@ -21,14 +21,14 @@ from enum import Enum, auto
 from typing import Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos import failpoints
 from spark_eos.errors import LostTransactionError, TransactionError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.descriptions import describe_prepared
-from spark_eos.sink.ports import Description, Ending, SinkCluster, TransactionState
+from spark_eos.sink.ports import Description, Ending, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.recovery.action_table import Fate, RecoveryAction, Settlement, action_for, table_for
 from spark_eos.sink.recovery.log_fates import logged_fates

@@ -40,12 +40,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity
+from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TransactionState
 from spark_eos.errors import EosKafkaError, LostTransactionError
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.descriptions import why_earlier
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.ports import Description, SinkCluster, TransactionState
+from spark_eos.sink.ports import Description, SinkCluster
 from spark_eos.sink.process_cache import ProcessCache
 
 _ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
