@@ -16,7 +16,7 @@ from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, coordinat
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import init_producer_id
 from spark_eos.client.inspection import list_transactions
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
 from spark_eos.sink.naming import driver_id
 from tests.conformance.raw_session import RawSession
 from tests.crash.brokers import Broker, make_broker

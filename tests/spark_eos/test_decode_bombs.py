@@ -31,9 +31,9 @@ from broker_core.types import TopicPartition
 from spark_eos.codec import decode, header_column, unfold
 from spark_eos.codec.decode import decode_batches, decode_slabs
 from spark_eos.errors import BrokerError
-from spark_eos.source.reader import read_range
+from spark_eos.options.source import batch_options
+from spark_eos.source.range_reader import read_range
 from spark_eos.source.splits import OffsetRange
-from spark_eos.source_options import batch_options
 from tests.support.memory import resident_mib
 
 MIB: Final = 1 << 20
