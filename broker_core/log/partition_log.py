@@ -9,22 +9,22 @@ from contextlib import contextmanager
 from typing import NamedTuple, Self
 
 from broker_core.config import TopicConfig
-from broker_core.errors import DamageError, ErrorCode, KafkaError
-from broker_core.log import reading, trimming
+from broker_core.errors import DamageError, ErrorCode, InvalidBatch, KafkaError
+from broker_core.log import reading, retention
 from broker_core.log.cleaner import Cleaner, CompactionResult
 from broker_core.log.cleaning_plan import is_compacted, plan_cleaning
-from broker_core.log.decisions import Finding
 from broker_core.log.producer_entry import ProducerStateEntry
-from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard, OpenTransaction
+from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard, OngoingTransaction
 from broker_core.log.reading import ReadResult, TimestampedOffset
 from broker_core.log.recovery import open_log
+from broker_core.log.recovery_table import RecoveryFinding
 from broker_core.log.state import LogState
 from broker_core.log.transaction_index import AbortedEntry
 from broker_core.log.validation import validate_batch
 from broker_core.ports import Storage
 from broker_core.records.batch import Record
 from broker_core.records.control import build_end_txn_marker
-from broker_core.records.header import BatchHeader, InvalidBatch, assign_offsets
+from broker_core.records.header import BatchHeader, assign_offsets
 from broker_core.types import NO_TIMESTAMP, IsolationLevel, TopicPartition
 
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
@@ -46,7 +46,7 @@ class PartitionLog:
     """Append, read and trim one partition's log; made by `open`."""
 
     def __init__(
-        self, state: LogState, findings: list[Finding], producer_expiration_ms: int, verification_enabled: bool
+        self, state: LogState, findings: list[RecoveryFinding], producer_expiration_ms: int, verification_enabled: bool
     ) -> None:
         self._state = state
         self._producer_expiration_ms = producer_expiration_ms
@@ -295,7 +295,7 @@ class PartitionLog:
         """Return what is known of each producer, by id."""
         return self._state.producers.entries
 
-    def open_transactions(self) -> list[OpenTransaction]:
+    def open_transactions(self) -> list[OngoingTransaction]:
         """Return the transactions without a marker, oldest first."""
         return self._state.producers.open_transactions
 
@@ -319,15 +319,15 @@ class PartitionLog:
 
         Raises 1 above the high watermark, 44 when the topic is only compacted.
         """
-        return trimming.delete_records_before(self._state, offset)
+        return retention.delete_records_before(self._state, offset)
 
     def apply_retention(self, now_ms: int) -> int:
         """Delete segments that are too old, too much, or below the log start; return how many."""
-        return trimming.apply_retention(self._state, now_ms)
+        return retention.apply_retention(self._state, now_ms)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Cut the log at `offset`, as a follower does whose leader never had what lies behind."""
-        trimming.truncate_to(self._state, offset, now_ms, self._producer_expiration_ms)
+        retention.truncate_to(self._state, offset, now_ms, self._producer_expiration_ms)
 
     # Compacting.
 

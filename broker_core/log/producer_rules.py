@@ -14,7 +14,7 @@ from broker_core.types import FENCING_EPOCH, MAX_SEQUENCE, NO_PRODUCER_EPOCH
 ACCEPT: Final = ErrorCode.NONE
 
 
-class Verification(NamedTuple):
+class ProducerVerification(NamedTuple):
     """Hold what is known of a producer between asking the coordinator about it and its first batch (facts C.3)."""
 
     guard: int
@@ -27,7 +27,7 @@ class BatchCase(NamedTuple):
     """Put a client's batch beside what the partition knows of its producer."""
 
     entry: ProducerStateEntry
-    verification: Verification | None
+    verification: ProducerVerification | None
     producer_epoch: int
     base_sequence: int
 

@@ -12,14 +12,11 @@ from itertools import islice
 from typing import Final, NamedTuple, Self
 
 from broker_core.config import TopicConfig
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.errors import DecompressedTooLarge, ErrorCode, InvalidBatch, KafkaError, UnreadableRecords
 from broker_core.log.producer_state import AppendOrigin
-from broker_core.records.batch import NewRecord, Record, build_batch, read_records
+from broker_core.records.batch import DECOMPRESSED_LIMIT_BYTES, NewRecord, Record, build_batch, read_records
 from broker_core.records.compression import Compression
-from broker_core.records.framing import MAGIC_POSITION
-from broker_core.records.header import HEADER_SIZE, MAGIC, BatchHeader, crc_matches, write_timestamps
-from broker_core.records.invalid import InvalidBatch, UnfoldedTooLarge, UnreadableRecords
-from broker_core.records.section import DECOMPRESSED_LIMIT_BYTES
+from broker_core.records.header import HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader, crc_matches, write_timestamps
 from broker_core.records.validation import RecordFacts, iter_record_facts, summarize_records
 from broker_core.types import NO_TIMESTAMP, TimestampType
 
@@ -141,7 +138,7 @@ def _check_records(
     try:
         limit_bytes = min(_MOST_UNFOLDING * _largest_plain_bytes(config), DECOMPRESSED_LIMIT_BYTES)
         summary = summarize_records(data, 0, header, limit_bytes)
-    except UnfoldedTooLarge as error:
+    except DecompressedTooLarge as error:
         raise _too_large(str(error)) from None
     except UnreadableRecords as error:
         raise _unreadable(error) from None

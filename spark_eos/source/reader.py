@@ -7,7 +7,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.records.header import BatchHeader, InvalidBatch
+from broker_core.errors import InvalidBatch
+from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition
 from spark_eos import failpoints
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker_core.coordinator.consumer_group_reconciliation import NEXT_STATE
-from broker_core.coordinator.consumer_group_states import (
+from broker_core.coordinator.groups.consumer.reconciliation import NEXT_STATE
+from broker_core.coordinator.groups.consumer.states import (
     CLASSIC_JOIN,
     COMMIT,
     DELETE_GROUP,

@@ -11,8 +11,8 @@ from broker_core.log.producer_rules import (
     MARKER_RULES,
     BatchCase,
     MarkerCase,
+    ProducerVerification,
     Rule,
-    Verification,
     decide,
     judge_batch,
 )
@@ -26,8 +26,8 @@ def known(last_sequence: int, epoch: int = 5) -> ProducerStateEntry:
     return ProducerStateEntry(1, epoch, 0, 0, None, (BatchMetadata(last_sequence, 100, 0, 0),))
 
 
-def verifying(lowest: int, *, bumps: bool) -> Verification:
-    return Verification(1, 5, lowest, bumps)
+def verifying(lowest: int, *, bumps: bool) -> ProducerVerification:
+    return ProducerVerification(1, 5, lowest, bumps)
 
 
 OK, FENCED, GAP = ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -65,7 +65,7 @@ C5 = [
 def test_facts_c5(
     row: int,
     entry: ProducerStateEntry,
-    verification: Verification | None,
+    verification: ProducerVerification | None,
     epoch: int,
     sequence: int,
     verdict: ErrorCode,

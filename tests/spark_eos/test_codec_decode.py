@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecordsBuilder
 
+from broker_core.errors import InvalidBatch
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
 from broker_core.records.control import build_end_txn_marker
-from broker_core.records.header import BatchHeader, InvalidBatch, assign_offsets, iter_headers
+from broker_core.records.header import BatchHeader, assign_offsets, iter_headers
 from spark_eos.codec.decode import SCHEMA, SCHEMA_WITH_HEADERS, decode_batches
 
 HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=90)), max_size=4).map(tuple)
