@@ -58,12 +58,12 @@ class Timers:
 
     def next_deadline_ms(self) -> int | None:
         """Return the earliest deadline, or None when nothing is to happen."""
-        self._settle()
+        self._drop_superseded()
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int) -> TimerKey | None:
         """Remove and return the earliest key whose deadline has come, or None."""
-        self._settle()
+        self._drop_superseded()
         if not self._heap or self._heap[0][0] > now_ms:
             return None
         key = self._pop()
@@ -81,7 +81,7 @@ class Timers:
             del self._queued_ms[key]
         return key
 
-    def _settle(self) -> None:
+    def _drop_superseded(self) -> None:
         """Bring the heap's head to an entry that says the truth."""
         while self._heap:
             queued_ms, _, key = self._heap[0]

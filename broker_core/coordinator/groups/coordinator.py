@@ -17,7 +17,6 @@ from broker_core.coordinator.groups.classic.rebalance import Rebalance, Replies
 from broker_core.coordinator.groups.classic.requests import (
     NO_GENERATION,
     UNKNOWN_MEMBER,
-    DescribedMember,
     GroupDescription,
     Heartbeat,
     JoinGroup,
@@ -28,7 +27,6 @@ from broker_core.coordinator.groups.classic.requests import (
     SyncGroup,
     SyncResult,
 )
-from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.coordinator.groups.consumer.membership import ConsumerMembership
 from broker_core.coordinator.groups.consumer.requests import (
     CONSUMER_GROUP_TYPE,
@@ -38,7 +36,7 @@ from broker_core.coordinator.groups.consumer.requests import (
 )
 from broker_core.coordinator.groups.consumer.states import CLASSIC_JOIN
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
-from broker_core.coordinator.groups.offsets.commits import OffsetCommits, group_tombstone, keeps_session
+from broker_core.coordinator.groups.offsets.commits import OffsetCommits, keeps_session
 from broker_core.coordinator.groups.offsets.expiration import expired_in_consumer_group, expired_partitions
 from broker_core.coordinator.groups.offsets.requests import (
     DeleteOffsetsResult,
@@ -106,7 +104,7 @@ class GroupCoordinator:
         self._rebalance = Rebalance(config, self._timers, self._replies)
         self._membership = ClassicMembership(config, self._timers, self._replies, self._rebalance, new_member_id)
         self._offsets = OffsetCommits(config, topics)
-        self._consumers = ConsumerMembership(config, self._timers, topics, new_member_id, self._rebalance.bury)
+        self._consumers = ConsumerMembership(config, self._timers, topics, new_member_id, self._rebalance.end_group)
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that the group belongs to."""
@@ -165,7 +163,7 @@ class GroupCoordinator:
         error, shard = self._find(request.group_id)
         is_taken = shard is not None and request.group_id in shard.consumer_groups
         if shard is not None and is_taken:
-            error = self._make_room_for_classic(shard, request.group_id, now_ms)
+            error = self._replace_by_classic(shard, request.group_id, now_ms)
         if shard is None or error is not ErrorCode.NONE:
             self._replies.add(reply, JoinResult(error, UNKNOWN_MEMBER if is_taken else request.member_id))
         else:
@@ -292,25 +290,7 @@ class GroupCoordinator:
             return GroupDescription(
                 ErrorCode.GROUP_ID_NOT_FOUND if shard else error, group_id, message=message if shard else None
             )
-        is_stable = group.state is GroupState.STABLE
-        return GroupDescription(
-            ErrorCode.NONE,
-            group_id,
-            group.state,
-            group.protocol_type or "",
-            (group.protocol_name or "") if is_stable else "",
-            tuple(
-                DescribedMember(
-                    member.member_id,
-                    member.group_instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.metadata(group.protocol_name) if is_stable else b"",
-                    member.assignment if is_stable else b"",
-                )
-                for member in group.members.values()
-            ),
-        )
+        return group.describe()
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
         """Show one consumer group (KIP-848)."""
@@ -421,25 +401,25 @@ class GroupCoordinator:
         retention_ms = self._config.offsets_retention_minutes * 60_000
         for shard in self._shards.values():
             for group in list(shard.groups.values()):
-                expired = expired_partitions(shard, group, now_ms, retention_ms)
+                expired = expired_partitions(shard.offsets, group, now_ms, retention_ms)
                 shard.record(self._offsets.tombstones(shard, group.group_id, expired), now_ms)
                 if group.is_deserted and not shard.offsets.has_offsets(group.group_id):
-                    self._bury(shard, group, now_ms)
+                    self._delete_expired(shard, group, now_ms)
             for consumer_group in list(shard.consumer_groups.values()):
-                expired = expired_in_consumer_group(shard, consumer_group, now_ms, retention_ms)
+                expired = expired_in_consumer_group(shard.offsets, consumer_group, now_ms, retention_ms)
                 shard.record(self._offsets.tombstones(shard, consumer_group.group_id, expired), now_ms)
                 if not consumer_group.members and not shard.offsets.has_offsets(consumer_group.group_id):
                     shard.record(consumer_group.tombstones(), now_ms)
         if self._shards:
             self._schedule_expiry(now_ms)
 
-    def _bury(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
+    def _delete_expired(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
         """Forget a group that has nothing left to remember."""
-        if shard.record(group_tombstone(shard, group.group_id), now_ms) is ErrorCode.NONE:
-            self._rebalance.bury(group)
-            del shard.groups[group.group_id]
+        if shard.record(shard.group_tombstone(group.group_id), now_ms) is ErrorCode.NONE:
+            self._rebalance.end_group(group)
+            shard.forget_group(group.group_id)
 
-    def _make_room_for_classic(self, shard: GroupShard, group_id: str, now_ms: int) -> ErrorCode:
+    def _replace_by_classic(self, shard: GroupShard, group_id: str, now_ms: int) -> ErrorCode:
         """Turn a consumer group without members into an empty classic one; its offsets stay."""
         group = shard.consumer_groups[group_id]
         error = CLASSIC_JOIN[group.state]
@@ -455,7 +435,7 @@ class GroupCoordinator:
             return error
         error = self._offsets.delete_group(shard, group_id, now_ms)
         if error is ErrorCode.NONE:
-            group = shard.groups.pop(group_id, None)
+            group = shard.forget_group(group_id)
             if group is not None:
-                self._rebalance.bury(group)
+                self._rebalance.end_group(group)
         return error

@@ -12,6 +12,7 @@ from broker_core.coordinator.groups.classic.group import ClassicGroup
 from broker_core.coordinator.groups.classic.records import (
     GROUP_KEY_TYPE,
     GroupMetadata,
+    group_record,
     read_group_key,
     read_group_metadata,
 )
@@ -130,6 +131,14 @@ class GroupShard:
             return error.code
         self.offsets.end_transaction(producer.producer_id, commit=commit)
         return ErrorCode.NONE
+
+    def group_tombstone(self, group_id: str) -> list[JournalRecord]:
+        """Build the tombstone of a classic group that was ever recorded."""
+        return [group_record(group_id, None)] if group_id in self.recorded else []
+
+    def forget_group(self, group_id: str) -> ClassicGroup | None:
+        """Take a classic group out of memory and return it; its records are another matter."""
+        return self.groups.pop(group_id, None)
 
     def ensure_group(self, group_id: str) -> ClassicGroup:
         """Return the classic group, made now if it is not there."""

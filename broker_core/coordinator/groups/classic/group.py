@@ -7,11 +7,18 @@ All of it lives in memory; what survives the coordinator is the record of the la
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 from broker_core.coordinator.groups.classic.records import GroupMetadata, RecordedMember
-from broker_core.coordinator.groups.classic.requests import JoinedMember, JoinResult, SyncResult
+from broker_core.coordinator.groups.classic.requests import (
+    DescribedMember,
+    GroupDescription,
+    JoinedMember,
+    JoinResult,
+    SyncResult,
+)
 from broker_core.coordinator.groups.classic.states import TRANSITIONS, GroupState
+from broker_core.coordinator.journal import Recorder
 from broker_core.coordinator.record_fields import FieldReader
 from broker_core.errors import DamageError, ErrorCode
 from broker_core.types import NO_TIMESTAMP
@@ -244,6 +251,28 @@ class ClassicGroup:
             for member in self.members.values()
         )
 
+    def describe(self) -> GroupDescription:
+        """Describe the group to an administrator."""
+        is_stable = self.state is GroupState.STABLE
+        return GroupDescription(
+            ErrorCode.NONE,
+            self.group_id,
+            self.state,
+            self.protocol_type or "",
+            (self.protocol_name or "") if is_stable else "",
+            tuple(
+                DescribedMember(
+                    member.member_id,
+                    member.group_instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.metadata(self.protocol_name) if is_stable else b"",
+                    member.assignment if is_stable else b"",
+                )
+                for member in self.members.values()
+            ),
+        )
+
     def record(self, now_ms: int, assignments: Mapping[str, bytes]) -> GroupMetadata:
         """Describe this generation with the given assignments for the journal."""
         members = tuple(
@@ -264,6 +293,19 @@ class ClassicGroup:
         )
         leader = new.member_id if self.leader == old.member_id else self.leader
         return current._replace(members=members, leader=leader)
+
+
+class ClassicShard(Recorder, Protocol):
+    """What the membership of classic groups needs of the partition that holds them."""
+
+    @property
+    def groups(self) -> Mapping[str, ClassicGroup]:
+        """Return the classic groups by id."""
+        ...
+
+    def ensure_group(self, group_id: str) -> ClassicGroup:
+        """Return the classic group, made now if it is not there."""
+        ...
 
 
 def recorded_member(member: Member, protocol_name: str | None, assignment: bytes) -> RecordedMember:

@@ -10,7 +10,14 @@ from dataclasses import replace
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.classic import states as tables
-from broker_core.coordinator.groups.classic.group import ClassicGroup, JoinReply, Member, SyncReply, elect_protocol
+from broker_core.coordinator.groups.classic.group import (
+    ClassicGroup,
+    ClassicShard,
+    JoinReply,
+    Member,
+    SyncReply,
+    elect_protocol,
+)
 from broker_core.coordinator.groups.classic.rebalance import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     Rebalance,
@@ -31,7 +38,6 @@ from broker_core.coordinator.groups.classic.requests import (
     SyncResult,
 )
 from broker_core.coordinator.groups.classic.states import GroupState, JoinAction, SyncAction
-from broker_core.coordinator.groups.shard import GroupShard
 from broker_core.coordinator.timers import Timers
 from broker_core.errors import ErrorCode
 
@@ -63,7 +69,7 @@ class ClassicMembership:
         self._rebalance = rebalance
         self._new_member_id = new_member_id
 
-    def join(self, shard: GroupShard, request: JoinGroup, now_ms: int, reply: JoinReply) -> None:
+    def join(self, shard: ClassicShard, request: JoinGroup, now_ms: int, reply: JoinReply) -> None:
         """Take the caller into the next generation, or refuse it."""
         config = self._config
         if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
@@ -73,7 +79,7 @@ class ClassicMembership:
         group = shard.ensure_group(request.group_id) if is_nameless else shard.groups.get(request.group_id)
         if group is None:
             self._refuse_join(reply, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
-        elif not self._has_room(group, request.member_id):
+        elif not self._has_capacity(group, request.member_id):
             member = group.members.get(request.member_id)
             if member is not None:
                 self._rebalance.remove_member(group, member)
@@ -88,7 +94,7 @@ class ClassicMembership:
         else:
             self._join_named(shard, group, request, now_ms, reply)
 
-    def sync(self, shard: GroupShard, request: SyncGroup, now_ms: int, reply: SyncReply) -> None:
+    def sync(self, shard: ClassicShard, request: SyncGroup, now_ms: int, reply: SyncReply) -> None:
         """Give the caller its assignment now, or when the leader has brought it."""
         group = shard.groups.get(request.group_id)
         error = ErrorCode.UNKNOWN_MEMBER_ID if group is None else _sync_error(group, request)
@@ -106,9 +112,9 @@ class ClassicMembership:
         if action is SyncAction.ANSWER:
             self._rebalance.hand_out(group, member, now_ms)
         elif request.member_id == group.leader:
-            self._rebalance.settle(shard, group, request.assignments, now_ms)
+            self._rebalance.record_assignments(shard, group, request.assignments, now_ms)
 
-    def heartbeat(self, shard: GroupShard, request: Heartbeat, now_ms: int) -> ErrorCode:
+    def heartbeat(self, shard: ClassicShard, request: Heartbeat, now_ms: int) -> ErrorCode:
         """Keep the caller's session alive and tell it whether to join again."""
         group = shard.groups.get(request.group_id)
         if group is None:
@@ -121,7 +127,7 @@ class ClassicMembership:
             return tables.HEARTBEAT[group.state]
         return error
 
-    def leave(self, shard: GroupShard, request: LeaveGroup, now_ms: int) -> LeaveResult:
+    def leave(self, shard: ClassicShard, request: LeaveGroup, now_ms: int) -> LeaveResult:
         """Take the named members out at once, and let the others rebalance one time."""
         group = shard.groups.get(request.group_id)
         if group is None:
@@ -147,7 +153,7 @@ class ClassicMembership:
 
     def _join_nameless(
         self,
-        shard: GroupShard,
+        shard: ClassicShard,
         group: ClassicGroup,
         request: JoinGroup,
         now_ms: int,
@@ -167,7 +173,7 @@ class ClassicMembership:
 
     def _join_named(
         self,
-        shard: GroupShard,
+        shard: ClassicShard,
         group: ClassicGroup,
         request: JoinGroup,
         now_ms: int,
@@ -194,7 +200,7 @@ class ClassicMembership:
 
     def _add(
         self,
-        shard: GroupShard,
+        shard: ClassicShard,
         group: ClassicGroup,
         request: JoinGroup,
         member_id: str,
@@ -212,7 +218,7 @@ class ClassicMembership:
 
     def _return_static(
         self,
-        shard: GroupShard,
+        shard: ClassicShard,
         group: ClassicGroup,
         old: Member,
         member_id: str,
@@ -286,7 +292,7 @@ class ClassicMembership:
             self._rebalance.remove_member(group, group.members[member_id])
         return error
 
-    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+    def _has_capacity(self, group: ClassicGroup, member_id: str) -> bool:
         """Say whether the group may take the caller in; who is in or already waits has its room."""
         limit = self._config.group_max_size
         member = group.members.get(member_id)

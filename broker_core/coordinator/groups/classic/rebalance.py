@@ -14,7 +14,7 @@ from broker_core.coordinator.groups.classic.group import ClassicGroup, Member
 from broker_core.coordinator.groups.classic.records import group_record
 from broker_core.coordinator.groups.classic.requests import UNKNOWN_MEMBER, JoinResult, SyncResult
 from broker_core.coordinator.groups.classic.states import DEPARTURE_REBALANCES, GroupState
-from broker_core.coordinator.groups.shard import GroupShard
+from broker_core.coordinator.journal import Recorder
 from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
 from broker_core.errors import ErrorCode
 
@@ -75,7 +75,7 @@ class Rebalance:
         self._timers = timers
         self._replies = replies
 
-    def prepare(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
+    def prepare(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
         """Start a rebalance: whoever waits for an assignment is told to join again."""
         is_first = group.state is GroupState.EMPTY
         self.drop_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
@@ -84,28 +84,28 @@ class Rebalance:
         group.transition_to(GroupState.PREPARING_REBALANCE, now_ms)
         if not is_first:
             self._timers.schedule(join_timer(group), now_ms + group.rebalance_timeout_ms)
-            self.complete_join_if_all_joined(shard, group, now_ms)
+            self.complete_join_if_all_joined(recorder, group, now_ms)
         elif self._delay_ms > 0:
             group.initial_budget_ms = max(0, group.rebalance_timeout_ms - self._delay_ms)
             group.member_added = False
             self._timers.schedule(join_timer(group), now_ms + self._delay_ms)
         else:
-            self._complete_join(shard, group, now_ms)
+            self._complete_join(recorder, group, now_ms)
 
-    def prepare_or_complete(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
+    def prepare_or_complete(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
         """Start a rebalance, or complete the one under way if this was what it waited for."""
         if group.state is GroupState.PREPARING_REBALANCE:
-            self.complete_join_if_all_joined(shard, group, now_ms)
+            self.complete_join_if_all_joined(recorder, group, now_ms)
         else:
-            self.prepare(shard, group, now_ms)
+            self.prepare(recorder, group, now_ms)
 
-    def complete_join_if_all_joined(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
+    def complete_join_if_all_joined(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
         """Complete the join phase when nobody is missing; a group's first one waits its delay out."""
         preparing = group.state is GroupState.PREPARING_REBALANCE
         if preparing and group.initial_budget_ms is None and group.has_all_joined:
-            self._complete_join(shard, group, now_ms)
+            self._complete_join(recorder, group, now_ms)
 
-    def join_deadline_passed(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
+    def join_deadline_passed(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
         """Go on without those that did not join; a first rebalance waits again while members keep coming."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
@@ -115,22 +115,22 @@ class Rebalance:
             group.initial_budget_ms -= delay_ms
             self._timers.schedule(join_timer(group), now_ms + delay_ms)
         else:
-            self._complete_join(shard, group, now_ms)
+            self._complete_join(recorder, group, now_ms)
 
-    def sync_deadline_passed(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
+    def sync_deadline_passed(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
         """Remove those that joined and never synced, and start over without them."""
         lazy = [group.members[member_id] for member_id in group.pending_syncs]
         if not lazy or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return
         for member in lazy:
             self.remove_member(group, member)
-        self.prepare(shard, group, now_ms)
+        self.prepare(recorder, group, now_ms)
 
-    def member_deadline_passed(self, shard: GroupShard, group: ClassicGroup, member_id: str, now_ms: int) -> None:
+    def member_deadline_passed(self, recorder: Recorder, group: ClassicGroup, member_id: str, now_ms: int) -> None:
         """Remove a member that fell silent, or one that was told its id and never came back."""
         if member_id in group.pending_joins:
             self.forget_pending(group, member_id)
-            self.complete_join_if_all_joined(shard, group, now_ms)
+            self.complete_join_if_all_joined(recorder, group, now_ms)
             return
         member = group.members[member_id]
         is_waiting = member.join_reply or member.sync_reply
@@ -139,7 +139,7 @@ class Rebalance:
             self.restart_session(group, member, now_ms)
             return
         self.remove_member(group, member)
-        self.after_departure(shard, group, now_ms)
+        self.after_departure(recorder, group, now_ms)
 
     def forget_pending(self, group: ClassicGroup, member_id: str) -> None:
         """Wait no longer for a client that was told its member id."""
@@ -154,12 +154,12 @@ class Rebalance:
         self._timers.cancel(member_timer(group, member.member_id))
         group.remove(member)
 
-    def after_departure(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
+    def after_departure(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
         """Let the others share what those that left had."""
         if DEPARTURE_REBALANCES[group.state]:
-            self.prepare(shard, group, now_ms)
+            self.prepare(recorder, group, now_ms)
         else:
-            self.complete_join_if_all_joined(shard, group, now_ms)
+            self.complete_join_if_all_joined(recorder, group, now_ms)
 
     def restart_session(self, group: ClassicGroup, member: Member, now_ms: int) -> None:
         """Give the member a whole session timeout from now."""
@@ -171,24 +171,23 @@ class Rebalance:
         if not group.pending_syncs:
             self._timers.cancel(sync_timer(group))
 
-    def settle(
+    def record_assignments(
         self,
-        shard: GroupShard,
+        recorder: Recorder,
         group: ClassicGroup,
         assignments: Mapping[str, bytes],
         now_ms: int,
     ) -> None:
         """Record the leader's assignment and hand it out, or start over when it cannot be recorded."""
         known = {member_id: assignments.get(member_id, b"") for member_id in group.members}
-        error = shard.record([group_record(group.group_id, group.record(now_ms, known))], now_ms)
+        error = recorder.record([group_record(group.group_id, group.record(now_ms, known))], now_ms)
         if error is not ErrorCode.NONE:
             self.drop_assignments(group, error, now_ms)
-            self.prepare(shard, group, now_ms)
+            self.prepare(recorder, group, now_ms)
             return
-        for recorded in shard.recorded[group.group_id].members:
-            group.members[recorded.member_id].assignment = recorded.assignment
         group.transition_to(GroupState.STABLE, now_ms)
         for member in group.members.values():
+            member.assignment = known[member.member_id]
             if member.sync_reply is not None:
                 self.hand_out(group, member, now_ms)
 
@@ -226,9 +225,9 @@ class Rebalance:
         for member in group.members.values():
             self.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
             self.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
-        self.bury(group)
+        self.end_group(group)
 
-    def bury(self, group: ClassicGroup) -> None:
+    def end_group(self, group: ClassicGroup) -> None:
         """Declare the group dead and cancel all its deadlines."""
         for member_id in (*group.members, *group.pending_joins):
             self._timers.cancel(member_timer(group, member_id))
@@ -236,7 +235,7 @@ class Rebalance:
         self._timers.cancel(sync_timer(group))
         group.transition_to(GroupState.DEAD, group.state_since_ms)
 
-    def _complete_join(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
+    def _complete_join(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
         """Close the join phase: drop who is missing, count the generation up, answer those that wait.
 
         Static members that are missing stay until their session ends: a restart must not cost them their
@@ -253,7 +252,7 @@ class Rebalance:
         group.start_generation(now_ms)
         if group.state is GroupState.EMPTY:
             # Should the record be refused, nothing is lost: at the next load the old members expire again.
-            shard.record([group_record(group.group_id, group.record(now_ms, {}))], now_ms)
+            recorder.record([group_record(group.group_id, group.record(now_ms, {}))], now_ms)
             return
         for member in group.members.values():
             member.is_new = False

@@ -5,9 +5,10 @@ that each record of a heartbeat is decided in the light of those before it.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
+from broker_core.coordinator.groups.classic.group import ClassicGroup
 from broker_core.coordinator.groups.consumer.records import (
     Current,
     GroupEpoch,
@@ -29,7 +30,7 @@ from broker_core.coordinator.groups.consumer.states import (
     MemberState,
     caller_of,
 )
-from broker_core.coordinator.journal import JournalRecord
+from broker_core.coordinator.journal import JournalRecord, Recorder
 from broker_core.errors import ErrorCode
 
 DEFAULT_ASSIGNOR: Final = "uniform"
@@ -255,6 +256,28 @@ class ConsumerGroupDraft:
     def current_of(self, member_id: str) -> Current:
         """Return how far the member is by now."""
         return self.group.members[member_id].current
+
+
+class ConsumerShard(Recorder, Protocol):
+    """What the membership of consumer groups needs of the partition that holds them."""
+
+    @property
+    def consumer_groups(self) -> Mapping[str, ConsumerGroup]:
+        """Return the consumer groups by id."""
+        ...
+
+    @property
+    def groups(self) -> Mapping[str, ClassicGroup]:
+        """Return the classic groups by id."""
+        ...
+
+    def group_tombstone(self, group_id: str) -> list[JournalRecord]:
+        """Build the tombstone of a classic group that was ever recorded."""
+        ...
+
+    def forget_group(self, group_id: str) -> ClassicGroup | None:
+        """Take a classic group out of memory and return it; its records are another matter."""
+        ...
 
 
 def owns_only(owned: Collection[TopicIdPartition] | None, assigned: Collection[TopicIdPartition]) -> bool:

@@ -12,7 +12,13 @@ from broker_core.coordinator.groups.classic.group import ClassicGroup
 from broker_core.coordinator.groups.classic.requests import LeavingMember
 from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.coordinator.groups.consumer.assignors import ASSIGNORS, Reader
-from broker_core.coordinator.groups.consumer.group import ConsumerGroup, ConsumerGroupDraft, ConsumerMember, owns_only
+from broker_core.coordinator.groups.consumer.group import (
+    ConsumerGroup,
+    ConsumerGroupDraft,
+    ConsumerMember,
+    ConsumerShard,
+    owns_only,
+)
 from broker_core.coordinator.groups.consumer.reconciliation import Goal, reconcile
 from broker_core.coordinator.groups.consumer.records import GroupEpoch, RecordType, ResolvedRegex, TargetEpoch
 from broker_core.coordinator.groups.consumer.requests import (
@@ -32,8 +38,6 @@ from broker_core.coordinator.groups.consumer.states import (
     epoch_fit,
 )
 from broker_core.coordinator.groups.consumer.subscriptions import Topics, matching_topics, metadata_hash
-from broker_core.coordinator.groups.offsets.commits import group_tombstone
-from broker_core.coordinator.groups.shard import GroupShard
 from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
 from broker_core.errors import ErrorCode, KafkaError
 
@@ -59,15 +63,15 @@ class ConsumerMembership:
         timers: Timers,
         topics: Topics,
         new_member_id: Callable[[str], str],
-        bury_classic: Callable[[ClassicGroup], None],
+        end_classic: Callable[[ClassicGroup], None],
     ) -> None:
         self._config = config
         self._timers = timers
         self._topics = topics
         self._new_member_id = new_member_id
-        self._bury_classic = bury_classic
+        self._end_classic = end_classic
 
-    def heartbeat(self, shard: GroupShard, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
+    def heartbeat(self, shard: ConsumerShard, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
         """Answer one heartbeat of whatever kind."""
         try:
             check_heartbeat(request)
@@ -109,18 +113,18 @@ class ConsumerMembership:
         for member_id in group.members:
             self._cancel(group.group_id, member_id)
 
-    def session_passed(self, shard: GroupShard, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
+    def session_passed(self, shard: ConsumerShard, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
         """Take out a member that has been silent for a whole session."""
         self._take_out(shard, group, member_id, now_ms)
 
-    def revocation_passed(self, shard: GroupShard, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
+    def revocation_passed(self, shard: ConsumerShard, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
         """Take out a member that did not give its partitions back in time: others wait for them."""
         if group.members[member_id].current.state is MemberState.UNREVOKED:
             self._take_out(shard, group, member_id, now_ms)
 
     def remove_by_classic_leave(
         self,
-        shard: GroupShard,
+        shard: ConsumerShard,
         group: ConsumerGroup,
         leaver: LeavingMember,
         now_ms: int,
@@ -138,12 +142,12 @@ class ConsumerMembership:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return self._take_out(shard, group, member_id, now_ms)
 
-    def _stay(self, shard: GroupShard, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
+    def _stay(self, shard: ConsumerShard, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
         """Let the caller join or go on: settle its subscription, the group's target, and its own next step."""
         group = self._find(shard, request)
         member_id = request.member_id or self._new_member_id(request.client_id)
-        self._check_room(group, request, member_id)
-        draft = ConsumerGroupDraft(group, group_tombstone(shard, request.group_id))
+        self._check_capacity(group, request, member_id)
+        draft = ConsumerGroupDraft(group, shard.group_tombstone(request.group_id))
         before = self._member(draft, request, member_id)
         subscription = request.updated(before.subscription)
         check_expression(request, before.subscription)
@@ -156,8 +160,9 @@ class ConsumerMembership:
         self._record(shard, draft, now_ms)
         if former != member_id:
             self._cancel(request.group_id, former)
-        if request.group_id in shard.groups:
-            self._bury_classic(shard.groups.pop(request.group_id))
+        replaced = shard.forget_group(request.group_id)
+        if replaced is not None:
+            self._end_classic(replaced)
         shard.consumer_groups[request.group_id].seen_topics_version = self._topics.version
         self._start_session(request.group_id, member_id, now_ms)
         if after != before.current:
@@ -174,7 +179,7 @@ class ConsumerMembership:
             frozenset(after.assigned) if tells else None,
         )
 
-    def _find(self, shard: GroupShard, request: ConsumerHeartbeat) -> ConsumerGroup:
+    def _find(self, shard: ConsumerShard, request: ConsumerHeartbeat) -> ConsumerGroup:
         """Return the group, a new one for a member that joins; an empty classic group makes room for it."""
         group, classic = shard.consumer_groups.get(request.group_id), shard.groups.get(request.group_id)
         if classic is not None and request.member_epoch != JOIN_EPOCH:
@@ -189,7 +194,7 @@ class ConsumerMembership:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
         return group or ConsumerGroup(request.group_id)
 
-    def _check_room(self, group: ConsumerGroup, request: ConsumerHeartbeat, member_id: str) -> None:
+    def _check_capacity(self, group: ConsumerGroup, request: ConsumerHeartbeat, member_id: str) -> None:
         limit = self._config.group_consumer_max_size
         is_known = member_id in group.members or request.instance_id in group.static_members
         if len(group.members) >= limit and not is_known:
@@ -340,7 +345,7 @@ class ConsumerMembership:
         if reached is not current:
             draft.put(RecordType.CURRENT, reached, member_id)
 
-    def _leave(self, shard: GroupShard, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
+    def _leave(self, shard: ConsumerShard, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
         """Take the caller out, or note that the instance will be back within its session."""
         group = shard.consumer_groups.get(request.group_id)
         if group is None:
@@ -365,7 +370,7 @@ class ConsumerMembership:
             self._timers.cancel(revocation_timer(request.group_id, request.member_id))
         return ConsumerHeartbeatResult(ErrorCode.NONE, None, request.member_id, request.member_epoch)
 
-    def _take_out(self, shard: GroupShard, group: ConsumerGroup, member_id: str, now_ms: int) -> ErrorCode:
+    def _take_out(self, shard: ConsumerShard, group: ConsumerGroup, member_id: str, now_ms: int) -> ErrorCode:
         """Remove a member and raise the group's epoch, so that the others get what it had."""
         draft = ConsumerGroupDraft(group)
         draft.remove_member(member_id)
@@ -384,7 +389,7 @@ class ConsumerMembership:
             self._start_session(group.group_id, member_id, now_ms)
         return error
 
-    def _record(self, shard: GroupShard, draft: ConsumerGroupDraft, now_ms: int) -> None:
+    def _record(self, shard: ConsumerShard, draft: ConsumerGroupDraft, now_ms: int) -> None:
         error = shard.record(draft.records, now_ms)
         if error is not ErrorCode.NONE:
             raise KafkaError(error, "The heartbeat's outcome could not be recorded.")

@@ -5,15 +5,16 @@ Asks: the group for its members, `group_states` for each state's verdict, the sh
 Never: verifies a transaction; the broker has done so before it comes here.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.classic import states as tables
 from broker_core.coordinator.groups.classic.group import ClassicGroup
-from broker_core.coordinator.groups.classic.records import group_record
 from broker_core.coordinator.groups.classic.requests import NO_GENERATION, UNKNOWN_MEMBER
 from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.coordinator.groups.consumer import states as consumer_tables
+from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
 from broker_core.coordinator.groups.offsets.records import OffsetKey, OffsetValue, offset_record
@@ -25,8 +26,8 @@ from broker_core.coordinator.groups.offsets.requests import (
     OffsetToCommit,
     TxnOffsetCommit,
 )
-from broker_core.coordinator.groups.shard import GroupShard
-from broker_core.coordinator.journal import JournalRecord
+from broker_core.coordinator.groups.offsets.store import OffsetStore
+from broker_core.coordinator.journal import JournalRecord, Recorder
 from broker_core.errors import ErrorCode
 from broker_core.types import LONGEST_STRING_BYTES, NO_TIMESTAMP, TopicPartition
 
@@ -49,6 +50,33 @@ def commit_error(group: ClassicGroup | None, request: OffsetCommit | TxnOffsetCo
     return tables.COMMIT[group.state, is_transactional] if error is ErrorCode.NONE else error
 
 
+class OffsetShard(Recorder, Protocol):
+    """What committed offsets need of the partition that holds them and their groups."""
+
+    @property
+    def offsets(self) -> OffsetStore:
+        """Return the offsets, committed and pending."""
+        ...
+
+    @property
+    def groups(self) -> Mapping[str, ClassicGroup]:
+        """Return the classic groups by id."""
+        ...
+
+    @property
+    def consumer_groups(self) -> Mapping[str, ConsumerGroup]:
+        """Return the consumer groups by id."""
+        ...
+
+    def ensure_group(self, group_id: str) -> ClassicGroup:
+        """Return the classic group, made now if it is not there."""
+        ...
+
+    def group_tombstone(self, group_id: str) -> list[JournalRecord]:
+        """Build the tombstone of a classic group that was ever recorded."""
+        ...
+
+
 class OffsetCommits:
     """Carry out what is asked about a group's offsets."""
 
@@ -58,7 +86,7 @@ class OffsetCommits:
 
     def commit(
         self,
-        shard: GroupShard,
+        shard: OffsetShard,
         request: OffsetCommit | TxnOffsetCommit,
         now_ms: int,
     ) -> dict[TopicPartition, ErrorCode]:
@@ -87,7 +115,7 @@ class OffsetCommits:
             shard.ensure_group(request.group_id)
         return verdicts | dict.fromkeys(accepted, error)
 
-    def _commit_error(self, shard: GroupShard, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
+    def _commit_error(self, shard: OffsetShard, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
         """Judge by the rules of the group's own protocol (facts E.1 rows 9 to 17)."""
         group = shard.consumer_groups.get(request.group_id)
         if group is None:
@@ -107,7 +135,7 @@ class OffsetCommits:
 
     def fetch(
         self,
-        shard: GroupShard,
+        shard: OffsetShard,
         group_id: str,
         partitions: Collection[TopicPartition] | None,
         *,
@@ -131,7 +159,7 @@ class OffsetCommits:
 
     def delete(
         self,
-        shard: GroupShard,
+        shard: OffsetShard,
         group_id: str,
         partitions: Iterable[TopicPartition],
         now_ms: int,
@@ -156,7 +184,7 @@ class OffsetCommits:
         error = shard.record(self.tombstones(shard, group_id, doomed), now_ms)
         return DeleteOffsetsResult(error, verdicts if error is ErrorCode.NONE else {})
 
-    def delete_group(self, shard: GroupShard, group_id: str, now_ms: int) -> ErrorCode:
+    def delete_group(self, shard: OffsetShard, group_id: str, now_ms: int) -> ErrorCode:
         """Forget a group without members, and all its offsets."""
         group, consumer_group = shard.groups.get(group_id), shard.consumer_groups.get(group_id)
         if consumer_group is not None:
@@ -166,12 +194,12 @@ class OffsetCommits:
         if error is not ErrorCode.NONE:
             return error
         every = [*shard.offsets.committed(group_id), *shard.offsets.pending_partitions(group_id)]
-        last = consumer_group.tombstones() if consumer_group else group_tombstone(shard, group_id)
+        last = consumer_group.tombstones() if consumer_group else shard.group_tombstone(group_id)
         return shard.record([*self.tombstones(shard, group_id, every), *last], now_ms)
 
     def tombstones(
         self,
-        shard: GroupShard,
+        shard: OffsetShard,
         group_id: str,
         partitions: Iterable[TopicPartition],
     ) -> list[JournalRecord]:
@@ -189,11 +217,6 @@ class OffsetCommits:
         text = metadata or ""
         is_long = len(text.encode("utf-16-be")) // 2 > self._metadata_limit
         return is_long or len(text.encode()) > LONGEST_STRING_BYTES
-
-
-def group_tombstone(shard: GroupShard, group_id: str) -> list[JournalRecord]:
-    """Build the tombstone of a group that was ever recorded."""
-    return [group_record(group_id, None)] if group_id in shard.recorded else []
 
 
 def keeps_session(group: ClassicGroup | None, request: OffsetCommit) -> bool:

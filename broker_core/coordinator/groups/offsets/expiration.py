@@ -7,7 +7,7 @@ from broker_core.coordinator.groups.classic.group import ClassicGroup
 from broker_core.coordinator.groups.classic.states import EXPIRY_BASIS, ExpiryBasis
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.coordinator.groups.offsets.records import OffsetKey, OffsetValue
-from broker_core.coordinator.groups.shard import GroupShard
+from broker_core.coordinator.groups.offsets.store import OffsetStore
 from broker_core.types import NO_TIMESTAMP, TopicPartition
 
 
@@ -19,7 +19,9 @@ def expiry_basis(group: ClassicGroup) -> ExpiryBasis:
     return EXPIRY_BASIS[group.state, "consumer" if can_tell else "other"]
 
 
-def expired_partitions(shard: GroupShard, group: ClassicGroup, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+def expired_partitions(
+    offsets: OffsetStore, group: ClassicGroup, now_ms: int, retention_ms: int
+) -> list[TopicPartition]:
     """Return the partitions whose committed offset is to be forgotten."""
     basis = expiry_basis(group)
     if basis is ExpiryBasis.NEVER:
@@ -27,15 +29,15 @@ def expired_partitions(shard: GroupShard, group: ClassicGroup, now_ms: int, rete
     since_ms = group.state_since_ms if basis is ExpiryBasis.SINCE_EMPTY else NO_TIMESTAMP
     return [
         topic_partition
-        for topic_partition, stored in shard.offsets.committed(group.group_id).items()
+        for topic_partition, stored in offsets.committed(group.group_id).items()
         if _is_expired(stored.value, since_ms, now_ms, retention_ms)
         and not group.knows(topic_partition.topic)
-        and not shard.offsets.is_pending(OffsetKey(group.group_id, topic_partition))
+        and not offsets.is_pending(OffsetKey(group.group_id, topic_partition))
     ]
 
 
 def expired_in_consumer_group(
-    shard: GroupShard,
+    offsets: OffsetStore,
     group: ConsumerGroup,
     now_ms: int,
     retention_ms: int,
@@ -44,10 +46,10 @@ def expired_in_consumer_group(
     subscribed = group.subscribed_topics()
     return [
         topic_partition
-        for topic_partition, stored in shard.offsets.committed(group.group_id).items()
+        for topic_partition, stored in offsets.committed(group.group_id).items()
         if _is_expired(stored.value, NO_TIMESTAMP, now_ms, retention_ms)
         and topic_partition.topic not in subscribed
-        and not shard.offsets.is_pending(OffsetKey(group.group_id, topic_partition))
+        and not offsets.is_pending(OffsetKey(group.group_id, topic_partition))
     ]
 
 
