@@ -23,14 +23,7 @@ from typing import Final, NamedTuple, NewType
 
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
-from broker_core.log.producer_rules import (
-    MARKER_RULES,
-    BatchCase,
-    MarkerCase,
-    ProducerVerification,
-    decide,
-    judge_batch,
-)
+from broker_core.log.producer_rules import MARKER_RULES, BatchCase, MarkerCase, ProducerVerification, judge_batch
 from broker_core.records.header import BatchHeader
 
 Guard = NewType("Guard", int)
@@ -215,11 +208,11 @@ class ProducerState:
         entry = self._entries.get(producer_id)
         if entry is None:
             return
-        rule = decide(MARKER_RULES, MarkerCase(entry, producer_epoch, coordinator_epoch, transaction_version))
-        if rule.verdict is not ErrorCode.NONE:
+        row = MARKER_RULES.row(**MarkerCase(entry, producer_epoch, coordinator_epoch, transaction_version).facts())
+        if row.verdict is not ErrorCode.NONE:
             raise KafkaError(
-                rule.verdict,
-                f"{rule.name}: marker of producer {producer_id}, epoch {producer_epoch}, "
+                row.verdict,
+                f"{row.rule}: marker of producer {producer_id}, epoch {producer_epoch}, "
                 f"coordinator epoch {coordinator_epoch}; known here are epoch {entry.producer_epoch} and "
                 f"coordinator epoch {entry.coordinator_epoch}",
             )
