@@ -131,7 +131,7 @@ class Cleaner:
         state.segments.active.sync()
         state.unsynced = False
         if not any(offset >= self._plan.end_offset for offset in state.snapshots.offsets):
-            state.vouch()
+            state.sync_and_snapshot()
         for offset in state.snapshots.offsets:
             # A snapshot in here may know a transaction as open whose marker goes; a replay from it would never end it.
             if offset < self._plan.end_offset:

@@ -24,8 +24,8 @@ from broker_core.log.validation import validate_batch
 from broker_core.ports import Storage
 from broker_core.records.batch import Record
 from broker_core.records.control import build_end_txn_marker
-from broker_core.records.header import BatchHeader, assign_offsets
-from broker_core.types import NO_TIMESTAMP, IsolationLevel, TopicPartition
+from broker_core.records.header import BatchHeader, assign_offsets, write_timestamps
+from broker_core.types import NO_TIMESTAMP, IsolationLevel, TimestampType, TopicPartition
 
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
 # An index counts offsets from its segment's base in 31 bits.
@@ -134,16 +134,18 @@ class PartitionLog:
         leader_epoch: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         transaction_guard: Guard | None = None,
+        header: BatchHeader | None = None,
         advance: bool = True,
     ) -> AppendResult:
         """Append one batch and return its place, or that of the batch it repeats.
 
-        A `bytearray` is written to in place. `transaction_guard` comes from `start_verification`, which has learnt
-        whether the client bumps its epoch with each transaction.
-        Raises `KafkaError` as facts C.1, rows 13 to 27 say, and 56 when the disk refuses; the log is then as before.
+        A `bytearray` is written to in place. `header` is that of the batch if the caller has read it already.
+        `transaction_guard` comes from `start_verification`, which has learnt whether the client bumps its epoch with
+        each transaction. Raises `KafkaError` as facts C.1, rows 13 to 27 say, and KAFKA_STORAGE_ERROR when the disk
+        refuses; the log is then as before.
         """
         state = self._state
-        batch = validate_batch(data, state.config, origin, now_ms)
+        batch = validate_batch(data, state.config, origin, now_ms, header)
         header = batch.header
         if header.producer_id >= 0:
             duplicate = state.producers.check_batch(
@@ -189,7 +191,9 @@ class PartitionLog:
         state = self._state
         base_offset = state.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        assign_offsets(data, 0, base_offset, leader_epoch, stamp_ms)
+        assign_offsets(data, 0, base_offset, leader_epoch)
+        if stamp_ms is not None:
+            write_timestamps(data, 0, header, TimestampType.LOG_APPEND_TIME, stamp_ms)
         try:
             if self._must_roll(len(data), last_offset, header.max_timestamp):
                 state.roll()
@@ -201,7 +205,7 @@ class PartitionLog:
                 f"{state.topic_partition}: the batch was not written: {error}; check the disk of folder {state.folder}",
             ) from error
         if header.producer_id >= 0:
-            aborted = state.take_in(header, base_offset, data, 0)
+            aborted = state.apply_batch(header, base_offset, data, 0)
             if aborted is not None:
                 active.transaction_index.append(aborted)
         state.leader_epochs.assign(leader_epoch, base_offset)
@@ -374,6 +378,6 @@ class PartitionLog:
         state = self._state
         state.producers.expire(now_ms, self._producer_expiration_ms)
         if state.segments.size_bytes and (state.unsynced or state.log_end_offset not in state.snapshots.offsets):
-            state.vouch()
+            state.sync_and_snapshot()
         for segment in state.segments:
             segment.close()

@@ -1,4 +1,4 @@
-"""Do what the table of `decisions` says about what recovery found in a log's folder."""
+"""The actions of `recovery_table`: what recovery does about the conditions it finds in a log's folder."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -14,7 +14,7 @@ from broker_core.log.transaction_index import AbortedEntry
 
 
 class RecoverySubject(NamedTuple):
-    """Hold what a repair works on; `place` is a position in the segment or an offset, as the repair needs it."""
+    """What an action works on; `place` is a position in the segment or an offset, as the action needs it."""
 
     name: str
     segment: Segment | None = None
@@ -22,20 +22,20 @@ class RecoverySubject(NamedTuple):
 
 
 class RecoveryActions:
-    """Write down what is found in one log and put it right."""
+    """The findings of one log's recovery, and the actions taken about them."""
 
     def __init__(self, state: LogState) -> None:
         self.findings: list[RecoveryFinding] = []
         self._state = state
 
-    def note(self, found: LogCondition, subject: str) -> None:
-        """Write down what needs no repair beyond what recovery does anyway."""
-        self.findings.append(RecoveryFinding(found, subject))
+    def note(self, condition: LogCondition, subject: str) -> None:
+        """Note a condition that needs no action beyond what recovery does anyway."""
+        self.findings.append(RecoveryFinding(condition, subject))
 
-    def meet(self, found: LogCondition, subject: RecoverySubject) -> None:
-        """Write down what is found and do what the table says."""
-        self.note(found, subject.name)
-        ACTIONS[RECOVERY_TABLE[found].action](self, subject)
+    def handle(self, condition: LogCondition, subject: RecoverySubject) -> None:
+        """Note a condition and do what the table says about it."""
+        self.note(condition, subject.name)
+        ACTIONS[RECOVERY_TABLE[condition].action](self, subject)
 
     def go_on(self, _: RecoverySubject) -> None:
         """Do nothing: what was found is as good as it can be."""
@@ -85,7 +85,7 @@ class RecoveryActions:
         self.create_segment(subject)
 
     def rebuild_index(self, subject: RecoverySubject) -> None:
-        """Write a segment's offset and time index anew."""
+        """Write a segment's offset and time index again."""
         assert subject.segment is not None
         subject.segment.rebuild_indexes(self._state.config.index_interval_bytes)
         subject.segment.sync_indexes()
@@ -165,9 +165,9 @@ def _aborts(shadow: LogState, segment: Segment, end_offset: int) -> Iterator[Abo
             if header.base_offset >= end_offset:
                 return
             aborted = None
-            # A marker nobody can read had no effect when it was taken in either.
+            # A marker that cannot be read had no effect when it was taken in either.
             with suppress(InvalidBatch):
-                aborted = shadow.take_in(header, header.base_offset, buffer, place)
+                aborted = shadow.apply_batch(header, header.base_offset, buffer, place)
             if aborted is not None:
                 yield aborted
 

@@ -1,4 +1,4 @@
-"""Say as a table what recovery may find in a log's folder, what it keeps, and what it does about the rest.
+"""The table of recovery: what may be found in a log's folder, what is kept of it, and what is done about the rest.
 
 The batches are the truth, and among them the first that cannot be trusted ends the log. Everything else can be made
 from them, so it is thrown away at the slightest doubt.
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class LogCondition(Enum):
-    """Name each state of affairs that needs a decision."""
+    """The conditions in which a log's folder may be found, each of which needs a decision."""
 
     NO_SEGMENT = "no segment"
     LEFTOVER_FILE = "a file of unfinished work"
@@ -39,7 +39,7 @@ class LogCondition(Enum):
 
 
 class RecoveryAction(Enum):
-    """Name what recovery does; each is one method of `Repairs`."""
+    """What recovery does; each is one method of `RecoveryActions`."""
 
     NOTHING = "go on"
     CREATE_SEGMENT = "create an empty segment at the log start"
@@ -59,7 +59,7 @@ class RecoveryAction(Enum):
 
 
 class RecoveryDecision(NamedTuple):
-    """Hold one row: what is kept of the log, and what is done."""
+    """One row: what is kept of the log, and what is done."""
 
     kept: str
     action: RecoveryAction
@@ -104,11 +104,11 @@ RECOVERY_TABLE: Final[Mapping[LogCondition, RecoveryDecision]] = {
 
 
 class RecoveryFinding(NamedTuple):
-    """Report one thing recovery met, for the broker's journal of events."""
+    """One condition that recovery found, for the broker's journal of events."""
 
-    found: LogCondition
+    condition: LogCondition
     subject: str
 
     def __str__(self) -> str:
-        decision = RECOVERY_TABLE[self.found]
-        return f"{self.subject}: {self.found.value}; {decision.action.value}; kept: {decision.kept}"
+        decision = RECOVERY_TABLE[self.condition]
+        return f"{self.subject}: {self.condition.value}; {decision.action.value}; kept: {decision.kept}"

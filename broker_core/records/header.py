@@ -212,27 +212,24 @@ def crc_matches(buffer: Bytes, position: int, header: BatchHeader) -> bool:
 
 
 def assign_offsets(
-    buffer: bytearray | memoryview,
-    position: int,
-    base_offset: int,
-    partition_leader_epoch: int,
-    log_append_time_ms: int | None = None,
+    buffer: bytearray | memoryview, position: int, base_offset: int, partition_leader_epoch: int
 ) -> None:
-    """Write the broker's part of a batch in place: offset and leader epoch and, if given, the append time."""
+    """Write in place the two fields that every batch gets from its leader; the CRC does not cover them."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, partition_leader_epoch)
-    if log_append_time_ms is not None:
-        write_timestamps(buffer, position, TimestampType.LOG_APPEND_TIME, log_append_time_ms)
 
 
 def write_timestamps(
-    buffer: bytearray | memoryview, position: int, timestamp_type: TimestampType, max_timestamp_ms: int
+    buffer: bytearray | memoryview,
+    position: int,
+    header: BatchHeader,
+    timestamp_type: TimestampType,
+    max_timestamp_ms: int,
 ) -> BatchHeader:
-    """Write in place who stamped the batch and its largest timestamp, and return the header that says so.
+    """Write in place who stamped the batch and its largest timestamp, and return `header` with these.
 
     Alone of what a broker writes these are covered by the CRC. Attributes nobody has defined are lost, as in Kafka.
     """
-    header = BatchHeader.parse(buffer, position)
     stamped = LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0
     attributes = header.attributes & _DEFINED_BITS & ~LOG_APPEND_TIME_BIT | stamped
     _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes)

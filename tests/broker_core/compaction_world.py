@@ -92,7 +92,7 @@ def dirty(log: PartitionLog) -> None:
 
 def surprises(log: PartitionLog) -> list[LogCondition]:
     """Return what recovery met, but for the empty segment that follows a roll."""
-    return [finding.found for finding in log.findings if finding.found is not LogCondition.HALF_CREATED_SEGMENT]
+    return [finding.condition for finding in log.findings if finding.condition is not LogCondition.HALF_CREATED_SEGMENT]
 
 
 def batches(log: PartitionLog) -> list[tuple[BatchHeader, list[Record]]]:

@@ -56,7 +56,7 @@ def reopened(storage: MemoryStorage) -> PartitionLog:
 
 
 def found(log: PartitionLog) -> list[LogCondition]:
-    return [finding.found for finding in log.findings]
+    return [finding.condition for finding in log.findings]
 
 
 def assert_same(log: PartitionLog, before: PartitionLog) -> None:

@@ -223,7 +223,7 @@ def test_what_is_kept_follows_from_the_batches_alone(
     # What was repaired stays repaired, through a loss of power too.
     storage.crash()
     again = open_log(storage, SETTINGS)
-    assert {finding.found for finding in again.findings} <= {LogCondition.HALF_CREATED_SEGMENT}
+    assert {finding.condition for finding in again.findings} <= {LogCondition.HALF_CREATED_SEGMENT}
     assert described(again) == expected
     append(again, leader_epoch=3)
     again.close(NOW_MS)

@@ -96,7 +96,7 @@ def test_codec_bits_that_name_none(code: int) -> None:
 @pytest.mark.parametrize("kind", list(TimestampType))
 def test_timestamps_are_written_in_place(before: int, kind: TimestampType) -> None:
     data = bytearray(b"???" + with_attributes(build_batch([NewRecord(b"k", b"v", (), 5)]), before))
-    header = write_timestamps(data, 3, kind, 77)
+    header = write_timestamps(data, 3, BatchHeader.parse(data, 3), kind, 77)
     assert header == BatchHeader.parse(data, 3)
     assert crc_matches(data, 3, header)
     assert (header.timestamp_type, header.max_timestamp) == (kind, 77)

@@ -219,7 +219,7 @@ def test_all_records_are_recovered(recovered: Recovered):
 
 
 def test_nothing_had_to_be_given_up(recovered: Recovered):
-    found = {finding.found for finding in recovered.log.findings}
+    found = {finding.condition for finding in recovered.log.findings}
     assert not found & LOSSES
     if recovered.ending == "stopped":
         assert recovered.log.findings == []
@@ -292,7 +292,7 @@ def test_writing_goes_on(recovered: Recovered):
     log.close(_now_ms())
     log = recovered.reopen()
     # The snapshot it was opened with belongs to no segment and is not the newest any more.
-    assert {finding.found for finding in log.findings} <= {LogCondition.SNAPSHOT_STRAY}
+    assert {finding.condition for finding in log.findings} <= {LogCondition.SNAPSHOT_STRAY}
     assert (_records(log), log.aborted_transactions(), _producers(log)) == before
 
 
@@ -325,7 +325,7 @@ def test_a_compacted_log_is_recovered(left: Left, compacted: Callable[[], Partit
     assert log.log_end_offset == seen.ends[READ_UNCOMMITTED]
     assert log.last_stable_offset == seen.ends[READ_COMMITTED]
     assert _producers(log) == seen.producers
-    assert not {finding.found for finding in log.findings} & LOSSES
+    assert not {finding.condition for finding in log.findings} & LOSSES
 
 
 @pytest.mark.parametrize("unfinished", [("log", "index", "timeindex", "txnindex"), ("index", "timeindex", "txnindex")])

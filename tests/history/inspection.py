@@ -138,7 +138,7 @@ def _check_findings(world: "World", *, cleanly: bool) -> Iterator[str]:
     expected = _AFTER_A_STOP if cleanly else _AFTER_A_KILL
     for log in _logs(world):
         for finding in log.findings:
-            if finding.found not in expected:
+            if finding.condition not in expected:
                 yield f"{log.topic_partition}: recovery found {finding}"
 
 

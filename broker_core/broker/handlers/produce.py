@@ -296,6 +296,7 @@ def _append(call: Call, part: _Part, now_ms: int) -> None:
             now_ms=now_ms,
             leader_epoch=part.leader_epoch,
             transaction_guard=part.guard,
+            header=part.header,
         )
     except KafkaError as error:
         part.error = error
