@@ -250,26 +250,26 @@ class PartitionLog:
 
         Raises 1 when the offset is before the log start or behind the log end, 2 when what lies there is no batch.
         """
-        with self._tells_of_rot():
+        with self._corruption_reported():
             return reading.read(self._state, offset, max_bytes, isolation, min_one_batch)
 
     def stable_bytes_from(self, offset: int, isolation: IsolationLevel, limit: int) -> int:
         """Count the bytes a fetch could return now, no further than `limit`."""
-        with self._tells_of_rot():
+        with self._corruption_reported():
             return reading.bytes_from(self._state, offset, isolation, limit)
 
     def offset_for_timestamp(self, timestamp_ms: int, isolation: IsolationLevel) -> TimestampedOffset | None:
         """Return the first visible record at or after `timestamp_ms`."""
-        with self._tells_of_rot():
+        with self._corruption_reported():
             return reading.offset_for_timestamp(self._state, timestamp_ms, isolation)
 
     def max_timestamp(self, isolation: IsolationLevel) -> TimestampedOffset | None:
         """Return the record with the largest timestamp, None if there is none or it is not visible."""
-        with self._tells_of_rot():
+        with self._corruption_reported():
             return reading.max_timestamp(self._state, isolation)
 
     @contextmanager
-    def _tells_of_rot(self) -> Iterator[None]:
+    def _corruption_reported(self) -> Iterator[None]:
         """Answer CORRUPT_MESSAGE where bits have rotted in what recovery has no cause to look at."""
         try:
             yield

@@ -21,7 +21,7 @@ from broker_core.records.validation import RecordFacts, iter_record_facts, summa
 from broker_core.types import NO_TIMESTAMP, TimestampType
 
 _SMALLEST_RECORD_BYTES: Final = 7
-_MOST_UNFOLDING: Final = 100
+_MOST_EXPANSION: Final = 100
 # A topic may take very small batches only; what is harmless elsewhere is harmless there.
 _LEAST_LIMIT_BYTES: Final = TopicConfig().max_message_bytes
 # Nobody reads a longer list, and it would make an answer larger than the request.
@@ -147,7 +147,7 @@ def _check_records(
 ) -> int:
     """Return the largest timestamp of the records; `now_ms` is None when the broker stamps them."""
     try:
-        limit_bytes = min(_MOST_UNFOLDING * _largest_plain_bytes(config), DECOMPRESSED_LIMIT_BYTES)
+        limit_bytes = min(_MOST_EXPANSION * _largest_plain_bytes(config), DECOMPRESSED_LIMIT_BYTES)
         summary = summarize_records(data, 0, header, limit_bytes)
     except DecompressedTooLarge as error:
         raise _too_large(str(error)) from None

@@ -50,7 +50,7 @@ from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
 from broker_core.errors import DamageError, ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition, coordinator_partition
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CLASSIC_GROUP_TYPE: str = "classic"
 _EXPIRY = TimerKey(TimerKind.EXPIRY)
@@ -128,7 +128,7 @@ class GroupCoordinator:
             shard.load()
         except DamageError as damage:
             self._loading.discard(partition)
-            LOG.error(
+            logger.error(
                 "__consumer_offsets-%d is not coordinated: %s. Its groups are answered NOT_COORDINATOR, all others go"
                 " on. Look at the record with a dump tool. To go on without it, stop the broker, move the folder"
                 " __consumer_offsets-%d away, and start again: the groups then begin without committed offsets",
@@ -403,7 +403,7 @@ class GroupCoordinator:
             for group in list(shard.groups.values()):
                 expired = expired_partitions(shard.offsets, group, now_ms, retention_ms)
                 shard.record(self._offsets.tombstones(shard, group.group_id, expired), now_ms)
-                if group.is_deserted and not shard.offsets.has_offsets(group.group_id):
+                if group.is_unused and not shard.offsets.has_offsets(group.group_id):
                     self._delete_expired(shard, group, now_ms)
             for consumer_group in list(shard.consumer_groups.values()):
                 expired = expired_in_consumer_group(shard.offsets, consumer_group, now_ms, retention_ms)

@@ -31,7 +31,7 @@ from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.records.control import ControlType
 from broker_core.types import ProducerIdentity
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # What the log or the verification said, and what a group's client is told instead (facts E.4).
 APPEND_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
@@ -165,7 +165,7 @@ class GroupShard:
             self._replay_consumer(key, value)
         elif key_type not in self._foreign_types:
             self._foreign_types.add(key_type)
-            LOG.warning(
+            logger.warning(
                 "records of key type %d in __consumer_offsets-%d are left alone: no group of ours writes them",
                 key_type,
                 self.partition,

@@ -19,7 +19,7 @@ from broker_core.coordinator.transactions.store import TransactionEntry, Transac
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import TopicPartition, TransactionState
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TransactionCompletion:
@@ -118,7 +118,7 @@ class TransactionCompletion:
             if completion_action(error.code) is MarkerAction.RETRY:
                 progress.completion_due_ms = now_ms + RETRY_BACKOFF_MS
                 return
-            LOG.warning(
+            logger.warning(
                 "transaction of %s has all its markers and stays %s: the record that completes it was refused with"
                 " %s; the next load of its state partition completes it",
                 transactional_id,

@@ -48,7 +48,7 @@ from broker_core.coordinator.transactions.transitions import fresh_image
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import NEVER_TIMES_OUT_MS, ProducerIdentity, TopicPartition, TransactionState
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TransactionCoordinator:
@@ -74,8 +74,10 @@ class TransactionCoordinator:
         self._next_producer_id: Final = next_producer_id
         self._store: Final = TransactionStore(journal, partition_count, transaction_version)
         self._writer: Final = TransactionWriter(self._store, next_producer_id)
-        self._ending: Final = TransactionCompletion(self._store, self._writer, transaction_version, partition_exists)
-        self._jobs: Final = ScanSchedule(config)
+        self._completion: Final = TransactionCompletion(
+            self._store, self._writer, transaction_version, partition_exists
+        )
+        self._scans: Final = ScanSchedule(config)
 
     # Leadership
 
@@ -92,15 +94,15 @@ class TransactionCoordinator:
         led = self._store.led().get(partition)
         if led is not None and coordinator_epoch < led.coordinator_epoch:
             return
-        self._ending.drop_partition(partition)
-        self._jobs.start(now_ms)
+        self._completion.drop_partition(partition)
+        self._scans.start(now_ms)
         self._store.load(partition, coordinator_epoch)
-        self._ending.resume(partition, now_ms)
+        self._completion.resume(partition, now_ms)
 
     def resign(self, partition: int) -> None:
         """Forget a state partition and the markers still to be sent for it."""
         self._store.unload(partition)
-        self._ending.drop_partition(partition)
+        self._completion.drop_partition(partition)
 
     # InitProducerId
 
@@ -137,12 +139,12 @@ class TransactionCoordinator:
         expected = ProducerIdentity(request.producer_id, request.producer_epoch)
         verdict = INIT.resolve(
             state=entry.image.state,
-            pending=self._ending.pending(transactional_id),
+            pending=self._completion.pending(transactional_id),
             exhausted=is_exhausted(entry.image.producer_epoch),
             expectation=expectation(entry.image, entry.last_producer_epoch, expected),
         )
         if verdict.next_state is TransactionState.PREPARE_EPOCH_FENCE:
-            self._ending.abort_ongoing(entry, now_ms)
+            self._completion.abort_ongoing(entry, now_ms)
         if verdict.error:
             return ProducerIdResult(verdict.error)
         timeout_ms = NEVER_TIMES_OUT_MS if request.enable_2pc else request.transaction_timeout_ms
@@ -170,7 +172,7 @@ class TransactionCoordinator:
             entry = self._known(transactional_id)
             verdict = ADD.resolve(
                 state=entry.image.state,
-                pending=self._ending.pending(entry.transactional_id),
+                pending=self._completion.pending(entry.transactional_id),
                 claim=claim(entry.image, ProducerIdentity(producer_id, producer_epoch)),
                 all_in=entry.image.partitions.issuperset(partitions),
             )
@@ -225,7 +227,7 @@ class TransactionCoordinator:
             entry = self._known(transactional_id)
             verdict = (END_V2 if bumps else END_V1).resolve(
                 state=entry.image.state,
-                pending=self._ending.pending(entry.transactional_id),
+                pending=self._completion.pending(entry.transactional_id),
                 claim=claim(entry.image, ProducerIdentity(producer_id, producer_epoch)),
                 commit=commit,
             )
@@ -236,7 +238,7 @@ class TransactionCoordinator:
             if bumps:
                 verdict = verdict._replace(image=BUMP.resolve(exhausted=is_exhausted(entry.image.producer_epoch)))
             draft = self._writer.write(entry, verdict, now_ms)
-            self._ending.send_markers(entry, now_ms)
+            self._completion.send_markers(entry, now_ms)
         except KafkaError as error:
             return ProducerIdResult(error.code)
         return _answer(verdict.answer, draft.image)
@@ -257,7 +259,7 @@ class TransactionCoordinator:
             image.start_ms,
             image.producer_id,
             image.producer_epoch,
-            self._ending.remaining(entry),
+            self._completion.remaining(entry),
         )
 
     def list_transactions(
@@ -286,7 +288,7 @@ class TransactionCoordinator:
 
     def take_markers(self) -> list[MarkerOrder]:
         """Hand out the markers to be written now; write them only when the state log is durable."""
-        return self._ending.take()
+        return self._completion.take()
 
     def marker_answered(self, order: MarkerOrder, errors: Mapping[TopicPartition, ErrorCode], now_ms: int) -> None:
         """Take the answers of all or some partitions of an order (facts A.13).
@@ -294,27 +296,27 @@ class TransactionCoordinator:
         Tell a lost connection as NETWORK_EXCEPTION and an unknown leader as UNKNOWN_TOPIC_OR_PARTITION; what
         may be tried again comes back from `take_markers` once `advance` has passed the backoff.
         """
-        self._ending.answered(order, errors, now_ms)
+        self._completion.answered(order, errors, now_ms)
 
     def marker_backlog(self) -> MarkerBacklog:
         """Say which markers and completions wait to be tried again."""
-        return self._ending.backlog()
+        return self._completion.backlog()
 
     # Jobs
 
     def advance(self, now_ms: int) -> None:
         """Do what is due: retry markers, abort timed-out transactions, expire unused ids (facts A.11)."""
-        self._ending.retry_due(now_ms)
-        if self._jobs.abort_scan_is_due(now_ms):
+        self._completion.retry_due(now_ms)
+        if self._scans.abort_scan_is_due(now_ms):
             self._abort_timed_out(now_ms)
-        if self._jobs.expire_scan_is_due(now_ms):
+        if self._scans.expire_scan_is_due(now_ms):
             self._expire_ids(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """Return when `advance` next has something to do; None while nothing is led here."""
         if not self._store.led():
             return None
-        deadlines = (self._ending.next_due_ms(), self._jobs.next_scan_ms())
+        deadlines = (self._completion.next_due_ms(), self._scans.next_scan_ms())
         return min((one for one in deadlines if one is not None), default=None)
 
     def _abort_timed_out(self, now_ms: int) -> None:
@@ -322,9 +324,9 @@ class TransactionCoordinator:
             if not has_timed_out(entry.image, now_ms):
                 continue
             try:
-                self._ending.abort_ongoing(entry, now_ms)
+                self._completion.abort_ongoing(entry, now_ms)
             except KafkaError as error:
-                LOG.warning(
+                logger.warning(
                     "timed-out transaction of %s not aborted: %s; the next scan tries again",
                     entry.transactional_id,
                     error,
@@ -335,13 +337,13 @@ class TransactionCoordinator:
             expired = [
                 entry.transactional_id
                 for entry in led.entries.values()
-                if not led.loading and self._jobs.has_expired(entry.image, now_ms)
+                if not led.loading and self._scans.has_expired(entry.image, now_ms)
             ]
             for batch in tombstone_batches(expired, self._store.max_batch_bytes(number)):
                 try:
                     self._store.record(number, dict.fromkeys(batch), now_ms)
                 except KafkaError as error:
-                    LOG.warning(
+                    logger.warning(
                         "%d unused transactional ids not expired: %s; the next scan tries again", len(batch), error
                     )
 

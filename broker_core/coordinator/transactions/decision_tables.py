@@ -252,7 +252,7 @@ END_V1: Final = Table[TransitionVerdict](
 )
 
 _RETRY: Final = (Claim.PREVIOUS, Claim.OVERFLOW)
-_TOLD_AGAIN: Final = TransitionVerdict(_E.NONE, answer=AnsweredIdentity.STORED)
+_REPEATED_ANSWER: Final = TransitionVerdict(_E.NONE, answer=AnsweredIdentity.STORED)
 
 # A.8, the epoch-accept table of V2: which claims get past the fence in which state.
 V2_ACCEPTED: Final[dict[TransactionState, frozenset[Claim]]] = {
@@ -300,11 +300,11 @@ END_V2: Final = Table[TransitionVerdict](
         _end_v2("A.8 V2/8 other", _S.PREPARE_COMMIT, (Claim.PREVIOUS,), _NO, _refuse(_E.INVALID_TXN_STATE)),
         _end_v2("A.8 V2/8 abort", _S.PREPARE_ABORT, (Claim.PREVIOUS,), _NO, _refuse(_E.CONCURRENT_TRANSACTIONS)),
         _end_v2("A.8 V2/8 abort other", _S.PREPARE_ABORT, (Claim.PREVIOUS,), _YES, _refuse(_E.INVALID_TXN_STATE)),
-        _end_v2("A.8 V2/9", _S.COMPLETE_COMMIT, _RETRY, _YES, _TOLD_AGAIN),
+        _end_v2("A.8 V2/9", _S.COMPLETE_COMMIT, _RETRY, _YES, _REPEATED_ANSWER),
         _end_v2("A.8 V2/10", _S.COMPLETE_COMMIT, _MINE, _YES, _refuse(_E.INVALID_TXN_STATE)),
         _end_v2("A.8 V2/11 retry", _S.COMPLETE_COMMIT, _RETRY, _NO, _refuse(_E.INVALID_TXN_STATE)),
         _end_v2("A.8 V2/11", _S.COMPLETE_COMMIT, _MINE, _NO, _bumping(_S.PREPARE_ABORT)),
-        _end_v2("A.8 V2/12 retry", _S.COMPLETE_ABORT, _RETRY, _NO, _TOLD_AGAIN),
+        _end_v2("A.8 V2/12 retry", _S.COMPLETE_ABORT, _RETRY, _NO, _REPEATED_ANSWER),
         _end_v2("A.8 V2/12", _S.COMPLETE_ABORT, _MINE, _NO, _bumping(_S.PREPARE_ABORT)),
         _end_v2("A.8 V2/13", _S.COMPLETE_ABORT, (*_MINE, *_RETRY), _YES, _refuse(_E.INVALID_TXN_STATE)),
     ],

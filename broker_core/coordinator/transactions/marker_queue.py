@@ -14,7 +14,7 @@ from broker_core.coordinator.transactions.records import TransactionImage
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, TransactionState
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 RETRY_BACKOFF_MS: Final = 50
 
 
@@ -71,7 +71,7 @@ class MarkerProgress:
             self._give_up(topic_partition, error, action)
 
     def _give_up(self, topic_partition: TopicPartition, error: ErrorCode, action: MarkerAction) -> None:
-        LOG.log(
+        logger.log(
             logging.ERROR if action is MarkerAction.ILLEGAL else logging.WARNING,
             "transaction of %s stays prepared: %s answered its marker with %s; its markers are sent again when"
             " state partition %d is next loaded",

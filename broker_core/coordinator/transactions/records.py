@@ -23,7 +23,7 @@ from broker_core.coordinator.transactions.states import PERSISTED
 from broker_core.errors import DamageError
 from broker_core.types import NO_PRODUCER_ID, NO_TIMESTAMP, ProducerIdentity, TopicPartition, TransactionState
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 KEY_TYPE: Final = 0
 _TAG_PREVIOUS_PRODUCER_ID: Final = 0
 _TAG_NEXT_PRODUCER_ID: Final = 1
@@ -86,7 +86,7 @@ def decode_key(key: bytes) -> str | None:
     reader = FieldReader(key)
     record_type = reader.int16()
     if record_type != KEY_TYPE:
-        LOG.warning("skipped a transaction state record of unknown type %d", record_type)
+        logger.warning("skipped a transaction state record of unknown type %d", record_type)
         return None
     return reader.string()
 
@@ -108,11 +108,11 @@ def encode_value(image: TransactionImage, transaction_version: int) -> bytes:
 
 
 def decode_value(value: bytes) -> TransactionImage | None:
-    """Return the image, or None (and a warning) for a version of another time; `DamageError` on nonsense."""
+    """Return the image, or None (and a warning) for a version of another time; `DamageError` on broken."""
     reader = FieldReader(value)
     version = reader.int16()
     if version not in (0, 1):
-        LOG.warning("skipped a transaction state value of unknown version %d", version)
+        logger.warning("skipped a transaction state value of unknown version %d", version)
         return None
     producer_id, producer_epoch, timeout_ms = reader.int64(), reader.int16(), reader.int32()
     state = _read_state(reader)

@@ -22,13 +22,13 @@ from broker_core.coordinator.transactions.transitions import (
     NEEDS_PRODUCER_ID,
     Change,
     TransactionDraft,
+    broken_stored_rules,
     build,
-    nonsense_in,
 )
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, coordinator_partition
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TransactionEntry:
@@ -140,16 +140,16 @@ class TransactionStore:
         image = decode_value(entry.value)
         if image is None:
             return
-        nonsense = nonsense_in(image)
-        if nonsense:
+        broken = broken_stored_rules(image)
+        if broken:
             # The next step from it would be an illegal one, and the id alone is concerned.
-            LOG.error(
+            logger.error(
                 "skipped the record of transactional id %r at offset %d of __transaction_state-%d, which no"
                 " coordinator has written: it breaks %s; the id stands where it stood before",
                 transactional_id,
                 entry.offset,
                 partition,
-                nonsense,
+                broken,
             )
             return
         found = entries.setdefault(transactional_id, TransactionEntry(transactional_id, image))
@@ -168,7 +168,7 @@ class TransactionStore:
                 self.replay(partition, entry)
             except Exception as damage:
                 # Whoever may write here can write anything, and replay expects what a coordinator has written.
-                LOG.error(
+                logger.error(
                     "stopped loading __transaction_state-%d at offset %d: %r; what was read before it is used, so that"
                     " ids may be missing or stand where they stood before. Look at the record with a dump tool; to go"
                     " on without it, stop the broker, move the folder __transaction_state-%d away, and start again: its"

@@ -256,7 +256,7 @@ STORED_RULES: Final[tuple[tuple[str, frozenset[TransactionState], Callable[[Tran
 )
 
 
-def nonsense_in(image: TransactionImage) -> list[str]:
+def broken_stored_rules(image: TransactionImage) -> list[str]:
     """Name the rules that an image found in the log breaks: no coordinator has written it."""
     return [name for name, states, holds in STORED_RULES if image.state in states and not holds(image)]
 

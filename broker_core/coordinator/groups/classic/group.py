@@ -128,7 +128,7 @@ class ClassicGroup:
         self.state_since_ms = now_ms
 
     @property
-    def is_deserted(self) -> bool:
+    def is_unused(self) -> bool:
         """Say whether there are no members, and nobody was just told to come back with a member id."""
         return self.state is GroupState.EMPTY and not self.pending_joins
 
@@ -152,7 +152,7 @@ class ClassicGroup:
         """Say whether nobody is missing, those included that were told to come back with their new id."""
         return not self.pending_joins and all(member.join_reply for member in self.members.values())
 
-    def knows(self, topic: str) -> bool:
+    def subscribes_to(self, topic: str) -> bool:
         """Say whether the group reads the topic, as far as one can tell."""
         return self.is_consumer_group if self._topics is None else topic in self._topics
 

@@ -102,8 +102,8 @@ HEARTBEAT_EPOCH: Final[Mapping[tuple[EpochFit, bool], ErrorCode]] = {
 class Caller(Enum):
     """Say how much a commit tells of who makes it."""
 
-    NOBODY = "neither member id nor epoch"
-    EPOCHLESS = "a member id, but no epoch"
+    ANONYMOUS = "neither member id nor epoch"
+    WITHOUT_EPOCH = "a member id, but no epoch"
     MEMBER = "an epoch"
 
 
@@ -111,7 +111,7 @@ def caller_of(member_id: str, member_epoch: int) -> Caller:
     """Sort a commit by what it tells of its caller."""
     if member_epoch >= 0:
         return Caller.MEMBER
-    return Caller.EPOCHLESS if member_id else Caller.NOBODY
+    return Caller.WITHOUT_EPOCH if member_id else Caller.ANONYMOUS
 
 
 class CommitFit(Enum):
@@ -136,7 +136,7 @@ COMMIT: Final[Table[ErrorCode]] = Table(
     (
         Row(
             "an empty group is open to those outside it",
-            {"group_is_empty": (True,), "caller": (Caller.NOBODY, Caller.EPOCHLESS)},
+            {"group_is_empty": (True,), "caller": (Caller.ANONYMOUS, Caller.WITHOUT_EPOCH)},
             ErrorCode.NONE,
         ),
         Row(
@@ -147,17 +147,17 @@ COMMIT: Final[Table[ErrorCode]] = Table(
         # Transactional clients before KIP-447 could not say who they are; the producer's epoch fences them.
         Row(
             "a transaction of nobody in particular",
-            {"group_is_empty": (False,), "caller": (Caller.NOBODY,), "transactional": (True,)},
+            {"group_is_empty": (False,), "caller": (Caller.ANONYMOUS,), "transactional": (True,)},
             ErrorCode.NONE,
         ),
         Row(
             "nobody in particular, while the group has members",
-            {"group_is_empty": (False,), "caller": (Caller.NOBODY,), "transactional": (False,)},
+            {"group_is_empty": (False,), "caller": (Caller.ANONYMOUS,), "transactional": (False,)},
             ErrorCode.UNKNOWN_MEMBER_ID,
         ),
         Row(
             "others have it",
-            {"group_is_empty": (False,), "caller": (Caller.EPOCHLESS, Caller.MEMBER), "is_member": (False,)},
+            {"group_is_empty": (False,), "caller": (Caller.WITHOUT_EPOCH, Caller.MEMBER), "is_member": (False,)},
             ErrorCode.UNKNOWN_MEMBER_ID,
         ),
         Row(
@@ -200,7 +200,7 @@ COMMIT: Final[Table[ErrorCode]] = Table(
     impossible=(
         {"group_is_empty": (True,), "is_member": (True,)},
         {"is_member": (False,), "fit": (CommitFit.CURRENT, CommitFit.KEPT)},
-        {"caller": (Caller.NOBODY,), "is_member": (True,)},
+        {"caller": (Caller.ANONYMOUS,), "is_member": (True,)},
     ),
 )
 

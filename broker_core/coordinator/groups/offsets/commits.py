@@ -166,18 +166,18 @@ class OffsetCommits:
     ) -> DeleteOffsetsResult:
         """Forget offsets of topics that no member reads, pending ones too."""
         group, consumer_group = shard.groups.get(group_id), shard.consumer_groups.get(group_id)
-        knows: Callable[[str], bool]
+        reads: Callable[[str], bool]
         if consumer_group is not None:
-            knows = consumer_group.subscribed_topics().__contains__
+            reads = consumer_group.subscribed_topics().__contains__
         elif group is None:
             return DeleteOffsetsResult(ErrorCode.GROUP_ID_NOT_FOUND)
         else:
-            knows = group.knows
+            reads = group.subscribes_to
             error = tables.DELETE_OFFSETS[group.state, group.is_consumer_group]
             if error is not ErrorCode.NONE:
                 return DeleteOffsetsResult(error)
         verdicts = {
-            topic_partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if knows(topic_partition.topic) else ErrorCode.NONE
+            topic_partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if reads(topic_partition.topic) else ErrorCode.NONE
             for topic_partition in partitions
         }
         doomed = [topic_partition for topic_partition, verdict in verdicts.items() if verdict is ErrorCode.NONE]

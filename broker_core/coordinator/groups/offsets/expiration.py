@@ -31,7 +31,7 @@ def expired_partitions(
         topic_partition
         for topic_partition, stored in offsets.committed(group.group_id).items()
         if _is_expired(stored.value, since_ms, now_ms, retention_ms)
-        and not group.knows(topic_partition.topic)
+        and not group.subscribes_to(topic_partition.topic)
         and not offsets.is_pending(OffsetKey(group.group_id, topic_partition))
     ]
 
