@@ -33,8 +33,8 @@ from broker_core.log.segment import (
     Segment,
     indexed_timestamp,
 )
+from broker_core.log.segment_list import SegmentList
 from broker_core.log.segment_swap import CLEANED_SUFFIX, SWAP_SUFFIX
-from broker_core.log.segments import Segments
 from broker_core.log.snapshots import SnapshotFiles
 from broker_core.log.state import CLEANER_FILE, LOG_START_FILE, LogState
 from broker_core.ports import Storage
@@ -70,7 +70,7 @@ def open_log(
         folder,
         topic_partition,
         config,
-        Segments([]),
+        SegmentList([]),
         SnapshotFiles(storage, folder),
         LeaderEpochs(storage, folder),
     )
@@ -161,7 +161,7 @@ class Recovery:
             elif dot + suffix in _INDEX_SUFFIXES and stem not in bases:
                 self._actions.handle(LogCondition.ORPHAN_INDEX, RecoverySubject(name))
         offsets = sorted(int(base) for base in bases if base.isdecimal())
-        state.segments = Segments([Segment(state.storage, state.folder, offset) for offset in offsets])
+        state.segments = SegmentList([Segment(state.storage, state.folder, offset) for offset in offsets])
 
     def _find_log_start(self) -> None:
         state = self._state

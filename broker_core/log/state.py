@@ -7,7 +7,7 @@ from broker_core.log.checkpoints import write_checkpoint
 from broker_core.log.leader_epochs import LeaderEpochs
 from broker_core.log.producer_state import ProducerState
 from broker_core.log.segment import Segment
-from broker_core.log.segments import Segments
+from broker_core.log.segment_list import SegmentList
 from broker_core.log.snapshots import SnapshotFiles
 from broker_core.log.transaction_index import AbortedEntry
 from broker_core.ports import Storage
@@ -31,7 +31,7 @@ class LogState:
     folder: str
     topic_partition: TopicPartition
     config: TopicConfig
-    segments: Segments
+    segments: SegmentList
     snapshots: SnapshotFiles
     leader_epochs: LeaderEpochs
     producers: ProducerState = field(default_factory=ProducerState)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from broker_core.log.segment import Segment
 
 
-class Segments:
+class SegmentList:
     """Be the ordered list of a log's segments; the last one is the active one, where appends go."""
 
     def __init__(self, segments: list[Segment]) -> None:
