@@ -120,7 +120,7 @@ def test_the_readme_names_no_internal_module() -> None:
 @pytest.mark.parametrize(
     ("code", "found"),
     [
-        ("from broker_core.embedded import EmbeddedBroker", ["broker_core.embedded.EmbeddedBroker"]),
+        ("from broker_core.errors import KafkaError", ["broker_core.errors.KafkaError"]),
         ("import spark_eos.sink", ["spark_eos.sink.__version__"]),
         ("from broker_core import Cluster", ["broker_core.Cluster"]),
         ("from broker_core import EmbeddedBroker, Hold\nimport spark_eos\nimport os.path", []),
