@@ -71,4 +71,4 @@ def test_spark_finds_the_format_without_registration(where: str, tmp_path: Path)
 @pytest.mark.spark
 def test_the_examples_of_the_manual_run(spark: SparkSession) -> None:
     result = doctest.testmod(spark_eos.datasource, extraglobs={"spark": spark})
-    assert (result.failed, result.attempted) == (0, 16)
+    assert result.failed == 0 and result.attempted > 10
