@@ -35,7 +35,7 @@ _CHANGING = frozenset(
 class SentRequest(NamedTuple):
     """A request on the wire: its client, its number among all requests, its API key.
 
-    `asked` identifies what the client wants, so that a repeated request can be told from a new one; None where the
+    `asked` identifies what the client wants, so that a repeated request is recognised; None where the
     client does not say. `changes` is true for requests that write records or change a transaction.
     """
 
