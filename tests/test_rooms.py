@@ -36,6 +36,7 @@ _EOS_WORDS = _rooms(
     "failpoints",
     "metrics",
     "options",
+    "worker_memory",
 )
 _EOS_TOOLS = _rooms("spark_eos", "codec", "client")
 # All that spark_eos may know of the broker core: its words, the one home of the batch format, and for its client that
@@ -48,8 +49,10 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core": frozenset(),
         "broker_core.errors": frozenset(),
+        "broker_core.decision_table": frozenset(),
         "spark_eos": frozenset(),
         "spark_eos.errors": frozenset(),
+        "spark_eos.worker_memory": frozenset(),
     },
     {
         "broker_core.types": _rooms("broker_core", "errors"),
@@ -66,8 +69,8 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.options.positions": _rooms("spark_eos", "errors") | _SHARED_WORDS,
     },
     {
-        "broker_core.log": _CORE_WORDS | _RECORDS,
-        "broker_core.coordinator": _CORE_WORDS | _RECORDS,
+        "broker_core.log": _CORE_WORDS | _RECORDS | {"broker_core.decision_table"},
+        "broker_core.coordinator": _CORE_WORDS | _RECORDS | {"broker_core.decision_table"},
         "broker_core.security": _CORE_WORDS,
         "spark_eos.options.client": _rooms("spark_eos", "errors", "options.client_settings"),
     },
@@ -160,7 +163,7 @@ WINDOWS: dict[str, frozenset[str]] = {
     "secrets": _CORE_REAL | _EOS_REAL,
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
     # Files and the process's surroundings.
-    "os": _CORE_REAL | _EOS_REAL | _FAILPOINTS,
+    "os": _CORE_REAL | _EOS_REAL | _FAILPOINTS | _rooms("spark_eos", "worker_memory"),
     "os.getpid": _CORE_REAL | _EOS_REAL | _FAILPOINTS | _EOS_METRICS,
     **dict.fromkeys(
         ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),

@@ -33,6 +33,7 @@ from spark_eos.sink.driver.preflight import preflight
 from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
 from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.spark_sockets import acknowledge_input, report_sockets
+from spark_eos.worker_memory import spare_modules
 
 if TYPE_CHECKING:
     from spark_eos.sink.driver.committer import Committer
@@ -61,6 +62,7 @@ class BatchWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        spare_modules()
         self.options: SinkOptions = sink_options(options)
         check_columns(schema, self.options.topic)
         check_append(overwrite)
@@ -81,6 +83,7 @@ class BatchWriter(DataSourceArrowWriter):
 
         failpoints.enter(self.options.prefix)
         acknowledge_input()
+        spare_modules()
         context = _task_context()
         place = foreach_batch_place(context, self.options, self.run)
         # The writer is another one for each micro-batch, and the ids are those of the run: they bear no incarnation.
@@ -142,6 +145,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """The writer of a streaming query's micro-batches; output modes do not matter, as in Spark's sink."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        spare_modules()
         self.options: SinkOptions = sink_options(options)
         if self.options.job_id is not None:
             raise OptionError(
@@ -167,6 +171,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
         failpoints.enter(self.options.prefix)
         acknowledge_input()
+        spare_modules()
         place = streaming_place(_task_context())
         writer = task_writer(
             self.options, place, may_be_decided=True, incarnation=self.incarnation, committed=self.committed
@@ -205,6 +210,7 @@ def _commit(
     committer: "Committer", messages: Sequence[TaskMessage], micro_batch: int, report_place: str | None
 ) -> None:
     """Commit, and report to the tasks of the next micro-batch, if there is one."""
+    spare_modules()
     committer.commit(messages, micro_batch)
     # Not all that the messages name: what an earlier attempt or run has decided is dropped.
     if report_place is not None and committer.committed:

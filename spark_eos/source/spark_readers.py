@@ -32,6 +32,7 @@ from spark_eos.source.range_reader import read_range
 from spark_eos.source.rewritten_logs import RewrittenLogs
 from spark_eos.source.schema import refuse_other_schema
 from spark_eos.source.splits import OffsetRange
+from spark_eos.worker_memory import spare_modules
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class RangePartition(InputPartition):
 
 def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     failpoints.enter(options.client.client_id)
+    spare_modules()
     # Spark makes up an empty partition where none was planned.
     return read_range(partition.piece, options) if isinstance(partition, RangePartition) else iter(())
 
