@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker_core.broker.catalog import Catalog
 from broker_core.broker.fetch_sessions import FetchSessions
-from broker_core.broker.group_topics import CatalogTopics
 from broker_core.broker.journals import TopicJournal
-from broker_core.broker.logs import Logs
-from broker_core.broker.meters import Meters
-from broker_core.broker.outbox import Outbox
+from broker_core.broker.log_manager import LogManager
+from broker_core.broker.metadata import ClusterMetadata, SubscribableTopics
+from broker_core.broker.monitoring.meters import Meters
 from broker_core.broker.purgatory import Purgatory
+from broker_core.broker.sync_queue import SyncQueue
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.group_coordinator import GroupCoordinator
 from broker_core.coordinator.transaction_coordinator import TransactionCoordinator
@@ -30,17 +29,17 @@ if TYPE_CHECKING:
 
 
 class Broker:
-    """Hold what belongs to one broker id; the logs and the catalog are the cluster's."""
+    """Hold what belongs to one broker id; the logs and the metadata are the cluster's."""
 
     def __init__(self, broker_id: int, cluster: "Cluster", new_member_id: Callable[[str], str]) -> None:
         self.broker_id = broker_id
         self.cluster = cluster
         self.config: BrokerConfig = cluster.config
-        self.catalog: Catalog = cluster.catalog
+        self.metadata: ClusterMetadata = cluster.metadata
         self.authorizer: Authorizer | None = cluster.authorizer
-        self.logs: Logs = cluster.logs
+        self.logs: LogManager = cluster.logs
         self.purgatory: Purgatory = cluster.purgatory
-        self.outbox: Outbox = cluster.outbox
+        self.sync_queue: SyncQueue = cluster.sync_queue
         self.meters: Meters = cluster.meters
         # What answers in this broker's place while it is cut off from the others; see `stale`.
         self.twin: Broker | None = None
@@ -49,20 +48,20 @@ class Broker:
             config=self.config,
             journal=self._journal(TRANSACTION_STATE_TOPIC),
             next_producer_id=cluster.producer_ids.next,
-            transaction_version=lambda: self.catalog.transaction_version,
+            transaction_version=lambda: self.metadata.transaction_version,
             partition_count=self.config.transaction_state_log_num_partitions,
-            partition_exists=self.catalog.has_partition,
+            partition_exists=self.metadata.has_partition,
         )
         self.groups = GroupCoordinator(
             config=self.config,
             journal=self._journal(CONSUMER_OFFSETS_TOPIC),
             partition_count=self.config.offsets_topic_num_partitions,
             new_member_id=new_member_id,
-            topics=CatalogTopics(self.catalog),
+            topics=SubscribableTopics(self.metadata),
         )
 
     def _journal(self, topic: str) -> TopicJournal:
-        return TopicJournal(topic, self.broker_id, self.catalog, self.logs, lambda: self.cluster.now_ms)
+        return TopicJournal(topic, self.broker_id, self.metadata, self.logs, lambda: self.cluster.now_ms)
 
     def led_log(
         self, topic_partition: TopicPartition, now_ms: int, client_epoch: int = NO_LEADER_EPOCH
@@ -72,7 +71,7 @@ class Broker:
         Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, or FENCED_/UNKNOWN_LEADER_EPOCH when the
         client names another epoch than the current one (KIP-320).
         """
-        leadership = self.catalog.leadership(topic_partition)
+        leadership = self.metadata.leadership(topic_partition)
         if leadership.leader != self.broker_id:
             leader = "no broker" if leadership.leader == NO_LEADER else f"broker {leadership.leader}"
             raise KafkaError(

@@ -1,4 +1,4 @@
-"""Put the rooms together: one catalog, one set of logs, n brokers, and the order in which effects happen.
+"""Put the rooms together: one set of metadata, one set of logs, n brokers, and the order in which effects happen.
 
 The order is the whole point. A request changes logs and queues effects: its answer, the markers of a
 transaction it decided. `settle` makes durable what those effects promise, lets them happen, and goes on until
@@ -7,20 +7,20 @@ nothing is left. So no client learns of a write, and no partition of a verdict, 
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 from uuid import UUID
 
-from broker_core.broker.absences import Absences
 from broker_core.broker.broker import Broker
-from broker_core.broker.catalog import Catalog, Leadership, Topic
-from broker_core.broker.faults import Hooks
-from broker_core.broker.housekeeping import Housekeeping
-from broker_core.broker.listener import Listener
-from broker_core.broker.logs import Logs, internal_topic_config
-from broker_core.broker.markers import deliver
-from broker_core.broker.meters import Meters, Stopwatch, stopped
-from broker_core.broker.outbox import Outbox
+from broker_core.broker.controller import Controller
+from broker_core.broker.endpoints import Address, Listener
+from broker_core.broker.fault_injection import FaultInjector
+from broker_core.broker.log_maintenance import LogMaintenance
+from broker_core.broker.log_manager import LogManager, internal_topic_config
+from broker_core.broker.marker_writer import deliver
+from broker_core.broker.metadata import ClusterMetadata, Leadership, Topic
+from broker_core.broker.monitoring.meters import Meters, Stopwatch, stopped
 from broker_core.broker.purgatory import Purgatory
+from broker_core.broker.sync_queue import SyncQueue
 from broker_core.config import BrokerConfig, TopicConfig
 from broker_core.coordinator.group_coordinator import GroupCoordinator
 from broker_core.coordinator.producer_ids import ProducerIds
@@ -42,7 +42,7 @@ from broker_core.types import (
     coordinator_partition,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _METADATA = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 _PARTITION_COUNTS = {
@@ -59,13 +59,6 @@ _COORDINATED = {
     ),
     CONSUMER_OFFSETS_TOPIC: ("groups", "the groups then begin without committed offsets"),
 }
-
-
-class Address(NamedTuple):
-    """Say where clients reach a broker."""
-
-    host: str
-    port: int
 
 
 class Cluster:
@@ -88,39 +81,39 @@ class Cluster:
         self.config = config
         self.addresses = dict(addresses)
         self.now_ms = now_ms
-        self.outbox = Outbox()
+        self.sync_queue = SyncQueue()
         self.meters = Meters(stopwatch)
         self.purgatory = Purgatory() if purgatory is None else purgatory
         # Whoever notes requests and lets faults strike them; usually nobody.
-        self.hooks: Hooks | None = None
+        self.fault_injector: FaultInjector | None = None
         self.entropy = entropy
         self.storage = storage
         self._metadata_log = PartitionLog.open(
             storage, f"{CLUSTER_METADATA_TOPIC}-0", _METADATA, TopicConfig(cleanup_policy="compact"), now_ms
         )
-        self.catalog = Catalog(self._append_metadata, self.addresses)
-        self.catalog.load(
+        self.metadata = ClusterMetadata(self._append_metadata, self.addresses)
+        self.metadata.load(
             (offset, record.value) for offset, _, record in self._metadata_log.read_journal() if record.value
         )
-        self._open_catalog(config)
+        self._open_metadata(config)
         self.config = config = self._with_actual_counts(config)
-        self.authorizer = authorizer_for(config, self.catalog.acls)
+        self.authorizer = authorizer_for(config, self.metadata.acls)
         self.logs = self._open_logs(storage)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.brokers = {broker_id: Broker(broker_id, self, self._new_member_id) for broker_id in self.addresses}
-        for name in sorted(INTERNAL_TOPICS & set(self.catalog.topics)):
-            self._elect_coordinators(self.catalog.topics[name])
-        self.absences = Absences(self)
-        self._housekeeping = Housekeeping(self.logs, config, now_ms)
+        for name in sorted(INTERNAL_TOPICS & set(self.metadata.topics)):
+            self._elect_coordinators(self.metadata.topics[name])
+        self.controller = Controller(self)
+        self._log_maintenance = LogMaintenance(self.logs, config, now_ms)
         self.settle(now_ms)
 
-    def _open_catalog(self, config: BrokerConfig) -> None:
-        self.catalog.open_cluster(
+    def _open_metadata(self, config: BrokerConfig) -> None:
+        self.metadata.open_cluster(
             config.cluster_id or self._new_cluster_id(), config.transaction_version, config.group_version
         )
 
-    def _open_logs(self, storage: Storage) -> Logs:
-        return Logs(storage, self.config, self.catalog)
+    def _open_logs(self, storage: Storage) -> LogManager:
+        return LogManager(storage, self.config, self.metadata)
 
     # Time
 
@@ -131,12 +124,12 @@ class Cluster:
         for broker in self.brokers.values():
             broker.transactions.advance(now_ms)
             broker.groups.advance(now_ms)
-        self._housekeeping.advance(now_ms)
+        self._log_maintenance.advance(now_ms)
         self.settle(now_ms)
 
     def next_deadline_ms(self) -> int:
         """Return when `advance` wants to be called again, at the latest."""
-        deadlines = [self._housekeeping.next_deadline_ms(), self.purgatory.next_deadline_ms()]
+        deadlines = [self._log_maintenance.next_deadline_ms(), self.purgatory.next_deadline_ms()]
         for broker in self.brokers.values():
             deadlines += [broker.transactions.next_deadline_ms(), broker.groups.next_deadline_ms()]
         return min(deadline for deadline in deadlines if deadline is not None)
@@ -151,7 +144,7 @@ class Cluster:
             orders = [
                 (broker, order) for broker in self.brokers.values() for order in broker.transactions.take_markers()
             ]
-            effects = self.outbox.take()
+            effects = self.sync_queue.take()
             if orders or effects:
                 # What nobody waits for, such as the record that completes a transaction, shares somebody's next sync.
                 self.sync()
@@ -181,7 +174,7 @@ class Cluster:
     ) -> Topic:
         """Create a topic; coordinators are elected at once if it is one of theirs."""
         self.config.topic_defaults().override(config or {})
-        topic = self.catalog.create_topic(name, self._new_uuid(), partition_count, config or {}, leaders)
+        topic = self.metadata.create_topic(name, self._new_uuid(), partition_count, config or {}, leaders)
         self._sync_metadata()
         self.logs.clear_leftovers(topic.topic_partitions())
         if topic.is_internal:
@@ -194,7 +187,7 @@ class Cluster:
         Kafka answers COORDINATOR_NOT_AVAILABLE while it creates an internal topic and the client asks again; here
         creation takes no time, so the first answer is already the right one.
         """
-        topic = self.catalog.topics.get(name)
+        topic = self.metadata.topics.get(name)
         if topic is not None:
             return topic
         if name in INTERNAL_TOPICS:
@@ -204,14 +197,14 @@ class Cluster:
 
     def add_partitions(self, name: str, count: int) -> None:
         """Give a topic more partitions, `count` in all."""
-        known = len(self.catalog.topic(name).partitions)
-        topic = self.catalog.add_partitions(name, count)
+        known = len(self.metadata.topic(name).partitions)
+        topic = self.metadata.add_partitions(name, count)
         self._sync_metadata()
         self.logs.clear_leftovers(topic.topic_partitions()[known:])
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its logs: first the record, durably, then the files."""
-        topic = self.catalog.delete_topic(name)
+        topic = self.metadata.delete_topic(name)
         self._sync_metadata()
         self.logs.delete(topic, self.now_ms)
         for broker in self.brokers.values():
@@ -219,14 +212,14 @@ class Cluster:
 
     def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> None:
         """Make another broker the leader; a coordinator moves with its state partition."""
-        old = self.catalog.leadership(topic_partition)
-        self._begin_term(topic_partition, old, self.catalog.move_leader(topic_partition, broker_id))
+        old = self.metadata.leadership(topic_partition)
+        self._begin_term(topic_partition, old, self.metadata.move_leader(topic_partition, broker_id))
 
     def lose_leader(self, topic_partition: TopicPartition) -> None:
         """Leave a partition without a leader, and what it coordinates without a coordinator, until it gets one."""
-        old = self.catalog.leadership(topic_partition)
+        old = self.metadata.leadership(topic_partition)
         if old.leader != NO_LEADER:
-            self._begin_term(topic_partition, old, self.catalog.lose_leader(topic_partition))
+            self._begin_term(topic_partition, old, self.metadata.lose_leader(topic_partition))
 
     def _begin_term(self, topic_partition: TopicPartition, old: Leadership, new: Leadership) -> None:
         # Before anything is written in the new term: terms that a crash took back would be given out again, and their
@@ -242,7 +235,7 @@ class Cluster:
 
     def leader_of(self, topic_partition: TopicPartition) -> Broker | None:
         """Return the broker that leads a partition, None while it has no leader."""
-        return self.brokers.get(self.catalog.leadership(topic_partition).leader)
+        return self.brokers.get(self.metadata.leadership(topic_partition).leader)
 
     def addresses_by(self, listener: Listener) -> Mapping[int, Address]:
         """Return where clients that came in by a listener reach the brokers."""
@@ -267,7 +260,7 @@ class Cluster:
             )
         except (DamageError, InvalidBatch) as damage:
             what, without = _COORDINATED[topic_partition.topic]
-            log.error(
+            logger.error(
                 "%s cannot be read: %s. Nobody coordinates the %s of this partition until a restart: they are answered"
                 " COORDINATOR_LOAD_IN_PROGRESS, all others go on. Look at the folder %s with Kafka's kafka-dump-log.sh."
                 " To go on without it, stop the broker, move the folder away, and start again: %s",
@@ -283,9 +276,9 @@ class Cluster:
     def _with_actual_counts(self, config: BrokerConfig) -> BrokerConfig:
         """Return the settings with the partition counts that existing internal topics have: ids hash by those."""
         actual = {
-            key: str(len(self.catalog.topics[name].partitions))
+            key: str(len(self.metadata.topics[name].partitions))
             for name, key in _PARTITION_COUNTS.items()
-            if name in self.catalog.topics
+            if name in self.metadata.topics
         }
         return config.override(actual)
 
@@ -306,7 +299,7 @@ class Cluster:
 
     def _allocate_producer_ids(self) -> tuple[int, int]:
         """Give out a block of producer ids, durably: an id that a crash took back would be given out twice."""
-        found = self.catalog.allocate_producer_ids()
+        found = self.metadata.allocate_producer_ids()
         self._sync_metadata()
         return found
 

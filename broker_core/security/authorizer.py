@@ -26,7 +26,7 @@ from broker_core.security.acls import (
     network_of,
     printed_host,
 )
-from broker_core.security.principal import Principal
+from broker_core.security.principals import Principal
 
 # Any name: a super user may do everything to it, whatever ACLs there are.
 _UNHEARD_OF = "hardcode"

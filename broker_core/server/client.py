@@ -8,10 +8,9 @@ from typing import Protocol
 
 from broker_core.broker.broker import Broker
 from broker_core.broker.connection import Connection
-from broker_core.broker.listener import Listener
+from broker_core.broker.endpoints import Listener
 from broker_core.security.acls import printed_host
-from broker_core.security.distinguished_names import PrincipalRules, subject_name
-from broker_core.security.principal import ANONYMOUS, Principal, user
+from broker_core.security.principals import ANONYMOUS, Principal, PrincipalRules, subject_name, user
 from broker_core.server.limits import Seat
 
 log = logging.getLogger(__name__)

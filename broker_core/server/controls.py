@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from broker_core.broker.cluster import Cluster
-from broker_core.broker.stale import cut_off, is_cut_off, rejoin
+from broker_core.broker.stale_broker import cut_off, is_cut_off, rejoin
 from broker_core.ports import Storage
 from broker_core.server.network import Server
 from broker_core.server.thread import ServerThread
@@ -50,7 +50,7 @@ class Controls:
 
     def leader(self, topic_partition: tuple[str, int]) -> int:
         """Return the id of the broker that leads a partition, -1 while it has no leader."""
-        return self.call(lambda cluster: cluster.catalog.leadership(TopicPartition(*topic_partition)).leader)
+        return self.call(lambda cluster: cluster.metadata.leadership(TopicPartition(*topic_partition)).leader)
 
     def move_leader(self, topic_partition: tuple[str, int], broker: int) -> None:
         """Make `broker` the leader of a partition, in a new leader epoch; clients find out as they do with Kafka.
@@ -81,7 +81,7 @@ class Controls:
         """Return the id of the broker that coordinates a transactional id or a group, -1 while none does."""
         topic, key = _coordinated(transactional_id, group)
         return self.call(
-            lambda cluster: cluster.catalog.leadership(cluster.coordinator_partition_of(topic, key)).leader
+            lambda cluster: cluster.metadata.leadership(cluster.coordinator_partition_of(topic, key)).leader
         )
 
     def move_coordinator(self, broker: int, *, transactional_id: str | None = None, group: str | None = None) -> None:
@@ -119,7 +119,7 @@ class Controls:
 
             def end(server: Server) -> None:
                 if leader is not None and not server.is_down:
-                    server.cluster.absences.elect(topic_partition, leader.broker_id)
+                    server.cluster.controller.elect(topic_partition, leader.broker_id)
 
             return Outage(lambda: self._thread.act(end))
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from broker_core.broker.metrics import Metrics
+from broker_core.broker.monitoring.metrics import Metrics
 from broker_core.errors import ConfigError
 
 if TYPE_CHECKING:

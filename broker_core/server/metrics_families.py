@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from prometheus_client.core import Metric
 
-from broker_core.broker.metrics import Durations, Metrics
+from broker_core.broker.monitoring.metrics import Durations, Metrics
 
 # Labels and value of each sample; a summary's value is its durations.
 _Samples: TypeAlias = Iterable[tuple[dict[str, str], float | Durations]]

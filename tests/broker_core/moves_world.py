@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker import markers
+from broker_core.broker import marker_writer
 from broker_core.broker.journals import TopicJournal
 from broker_core.coordinator.journal import JournalRecord
 from broker_core.coordinator.transaction_messages import MarkerOrder
@@ -60,7 +60,7 @@ class MovesWorld:
     # Leaders
 
     def leader(self, topic_partition: TopicPartition) -> int:
-        return self.cluster.catalog.leadership(topic_partition).leader
+        return self.cluster.metadata.leadership(topic_partition).leader
 
     @property
     def coordinator(self) -> int:
@@ -83,12 +83,12 @@ class MovesWorld:
     def rewrite(self, *, producer_epoch: int) -> None:
         """Have the id stand at another epoch, as if it had been in use for long."""
         broker = self.cluster.brokers[self.coordinator]
-        leadership = self.cluster.catalog.leadership(self.state_partition)
+        leadership = self.cluster.metadata.leadership(self.state_partition)
         image = replace(broker.transactions.images()[self.transactional_id], producer_epoch=producer_epoch)
         journal = TopicJournal(
             TRANSACTION_STATE_TOPIC,
             broker.broker_id,
-            self.cluster.catalog,
+            self.cluster.metadata,
             self.cluster.logs,
             lambda: self.cluster.now_ms,
         )
@@ -103,7 +103,7 @@ class MovesWorld:
 
     def set_level(self, level: int) -> None:
         """Change the cluster's `transaction.version` while it runs."""
-        kind = 1 if level > self.cluster.catalog.transaction_version else 2
+        kind = 1 if level > self.cluster.metadata.transaction_version else 2
         form = m.UpdateFeaturesRequest.FeatureUpdateKey
         answer = self.clients[1].ask(
             m.UpdateFeaturesRequest(
@@ -417,7 +417,7 @@ def holding_markers(patch: pytest.MonkeyPatch, let_through: Collection[TopicPart
         held.append(order)
         written = order.partitions & frozenset(let_through)
         if written:
-            markers.deliver(cluster, sender, order._replace(partitions=written), now_ms)
+            marker_writer.deliver(cluster, sender, order._replace(partitions=written), now_ms)
 
     patch.setattr("broker_core.broker.cluster.deliver", deliver)
     return held

@@ -276,8 +276,8 @@ def test_a_moved_coordinator_goes_on_where_the_old_one_stopped():
     cluster.create_topic(TOPIC, 1)
     state_topic = cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
     partition = TopicPartition(TRANSACTION_STATE_TOPIC, coordinator_partition("id", len(state_topic.partitions)))
-    old = cluster.catalog.leadership(partition).leader
-    leader = DirectClient(cluster, cluster.catalog.leadership(TopicPartition(TOPIC, 0)).leader)
+    old = cluster.metadata.leadership(partition).leader
+    leader = DirectClient(cluster, cluster.metadata.leadership(TopicPartition(TOPIC, 0)).leader)
     clients = {broker: DirectClient(cluster, broker) for broker in (1, 2)}
     identity = init_producer(clients[old])
     produced(

@@ -329,7 +329,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("name", "version"), CASES, ids=[f"{name}-{version}" for name, version in CASES])
 def test_it_answers(client, name, version):
-    topic_id = client.cluster.catalog.topic(TOPIC).topic_id
+    topic_id = client.cluster.metadata.topic(TOPIC).topic_id
     answer = client.ask(full_requests(version, topic_id)[name](), version)
     assert not client.closed
     codes = set(error_codes(answer))

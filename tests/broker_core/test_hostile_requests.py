@@ -78,15 +78,15 @@ def topic(name, partitions=1, factor=1, assignments=(), configs=()):
 )
 def test_topics_that_cannot_be_created(client, wanted, code):
     client.cluster.create_topic("a.b", 1)
-    before = set(client.cluster.catalog.topics)
+    before = set(client.cluster.metadata.topics)
     assert create_topics(client, wanted) == [code]
-    assert set(client.cluster.catalog.topics) == before
+    assert set(client.cluster.metadata.topics) == before
 
 
 def test_an_assignment_says_who_leads():
     client = DirectClient(direct_cluster(brokers=2))
     assert create_topics(client, topic("x", -1, -1, [(0, [2, 1]), (1, [2])])) == [0]
-    assert [p.leader for p in client.cluster.catalog.topic("x").partitions] == [2, 2]
+    assert [p.leader for p in client.cluster.metadata.topic("x").partitions] == [2, 2]
 
 
 def test_ids_hash_by_the_partitions_that_are_there_not_by_the_setting():
@@ -153,7 +153,7 @@ def test_a_produce_that_waited_does_not_write_to_a_topic_made_anew(client, monke
     client.cluster.create_topic("other", 1)
     client.cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
     first = init_producer(client)
-    ids = [client.cluster.catalog.topic(name).topic_id for name in (TOPIC, "other")]
+    ids = [client.cluster.metadata.topic(name).topic_id for name in (TOPIC, "other")]
     form = m.ProduceRequest.TopicProduceData
     request = m.ProduceRequest(
         transactional_id="id",
@@ -402,6 +402,6 @@ def test_control_batches_from_clients_are_refused(client):
     assert produced(client, batch).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_the_catalog_has_no_way_to_make_its_own_topic(client):
+def test_the_cluster_has_no_way_to_make_its_own_topic(client):
     with pytest.raises(KafkaError):
         client.cluster.ensure_topic(CLUSTER_METADATA_TOPIC)

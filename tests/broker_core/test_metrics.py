@@ -2,16 +2,16 @@
 
 import pytest
 
-from broker_core.broker.markers import deliver
-from broker_core.broker.meters import RECENT, Timing
-from broker_core.broker.metrics import Durations, take_metrics
+from broker_core.broker.marker_writer import deliver
+from broker_core.broker.monitoring.meters import RECENT, Timing
+from broker_core.broker.monitoring.metrics import Durations, take_metrics
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
-from broker_core.wire.error_fields import error_codes
+from broker_core.wire.error_responses import error_codes
 from broker_core.wire.versions import SERVED
 from tests.broker_core.sasl_world import SaslClient, plain, secured_cluster
 from tests.broker_core.test_cluster import TOPIC, end_transaction, fetch, init_producer, produce, produced, records
@@ -438,7 +438,9 @@ def test_a_marker_for_a_partition_that_cannot_be_found_waits_and_is_counted(clus
 
 def test_a_marker_that_waits_for_a_partition_that_is_there_has_a_destination(cluster, client, monkeypatch):
     identity = begin(client)
-    monkeypatch.setattr("broker_core.broker.markers.append_marker", lambda *_, **__: ErrorCode.NOT_ENOUGH_REPLICAS)
+    monkeypatch.setattr(
+        "broker_core.broker.marker_writer.append_marker", lambda *_, **__: ErrorCode.NOT_ENOUGH_REPLICAS
+    )
     end_transaction(client, identity, commit=True)
     assert metrics(cluster).unknown_destination_queue_size == 0
     assert [each.markers for each in backlogs(cluster)] == [(TopicPartition(TOPIC, 0),)]

@@ -21,7 +21,7 @@ from broker_core.security.acls import (
     printed_host,
 )
 from broker_core.security.authorizer import Acls, Authorizer, authorizer_for
-from broker_core.security.principal import user
+from broker_core.security.principals import user
 
 ALICE, HOST = user("alice"), "10.1.2.3"
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP

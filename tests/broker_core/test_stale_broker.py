@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker_core.broker.cluster import Address
-from broker_core.broker.stale import cut_off, rejoin
+from broker_core.broker.endpoints import Address
+from broker_core.broker.stale_broker import cut_off, rejoin
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
@@ -52,7 +52,7 @@ def join(world: MovesWorld) -> None:
 
 def test_it_claims_the_roles_it_had_while_the_others_name_another_broker() -> None:
     world = stale_world(V2)
-    epoch = world.cluster.catalog.leadership(P0).leader_epoch
+    epoch = world.cluster.metadata.leadership(P0).leader_epoch
     part(world)
     assert world.found_coordinators(STALE) == [(E.NONE, STALE)] * 2
     assert world.found_coordinators(OTHER) == [(E.NONE, OTHER)] * 2
@@ -227,11 +227,11 @@ def test_what_it_was_never_told_of_it_does_not_know() -> None:
         5,
     )
     assert answer.topics[0].error_code == E.REQUEST_TIMED_OUT
-    assert "newer" not in world.cluster.catalog.topics
+    assert "newer" not in world.cluster.metadata.topics
     level = m.UpdateFeaturesRequest.FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)
     refused = world.clients[STALE].ask(m.UpdateFeaturesRequest(validate_only=False, feature_updates=[level]), 2)
     assert refused.error_code == E.REQUEST_TIMED_OUT
-    assert world.cluster.catalog.transaction_version == V2
+    assert world.cluster.metadata.transaction_version == V2
 
 
 def test_a_reader_that_knows_a_newer_leader_epoch_is_told_that_it_does() -> None:

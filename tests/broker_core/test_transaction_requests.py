@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.markers import append_marker
+from broker_core.broker.marker_writer import append_marker
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import (
@@ -240,7 +240,7 @@ def test_the_coordinator_epoch_of_markers_never_goes_down_over_restarts() -> Non
     for _ in range(3):
         cluster = direct_cluster(storage)
         cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
-        epochs.append(cluster.catalog.leadership(TopicPartition(TRANSACTION_STATE_TOPIC, 0)).leader_epoch)
+        epochs.append(cluster.metadata.leadership(TopicPartition(TRANSACTION_STATE_TOPIC, 0)).leader_epoch)
         storage.crash()
     assert epochs == sorted(set(epochs))
 
@@ -335,7 +335,7 @@ def test_offsets_may_be_added_before_any_group_was_ever_there() -> None:
         m.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1),
         4,
     )
-    assert CONSUMER_OFFSETS_TOPIC not in cluster.catalog.topics
+    assert CONSUMER_OFFSETS_TOPIC not in cluster.metadata.topics
     for version in range(5):
         assert (
             client.ask(

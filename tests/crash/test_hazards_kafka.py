@@ -68,11 +68,11 @@ def move(trio: EmbeddedBroker, topics: Callable[[str], bool]) -> int:
     """Make another broker the leader of every partition of some topics."""
 
     def act(cluster: object) -> int:
-        catalog = cluster.catalog  # type: ignore[attr-defined]
+        metadata = cluster.metadata  # type: ignore[attr-defined]
         ids = sorted(cluster.brokers)  # type: ignore[attr-defined]
         places = [
             (TopicPartition(name, number), leadership.leader)
-            for name, topic in catalog.topics.items()
+            for name, topic in metadata.topics.items()
             if topics(name)
             for number, leadership in enumerate(topic.partitions)
         ]

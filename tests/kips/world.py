@@ -79,7 +79,7 @@ class World:
             storage, brokers=brokers, settings=SETTINGS | dict(settings or {}), now_ms=START_MS
         )
         for name in (TOPIC, OTHER):
-            if name not in self.cluster.catalog.topics:
+            if name not in self.cluster.metadata.topics:
                 self.cluster.create_topic(name, PARTITIONS, leaders=[1] * PARTITIONS)
         for name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
             self.cluster.ensure_topic(name)

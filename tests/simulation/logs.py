@@ -150,7 +150,7 @@ def state_of(world: "World") -> dict[str, Any]:
             state[f"transactional id {name}"] = image
     for group in world.plan.groups:
         place = cluster.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, group)
-        coordinator = cluster.brokers[cluster.catalog.leadership(place).leader].groups
+        coordinator = cluster.brokers[cluster.metadata.leadership(place).leader].groups
         state[f"offsets of {group}"] = coordinator.fetch_offsets(group, None, require_stable=True)
     return state
 

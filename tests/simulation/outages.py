@@ -70,8 +70,8 @@ class Outages:
         self._later(duration_ms + self._random.randint(0, _LONGEST_PAUSE_MS), self._begin_one)
 
     def _take_away(self, cluster: Cluster, kind: str, duration_ms: int) -> None:
-        names = sorted(set(cluster.catalog.topics) - INTERNAL_TOPICS) if kind == _USERS else [kind]
-        found = [each for name in names for each in cluster.catalog.topics[name].topic_partitions()]
+        names = sorted(set(cluster.metadata.topics) - INTERNAL_TOPICS) if kind == _USERS else [kind]
+        found = [each for name in names for each in cluster.metadata.topics[name].topic_partitions()]
         chosen = self._random.choice(found)
         owner = cluster.leader_of(chosen)
         if owner is None:
@@ -85,7 +85,7 @@ class Outages:
     def _give_back(self, topic_partition: TopicPartition) -> None:
         owner = self._owners.pop(topic_partition, None)
         if owner is not None:
-            self._world.server.act(lambda cluster: cluster.absences.elect(topic_partition, owner))
+            self._world.server.act(lambda cluster: cluster.controller.elect(topic_partition, owner))
 
     def _cut(self, duration_ms: int) -> None:
         """Cut a broker off, the group coordinator more often than not, and kill the query's driver meanwhile.

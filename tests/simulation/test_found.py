@@ -50,7 +50,7 @@ class Prepared:
         self.identity = self.init(ID)
 
     def client_of(self, name: str) -> DirectClient:
-        return DirectClient(self.cluster, self.cluster.catalog.leadership(TopicPartition(name, 0)).leader)
+        return DirectClient(self.cluster, self.cluster.metadata.leadership(TopicPartition(name, 0)).leader)
 
     def init(self, transactional_id: str) -> Identity:
         answer = self.client_of(TRANSACTION_STATE_TOPIC).ask(
@@ -184,7 +184,7 @@ def test_no_term_of_a_leader_is_given_out_twice(survivors: Survivors) -> None:
         world.produce()
 
     for world in at_every_operation(move_twice_and_use, survivors):
-        leadership = world.cluster.catalog.leadership(state)
+        leadership = world.cluster.metadata.leadership(state)
         log = world.cluster.logs.get(state, world.cluster.now_ms)
         assert leadership.leader_epoch >= log.latest_leader_epoch
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from broker_core.broker.call import Call
-from broker_core.broker.rights import refusal, require
-from broker_core.broker.verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
+from broker_core.broker.authorization import refusal, require
+from broker_core.broker.partition_verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
+from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import AppendResult, PartitionLog
 from broker_core.log.producer_state import SENTINEL, Guard
@@ -90,16 +90,16 @@ class _Part:
 class _Produce:
     """Hold a whole request, so that it can wait for the coordinator in between."""
 
-    call: Call
+    context: RequestContext
     parts: list[_Part] = field(default_factory=list)
     give_up_ms: int = 0
     asked_ms: float = 0.0
 
 
-def produce(call: Call) -> None:
+def produce(context: RequestContext) -> None:
     """Append the batches and answer with their offsets, or with why not, partition by partition."""
-    work = _Produce(call, give_up_ms=call.now_ms + call.broker.config.add_partitions_retry_backoff_max_ms)
-    for topic_entry in call.body.topic_data:
+    work = _Produce(context, give_up_ms=context.now_ms + context.broker.config.add_partitions_retry_backoff_max_ms)
+    for topic_entry in context.body.topic_data:
         for entry in topic_entry.partition_data:
             work.parts.append(_Part(topic_entry, entry))
     try:
@@ -108,29 +108,29 @@ def produce(call: Call) -> None:
     except InvalidBatch as error:
         # Kafka looks into all of them before it looks at any: one that makes no sense spoils the request.
         _fail(work.parts, ErrorCode.CORRUPT_MESSAGE, str(error))
-        _append_all(work, call.now_ms)
+        _append_all(work, context.now_ms)
         return
     for part in work.parts:
-        _check_part(call, part)
+        _check_part(context, part)
     _check_transaction(work)
-    _verify(work, call.now_ms)
+    _verify(work, context.now_ms)
 
 
-def _check_part(call: Call, part: _Part) -> None:
+def _check_part(context: RequestContext, part: _Part) -> None:
     """Find the partition, its log and the one batch that is meant for it (rows 2 to 6, 9 to 11)."""
     try:
         name = part.topic_entry.name
-        if call.version >= _FIRST_BY_ID_VERSION:
-            name = call.broker.catalog.topic_by_id(part.topic_entry.topic_id).name
+        if context.version >= _FIRST_BY_ID_VERSION:
+            name = context.broker.metadata.topic_by_id(part.topic_entry.topic_id).name
         part.topic_partition = TopicPartition(name, part.entry.index)
-        require(call, Operation.WRITE, ResourceType.TOPIC, name)
-        call.broker.catalog.leadership(part.topic_partition)
-        _check_batch(part, call.version)
-        if call.body.acks not in (-1, 0, 1):
-            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={call.body.acks} is none of -1, 0, 1")
-        if call.broker.catalog.topic(name).is_internal and call.client_id != _REPAIRER:
+        require(context, Operation.WRITE, ResourceType.TOPIC, name)
+        context.broker.metadata.leadership(part.topic_partition)
+        _check_batch(part, context.version)
+        if context.body.acks not in (-1, 0, 1):
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={context.body.acks} is none of -1, 0, 1")
+        if context.broker.metadata.topic(name).is_internal and context.client_id != _REPAIRER:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal; only coordinators write to it")
-        part.log, part.leader_epoch = call.broker.led_log(part.topic_partition, call.now_ms)
+        part.log, part.leader_epoch = context.broker.led_log(part.topic_partition, context.now_ms)
     except KafkaError as error:
         part.error = error
 
@@ -163,14 +163,14 @@ def _check_batch(part: _Part, version: int) -> None:
 def _check_transaction(work: _Produce) -> None:
     """Refuse all partitions when the transactional data does not belong together (rows 1 and 7)."""
     transactional = [part for part in work.parts if part.is_transactional]
-    transactional_id = work.call.body.transactional_id
+    transactional_id = work.context.body.transactional_id
     if transactional and transactional_id is None:
         _fail(work.parts, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without an id")
-    elif transactional and refusal(work.call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    elif transactional and refusal(work.context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         _fail(
             work.parts,
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            f"{work.call.principal} has no right to WRITE as transactional id {transactional_id!r}",
+            f"{work.context.principal} has no right to WRITE as transactional id {transactional_id!r}",
         )
     producers = {
         (part.header.producer_id, part.header.producer_epoch)
@@ -188,11 +188,11 @@ def _fail(parts: list[_Part], code: ErrorCode, message: str) -> None:
 
 def _verify(work: _Produce, now_ms: int) -> None:
     """Ask the coordinator about the partitions not known to be in the transaction (facts C.3), then append."""
-    call = work.call
+    context = work.context
     unverified = [part for part in work.parts if part.error is None and part.opens_transaction]
-    adding = call.version >= _FIRST_ADDING_VERSION
-    if call.body.transactional_id is None or not (
-        adding or call.broker.config.transaction_partition_verification_enable
+    adding = context.version >= _FIRST_ADDING_VERSION
+    if context.body.transactional_id is None or not (
+        adding or context.broker.config.transaction_partition_verification_enable
     ):
         unverified = []
     # A list, since a request may name a partition twice: the answer is for each of its batches.
@@ -211,11 +211,11 @@ def _verify(work: _Produce, now_ms: int) -> None:
     if asking:
         header = next(iter(asking.values()))[0].header
         assert header is not None
-        mode = ADD if adding else OLD_ERROR if call.version <= _LAST_OLD_ERROR_VERSION else VERIFY
-        work.asked_ms = call.broker.meters.stopwatch()
+        mode = ADD if adding else OLD_ERROR if context.version <= _LAST_OLD_ERROR_VERSION else VERIFY
+        work.asked_ms = context.broker.meters.stopwatch()
         answers = coordinator_answers(
-            call.broker.cluster,
-            call.body.transactional_id,
+            context.broker.cluster,
+            context.body.transactional_id,
             ProducerIdentity(header.producer_id, header.producer_epoch),
             asking,
             mode,
@@ -223,9 +223,11 @@ def _verify(work: _Produce, now_ms: int) -> None:
         )
         if adding and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values() and now_ms < work.give_up_ms:
             # The transaction before is still being completed: a moment's patience here saves the client a round trip.
-            call.broker.meters.verified(work.asked_ms)
-            again_ms = now_ms + call.broker.config.add_partitions_retry_backoff_ms
-            call.broker.purgatory.at(min(again_ms, work.give_up_ms), call.guarded(partial(_verify_again, work), None))
+            context.broker.meters.verified(work.asked_ms)
+            again_ms = now_ms + context.broker.config.add_partitions_retry_backoff_ms
+            context.broker.purgatory.at(
+                min(again_ms, work.give_up_ms), context.guarded(partial(_verify_again, work), None)
+            )
             return
         for topic_partition, code in answers.items():
             for part in asking[topic_partition]:
@@ -233,14 +235,14 @@ def _verify(work: _Produce, now_ms: int) -> None:
         if adding and ErrorCode.NONE in answers.values():
             # What the coordinator has just recorded must be durable first: data that outlived it in a crash would
             # belong to a transaction that nobody ends.
-            call.broker.outbox.put(call.guarded(partial(_append_anew, work), None))
+            context.broker.sync_queue.put(context.guarded(partial(_append_anew, work), None))
             return
-        call.broker.meters.verified(work.asked_ms)
+        context.broker.meters.verified(work.asked_ms)
     _append_all(work, now_ms)
 
 
 def _append_anew(work: _Produce, now_ms: int) -> None:
-    work.call.broker.meters.verified(work.asked_ms)
+    work.context.broker.meters.verified(work.asked_ms)
     _find_logs_anew(work, now_ms)
     _append_all(work, now_ms)
 
@@ -256,10 +258,10 @@ def _find_logs_anew(work: _Produce, now_ms: int) -> None:
         if part.error is None:
             assert part.topic_partition is not None
             try:
-                if work.call.version >= _FIRST_BY_ID_VERSION:
+                if work.context.version >= _FIRST_BY_ID_VERSION:
                     # A topic made anew under the same name is another one.
-                    work.call.broker.catalog.topic_by_id(part.topic_entry.topic_id)
-                part.log, part.leader_epoch = work.call.broker.led_log(part.topic_partition, now_ms)
+                    work.context.broker.metadata.topic_by_id(part.topic_entry.topic_id)
+                part.log, part.leader_epoch = work.context.broker.led_log(part.topic_partition, now_ms)
             except KafkaError as error:
                 part.error = error
 
@@ -275,21 +277,21 @@ def _take_answer(part: _Part, code: ErrorCode, *, adding: bool) -> None:
 
 
 def _append_all(work: _Produce, now_ms: int) -> None:
-    call = work.call
+    context = work.context
     for part in work.parts:
         if part.error is None:
-            _append(call, part, now_ms)
-    if call.body.acks == 0:
+            _append(context, part, now_ms)
+    if context.body.acks == 0:
         failed = [part for part in work.parts if part.error is not None]
         if failed:
-            call.hang_up(f"a produce request with acks=0 failed: {failed[0].error}")
+            context.hang_up(f"a produce request with acks=0 failed: {failed[0].error}")
         else:
-            call.answer_nothing()
+            context.answer_nothing()
         return
-    call.answer(_response(work))
+    context.answer(_response(work))
 
 
-def _append(call: Call, part: _Part, now_ms: int) -> None:
+def _append(context: RequestContext, part: _Part, now_ms: int) -> None:
     assert part.log is not None and part.topic_partition is not None
     try:
         part.result = part.log.append_as_leader(
@@ -304,7 +306,7 @@ def _append(call: Call, part: _Part, now_ms: int) -> None:
             part.log_start_offset = part.log.log_start_offset
         return
     # A duplicate too: what it repeats may have been written without a promise, and is now acknowledged.
-    call.broker.logs.appended(part.topic_partition)
+    context.broker.logs.appended(part.topic_partition)
 
 
 def _response(work: _Produce) -> Any:
@@ -316,11 +318,11 @@ def _response(work: _Produce) -> Any:
             topic = topics[id(part.topic_entry)] = response.TopicProduceResponse(
                 name=part.topic_entry.name, topic_id=part.topic_entry.topic_id, partition_responses=[]
             )
-        topic.partition_responses.append(_partition_response(work.call, part))
+        topic.partition_responses.append(_partition_response(work.context, part))
     return response(responses=list(topics.values()), **_node_endpoints(work))
 
 
-def _partition_response(call: Call, part: _Part) -> Any:
+def _partition_response(context: RequestContext, part: _Part) -> Any:
     form = m.ProduceResponse.TopicProduceResponse.PartitionProduceResponse
     if part.error is None:
         assert part.result is not None
@@ -334,11 +336,11 @@ def _partition_response(call: Call, part: _Part) -> Any:
         )
     hint = {}
     if (
-        _is_misled(call, part)
+        _is_misled(context, part)
         and part.topic_partition is not None
-        and call.broker.catalog.has_partition(part.topic_partition)
+        and context.broker.metadata.has_partition(part.topic_partition)
     ):
-        leadership = call.broker.catalog.leadership(part.topic_partition)
+        leadership = context.broker.metadata.leadership(part.topic_partition)
         hint["current_leader"] = form.LeaderIdAndEpoch(
             leader_id=leadership.leader, leader_epoch=leadership.leader_epoch
         )
@@ -356,21 +358,22 @@ def _partition_response(call: Call, part: _Part) -> Any:
     )
 
 
-def _is_misled(call: Call, part: _Part) -> bool:
+def _is_misled(context: RequestContext, part: _Part) -> bool:
     """Say whether the client may be told the right leader at once (KIP-951)."""
     return (
-        call.version >= _FIRST_LEADER_HINT_VERSION
+        context.version >= _FIRST_LEADER_HINT_VERSION
         and part.error is not None
         and part.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     )
 
 
 def _node_endpoints(work: _Produce) -> dict[str, Any]:
-    if not any(_is_misled(work.call, part) for part in work.parts):
+    if not any(_is_misled(work.context, part) for part in work.parts):
         return {}
     endpoint = m.ProduceResponse.NodeEndpoint
     return {
         "node_endpoints": [
-            endpoint(node_id=broker_id, host=host, port=port) for broker_id, (host, port) in work.call.addresses.items()
+            endpoint(node_id=broker_id, host=host, port=port)
+            for broker_id, (host, port) in work.context.addresses.items()
         ]
     }

@@ -3,14 +3,14 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker_core.broker.request_log import RequestSeen
+from broker_core.broker.monitoring.request_log import RequestSeen
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition
 
 if TYPE_CHECKING:
     from broker_core.broker.broker import Broker
     from broker_core.broker.cluster import Cluster
-    from broker_core.broker.faults import Hooks
+    from broker_core.broker.fault_injection import FaultInjector
     from broker_core.coordinator.transaction_messages import MarkerOrder
 
 
@@ -22,13 +22,15 @@ def deliver(cluster: "Cluster", sender: "Broker", order: "MarkerOrder", now_ms: 
     """
     answers = {}
     for topic_partition in sorted(order.partitions):
-        if cluster.hooks is not None and _is_met(cluster, cluster.hooks, sender, order, topic_partition, now_ms):
+        if cluster.fault_injector is not None and _is_met(
+            cluster, cluster.fault_injector, sender, order, topic_partition, now_ms
+        ):
             continue
         if sender.broker_id not in cluster.addresses:
             # A fault has stopped the coordinator in the middle; whoever follows it begins again.
             return
         answers[topic_partition] = _written(cluster, order, topic_partition, now_ms)
-    cluster.outbox.put(partial(sender.transactions.marker_answered, order, answers))
+    cluster.sync_queue.put(partial(sender.transactions.marker_answered, order, answers))
 
 
 def _written(cluster: "Cluster", order: "MarkerOrder", topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
@@ -48,7 +50,7 @@ def _written(cluster: "Cluster", order: "MarkerOrder", topic_partition: TopicPar
 
 def _is_met(
     cluster: "Cluster",
-    hooks: "Hooks",
+    fault_injector: "FaultInjector",
     sender: "Broker",
     order: "MarkerOrder",
     topic_partition: TopicPartition,
@@ -57,14 +59,14 @@ def _is_met(
     """Say whether a fault takes care of this marker; its answer then comes on its own, now or later."""
 
     def answer(code: ErrorCode) -> None:
-        cluster.outbox.put(partial(sender.transactions.marker_answered, order, {topic_partition: code}))
+        cluster.sync_queue.put(partial(sender.transactions.marker_answered, order, {topic_partition: code}))
 
     def write() -> None:
         if sender.broker_id in cluster.addresses:
             answer(_written(cluster, order, topic_partition, cluster.now_ms))
 
     seen = RequestSeen.of_marker(topic_partition, order.transactional_id, sender.broker_id, now_ms)
-    return hooks.meets_marker(seen, write, answer, cluster.sync)
+    return fault_injector.meets_marker(seen, write, answer, cluster.sync)
 
 
 def _leader(cluster: "Cluster", topic_partition: TopicPartition) -> "Broker | None":

@@ -5,18 +5,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.security.principal import Principal
+from broker_core.security.principals import Principal
 from broker_core.security.sasl import SaslSession
 from broker_core.types import IsolationLevel
 from broker_core.wire.framing import Request, encode_response
 
 if TYPE_CHECKING:
     from broker_core.broker.broker import Broker
-    from broker_core.broker.cluster import Address
-    from broker_core.broker.listener import Listener
+    from broker_core.broker.endpoints import Address, Listener
 
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,7 +61,7 @@ class Way(Protocol):
         ...
 
 
-class Call:
+class RequestContext:
     """Carry a request, the broker that received it, and the way back.
 
     A handler answers now or later, once: the answer is encoded at once (it speaks of the state it was
@@ -161,17 +160,17 @@ class Call:
         self._way.hang_up(reason)
 
     def guarded(self, step: Callable[P, T], when_failed: T) -> Callable[P, T]:
-        """Return a step of this call that is taken later, such that an error of ours in it hits this client alone.
+        """Return a step of this request that is taken later, such that an error of ours in it hits this client alone.
 
-        Later it is somebody else's turn, or nobody's: what waits beside this call must not wait in vain, and the broker
-        must live on.
+        Later the step is taken in the turn of another request, or of none: an error in it must not reach what waits
+        beside this request, nor stop the broker.
         """
 
         def take(*args: P.args, **kwargs: P.kwargs) -> T:
             try:
                 return step(*args, **kwargs)
             except Exception:
-                log.exception(
+                logger.exception(
                     "broker %d: %s v%d from %s failed after it had waited",
                     self.broker.broker_id,
                     self.request.api.name,

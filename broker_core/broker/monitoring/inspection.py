@@ -67,7 +67,7 @@ class PartitionView:
 
 def transaction_view(cluster: "Cluster", transactional_id: str) -> TransactionView | None:
     """Return how an id stands, None for an id that its coordinator does not know."""
-    if TRANSACTION_STATE_TOPIC not in cluster.catalog.topics:
+    if TRANSACTION_STATE_TOPIC not in cluster.metadata.topics:
         return None
     partition = cluster.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
     broker = cluster.leader_of(partition)
@@ -91,7 +91,7 @@ def transaction_view(cluster: "Cluster", transactional_id: str) -> TransactionVi
 
 def partition_view(cluster: "Cluster", topic_partition: TopicPartition) -> PartitionView:
     """Return how a partition stands; raises UNKNOWN_TOPIC_OR_PARTITION."""
-    leadership = cluster.catalog.leadership(topic_partition)
+    leadership = cluster.metadata.leadership(topic_partition)
     log = cluster.logs.get(topic_partition, cluster.now_ms)
     return PartitionView(
         topic_partition,
@@ -145,7 +145,7 @@ def _text(data: bytes | None) -> str:
     return f"{text}..." if len(data) > _SHOWN_BYTES else text
 
 
-def restlessness(cluster: "Cluster", *, clients_may_wait: bool) -> list[str]:
+def pending_work(cluster: "Cluster", *, clients_may_wait: bool) -> list[str]:
     """Name all that is still under way: open transactions, unstable partitions and, unless they may, what waits."""
     found = []
     for broker in cluster.brokers.values():
@@ -168,7 +168,7 @@ def restlessness(cluster: "Cluster", *, clients_may_wait: bool) -> list[str]:
             )
     found += [
         f"partition {each} has no leader"
-        for topic in cluster.catalog.topics.values()
+        for topic in cluster.metadata.topics.values()
         for each in topic.topic_partitions()
         if cluster.leader_of(each) is None
     ]

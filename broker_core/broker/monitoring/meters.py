@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from broker_core.wire.error_fields import error_codes
+from broker_core.wire.error_responses import error_codes
 
 if TYPE_CHECKING:
     from broker_core.wire.framing import Request

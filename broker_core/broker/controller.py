@@ -6,7 +6,8 @@ from broker_core.broker.fetch_sessions import FetchSessions
 from broker_core.types import TopicPartition
 
 if TYPE_CHECKING:
-    from broker_core.broker.cluster import Address, Cluster
+    from broker_core.broker.cluster import Cluster
+    from broker_core.broker.endpoints import Address
 
 
 class _Lent(NamedTuple):
@@ -16,7 +17,7 @@ class _Lent(NamedTuple):
     borrower: int
 
 
-class Absences:
+class Controller:
     """Know which brokers of a cluster are away."""
 
     def __init__(self, cluster: "Cluster") -> None:
@@ -30,7 +31,7 @@ class Absences:
         cluster = self._cluster
         if cluster.addresses.pop(broker_id, None) is None:
             return
-        cluster.catalog.broker_ids = others = tuple(cluster.addresses)
+        cluster.metadata.broker_ids = others = tuple(cluster.addresses)
         if others:
             for index, topic_partition in enumerate(self._led_by(broker_id)):
                 borrower = others[index % len(others)]
@@ -45,7 +46,7 @@ class Absences:
         ordered = sorted({**cluster.addresses, broker_id: address}.items())
         cluster.addresses.clear()
         cluster.addresses.update(ordered)
-        cluster.catalog.broker_ids = tuple(cluster.addresses)
+        cluster.metadata.broker_ids = tuple(cluster.addresses)
         # What a client has fetched is not known any more after a start.
         cluster.brokers[broker_id].sessions = FetchSessions(cluster.config.max_incremental_fetch_session_cache_slots)
         for topic_partition, lent in list(self._lent.items()):
@@ -64,7 +65,7 @@ class Absences:
     def elect(self, topic_partition: TopicPartition, owner: int) -> None:
         """Give a partition that has no leader its owner as one, or another broker until the owner is back."""
         cluster = self._cluster
-        if not cluster.catalog.has_partition(topic_partition) or cluster.leader_of(topic_partition) is not None:
+        if not cluster.metadata.has_partition(topic_partition) or cluster.leader_of(topic_partition) is not None:
             return
         if not cluster.addresses:
             self._unled[topic_partition] = owner
@@ -77,7 +78,7 @@ class Absences:
     def _led_by(self, broker_id: int) -> list[TopicPartition]:
         return [
             topic_partition
-            for topic in self._cluster.catalog.topics.values()
+            for topic in self._cluster.metadata.topics.values()
             for topic_partition, leadership in zip(topic.topic_partitions(), topic.partitions, strict=True)
             if leadership.leader == broker_id
         ]

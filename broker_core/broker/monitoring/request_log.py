@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from broker_core.broker.call import Call
+from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from broker_core.wire.error_fields import error_codes
+from broker_core.wire.error_responses import error_codes
 from broker_core.wire.framing import Request
 
 _LARGE_BYTES: Final = 16_384
@@ -78,19 +78,19 @@ class RequestSeen:
         self._topic_names: Mapping[UUID, str] = {}
 
     @classmethod
-    def of(cls, call: Call) -> "RequestSeen":
+    def of(cls, context: RequestContext) -> "RequestSeen":
         """Note a request that has just come in."""
-        request = call.request
+        request = context.request
         seen = cls(
             request.api.name,
             request.version,
-            call.client_id,
-            str(call.principal),
-            call.broker.broker_id,
-            call.now_ms,
+            context.client_id,
+            str(context.principal),
+            context.broker.broker_id,
+            context.now_ms,
             request.size_bytes,
         )
-        seen._request, seen._topic_names = request, call.broker.catalog.names
+        seen._request, seen._topic_names = request, context.broker.metadata.names
         if request.size_bytes > _LARGE_BYTES:
             _ = seen.subject
         return seen

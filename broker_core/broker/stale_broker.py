@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from broker_core.broker.broker import Broker
-from broker_core.broker.catalog import Leadership
-from broker_core.broker.cluster import Address, Cluster
-from broker_core.broker.listener import Listener
-from broker_core.broker.logs import Logs
+from broker_core.broker.cluster import Cluster
+from broker_core.broker.endpoints import Address, Listener
+from broker_core.broker.log_manager import LogManager
+from broker_core.broker.metadata import Leadership
 from broker_core.config import BrokerConfig
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
@@ -39,7 +39,7 @@ def cut_off(cluster: Cluster, broker_id: int, addresses: Mapping[str, Mapping[in
         )
     copy_storage(cluster.storage, memory)
     past = _Past(cluster, broker_id, addresses, memory)
-    cluster.absences.left(broker_id)
+    cluster.controller.left(broker_id)
     cluster.brokers[broker_id].twin = past.brokers[broker_id]
 
 
@@ -48,7 +48,7 @@ def rejoin(cluster: Cluster, broker_id: int) -> None:
     twin = cluster.brokers[broker_id].twin
     if twin is not None:
         cluster.brokers[broker_id].twin = None
-        cluster.absences.came(broker_id, twin.cluster.addresses[broker_id])
+        cluster.controller.came(broker_id, twin.cluster.addresses[broker_id])
 
 
 def is_cut_off(cluster: Cluster, broker_id: int) -> bool:
@@ -93,10 +93,10 @@ class _Past(Cluster):
             stopwatch=present.meters.stopwatch,
             purgatory=present.purgatory,
         )
-        self.hooks = present.hooks
+        self.fault_injector = present.fault_injector
         self.meters = present.meters
         broker = self.brokers[broker_id]
-        broker.outbox, broker.meters = present.outbox, present.meters
+        broker.sync_queue, broker.meters = present.sync_queue, present.meters
         broker.sessions = present.brokers[broker_id].sessions
 
     def settle(self, now_ms: int) -> None:
@@ -113,11 +113,11 @@ class _Past(Cluster):
         """Return what clients learned before."""
         return self._addresses_by_listener[listener.name]
 
-    def _open_catalog(self, config: BrokerConfig) -> None:
+    def _open_metadata(self, config: BrokerConfig) -> None:
         """Begin no new term."""
 
-    def _open_logs(self, storage: Storage) -> Logs:
-        return _PastLogs(storage, self.config, self.catalog)
+    def _open_logs(self, storage: Storage) -> LogManager:
+        return _PastLogs(storage, self.config, self.metadata)
 
     def _elect_coordinator(self, topic_partition: TopicPartition, leadership: Leadership) -> None:
         if leadership.leader == self._broker_id:
@@ -146,7 +146,7 @@ class _PastLog(PartitionLog):
         _refuse(self.topic_partition)
 
 
-class _PastLogs(Logs):
+class _PastLogs(LogManager):
     log_type = _PastLog
 
 

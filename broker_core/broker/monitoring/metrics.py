@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from broker_core.broker.meters import RequestMeter, Timing
+from broker_core.broker.monitoring.meters import RequestMeter, Timing
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
@@ -154,12 +154,12 @@ def take_metrics(cluster: "Cluster", now_ms: int) -> Metrics:
 
 
 def _has_leader(cluster: "Cluster", topic_partition: TopicPartition) -> bool:
-    return cluster.catalog.has_partition(topic_partition) and cluster.leader_of(topic_partition) is not None
+    return cluster.metadata.has_partition(topic_partition) and cluster.leader_of(topic_partition) is not None
 
 
 def _logs(cluster: "Cluster", now_ms: int) -> Iterator[tuple[TopicPartition, PartitionLog | None]]:
     """Yield each partition with its log, None where nothing was ever written; leave out what cannot be read."""
-    for topic in list(cluster.catalog.topics.values()):
+    for topic in list(cluster.metadata.topics.values()):
         for topic_partition in topic.topic_partitions():
             if cluster.logs.is_untouched(topic_partition):
                 yield topic_partition, None
