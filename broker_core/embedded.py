@@ -166,7 +166,7 @@ class EmbeddedBroker(Controls):
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic without a client."""
-        self.call(lambda cluster: cluster.create_topic(name, partitions, config))
+        self.call(lambda cluster: cluster.controller.create_topic(name, partitions, config))
 
     # Brokers and time
 
@@ -374,7 +374,7 @@ class EmbeddedBroker(Controls):
     def _prepare(self, server: Server) -> None:
         for name, partitions in self._topics.items():
             if name not in server.cluster.metadata.topics:
-                server.cluster.create_topic(name, partitions)
+                server.cluster.controller.create_topic(name, partitions)
 
     def __enter__(self) -> Self:
         return self.start()

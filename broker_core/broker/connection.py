@@ -9,9 +9,10 @@ comes is not even decoded, and a frame may be no longer than a token is.
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from broker_core.broker.dispatch import dispatch
+from broker_core.broker.broker import Broker
+from broker_core.broker.dispatch import RequestInterceptor, dispatch
 from broker_core.broker.endpoints import PLAINTEXT, Listener
 from broker_core.broker.handlers import sasl
 from broker_core.broker.request_context import RequestContext
@@ -29,9 +30,6 @@ from broker_core.wire.framing import (
 )
 from broker_core.wire.layout import API_VERSIONS_KEY
 from broker_core.wire.versions import SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY
-
-if TYPE_CHECKING:
-    from broker_core.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -57,16 +55,18 @@ class Connection:
 
     def __init__(
         self,
-        broker: "Broker",
+        broker: Broker,
         transport: Transport,
         client_host: str,
         listener: Listener | None = None,
         principal: Principal = ANONYMOUS,
+        interceptor: RequestInterceptor | None = None,
     ) -> None:
         self._broker = broker
         self._transport = transport
+        self._interceptor = interceptor
         self.client_host = client_host
-        self.listener = listener or Listener(PLAINTEXT, broker.cluster.addresses)
+        self.listener = listener or Listener(PLAINTEXT, broker.controller.addresses)
         self.sasl = SaslSession(self.listener.sasl) if self.listener.sasl is not None else None
         self._principal = principal
         if self.sasl is None:
@@ -256,7 +256,7 @@ class Connection:
         context = self._current = RequestContext(request, self._broker, self, now_ms)
         self._began_ms = self._broker.meters.stopwatch()
         try:
-            dispatch(context)
+            dispatch(context, self._interceptor)
         except Exception:
             # A bug of ours must not take other clients down with it; this one sees a lost connection and retries.
             logger.exception(

@@ -6,6 +6,7 @@ answer of its API's form is a bug, like any other exception: the connection is c
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Protocol
 
 from broker_core.broker.handlers import (
     acls,
@@ -87,12 +88,20 @@ def _handle_without_controller(handler: Handler, context: RequestContext) -> Non
         context.answer(error_response(context.request, error.code))
 
 
-def dispatch(context: RequestContext) -> None:
-    """Hand the request to the handler of its API, or to the fault injector, which does so."""
-    handler, fault_injector = HANDLERS[context.request.api.name], context.broker.cluster.fault_injector
-    if context.broker.cluster.is_past:
+class RequestInterceptor(Protocol):
+    """What may meet a request before its handler does."""
+
+    def dispatch(self, context: RequestContext, handler: Handler) -> None:
+        """Hand the request to its handler, now or later, or not at all."""
+        ...
+
+
+def dispatch(context: RequestContext, interceptor: RequestInterceptor | None = None) -> None:
+    """Hand the request to the handler of its API, or to the interceptor, which may do so."""
+    handler = HANDLERS[context.request.api.name]
+    if context.broker.is_stale:
         handler = partial(_handle_without_controller, handler)
-    if fault_injector is None:
+    if interceptor is None:
         handler(context)
     else:
-        fault_injector.dispatch(context, handler)
+        interceptor.dispatch(context, handler)

@@ -242,7 +242,7 @@ class FaultInjector:
 
     def _handle(self, context: RequestContext, handler: Callable[[RequestContext], None]) -> None:
         # Late: it may be another time by now.
-        context.now_ms = context.broker.cluster.now_ms
+        context.now_ms = context.broker.services.now_ms()
         context.guarded(handler, None)(context)
 
     def _leave(self, context: RequestContext, seen: RequestSeen, response: Any | None) -> None:

@@ -11,7 +11,7 @@ from broker_core.broker.metadata import ClusterMetadata, Topic
 from broker_core.config import BrokerConfig, TopicConfig
 from broker_core.log.partition_log import PartitionLog
 from broker_core.ports import Storage
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.types import TopicPartition
 
 
 class LogManager:
@@ -125,15 +125,3 @@ class LogManager:
 def folder_of(topic_partition: TopicPartition) -> str:
     """Name the partition's folder as Kafka does."""
     return f"{topic_partition.topic}-{topic_partition.partition}"
-
-
-def internal_topic_config(config: BrokerConfig, name: str) -> dict[str, str]:
-    """Return the settings Kafka creates its internal topics with (facts B.1)."""
-    segment_bytes = {
-        TRANSACTION_STATE_TOPIC: config.transaction_state_log_segment_bytes,
-        CONSUMER_OFFSETS_TOPIC: config.offsets_topic_segment_bytes,
-    }[name]
-    common = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
-    if name == TRANSACTION_STATE_TOPIC:
-        return common | {"compression.type": "uncompressed", "unclean.leader.election.enable": "false"}
-    return common | {"compression.type": "producer"}

@@ -14,15 +14,20 @@ when it comes back), and time stands for the broker: it times nothing out.
 from collections.abc import Mapping
 from typing import NoReturn
 
-from broker_core.broker.broker import Broker
+from broker_core.broker.broker import Broker, BrokerServices
 from broker_core.broker.cluster import Cluster
-from broker_core.broker.endpoints import Address, Listener
+from broker_core.broker.controller import ControlledBroker, Controller
+from broker_core.broker.endpoints import Address
+from broker_core.broker.internal_topics import with_actual_counts
 from broker_core.broker.log_manager import LogManager
-from broker_core.broker.metadata import Leadership
-from broker_core.config import BrokerConfig
+from broker_core.broker.metadata import ClusterMetadata, Leadership
+from broker_core.broker.metadata_log import MetadataLog
+from broker_core.broker.monitoring.meters import Meters
+from broker_core.coordinator.producer_ids import ProducerIds
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.ports import Storage
+from broker_core.security.authorizer import authorizer_for
 from broker_core.types import TopicPartition
 
 
@@ -32,28 +37,29 @@ def cut_off(cluster: Cluster, broker_id: int, addresses: Mapping[str, Mapping[in
     `addresses` are those that clients learn now, by listener; `memory` is empty and takes what the broker has of
     the logs. Raises ValueError when there is no other broker.
     """
-    if len(cluster.addresses) < 2 or broker_id not in cluster.addresses:
+    running = cluster.controller.addresses
+    if len(running) < 2 or broker_id not in running:
         raise ValueError(
             f"broker {broker_id} cannot be cut off from others: the brokers that run are "
-            f"{', '.join(map(str, cluster.addresses)) or 'none'}"
+            f"{', '.join(map(str, running)) or 'none'}"
         )
     copy_storage(cluster.storage, memory)
-    past = _Past(cluster, broker_id, addresses, memory)
-    cluster.controller.left(broker_id)
-    cluster.brokers[broker_id].twin = past.brokers[broker_id]
+    twin = _stale_twin(cluster, broker_id, addresses, memory)
+    cluster.controller.broker_left(broker_id)
+    cluster.brokers[broker_id].stale_twin = twin
 
 
 def rejoin(cluster: Cluster, broker_id: int) -> None:
     """Let a broker that was cut off follow the others again, and lead what it led; any other is left alone."""
-    twin = cluster.brokers[broker_id].twin
+    twin = cluster.brokers[broker_id].stale_twin
     if twin is not None:
-        cluster.brokers[broker_id].twin = None
-        cluster.controller.came(broker_id, twin.cluster.addresses[broker_id])
+        cluster.brokers[broker_id].stale_twin = None
+        cluster.controller.broker_joined(broker_id, twin.controller.addresses[broker_id])
 
 
 def is_cut_off(cluster: Cluster, broker_id: int) -> bool:
     """Say whether a broker is cut off."""
-    return cluster.brokers[broker_id].twin is not None
+    return cluster.brokers[broker_id].stale_twin is not None
 
 
 def copy_storage(source: Storage, target: Storage) -> None:
@@ -74,63 +80,81 @@ def _copy_file(source: Storage, target: Storage, path: str) -> None:
         file.close()
 
 
-class _Past(Cluster):
-    """The cluster as one of its brokers remembers it; answers leave, and requests wait, by way of the present one."""
+def _stale_twin(
+    cluster: Cluster, broker_id: int, addresses: Mapping[str, Mapping[int, Address]], storage: Storage
+) -> Broker:
+    """Return the broker as it was when it was cut off; answers leave, and requests wait, by way of its cluster."""
+    present, standing_ms = cluster.brokers[broker_id], cluster.now_ms
 
-    is_past = True
+    def now_ms() -> int:
+        return standing_ms
 
-    def __init__(
-        self, present: Cluster, broker_id: int, addresses: Mapping[str, Mapping[int, Address]], storage: Storage
-    ) -> None:
-        self._broker_id = broker_id
-        self._addresses_by_listener = {name: dict(each) for name, each in addresses.items()}
-        super().__init__(
-            storage=storage,
-            entropy=present.entropy,
-            config=present.config,
-            addresses=present.addresses,
-            now_ms=present.now_ms,
-            stopwatch=present.meters.stopwatch,
+    metadata_log = _StaleMetadataLog(storage, now_ms)
+    metadata = ClusterMetadata(metadata_log.append, cluster.controller.addresses)
+    metadata.load(metadata_log.records())
+    config = with_actual_counts(present.config, metadata.topics)
+    logs = _StaleLogManager(storage, config, metadata)
+    controller = _UnreachableController(
+        config=config,
+        metadata=metadata,
+        metadata_log=metadata_log,
+        logs=logs,
+        addresses=dict(cluster.controller.addresses),
+        # What it loads was loaded before.
+        meters=Meters(),
+        new_uuid=cluster.new_uuid,
+        now_ms=now_ms,
+    )
+    twin = Broker(
+        broker_id,
+        BrokerServices(
+            config=config,
+            metadata=metadata,
+            authorizer=authorizer_for(config, metadata.acls),
+            logs=logs,
+            controller=controller,
             purgatory=present.purgatory,
-        )
-        self.fault_injector = present.fault_injector
-        self.meters = present.meters
-        broker = self.brokers[broker_id]
-        broker.sync_queue, broker.meters = present.sync_queue, present.meters
-        broker.sessions = present.brokers[broker_id].sessions
+            sync_queue=present.sync_queue,
+            meters=present.meters,
+            next_producer_id=ProducerIds(controller.allocate_producer_ids).next,
+            new_member_id=present.services.new_member_id,
+            now_ms=now_ms,
+            stale_addresses={name: dict(each) for name, each in addresses.items()},
+        ),
+    )
+    twin.sessions = present.sessions
+    controller.start({broker_id: twin})
+    return twin
 
-    def settle(self, now_ms: int) -> None:
-        """Do nothing: no marker reaches another broker."""
 
-    def leader_of(self, topic_partition: TopicPartition) -> Broker | None:
+class _UnreachableController(Controller):
+    """The part of the controller that a broker can do without it: look, and coordinate what it leads."""
+
+    def leader_of(self, topic_partition: TopicPartition) -> ControlledBroker | None:
         """Return the leader if it is the broker itself; raise NETWORK_EXCEPTION for another, which it cannot ask."""
-        leader = super().leader_of(topic_partition)
-        if leader is not None and leader.broker_id != self._broker_id:
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"broker {leader.broker_id} cannot be reached")
-        return leader
+        leader = self._metadata.leadership(topic_partition).leader
+        if leader in self.broker_ids and leader not in self.brokers:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"broker {leader} cannot be reached")
+        return self.brokers.get(leader)
 
-    def addresses_by(self, listener: Listener) -> Mapping[int, Address]:
-        """Return what clients learned before."""
-        return self._addresses_by_listener[listener.name]
-
-    def _open_metadata(self, config: BrokerConfig) -> None:
-        """Begin no new term."""
-
-    def _open_logs(self, storage: Storage) -> LogManager:
-        return _PastLogs(storage, self.config, self.metadata)
-
-    def _elect_coordinator(self, topic_partition: TopicPartition, leadership: Leadership) -> None:
-        if leadership.leader == self._broker_id:
-            super()._elect_coordinator(topic_partition, leadership)
-
-    def _append_metadata(self, key: bytes, value: bytes) -> int:
-        _refuse("the cluster's metadata")
-
-    def _allocate_producer_ids(self) -> tuple[int, int]:
+    def allocate_producer_ids(self) -> NoReturn:
+        """Refuse."""
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the controller cannot be reached")
 
+    def _elect_coordinator(self, topic_partition: TopicPartition, leadership: Leadership) -> None:
+        if leadership.leader in self.brokers:
+            super()._elect_coordinator(topic_partition, leadership)
 
-class _PastLog(PartitionLog):
+
+class _StaleMetadataLog(MetadataLog):
+    """The cluster's metadata as they were; a change would need the controller."""
+
+    def append(self, key: bytes, value: bytes) -> NoReturn:
+        """Refuse."""
+        _refuse("the cluster's metadata")
+
+
+class _StaleLog(PartitionLog):
     """A log that can be read and takes nothing more."""
 
     def append_as_leader(self, *_: object, **__: object) -> NoReturn:
@@ -146,8 +170,8 @@ class _PastLog(PartitionLog):
         _refuse(self.topic_partition)
 
 
-class _PastLogs(LogManager):
-    log_type = _PastLog
+class _StaleLogManager(LogManager):
+    log_type = _StaleLog
 
 
 def _refuse(what: object) -> NoReturn:

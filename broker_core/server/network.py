@@ -146,7 +146,7 @@ class Server:
             stopwatch=self._clock.stopwatch_ms,
             purgatory=self._purgatory(),
         )
-        self._cluster.fault_injector = self.fault_injector
+        self._cluster.marker_writer.interceptor = self.fault_injector
         self._listeners = {plan.name: self._listener(plan) for plan in self._plans}
         self._limits = {
             broker_id: ConnectionLimits(self._config, self._plans, self._room_made) for broker_id in self._broker_ids
@@ -184,7 +184,7 @@ class Server:
     def is_away(self, broker_id: int) -> bool:
         """Say whether a broker is stopped or has crashed."""
         return self._cluster is None or (
-            broker_id not in self._cluster.addresses and not is_cut_off(self._cluster, broker_id)
+            broker_id not in self._cluster.controller.addresses and not is_cut_off(self._cluster, broker_id)
         )
 
     def broker_leaves(self, broker_id: int, *, abruptly: bool) -> None:
@@ -192,11 +192,11 @@ class Server:
         if self.is_away(broker_id):
             return
         rejoin(self.cluster, broker_id)
-        if abruptly and len(self.cluster.addresses) == 1:
+        if abruptly and len(self.cluster.controller.addresses) == 1:
             self.fall(cleanly=False)
             return
         self._shut(broker_id, abruptly=abruptly)
-        self.cluster.controller.left(broker_id)
+        self.cluster.controller.broker_left(broker_id)
         self.publish_addresses()
         self.settle_soon()
 
@@ -209,10 +209,10 @@ class Server:
             self._open_cluster()
             for other in self._broker_ids:
                 if other != broker_id:
-                    self.cluster.controller.left(other)
+                    self.cluster.controller.broker_left(other)
         else:
             await self._leaving[broker_id]
-            self.cluster.controller.came(broker_id, self._addresses[self._plans[0].name][broker_id])
+            self.cluster.controller.broker_joined(broker_id, self._addresses[self._plans[0].name][broker_id])
         self.publish_addresses()
         self._open_doors(broker_id)
         self.settle()
@@ -244,7 +244,7 @@ class Server:
         for name, addresses in self._addresses.items():
             # In their order, and in the very mapping that the listener knows.
             self.reachable[name].clear()
-            self.reachable[name].update((each, addresses[each]) for each in self.cluster.addresses)
+            self.reachable[name].update((each, addresses[each]) for each in self.cluster.controller.addresses)
 
     async def _keep_ports(self, doors: "Mapping[tuple[str, int], Door]") -> None:
         """Bind the ports again as soon as they are free, and do not listen: nobody else shall get them."""

@@ -226,8 +226,8 @@ class SimulatedServer:
         """Cut a broker off from the others, if there are any; clients reach it as before."""
 
         def cut(cluster: Cluster) -> None:
-            if broker_id in cluster.addresses and len(cluster.addresses) > 1:
-                stale_broker.cut_off(cluster, broker_id, {PLAINTEXT: cluster.addresses}, MemoryStorage())
+            if broker_id in cluster.controller.addresses and len(cluster.controller.addresses) > 1:
+                stale_broker.cut_off(cluster, broker_id, {PLAINTEXT: cluster.controller.addresses}, MemoryStorage())
                 self.faults.struck(Fault.STALE_BROKER)
 
         self.act(cut)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker import marker_writer
 from broker_core.broker.journals import TopicJournal
+from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.coordinator.journal import JournalRecord
 from broker_core.coordinator.transaction_messages import MarkerOrder
 from broker_core.coordinator.transaction_records import encode_key, encode_value
@@ -50,10 +50,12 @@ class MovesWorld:
             else direct_cluster(brokers=brokers, settings={"transaction.version": str(level), **(settings or {})})
         )
         if beside is None:
-            self.cluster.create_topic(TOPIC, len(PARTITIONS))
+            self.cluster.controller.create_topic(TOPIC, len(PARTITIONS))
         self.clients = {broker: DirectClient(self.cluster, broker) for broker in self.cluster.brokers}
-        self.state_partition = self.cluster.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
-        self.offsets_partition = self.cluster.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, GROUP)
+        self.state_partition = self.cluster.controller.coordinator_partition_of(
+            TRANSACTION_STATE_TOPIC, transactional_id
+        )
+        self.offsets_partition = self.cluster.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, GROUP)
         self.identity = ProducerIdentity(-1, -1)
         self._sequences = dict.fromkeys(PARTITIONS, 0)
 
@@ -70,7 +72,7 @@ class MovesWorld:
         """Move the partition's leader to the next broker id; return the old one and the new one."""
         old = self.leader(topic_partition)
         new = old % len(self.clients) + 1
-        self.cluster.move_leader(topic_partition, new)
+        self.cluster.controller.move_leader(topic_partition, new)
         self.cluster.settle(self.cluster.now_ms)
         return old, new
 
@@ -413,13 +415,15 @@ def holding_markers(patch: pytest.MonkeyPatch, let_through: Collection[TopicPart
     """Keep markers from being written, but for those of some partitions; return the list the orders come to."""
     held: list[MarkerOrder] = []
 
-    def deliver(cluster: Any, sender: Any, order: MarkerOrder, now_ms: int) -> None:
+    deliver = MarkerWriter.deliver
+
+    def hold(self: MarkerWriter, sender: Any, order: MarkerOrder, now_ms: int) -> None:
         held.append(order)
         written = order.partitions & frozenset(let_through)
         if written:
-            marker_writer.deliver(cluster, sender, order._replace(partitions=written), now_ms)
+            deliver(self, sender, order._replace(partitions=written), now_ms)
 
-    patch.setattr("broker_core.broker.cluster.deliver", deliver)
+    patch.setattr(MarkerWriter, "deliver", hold)
     return held
 
 

@@ -35,7 +35,9 @@ class SaslClient(DirectClient):
             "SECURE",
             SaslWorld(lambda mechanism, user: scram.get((mechanism, user)), CountingEntropy(), PASSWORDS, **world),
         )
-        self._connection = Connection(cluster.brokers[1], self, "test", Listener("SECURE", cluster.addresses, settings))
+        self._connection = Connection(
+            cluster.brokers[1], self, "test", Listener("SECURE", cluster.controller.addresses, settings)
+        )
 
     @property
     def principal(self) -> str:

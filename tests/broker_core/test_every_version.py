@@ -294,9 +294,9 @@ CASES = [(api.name, version) for api in SERVED.values() for version in range(api
 @pytest.fixture
 def client():
     cluster = direct_cluster()
-    cluster.create_topic(TOPIC, 2)
-    cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
-    cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    cluster.controller.create_topic(TOPIC, 2)
+    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     return DirectClient(cluster)
 
 

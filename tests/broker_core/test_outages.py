@@ -38,7 +38,7 @@ def pass_ms(world: MovesWorld, duration_ms: int) -> None:
 
 def take_away(world: MovesWorld, topic_partition: TopicPartition) -> int:
     owner = world.leader(topic_partition)
-    world.cluster.lose_leader(topic_partition)
+    world.cluster.controller.lose_leader(topic_partition)
     world.cluster.settle(world.cluster.now_ms)
     return owner
 
@@ -192,12 +192,12 @@ def test_a_move_ends_an_outage_and_its_end_then_changes_nothing() -> None:
     world = open_world(V2)
     owner = take_away(world, P0)
     other = next(broker for broker in BROKERS if broker != owner)
-    world.cluster.move_leader(P0, other)
+    world.cluster.controller.move_leader(P0, other)
     leadership = world.cluster.metadata.leadership(P0)
     give_back(world, P0, owner)
     assert world.cluster.metadata.leadership(P0) == leadership
-    world.cluster.lose_leader(P0)
-    world.cluster.delete_topic(P0.topic)
+    world.cluster.controller.lose_leader(P0)
+    world.cluster.controller.delete_topic(P0.topic)
     give_back(world, P0, owner)
 
 

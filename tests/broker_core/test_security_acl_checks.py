@@ -43,10 +43,10 @@ def world():
     cluster = direct_cluster(
         settings={"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
     )
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     client = DirectClient(cluster)
-    cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
-    cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     identity = client.ask(m.InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000), 4)
     added = client.ask(
         m.AddPartitionsToTxnRequest(

@@ -28,10 +28,10 @@ ON_TOPIC, ON_GROUP, ON_CLUSTER, ON_ID = (
 @pytest.fixture
 def world():
     world = AclWorld()
-    world.cluster.create_topic(TOPIC, 1)
-    world.cluster.create_topic("u", 1)
-    world.cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
-    world.cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    world.cluster.controller.create_topic(TOPIC, 1)
+    world.cluster.controller.create_topic("u", 1)
+    world.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    world.cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     return world
 
 
@@ -295,7 +295,7 @@ def test_a_topic_of_an_id_is_deleted_by_those_only_who_may_and_named_to_those_wh
 
 
 def test_no_message_names_a_topic_that_was_asked_for_by_id(world):
-    topic_id = world.cluster.create_topic("secret", 1).topic_id
+    topic_id = world.cluster.controller.create_topic("secret", 1).topic_id
     deletion, data = m.DeleteTopicsRequest.DeleteTopicState, m.ProduceRequest.TopicProduceData
     deleted = world.alice.ask(
         m.DeleteTopicsRequest(timeout_ms=1000, topics=[deletion(name=None, topic_id=topic_id)]), 6
@@ -614,7 +614,7 @@ def test_what_a_client_calls_unknown_closes_the_connection(world, field):
 def test_acls_outlive_a_crash():
     storage = MemoryStorage()
     before = AclWorld(storage)
-    before.cluster.create_topic(TOPIC, 1)
+    before.cluster.controller.create_topic(TOPIC, 1)
     before.grant(WRITE, ON_TOPIC, TOPIC)
     before.grant(READ, ON_TOPIC, "gone")
     form = m.DeleteAclsRequest.DeleteAclsFilter
@@ -666,7 +666,7 @@ def test_a_host_matters(world):
 
 def test_without_an_authorizer_there_are_no_acls_and_everybody_may_do_everything():
     client = DirectClient(direct_cluster())
-    client.cluster.create_topic(TOPIC, 1)
+    client.cluster.controller.create_topic(TOPIC, 1)
     assert client.ask(m.DescribeAclsRequest(**EVERY_ACL), 3).error_code == 54
     assert produced(client, {TOPIC: records()}) == {TOPIC: 0}
 

@@ -133,7 +133,7 @@ def test_a_second_api_versions_is_out_of_turn(client):
 
 
 def test_a_produce_that_is_sent_ahead_of_a_bad_password_is_not_handled(cluster, client):
-    cluster.create_topic("t", 1)
+    cluster.controller.create_topic("t", 1)
     client.handshake()
     client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")), 2)
     client.post(

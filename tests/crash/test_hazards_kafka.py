@@ -77,7 +77,7 @@ def move(trio: EmbeddedBroker, topics: Callable[[str], bool]) -> int:
             for number, leadership in enumerate(topic.partitions)
         ]
         for place, leader in places:
-            cluster.move_leader(place, ids[(ids.index(leader) + 1) % len(ids)])  # type: ignore[attr-defined]
+            cluster.controller.move_leader(place, ids[(ids.index(leader) + 1) % len(ids)])  # type: ignore[attr-defined]
         return len(places)
 
     return trio.call(act)

@@ -61,7 +61,7 @@ def feed_connection(data: bytes) -> None:
     if _fed % _INPUTS_OF_A_CLUSTER == 0:
         _cluster = direct_cluster(settings=_SETTINGS)
     if TOPIC not in _cluster.metadata.topics:
-        _cluster.create_topic(TOPIC, 2)
+        _cluster.controller.create_topic(TOPIC, 2)
     _fed += 1
     _complaints.found.clear()
     connection = Connection(_cluster.brokers[1], _Void(), "fuzz")

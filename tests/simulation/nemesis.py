@@ -134,7 +134,7 @@ class Nemesis:
             chosen = self._random.choice(found)
             broker_id = self._any_broker()
             self._world.nemesis(f"{chosen} moves to broker {broker_id}")
-            cluster.move_leader(chosen, broker_id)
+            cluster.controller.move_leader(chosen, broker_id)
             self._world.faults.struck(Fault.COORDINATOR_MOVED if internal else Fault.LEADER_MOVED)
 
         self._world.server.act(move)
@@ -159,7 +159,7 @@ class Nemesis:
         for name in sorted(cluster.metadata.topics):
             for partition, leadership in enumerate(cluster.metadata.topics[name].partitions):
                 if leadership.leader == broker_id and broker_id in self._world.server.down:
-                    cluster.move_leader(TopicPartition(name, partition), self._any_broker())
+                    cluster.controller.move_leader(TopicPartition(name, partition), self._any_broker())
                     internal = name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
                     self._world.faults.struck(Fault.COORDINATOR_MOVED if internal else Fault.LEADER_MOVED)
 

@@ -25,7 +25,7 @@ def _initialisation(transactional_id: str) -> Any:
 
 def _coordinator(world: World, transactional_id: str) -> int:
     cluster = world.server.cluster
-    place = cluster.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
+    place = cluster.controller.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
     return cluster.metadata.leadership(place).leader
 
 

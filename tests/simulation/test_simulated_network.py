@@ -67,7 +67,7 @@ class Small:
 
     def coordinator(self) -> int:
         """Return the broker that coordinates the transactional ids; they all lie in one partition."""
-        state = self.server.cluster.coordinator_partition_of(TRANSACTION_STATE_TOPIC, "id")
+        state = self.server.cluster.controller.coordinator_partition_of(TRANSACTION_STATE_TOPIC, "id")
         return self.server.cluster.metadata.leadership(state).leader
 
     def epochs(self) -> dict[str, int]:

@@ -13,14 +13,7 @@ from broker_core.broker.metadata import FEATURES, Topic
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.types import (
-    CONSUMER_OFFSETS_TOPIC,
-    INTERNAL_TOPICS,
-    NO_LEADER,
-    TRANSACTION_STATE_TOPIC,
-    TopicPartition,
-    coordinator_partition,
-)
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, NO_LEADER, TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from broker_core.wire.versions import SERVED
 
@@ -38,14 +31,14 @@ def api_versions(context: RequestContext) -> None:
     ):
         context.answer(response(error_code=ErrorCode.INVALID_REQUEST, api_keys=[]))
         return
-    metadata = context.broker.metadata
-    tags: dict[str, Any] = {"finalized_features_epoch": metadata.features_epoch}
+    cluster_metadata = context.broker.metadata
+    tags: dict[str, Any] = {"finalized_features_epoch": cluster_metadata.features_epoch}
     if context.version >= 4:
         tags["supported_features"] = [
             response.SupportedFeatureKey(name=name, min_version=0, max_version=level)
             for name, level in FEATURES.items()
         ]
-    finalized = {name: level for name, level in metadata.features.items() if level}
+    finalized = {name: level for name, level in cluster_metadata.features.items() if level}
     if finalized:
         tags["finalized_features"] = [
             response.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
@@ -62,12 +55,12 @@ def api_versions(context: RequestContext) -> None:
 
 def metadata(context: RequestContext) -> None:
     """Describe brokers and topics; unknown topics are created if both sides allow it."""
-    body, cluster, response = context.body, context.broker.cluster, m.MetadataResponse
+    body, broker, response = context.body, context.broker, m.MetadataResponse
     wanted_all = body.topics is None or (context.version == 0 and not body.topics)
     if wanted_all:
         topics = [
             _metadata_topic(context, topic)
-            for topic in cluster.metadata.topics.values()
+            for topic in broker.metadata.topics.values()
             if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         ]
     else:
@@ -78,8 +71,8 @@ def metadata(context: RequestContext) -> None:
                 response.MetadataResponseBroker(node_id=broker_id, host=host, port=port)
                 for broker_id, (host, port) in context.addresses.items()
             ],
-            cluster_id=cluster.metadata.cluster_id,
-            controller_id=min(cluster.addresses),
+            cluster_id=broker.metadata.cluster_id,
+            controller_id=min(broker.controller.addresses),
             topics=topics,
             authorized_operations=_cluster_operations(context),
         )
@@ -95,25 +88,25 @@ def _cluster_operations(context: RequestContext) -> frozenset[int] | None:
 
 
 def _wanted_topic(context: RequestContext, wanted: Any) -> Any:
-    cluster = context.broker.cluster
+    broker = context.broker
     name: str | None = wanted.name
     topic_id: UUID = wanted.topic_id if context.version >= 10 else m.NULL_UUID
     may_know = False
     try:
         if name is None:
-            topic = cluster.metadata.topic_by_id(topic_id)
+            topic = broker.metadata.topic_by_id(topic_id)
             require(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
             return _metadata_topic(context, topic)
         # Before anything else: whether a topic is there is told to nobody who may not see it.
         require(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
         may_know = True
-        if name not in cluster.metadata.topics:
-            cluster.metadata.check_new_topic(name)
+        if name not in broker.metadata.topics:
+            broker.metadata.check_new_topic(name)
             wants_creation = context.version < 4 or context.body.allow_auto_topic_creation
             if wants_creation and context.broker.config.auto_create_topics_enable:
                 _require_creation(context, name)
-                cluster.ensure_topic(name)
-        return _metadata_topic(context, cluster.metadata.topic(name))
+                broker.controller.ensure_topic(name)
+        return _metadata_topic(context, broker.metadata.topic(name))
     except KafkaError as error:
         return m.MetadataResponse.MetadataResponseTopic(
             error_code=error.code,
@@ -140,7 +133,7 @@ def _topic_operations(context: RequestContext, name: str) -> frozenset[int] | No
 
 def _metadata_topic(context: RequestContext, topic: Topic) -> Any:
     response = m.MetadataResponse
-    brokers = sorted(context.broker.cluster.addresses)
+    brokers = sorted(context.broker.controller.addresses)
     return response.MetadataResponseTopic(
         error_code=0,
         name=topic.name,
@@ -169,7 +162,7 @@ def _leader_first(leader: int, brokers: list[int]) -> list[int]:
 
 def describe_cluster(context: RequestContext) -> None:
     """Describe the brokers, for admin clients."""
-    cluster, response = context.broker.cluster, m.DescribeClusterResponse
+    broker, response = context.broker, m.DescribeClusterResponse
     if context.version >= 1 and context.body.endpoint_type != 1:
         context.answer(
             response(
@@ -183,8 +176,8 @@ def describe_cluster(context: RequestContext) -> None:
     context.answer(
         response(
             error_code=0,
-            cluster_id=cluster.metadata.cluster_id,
-            controller_id=min(cluster.addresses),
+            cluster_id=broker.metadata.cluster_id,
+            controller_id=min(broker.controller.addresses),
             brokers=[
                 response.DescribeClusterBroker(broker_id=broker_id, host=host, port=port, is_fenced=False)
                 for broker_id, (host, port) in context.addresses.items()
@@ -217,7 +210,7 @@ def find_coordinator(context: RequestContext) -> None:
 
 
 def _coordinator(context: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, str | None, int, str, int]:
-    cluster = context.broker.cluster
+    broker = context.broker
     name = _COORDINATOR_TOPICS.get(key_type)
     if name is None:
         return ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is not known", -1, "", -1
@@ -226,11 +219,10 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> tuple[Erro
     except KafkaError as error:
         return error.code, error.message, -1, "", -1
     try:
-        topic = cluster.ensure_topic(name)
+        partition = broker.controller.coordinator_partition_of(name, key)
     except KafkaError:
         return _NO_COORDINATOR
-    partition = coordinator_partition(key, len(topic.partitions))
-    leader = cluster.metadata.leadership(TopicPartition(name, partition)).leader
+    leader = broker.metadata.leadership(partition).leader
     if leader == NO_LEADER:
         return _NO_COORDINATOR
     host, port = context.addresses[leader]

@@ -17,7 +17,7 @@ from broker_core.coordinator.group_shard import translate_append_error
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_state import SENTINEL
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition, coordinator_partition
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 
 _FIRST_BY_ID = 10
@@ -98,29 +98,26 @@ def commit_in_transaction(context: RequestContext) -> None:
 
 
 def _verified(context: RequestContext, producer: ProducerIdentity) -> ErrorCode:
-    cluster = context.broker.cluster
-    topic = cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
-    partition = TopicPartition(
-        CONSUMER_OFFSETS_TOPIC, coordinator_partition(context.body.group_id, len(topic.partitions))
-    )
+    broker = context.broker
+    partition = broker.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, context.body.group_id)
     mode = ADD if context.version >= _FIRST_ADDING else OLD_ERROR if context.version <= _LAST_OLD_ERROR else VERIFY
-    if mode is not ADD and not context.broker.config.transaction_partition_verification_enable:
+    if mode is not ADD and not broker.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
     try:
-        log, _ = context.broker.led_log(partition, context.now_ms)
+        log, _ = broker.led_log(partition, context.now_ms)
         guard = log.start_verification(producer.producer_id, producer.producer_epoch, -1, mode is ADD)
     except KafkaError as error:
         return translate_append_error(error.code)
     if guard == SENTINEL:
         return ErrorCode.NONE
-    began_ms = cluster.meters.stopwatch()
-    code = coordinator_answers(cluster, context.body.transactional_id, producer, [partition], mode, context.now_ms)[
+    began_ms = broker.meters.stopwatch()
+    code = coordinator_answers(broker, context.body.transactional_id, producer, [partition], mode, context.now_ms)[
         partition
     ]
     if mode is ADD and code == ErrorCode.NONE:
         # As for Produce: offsets that outlived the coordinator's record in a crash would stay pending for ever.
-        context.broker.logs.sync()
-    cluster.meters.verified(began_ms)
+        broker.logs.sync()
+    broker.meters.verified(began_ms)
     return translate_append_error(code)
 
 

@@ -214,7 +214,7 @@ def _verify(work: _Produce, now_ms: int) -> None:
         mode = ADD if adding else OLD_ERROR if context.version <= _LAST_OLD_ERROR_VERSION else VERIFY
         work.asked_ms = context.broker.meters.stopwatch()
         answers = coordinator_answers(
-            context.broker.cluster,
+            context.broker,
             context.body.transactional_id,
             ProducerIdentity(header.producer_id, header.producer_epoch),
             asking,

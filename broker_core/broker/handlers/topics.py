@@ -29,7 +29,7 @@ def create_topics(context: RequestContext) -> None:
 
 def _create(context: RequestContext, wanted: Any, *, repeated: bool) -> Any:
     result = m.CreateTopicsResponse.CreatableTopicResult
-    cluster = context.broker.cluster
+    broker = context.broker
     try:
         if repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{wanted.name}' is named more than once.")
@@ -38,19 +38,19 @@ def _create(context: RequestContext, wanted: Any, *, repeated: bool) -> Any:
         config = {entry.name: entry.value for entry in wanted.configs or ()}
         if None in config.values():
             raise KafkaError(ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs")
-        if wanted.name in INTERNAL_TOPICS and wanted.name not in cluster.metadata.topics:
+        if wanted.name in INTERNAL_TOPICS and wanted.name not in broker.metadata.topics:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"{wanted.name} is internal: the broker creates it when it is first needed"
             )
         count, leaders = _partitions(context, wanted)
         try:
-            cluster.config.topic_defaults().override(config)
+            broker.config.topic_defaults().override(config)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
-        cluster.metadata.check_new_topic(wanted.name)
+        broker.metadata.check_new_topic(wanted.name)
         topic_id = m.NULL_UUID
         if not context.body.validate_only:
-            topic_id = cluster.create_topic(wanted.name, count, config, leaders).topic_id
+            topic_id = broker.controller.create_topic(wanted.name, count, config, leaders).topic_id
     except KafkaError as error:
         return result(
             name=wanted.name, topic_id=m.NULL_UUID, error_code=error.code, error_message=error.message, configs=None
@@ -98,7 +98,7 @@ def _partitions(context: RequestContext, wanted: Any) -> tuple[int, list[int] | 
     count = context.broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
     _check_count(count)
     # Brokers of one cluster share the logs, so any factor up to their number is as good as met.
-    brokers = len(context.broker.cluster.brokers)
+    brokers = len(context.broker.controller.broker_ids)
     if wanted.replication_factor != -1 and not 0 < wanted.replication_factor <= brokers:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -122,7 +122,7 @@ def _assigned_leaders(context: RequestContext, assignments: Any) -> list[int]:
     replicas = {entry.partition_index: list(entry.broker_ids) for entry in assignments}
     if sorted(replicas) != list(range(len(assignments))):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0, without gaps")
-    known = set(context.broker.cluster.brokers)
+    known = set(context.broker.controller.broker_ids)
     for index, brokers in replicas.items():
         if not brokers or len(set(brokers)) < len(brokers) or not known.issuperset(brokers):
             raise KafkaError(
@@ -143,14 +143,14 @@ def delete_topics(context: RequestContext) -> None:
 
 def _delete(context: RequestContext, name: str | None, topic_id: Any) -> Any:
     result = m.DeleteTopicsResponse.DeletableTopicResult
-    cluster = context.broker.cluster
+    metadata = context.broker.metadata
     try:
         is_trusted = is_allowed(context, Operation.DELETE, ResourceType.CLUSTER)
-        wanted = cluster.metadata.topic_by_id(topic_id).name if name is None else name
+        wanted = metadata.topic_by_id(topic_id).name if name is None else name
         # Before anything is said of the topic: its name, or whether there is one of that name.
         if not is_trusted:
             require(context, Operation.DESCRIBE, ResourceType.TOPIC, wanted)
-        topic = cluster.metadata.topic(wanted)
+        topic = metadata.topic(wanted)
         name = topic.name
         if not is_trusted:
             require(context, Operation.DELETE, ResourceType.TOPIC, name)
@@ -159,7 +159,7 @@ def _delete(context: RequestContext, name: str | None, topic_id: Any) -> Any:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
         if topic.name in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is internal and cannot be deleted")
-        cluster.delete_topic(topic.name)
+        context.broker.controller.delete_topic(topic.name)
     except KafkaError as error:
         return result(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
     return result(name=name, topic_id=topic_id, error_code=0)
@@ -179,7 +179,7 @@ def create_partitions(context: RequestContext) -> None:
             if context.body.validate_only and wanted.count > len(topic.partitions):
                 results.append(result(name=wanted.name, error_code=0))
                 continue
-            context.broker.cluster.add_partitions(wanted.name, wanted.count)
+            context.broker.controller.add_partitions(wanted.name, wanted.count)
             results.append(result(name=wanted.name, error_code=0))
         except KafkaError as error:
             results.append(result(name=wanted.name, error_code=error.code, error_message=error.message))

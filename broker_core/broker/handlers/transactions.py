@@ -159,7 +159,7 @@ def add_offsets(context: RequestContext) -> None:
     if refused:
         context.answer(m.AddOffsetsToTxnResponse(error_code=refused))
         return
-    partition = context.broker.cluster.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, body.group_id)
+    partition = context.broker.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, body.group_id)
     code = context.broker.transactions.add_partitions(
         body.transactional_id,
         body.producer_id,
