@@ -23,7 +23,7 @@ from broker_core.broker.monitoring.inspection import (
     transaction_view,
     written_partitions,
 )
-from broker_core.broker.monitoring.metrics import Metrics
+from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.broker.monitoring.request_log import RequestLog, RequestSeen
 from broker_core.broker.purgatory import Purgatory
 from broker_core.config import BrokerConfig
@@ -330,7 +330,7 @@ class EmbeddedBroker(Controls):
         assert not found, "the broker is not at rest: " + "; ".join(found)
 
     @property
-    def metrics(self) -> Metrics:
+    def metrics(self) -> BrokerMetrics:
         """Return how the cluster stands at this moment; ask again for another moment."""
         return self._thread.act(lambda server: server.metrics())
 

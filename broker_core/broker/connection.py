@@ -38,7 +38,7 @@ _FRAME_OVERHEAD_BYTES = 100
 _STEPS = {API_VERSIONS_KEY: Step.VERSIONS, SASL_HANDSHAKE_KEY: Step.HANDSHAKE, SASL_AUTHENTICATE_KEY: Step.TOKEN}
 
 
-class Transport(Protocol):
+class ClientTransport(Protocol):
     """Carry bytes to the client."""
 
     def send(self, data: bytes) -> None:
@@ -56,7 +56,7 @@ class Connection:
     def __init__(
         self,
         broker: Broker,
-        transport: Transport,
+        transport: ClientTransport,
         client_host: str,
         listener: Listener | None = None,
         principal: Principal = ANONYMOUS,

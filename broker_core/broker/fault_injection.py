@@ -28,7 +28,7 @@ class Crashed(BaseException):
     """Be the sudden end of all brokers; no handler of errors may outlive it."""
 
 
-class Event(Protocol):
+class Flag(Protocol):
     """Say when what is held may go on; `threading.Event` does."""
 
     def is_set(self) -> bool:
@@ -111,7 +111,7 @@ class Disconnect:
 class Hold:
     """Go on when the event is set, such as a `threading.Event`."""
 
-    event: Event
+    event: Flag
 
     def meet(self, turn: Turn) -> None:
         """Look again and again."""

@@ -15,7 +15,7 @@ from broker_core.broker.cluster import Cluster
 from broker_core.broker.connection import Connection
 from broker_core.broker.endpoints import Address, Listener
 from broker_core.broker.fault_injection import Crashed, FaultInjector
-from broker_core.broker.monitoring.metrics import Metrics, take_metrics
+from broker_core.broker.monitoring.metrics import BrokerMetrics, take_metrics
 from broker_core.broker.monitoring.request_log import RequestLog
 from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.stale_broker import is_cut_off, rejoin
@@ -107,7 +107,7 @@ class Server:
         assert self._cluster is not None, "the server is not started"
         return self._cluster
 
-    def metrics(self) -> Metrics:
+    def metrics(self) -> BrokerMetrics:
         """Say how the cluster stands now; only in the thread of the event loop."""
         return take_metrics(self.cluster, self._clock.now_ms())
 

@@ -6,7 +6,16 @@ from typing import Any
 from broker_core.broker.authorization import require
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.security.acls import Acl, AclFilter, Operation, Pattern, PatternType, Permission, ResourceType, new_acl
+from broker_core.security.acls import (
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+    new_acl,
+)
 from broker_core.wire import messages as m
 
 _UNKNOWN = 0
@@ -23,7 +32,7 @@ def describe(context: RequestContext) -> None:
     except KafkaError as error:
         context.answer(response(error_code=error.code, error_message=error.message, resources=[]))
         return
-    patterns: dict[Pattern, list[Acl]] = {}
+    patterns: dict[ResourcePattern, list[Acl]] = {}
     for acl in sorted(_matching(context, wanted)):
         patterns.setdefault(acl.pattern, []).append(acl)
     form = response.DescribeAclsResource

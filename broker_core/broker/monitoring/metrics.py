@@ -70,7 +70,7 @@ class PartitionMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class BrokerMetrics:
     """Hold how a cluster stood at one moment, all its broker ids together.
 
     `producer_ids` are the distinct live ones; `producer_id_count` counts one for each partition that knows it, as
@@ -122,7 +122,7 @@ class Metrics:
         return self.by_api.get(api, RequestMetrics())
 
 
-def take_metrics(cluster: Cluster, now_ms: int) -> Metrics:
+def take_metrics(cluster: Cluster, now_ms: int) -> BrokerMetrics:
     """Look at everything.
 
     Logs that nobody has asked for since the start are opened: one of them may hold the transaction that hangs.
@@ -131,7 +131,7 @@ def take_metrics(cluster: Cluster, now_ms: int) -> Metrics:
     logs = dict(_logs(cluster, now_ms))
     live = [entry.producer_id for log in logs.values() if log is not None for entry in log.producers()]
     backlogs = [broker.transactions.marker_backlog() for broker in cluster.brokers.values()]
-    return Metrics(
+    return BrokerMetrics(
         producer_ids=frozenset(live),
         producer_id_count=len(live),
         transactional_ids=Counter(

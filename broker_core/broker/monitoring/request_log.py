@@ -37,7 +37,7 @@ _TELLING: Final = (
 _GROUP_KEY: Final = 0
 
 
-class Subject(NamedTuple):
+class RequestSubject(NamedTuple):
     """Say what a request is about."""
 
     transactional_ids: frozenset[str] = frozenset()
@@ -73,7 +73,7 @@ class RequestSeen:
         self.size_bytes = size_bytes
         self.outcome = "no answer"
         self.error_codes: tuple[ErrorCode, ...] = ()
-        self._subject: Subject | None = None
+        self._subject: RequestSubject | None = None
         self._request: Request | None = None
         self._topic_names: Mapping[UUID, str] = {}
 
@@ -101,7 +101,7 @@ class RequestSeen:
     ) -> "RequestSeen":
         """Tell of one marker that the end of a transaction has to write; it has no client."""
         seen = cls("EndTxn", -1, "", "", broker, time_ms)
-        seen._subject = Subject(
+        seen._subject = RequestSubject(
             frozenset({transactional_id}),
             topics=frozenset({topic_partition.topic}),
             partitions=frozenset({topic_partition}),
@@ -110,7 +110,7 @@ class RequestSeen:
         return seen
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> RequestSubject:
         """Return what the request is about."""
         if self._subject is None:
             assert self._request is not None
@@ -233,7 +233,7 @@ class _Found:
                 self.partitions.add(TopicPartition(name, index))
 
 
-def _subject(request: Request, topic_names: Mapping[UUID, str]) -> Subject:
+def _subject(request: Request, topic_names: Mapping[UUID, str]) -> RequestSubject:
     body, found = request.body, _Found(topic_names)
     found.walk(body, body._struct, request.version)
     fields = {field.name for field in body._struct._fields if field.for_version_q(request.version)}
@@ -246,7 +246,7 @@ def _subject(request: Request, topic_names: Mapping[UUID, str]) -> Subject:
         for name in _TELLING
         if name in fields and getattr(body, name) not in (None, "", -1)
     )
-    return Subject(
+    return RequestSubject(
         frozenset(found.ids), frozenset(found.groups), frozenset(found.topics), frozenset(found.partitions), details
     )
 
