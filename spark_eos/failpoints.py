@@ -66,7 +66,7 @@ class FailpointError(RuntimeError):
     """Be the failure that a rule with the action `raise` asked for."""
 
 
-class _Rule(NamedTuple):
+class _FailpointRule(NamedTuple):
     point: str
     query: str | None
     action: str
@@ -115,24 +115,26 @@ class Failpoints:
                 _act(rule)
                 return
 
-    def _current(self) -> list[_Rule]:
+    def _current(self) -> list[_FailpointRule]:
         if self._path is None:
             return list(self._rules)
         return _parse_all(self._path.read_text()) if self._path.exists() else []
 
 
-def _parse_all(rules_text: str) -> list[_Rule]:
+def _parse_all(rules_text: str) -> list[_FailpointRule]:
     return [_parse(text.strip()) for text in rules_text.split(";") if text.strip()]
 
 
-def _parse(text: str) -> _Rule:
+def _parse(text: str) -> _FailpointRule:
     found = _RULE.fullmatch(text)
     if found is None or found["point"] not in POINTS:
         raise FailpointError(
             f"{ENVIRONMENT_NAME} has {text!r}; write point[/query]=kill|raise|hold:PATH[@batch][#visit]"
         )
     micro_batch, visit = (int(found[name]) if found[name] else None for name in ("micro_batch", "visit"))
-    return _Rule(found["point"], found["query"], found["action"], found["path"], found["once"], micro_batch, visit)
+    return _FailpointRule(
+        found["point"], found["query"], found["action"], found["path"], found["once"], micro_batch, visit
+    )
 
 
 def _first_to_create(path: str | None) -> bool:
@@ -145,7 +147,7 @@ def _first_to_create(path: str | None) -> bool:
     return True
 
 
-def _act(rule: _Rule) -> None:
+def _act(rule: _FailpointRule) -> None:
     if rule.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if rule.action == "raise":

@@ -16,10 +16,9 @@ from broker_core.broker.metadata import ClusterMetadata, Leadership, Topic
 from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.monitoring.meters import Meters
 from broker_core.config import BrokerConfig
-from broker_core.coordinator.group_coordinator import GroupCoordinator
-from broker_core.coordinator.transaction_coordinator import TransactionCoordinator
-from broker_core.errors import DamageError
-from broker_core.records.invalid import InvalidBatch
+from broker_core.coordinator.groups.coordinator import GroupCoordinator
+from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
+from broker_core.errors import DamageError, InvalidBatch
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
     INTERNAL_TOPICS,

@@ -8,7 +8,7 @@ from broker_core.broker.broker import Broker
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.monitoring.request_log import RequestSeen
 from broker_core.broker.sync_queue import SyncQueue
-from broker_core.coordinator.transaction_messages import MarkerOrder
+from broker_core.coordinator.transactions.messages import MarkerOrder
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from broker_core.broker.metadata_records import damaged, read_metadata_record
-from broker_core.coordinator.consumer_group_subscriptions import TopicFacts
+from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Acl, stored_acl
 from broker_core.security.authorizer import Acls

@@ -9,7 +9,7 @@ from enum import Enum
 
 from broker_core.broker.broker import Broker
 from broker_core.broker.controller import Controller
-from broker_core.coordinator.transaction_coordinator import TransactionCoordinator
+from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
 

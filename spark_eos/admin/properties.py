@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from spark_eos.client_options import PREFIX, ClientOptions, client_options
 from spark_eos.errors import OptionError
+from spark_eos.options.client import PREFIX, ClientOptions, client_options
 
 _PAIR: Final = re.compile(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]\s*(.*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)

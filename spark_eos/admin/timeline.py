@@ -28,9 +28,9 @@ from spark_eos.client.inspection import (
 )
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
 from spark_eos.errors import AuthorizationError, BrokerError, OptionError, TopicError
-from spark_eos.operator_commands import OperatorCommands
-from spark_eos.source_options import FetchLimits
-from spark_eos.source_positions import EARLIEST, LATEST
+from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.options.positions import EARLIEST, LATEST
+from spark_eos.options.source import FetchLimits
 
 DEFAULT_LAST_OFFSETS: Final = 100_000
 _LIMITS: Final = FetchLimits(

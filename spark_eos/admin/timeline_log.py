@@ -13,10 +13,10 @@ from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition
 from spark_eos.client.fetch import FetchedChunk
 from spark_eos.client.inspection import TransactionDescription
-from spark_eos.operator_commands import OperatorCommands
+from spark_eos.options.operator_commands import OperatorCommands
 
 
-class Outcome(Enum):
+class TransactionOutcome(Enum):
     """Say how a transaction ended in this partition."""
 
     COMMITTED = "committed"
@@ -40,7 +40,7 @@ class TransactionBar:
     size_bytes: int = 0
     first_timestamp_ms: int | None = None
     last_timestamp_ms: int | None = None
-    outcome: Outcome = Outcome.OPEN
+    outcome: TransactionOutcome = TransactionOutcome.OPEN
     marker_offset: int | None = None
     marker_timestamp_ms: int | None = None
     coordinator_epoch: int | None = None
@@ -56,7 +56,9 @@ class TransactionBar:
 
     def end(self, header: BatchHeader, marker: EndTxnMarker) -> None:
         """Take in the marker."""
-        self.outcome = Outcome.COMMITTED if marker.control_type is ControlType.COMMIT else Outcome.ABORTED
+        self.outcome = (
+            TransactionOutcome.COMMITTED if marker.control_type is ControlType.COMMIT else TransactionOutcome.ABORTED
+        )
         self.marker_offset, self.marker_timestamp_ms = header.last_offset, header.max_timestamp
         self.coordinator_epoch = marker.coordinator_epoch
 

@@ -13,6 +13,7 @@ rows there were and their checksum, so that a re-run can be compared with it.
 """
 
 import json
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -46,8 +47,8 @@ class Decision:
     `attempt` counts the decisions for the same micro-batch: a later one is written only when the transactions of
     the earlier one were lost. `split_count` is the number of tasks that answered. `completed_at_ms` is set by a later
     revision that was written when all transactions were known to be committed. `superseded` names runs that decide
-    nothing after this, see `runs`. `write` names one call of a batch write, so that a second one in the same run is
-    not taken for a repetition of the first; a stream has none.
+    nothing after this, see `driver.superseded_runs`. `write` names one call of a batch write, so that a second one in
+    the same run is not taken for a repetition of the first; a stream has none.
     """
 
     prefix: str
@@ -323,3 +324,8 @@ def _canonical(document: Any) -> bytes:
 
 def _checksum(document: dict[str, Any]) -> str:
     return f"{crc32c.crc32c(_canonical(document)):08x}"
+
+
+def utc(at_ms: int) -> str:
+    """Write a point in time for a message."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_ms / 1000))

@@ -12,7 +12,7 @@ from typing import Any, Final
 AUDIT_VERSION: Final = 1
 
 
-class Action(StrEnum):
+class OperatorAction(StrEnum):
     """Name what an operator can do about a decision."""
 
     COMPLETE = "complete"
@@ -30,7 +30,7 @@ class Restart(StrEnum):
 class Intervention:
     """Say who did what, when and why; `restart` is None unless the decision was abandoned."""
 
-    action: Action
+    action: OperatorAction
     by: str
     at_ms: int
     reason: str = ""
@@ -39,7 +39,7 @@ class Intervention:
     @property
     def abandons(self) -> bool:
         """Say whether the decision was taken back."""
-        return self.action is Action.ABORT
+        return self.action is OperatorAction.ABORT
 
     @property
     def skips(self) -> bool:
@@ -66,7 +66,7 @@ def read_intervention(document: Mapping[str, Any] | None) -> Intervention | None
         return None
     restart = document["restart"]
     return Intervention(
-        action=Action(document["action"]),
+        action=OperatorAction(document["action"]),
         by=str(document["by"]),
         at_ms=int(document["at_ms"]),
         reason=str(document["reason"]),

@@ -26,7 +26,7 @@ _QUERY_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/|$)")
 class TaskId(NamedTuple):
     """Name the n-th transaction that one worker process keeps for one run of a query.
 
-    The name of a worker begins with its launch and a hyphen, where it has one; see `launch`.
+    The name of a worker begins with its incarnation and a hyphen, where it has one; see `incarnation`.
     """
 
     prefix: str
@@ -40,10 +40,10 @@ class TaskId(NamedTuple):
         return ".".join((self.prefix, *parts))
 
     @property
-    def launch(self) -> str | None:
-        """Name the launch that the worker belongs to."""
-        launch, hyphen, _ = self.worker.partition("-")
-        return launch if hyphen else None
+    def incarnation(self) -> str | None:
+        """Name the incarnation that the worker belongs to."""
+        incarnation, hyphen, _ = self.worker.partition("-")
+        return incarnation if hyphen else None
 
 
 def parse_task_id(text: str) -> TaskId | None:

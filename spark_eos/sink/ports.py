@@ -1,25 +1,11 @@
 """Say what the sink asks of a Kafka cluster, so that its rules can be tested without one."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from broker_core.errors import ErrorCode
-from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition
+from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError
-
-
-class TransactionState(StrEnum):
-    """Name the states of a transactional id as DescribeTransactions spells them."""
-
-    EMPTY = "Empty"
-    ONGOING = "Ongoing"
-    PREPARE_COMMIT = "PrepareCommit"
-    PREPARE_ABORT = "PrepareAbort"
-    COMPLETE_COMMIT = "CompleteCommit"
-    COMPLETE_ABORT = "CompleteAbort"
-    DEAD = "Dead"
-    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
 
 
 class Description(NamedTuple):
@@ -61,7 +47,7 @@ class BatchTrace(NamedTuple):
     is_control: bool
 
 
-class PartitionView(NamedTuple):
+class CommittedView(NamedTuple):
     """Hold what a read_committed fetch at one offset shows; `batches` starts with the one that holds the offset.
 
     There are none where nothing can be seen yet.
@@ -108,7 +94,7 @@ class UnstableOffsetsError(EosKafkaError):
     """Report that a group has offsets in a transaction that nobody has ended yet."""
 
 
-class Cluster(Protocol):
+class SinkCluster(Protocol):
     """Be the cluster: every method waits out retriable errors up to the client's time limits."""
 
     def transaction_version(self) -> int:
@@ -142,7 +128,7 @@ class Cluster(Protocol):
 
     def views(
         self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
-    ) -> Mapping[TopicPartition, PartitionView | None]:
+    ) -> Mapping[TopicPartition, CommittedView | None]:
         """Look at one place in each of many partitions, all at once; None where it is not there any more.
 
         A partition whose leader does not answer within the time is left out.
@@ -160,7 +146,7 @@ class Cluster(Protocol):
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
         """Read all offsets of a group, in whatever topics.
 
-        Raises `UnstableOffsetsError` when a pending one does not settle in time, and `TopicError` when the decision
+        Raises `UnstableOffsetsError` when a pending one is not ended in time, and `TopicError` when the decision
         topic is not there.
         """
 

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from spark_eos.errors import DataLossError
-from spark_eos.source.metrics import METRICS
+from spark_eos.metrics import SOURCE_METRICS
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class DataLossPolicy:
 
     def report(self, loss: DataLoss, details: str) -> None:
         """Raise `DataLossError`, or warn when the user has said to go on without the records."""
-        METRICS.add("data_losses")
+        SOURCE_METRICS.add("data_losses")
         if not self.fail:
             logger.warning("KAFKA_DATA_LOSS.%s: %s: %s", loss.name, loss.value, details)
             return

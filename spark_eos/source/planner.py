@@ -16,12 +16,7 @@ from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
 from spark_eos.client.history import LogPoint
 from spark_eos.client.lookup import PartitionPlace
 from spark_eos.errors import EosKafkaError, OptionError
-from spark_eos.source.data_loss import DataLoss, DataLossPolicy
-from spark_eos.source.offsets import OffsetMap
-from spark_eos.source.pushdown import Narrowing
-from spark_eos.source.splits import OffsetRange, split_ranges
-from spark_eos.source_options import NoMatch, SourceOptions
-from spark_eos.source_positions import (
+from spark_eos.options.positions import (
     EARLIEST,
     LATEST,
     Assign,
@@ -32,6 +27,11 @@ from spark_eos.source_positions import (
     Timestamp,
     Timestamps,
 )
+from spark_eos.options.source import NoMatch, SourceOptions
+from spark_eos.source.data_loss import DataLoss, DataLossPolicy
+from spark_eos.source.offsets import OffsetMap
+from spark_eos.source.pushdown import Narrowing
+from spark_eos.source.splits import OffsetRange, split_ranges
 
 logger = logging.getLogger(__name__)
 

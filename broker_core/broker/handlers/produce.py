@@ -14,12 +14,11 @@ from typing import Any
 from broker_core.broker.authorization import refusal, require
 from broker_core.broker.partition_verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
 from broker_core.broker.request_context import RequestContext
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.errors import ErrorCode, InvalidBatch, KafkaError
 from broker_core.log.partition_log import AppendResult, PartitionLog
 from broker_core.log.producer_state import SENTINEL, Guard
 from broker_core.records.compression import Compression
-from broker_core.records.framing import MAGIC_POSITION, framed_size
-from broker_core.records.header import HEADER_SIZE, MAGIC, BatchHeader, InvalidBatch
+from broker_core.records.header import HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader, framed_size
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
@@ -332,7 +331,11 @@ def _append_all(work: _Work, now_ms: int) -> None:
 def _append(context: RequestContext, part: _Ready, now_ms: int) -> _Answer:
     try:
         result = part.log.append_as_leader(
-            part.records, now_ms=now_ms, leader_epoch=part.leader_epoch, transaction_guard=part.guard
+            part.records,
+            now_ms=now_ms,
+            leader_epoch=part.leader_epoch,
+            transaction_guard=part.guard,
+            header=part.sent.header,
         )
     except KafkaError as error:
         says_start = error.code not in _SAY_NOTHING_OF_THE_LOG

@@ -6,7 +6,7 @@ from typing import Any
 from broker_core.broker.authorization import is_allowed, is_allowed_on_any, refusal
 from broker_core.broker.partition_verification import TRANSACTIONS_V2
 from broker_core.broker.request_context import RequestContext
-from broker_core.coordinator.transaction_messages import InitProducerId, TransactionDescription
+from broker_core.coordinator.transactions.messages import DescribedTransaction, InitProducerId
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPartition
@@ -211,7 +211,7 @@ def _described(context: RequestContext, transactional_id: str) -> Any:
     found = refusal(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id) or (
         context.broker.transactions.describe(transactional_id)
     )
-    if not isinstance(found, TransactionDescription):
+    if not isinstance(found, DescribedTransaction):
         return form(
             error_code=found,
             transactional_id=transactional_id,
