@@ -281,7 +281,7 @@ FORBIDDEN_IMPORTS = [
     ("spark_eos.source.plan", "from spark_eos.sink.writer import Writer"),
     ("spark_eos.sink.writer", "from broker_core.log import PartitionLog"),
     ("spark_eos.codec.encode", "from broker_core.config import TopicConfig"),
-    ("spark_eos.codec.encode", "from spark_eos.client.connection import KafkaClient"),
+    ("spark_eos.codec.encode", "from spark_eos.client.kafka_client import KafkaClient"),
     ("spark_eos.__init__", "from spark_eos.datasource import EosKafkaDataSource"),
     ("broker_core.cellar.wine", "import struct"),
     ("pyspark_eos_kafka", "from spark_eos.sink import naming"),
@@ -339,7 +339,7 @@ CLOSED_WINDOWS = [
     ("broker_core.server.disk", "import requests"),
     ("spark_eos.codec.encode", "import cramjam"),
     ("spark_eos.codec.encode", "from pyspark.sql import Row"),
-    ("spark_eos.client.connection", "import pyspark"),
+    ("spark_eos.client.kafka_client", "import pyspark"),
     ("spark_eos.sink.writer", "import confluent_kafka"),
     ("spark_eos.codec.encode", "import socket"),
     ("spark_eos.options.sink", "import os"),
@@ -362,7 +362,7 @@ def test_a_closed_window_is_found(name: str, source: str):
         ("broker_core.types", "from uuid import UUID\nimport uuid\nNONE = uuid.UUID(int=0)"),
         ("broker_core.log.segment", "import struct\nfile = storage.open('x')\ntime = 3\ntime.real"),
         ("spark_eos.codec.encode", "import pyarrow as pa\nimport numpy as np"),
-        ("spark_eos.client.connection", "from kafka.net.manager import KafkaConnectionManager"),
+        ("spark_eos.client.kafka_client", "from kafka.net.manager import KafkaConnectionManager"),
     ],
 )
 def test_an_open_window_is_let_through(name: str, source: str):

@@ -12,11 +12,11 @@ from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRe
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient, remaining_ms
-from spark_eos.client.coordinated import RESENT
-from spark_eos.client.coordinators import CoordinatorType
+from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.coordinator_requests import RESENT
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
-from spark_eos.client.network import Pending
+from spark_eos.client.kafka_client import KafkaClient, remaining_ms
+from spark_eos.client.transport import Pending
 from spark_eos.errors import AuthorizationError, EosKafkaError, UnansweredError
 
 logger: Final = logging.getLogger(__name__)
@@ -256,9 +256,9 @@ def _ask_once(
             asked.append((node, request, client.start(node, request, until)))
         except UnansweredError as error:
             trouble = error.happened
-    client.network.wait([pending for node, _, pending in asked if node not in slow], deadline)
+    client.transport.wait([pending for node, _, pending in asked if node not in slow], deadline)
     until = min(deadline, time.monotonic() + _SLOW_SECONDS)
-    client.network.wait([pending for node, _, pending in asked if node in slow], until)
+    client.transport.wait([pending for node, _, pending in asked if node in slow], until)
     for node, request, pending in asked:
         try:
             trouble = _take_listings(node, client.outcome(pending, request, node), into) or trouble

@@ -7,10 +7,10 @@ from typing import Any, Final
 from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 
 from broker_core.errors import ErrorCode
-from spark_eos.client.answers import only_part
-from spark_eos.client.connection import KafkaClient, remaining_ms
-from spark_eos.client.coordinated import RESENT
+from spark_eos.client.coordinator_requests import RESENT
 from spark_eos.client.error_table import Api, classify, failure
+from spark_eos.client.kafka_client import KafkaClient, remaining_ms
+from spark_eos.client.response_reader import only_part
 from spark_eos.errors import EosKafkaError, UnansweredError
 
 BROKER_DEFAULT: Final = -1

@@ -24,8 +24,6 @@ from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.client.answers import check_answers, only_part
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.credentials import Hidden
 from spark_eos.client.error_table import code_name
 from spark_eos.client.inspection import (
@@ -34,9 +32,11 @@ from spark_eos.client.inspection import (
     TransactionListing,
     list_by_broker,
 )
-from spark_eos.client.lookup import OffsetLookup, partition_error
-from spark_eos.client.network import manager_config, translate
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup, partition_error
+from spark_eos.client.response_reader import install_response_reader, only_part
 from spark_eos.client.tls import tls_context
+from spark_eos.client.transport import manager_config, translate
 from spark_eos.errors import (
     AuthorizationError,
     BrokerError,
@@ -246,7 +246,7 @@ class TransactionAdmin:
 
 def _checked_client(**config: Any) -> KafkaNetClient:
     client = KafkaNetClient(**config)
-    check_answers(client._manager)
+    install_response_reader(client._manager)
     return client
 
 

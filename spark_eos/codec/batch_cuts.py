@@ -12,7 +12,7 @@ import numpy as np
 
 from broker_core.records.header import HEADER_SIZE
 from spark_eos.codec.columns import EncodeError
-from spark_eos.codec.varints import Ints, Pieces, varint_pieces, varint_size, varint_sizes
+from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, varint_size, varint_sizes
 
 LARGEST_SECTION_BYTES: Final = 2**31 - 1 - HEADER_SIZE
 _LONGEST_VARINT: Final = 10
@@ -73,14 +73,14 @@ def cut_batches(fixed_sizes: Ints, timestamps: Ints | int, boundaries: Ints, bud
     return BatchCuts(np.append(starts, boundaries[-1]), np.searchsorted(boundaries, starts, "right") - 1, ends)
 
 
-def offset_deltas(first: int, after: int) -> Pieces:
+def offset_deltas(first: int, after: int) -> InlineBytes:
     """Return the varints of the numbers from `first` to `after`; every batch needs a part of the same column."""
     return _offset_deltas(1 << (after - 1).bit_length()).pick(slice(first, after))
 
 
 @lru_cache(maxsize=2)
-def _offset_deltas(capacity: int) -> Pieces:
-    [pieces] = varint_pieces(np.arange(capacity, dtype=np.int64))
+def _offset_deltas(capacity: int) -> InlineBytes:
+    [pieces] = encode_varints(np.arange(capacity, dtype=np.int64))
     return pieces
 
 

@@ -28,7 +28,7 @@ from broker_core.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from spark_eos.codec.batch_cuts import LARGEST_SECTION_BYTES, BatchCuts, cut_batches, offset_deltas
 from spark_eos.codec.decode import decode_batches
 from spark_eos.codec.record_columns import EncodedRows, RecordColumns, encode_rows, record_columns
-from spark_eos.codec.varints import Ints, Pieces, constant_pieces, varint_pieces
+from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, repeat_byte
 
 _PRODUCER: Final = struct.Struct(">qhi")
 _PRODUCER_POSITION: Final = 43
@@ -186,7 +186,7 @@ def _blocks(rows: RecordColumns, cuts: BatchCuts) -> Iterator[_Block]:
         yield _Block(first, after, encode_rows(rows, first, after, deltas))
 
 
-def _deltas(timestamps: Ints | int, batch_starts: Ints, first: int, after: int) -> list[Pieces]:
+def _deltas(timestamps: Ints | int, batch_starts: Ints, first: int, after: int) -> list[InlineBytes]:
     """Return what is counted from the beginning of a row's batch: times and offsets."""
     bases: Any
     oldest, next_one = int(batch_starts.searchsorted(first, "right")) - 1, int(batch_starts.searchsorted(after))
@@ -196,11 +196,11 @@ def _deltas(timestamps: Ints | int, batch_starts: Ints, first: int, after: int) 
     else:
         inside = batch_starts[oldest : next_one + 1].clip(first, after)
         bases = np.repeat(batch_starts[oldest:next_one], inside[1:] - inside[:-1])
-        [offsets] = varint_pieces(np.arange(first, after) - bases)
+        [offsets] = encode_varints(np.arange(first, after) - bases)
     if isinstance(timestamps, int):
-        return [constant_pieces(0, after - first), offsets]
+        return [repeat_byte(0, after - first), offsets]
     # Timestamps so far apart that their difference leaves 64 bits wrap, and wrap back in every reader.
-    return [*varint_pieces(timestamps[first:after] - timestamps[bases]), offsets]
+    return [*encode_varints(timestamps[first:after] - timestamps[bases]), offsets]
 
 
 def _assemble(

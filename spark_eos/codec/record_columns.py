@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spark_eos.codec.binary_views import ByteColumn, join, merge
 from spark_eos.codec.columns import EncodeError, binary_column, one_array
 from spark_eos.codec.header_column import EncodedHeaders, encode_headers
-from spark_eos.codec.pieces import ByteColumn, join, merge
-from spark_eos.codec.varints import Ints, Pieces, constant_pieces, varint_pieces, varint_sizes
+from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, repeat_byte, varint_sizes
 
 _ATTRIBUTES_BYTES: Final = 1
 # The varint of a length of -1.
@@ -96,26 +96,26 @@ def _timestamps(timestamp_ms: Any) -> Ints | int:
     return stamps
 
 
-def encode_rows(rows: RecordColumns, first: int, after: int, deltas: list[Pieces]) -> EncodedRows:
+def encode_rows(rows: RecordColumns, first: int, after: int, deltas: list[InlineBytes]) -> EncodedRows:
     """Encode rows with these deltas of time and offset."""
     place = slice(first, after)
     lengths = rows.fixed_sizes[first:after].copy()
     for column in deltas:
         lengths += column.sizes
-    [length] = varint_pieces(lengths)
+    [length] = encode_varints(lengths)
     # The attributes byte is zero, so it lies ready in the word above the length.
     added = rows.borrowed + _ATTRIBUTES_BYTES
-    opening = Pieces(length.words << np.uint64(8 * rows.borrowed), length.sizes + added, length.longest + added)
+    opening = InlineBytes(length.words << np.uint64(8 * rows.borrowed), length.sizes + added, length.longest + added)
     prefix = [opening, *deltas]
     value = rows.value.pick(place)
-    [value_length] = varint_pieces(value.lengths)
-    columns: list[Pieces | ByteColumn]
+    [value_length] = encode_varints(value.lengths)
+    columns: list[InlineBytes | ByteColumn]
     if rows.key is None:
-        no_key = constant_pieces(_NO_KEY, after - first)
+        no_key = repeat_byte(_NO_KEY, after - first)
         columns = [*merge([*prefix, no_key, value_length]), value]
     else:
         key = rows.key.pick(place)
-        columns = [*merge([*prefix, *varint_pieces(key.lengths)]), key, value_length, value]
+        columns = [*merge([*prefix, *encode_varints(key.lengths)]), key, value_length, value]
     if rows.headers is not None:
         entries = rows.headers.pick(place)
         columns += [entries.counts, entries.bytes]

@@ -20,8 +20,8 @@ import kafka.net.connection
 import kafka.net.manager
 import kafka.net.selector
 
-from spark_eos.client import connection, coordinators, fetch, loop, network, producer, transaction_admin
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client import coordinator_cache, event_loop, fetch, kafka_client, producer, transaction_admin, transport
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 
 # How often an honest client looks at the clock for one question, tens of requests and retries included.
@@ -31,11 +31,11 @@ _TIMED = (
     kafka.net.connection,
     kafka.net.manager,
     kafka.net.selector,
-    connection,
-    coordinators,
+    kafka_client,
+    coordinator_cache,
     fetch,
-    loop,
-    network,
+    event_loop,
+    transport,
     producer,
     transaction_admin,
 )

@@ -1,7 +1,7 @@
 """Carry the sink's requests over simulated links, in virtual time: the one seam at which the real code meets the world.
 
-`SimulatedClientNetwork` stands where `spark_eos.client.network.Network` stands, and `virtual_surroundings` lends the
-sink's modules a clock, chance and process ids of the world's. All above is the code that runs in Spark.
+`SimulatedTransport` stands where `spark_eos.client.transport.SocketTransport` stands, and `virtual_surroundings` lends
+the sink's modules a clock, chance and process ids of the world's. All above is the code that runs in Spark.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ from broker_core.simulation.network import PORT
 from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.wire.versions import SERVED
 from spark_eos import failpoints
-from spark_eos.client import connection
+from spark_eos.client import kafka_client
 from spark_eos.client.features import FinalizedFeatures
-from spark_eos.client.network import translate
+from spark_eos.client.transport import translate
 from spark_eos.errors import UnansweredError as SinkUnansweredError
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.process_cache import ProcessCache
@@ -72,7 +72,7 @@ class Brokers:
         self._known = {each.node_id: Address(each.node_id, each.host, each.port) for each in response.brokers}
 
 
-class SimulatedClientNetwork:
+class SimulatedTransport:
     """Be the network of one process of the sink."""
 
     def __init__(self, options: ClientOptions) -> None:
@@ -252,10 +252,10 @@ def virtual_surroundings(world: World) -> Iterator[None]:
     """Let the sink's modules see this world's time, chance, processes and network, and no other's memory."""
     lent = _surroundings(world)
     replaced: list[tuple[Any, str, Any]] = [
-        (connection, "Network", connection.Network),
+        (kafka_client, "SocketTransport", kafka_client.SocketTransport),
         (failpoints, "reach", failpoints.reach),
     ]
-    connection.Network = SimulatedClientNetwork  # type: ignore[assignment,misc]
+    kafka_client.SocketTransport = SimulatedTransport  # type: ignore[assignment,misc]
     failpoints.reach = world.reach  # type: ignore[assignment]
     _worlds.append(world)
     for name, module in list(sys.modules.items()):

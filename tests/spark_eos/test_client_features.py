@@ -16,7 +16,7 @@ from broker_core.broker.request_log import RequestSeen
 from broker_core.embedded import Disconnect, EmbeddedBroker, Error
 from spark_eos import failpoints
 from spark_eos.client import features
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions
 from spark_eos.sink.cluster import KafkaCluster
@@ -338,7 +338,7 @@ def test_a_broker_that_was_upgraded_is_not_taken_for_the_old_one(query_at: MakeQ
     _, query = query_at(2)
     for client in (query.task, query.driver):
         client.connect()
-        client.network._manager.broker_version_data = BrokerVersionData((3, 0))
+        client.transport._manager.broker_version_data = BrokerVersionData((3, 0))
     assert [query.run(), query.run()] == [2, 2]
     assert query.visible() == query.written
 
@@ -352,7 +352,7 @@ def test_a_connection_that_opens_brings_the_level_with_it(level: int, later: int
         assert client.transaction_version() == level
         finalize(kafka.bootstrap_servers, later)
         assert client.transaction_version() == level
-        client.network.close_connection(1)
+        client.transport.close_connection(1)
         client.require_topics([], timeout_ms=10_000)
         last = kafka.requests()[-1]
         assert client.transaction_version() == later

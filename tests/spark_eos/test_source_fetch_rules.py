@@ -9,8 +9,8 @@ from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
-from spark_eos.client.lookup import PartitionPlace
-from spark_eos.client.topic_answers import PartitionLeader, TopicAnswer, TopicsAnswer, TopicsRequest
+from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, PartitionLeader, TopicLeaders
+from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.errors import AuthorizationError, BrokerError, UnansweredError
 from spark_eos.options.source import FetchLimits
 
@@ -40,7 +40,7 @@ class ScriptedClient:
         self.topic_exists = topic_exists
         self.asked: list[tuple[int, int, IsolationLevel]] = []
         self.tries_left = 5
-        self.network = SimpleNamespace(
+        self.transport = SimpleNamespace(
             wait=lambda pending, deadline: None,
             poll=lambda timeout_ms: None,
             cluster=SimpleNamespace(update_metadata=lambda _: None),
@@ -64,10 +64,10 @@ class ScriptedClient:
         self.tries_left -= 1
         return self.tries_left >= 0
 
-    def send(self, _node_id: None, request: Any, **_: Any) -> TopicsAnswer:
-        assert isinstance(request, TopicsRequest)
-        topic = TopicAnswer("t", None, False, 0, [PartitionLeader(0, 2, 0)])
-        return TopicsAnswer(None, [topic] if self.topic_exists else [])
+    def send(self, _node_id: None, request: Any, **_: Any) -> FilteredMetadata:
+        assert isinstance(request, FilteredMetadataRequest)
+        topic = TopicLeaders("t", None, False, 0, [PartitionLeader(0, 2, 0)])
+        return FilteredMetadata(None, [topic] if self.topic_exists else [])
 
 
 def reading(client: Any) -> RangeFetch:

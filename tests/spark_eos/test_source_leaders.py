@@ -12,11 +12,11 @@ from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
-from spark_eos.client.history import LogPoint
-from spark_eos.client.lookup import OffsetLookup, PartitionPlace
-from spark_eos.client.topic_answers import PartitionLeader, TopicAnswer, TopicsAnswer, TopicsRequest
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.leader_epoch_check import LogPoint
+from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, PartitionLeader, TopicLeaders
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.errors import BrokerError, DataLossError, UnansweredError
 from spark_eos.options.source import FetchLimits, SourceOptions, batch_options
 from spark_eos.source.data_loss import DataLossPolicy
@@ -57,7 +57,7 @@ class ScriptedCluster:
         self.fetched: list[tuple[int, int, int]] = []
         self.asked: list[tuple[int, int, int]] = []
         self.tries_left = 6
-        self.network = SimpleNamespace(
+        self.transport = SimpleNamespace(
             wait=lambda pending, deadline: None,
             poll=lambda timeout_ms: None,
             cluster=SimpleNamespace(update_metadata=lambda _: None),
@@ -72,9 +72,9 @@ class ScriptedCluster:
         return pending
 
     def send(self, node_id: int, request: Any, **_: Any) -> Any:
-        if isinstance(request, TopicsRequest):
+        if isinstance(request, FilteredMetadataRequest):
             leader, epoch = self.leaders.pop(0) if len(self.leaders) > 1 else self.leaders[0]
-            return TopicsAnswer(None, [TopicAnswer("t", None, False, 0, [PartitionLeader(0, leader, epoch)])])
+            return FilteredMetadata(None, [TopicLeaders("t", None, False, 0, [PartitionLeader(0, leader, epoch)])])
         partition = request.topics[0].partitions[0]
         self.asked.append((node_id, partition.current_leader_epoch, partition.leader_epoch))
         end = self.ends.pop(0)

@@ -13,7 +13,7 @@ from spark_eos.client.error_table import Api, Verdict, classify, code_name, fail
 from spark_eos.errors import EosKafkaError, UnansweredError
 
 if TYPE_CHECKING:
-    from spark_eos.client.connection import KafkaClient
+    from spark_eos.client.kafka_client import KafkaClient
 
 _FIRST_BATCHED_VERSION: Final = 4
 # More keys than one driver or task uses at a time; a stream that runs for weeks meets any number of them.
@@ -32,7 +32,7 @@ class CoordinatorType(IntEnum):
         return "group" if self is CoordinatorType.GROUP else "transactional id"
 
 
-class Coordinators:
+class CoordinatorCache:
     """The coordinators of the keys used last, each until it is said to have moved."""
 
     def __init__(self) -> None:

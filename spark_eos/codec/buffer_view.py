@@ -16,7 +16,7 @@ from spark_eos.codec.varints import Ints, Octets
 _FIELDS = 4
 
 
-class Overlay:
+class BufferView:
     """Hold bytes as numpy sees them and as Arrow does; at most 2 GiB."""
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:

@@ -20,7 +20,7 @@ from kafka.net.selector import KernelEvent, NetworkSelector, TaskState
 _FEW_TIMERS: Final = 64
 
 
-class Loop(NetworkSelector):  # type: ignore[misc]
+class EventLoop(NetworkSelector):  # type: ignore[misc]
     """Drop the timers of answered requests without a search, and let a socket stay registered between two reads.
 
     Each request has a timer, and nearly all of them are cancelled. Where hundreds of requests are in flight, finding
@@ -70,7 +70,7 @@ def _is_wanted(entry: tuple[float, Any]) -> bool:
     return bool(task.scheduled_at == when)
 
 
-def shorten(transport: Any) -> None:
+def write_directly(transport: Any) -> None:
     """Have a TCP transport write at once what it is given, and read without registering its socket for each answer."""
     transport.write = functools.partial(_write, transport, transport.write)
     transport._read_from_sock = functools.partial(_read, transport)

@@ -2,7 +2,7 @@
 
 `kafka.net` is known here and in `loop`. There is no thread: the loop runs while someone waits or polls. A forked
 child inherits the parent's sockets and its epoll set, which the kernel shares: a child that closed them the usual
-way would take the parent's registrations out of the shared set. So after a fork every inherited network is
+way would take the parent's registrations out of the shared set. So after a fork every inherited transport is
 abandoned in the child, silently and without touching the shared set.
 """
 
@@ -21,10 +21,10 @@ from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaTCPTransport
 
-from spark_eos.client.answers import MalformedAnswer, check_answers
 from spark_eos.client.credentials import keep_out_of_logs, token_provider
+from spark_eos.client.event_loop import EventLoop, write_directly
 from spark_eos.client.features import FinalizedFeatures
-from spark_eos.client.loop import Loop, shorten
+from spark_eos.client.response_reader import MalformedResponse, install_response_reader
 from spark_eos.client.tls import TlsContext, tls_context
 from spark_eos.errors import AuthenticationError, ClientStateError, EosKafkaError, UnansweredError, UnsupportedError
 from spark_eos.options.client import ClientOptions
@@ -35,7 +35,7 @@ _IDLE_SECONDS: Final = 1.0
 # TLS alerts that a broker sends about what the client has shown, as OpenSSL names them.
 _REFUSED_CERTIFICATE: Final = re.compile(r"ALERT_(BAD_CERTIFICATE|CERTIFICATE_|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA)")
 
-_networks: "weakref.WeakSet[Network]" = weakref.WeakSet()
+_transports: "weakref.WeakSet[SocketTransport]" = weakref.WeakSet()
 _fork_hook_set = False
 
 
@@ -47,7 +47,7 @@ class Pending(Protocol):
     exception: BaseException | None
 
 
-class Network:
+class SocketTransport:
     """Own one event loop and one connection for each broker."""
 
     def __init__(self, options: ClientOptions) -> None:
@@ -55,15 +55,15 @@ class Network:
         self.closed = False
         self._process_id = os.getpid()
         keep_out_of_logs()
-        self._selector = Loop(client_id=options.client_id, slow_task_threshold_secs=0)
+        self._selector = EventLoop(client_id=options.client_id, slow_task_threshold_secs=0)
         try:
             self._manager = KafkaConnectionManager(self._selector, **manager_config(options, tls_context(options)))
         except BaseException:
             self._selector.close()
             raise
         self.features = FinalizedFeatures()
-        self._transports: weakref.WeakSet[Any] = weakref.WeakSet()
-        check_answers(self._manager, self.features.note, self._take)
+        self._tcp_transports: weakref.WeakSet[Any] = weakref.WeakSet()
+        install_response_reader(self._manager, self.features.note, self._take)
         _abandon_after_fork(self)
 
     @property
@@ -165,12 +165,12 @@ class Network:
 
     def _sockets(self) -> list[Any]:
         """List the sockets that are open; one that was given up while it was set up is in no list of the manager's."""
-        return [transport._sock for transport in self._transports if transport._sock is not None]
+        return [transport._sock for transport in self._tcp_transports if transport._sock is not None]
 
     def _take(self, transport: Any) -> None:
         if isinstance(transport, KafkaTCPTransport):
-            shorten(transport)
-            self._transports.add(transport)
+            write_directly(transport)
+            self._tcp_transports.add(transport)
 
     def abandon(self) -> None:
         """Let go of a parent's sockets in a forked child without disturbing the parent."""
@@ -210,7 +210,7 @@ class Network:
             raise
         except Exception as error:
             # kafka-python trips over addresses that are none, and over what it is answered while it authenticates.
-            raise MalformedAnswer(f"no connection can be set up, {type(error).__name__}: {error}") from None
+            raise MalformedResponse(f"no connection can be set up, {type(error).__name__}: {error}") from None
 
 
 def _close(sockets: Sequence[Any]) -> None:
@@ -288,17 +288,17 @@ def manager_config(options: ClientOptions, context: TlsContext | None) -> dict[s
     }
 
 
-def _abandon_after_fork(network: Network) -> None:
+def _abandon_after_fork(transport: SocketTransport) -> None:
     global _fork_hook_set
     if not _fork_hook_set:
         hook: Callable[[], None] = _abandon_all
         os.register_at_fork(after_in_child=hook)
         _fork_hook_set = True
-    _networks.add(network)
+    _transports.add(transport)
 
 
 def _abandon_all() -> None:
-    for network in list(_networks):
-        if not network.closed:
-            network.abandon()
-    _networks.clear()
+    for transport in list(_transports):
+        if not transport.closed:
+            transport.abandon()
+    _transports.clear()

@@ -15,7 +15,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from broker_core.errors import ErrorCode
 from spark_eos.client.batch_limits import BatchLimits
-from spark_eos.client.coordinators import Coordinators, CoordinatorType
+from spark_eos.client.coordinator_cache import CoordinatorCache, CoordinatorType
 from spark_eos.client.metadata import (
     WAITED_FOR,
     BrokerAddress,
@@ -25,7 +25,7 @@ from spark_eos.client.metadata import (
     topic_error,
     topics_of,
 )
-from spark_eos.client.network import Network, Pending
+from spark_eos.client.transport import Pending, SocketTransport
 from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, UnsupportedError
 from spark_eos.options.client import ClientOptions
 
@@ -49,9 +49,9 @@ class KafkaClient:
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
-        self._network: Network | None = None
+        self._transport: SocketTransport | None = None
         self._connected = False
-        self._coordinators = Coordinators()
+        self._coordinators = CoordinatorCache()
         self.recent = RecentTopics()
         self.batch_limits = BatchLimits()
 
@@ -67,18 +67,18 @@ class KafkaClient:
 
     def close(self) -> None:
         """Close all connections; the client connects anew if it is used again."""
-        network, self._network = self._network, None
+        transport, self._transport = self._transport, None
         self._connected = False
-        if network is not None:
-            network.close()
+        if transport is not None:
+            transport.close()
 
     @property
-    def network(self) -> Network:
+    def transport(self) -> SocketTransport:
         """Give the loop underneath, for those who keep several requests in flight."""
-        if self._network is None:
-            self._network = Network(self.options)
-        self._network.check_usable()
-        return self._network
+        if self._transport is None:
+            self._transport = SocketTransport(self.options)
+        self._transport.check_usable()
+        return self._transport
 
     def connect(self, timeout_ms: int | None = None) -> None:
         """Find the cluster; raises `UnreachableError` naming every address tried, within the timeout."""
@@ -96,7 +96,7 @@ class KafkaClient:
         seconds = backoff_ms * random.uniform(0.8, 1.2) / 1000
         if time.monotonic() + seconds >= deadline:
             return False
-        self.network.pause(seconds)
+        self.transport.pause(seconds)
         return True
 
     # Requests.
@@ -116,7 +116,7 @@ class KafkaClient:
         """
         deadline = self.deadline(timeout_ms)
         pending = self.start(node_id, request, deadline, min_version=min_version, max_version=max_version)
-        self.network.wait([pending], deadline)
+        self.transport.wait([pending], deadline)
         return self.outcome(pending, request, node_id)
 
     def send_all(
@@ -139,7 +139,7 @@ class KafkaClient:
                 started.append(self.start(node_id, request, deadline, min_version=min_version, max_version=max_version))
             except UnansweredError as error:
                 started.append(error)
-        self.network.wait([each for each in started if not isinstance(each, UnansweredError)], deadline)
+        self.transport.wait([each for each in started if not isinstance(each, UnansweredError)], deadline)
         results: list[Any] = []
         for each, (node_id, request) in zip(started, requests, strict=True):
             try:
@@ -157,20 +157,20 @@ class KafkaClient:
         min_version: int | None = None,
         max_version: int | None = None,
     ) -> Pending:
-        """Start an exchange without waiting for it; see `network` for polling and `outcome` for its end."""
+        """Start an exchange without waiting for it; see `transport` for polling and `outcome` for its end."""
         self._ensure_connected(deadline)
         node = self._any_node() if node_id is None else self._known_node(node_id, deadline)
-        return self.network.start(node, request, deadline, min_version=min_version, max_version=max_version)
+        return self.transport.start(node, request, deadline, min_version=min_version, max_version=max_version)
 
     def outcome(self, pending: Pending, request: Any, node_id: int | None) -> Any:
         """Take the response of a started exchange, or raise."""
         target = "a broker" if node_id is None else f"broker {node_id}"
-        return self.network.outcome(pending, f"{type(request).__name__} to {target}")
+        return self.transport.outcome(pending, f"{type(request).__name__} to {target}")
 
     def api_version(self, request_class: Any, *, min_version: int = 0, max_version: int | None = None) -> int:
         """Say which version of a request would be sent; raises `UnsupportedError` when there is none."""
         self._ensure_connected(self.deadline())
-        data = self.network.broker_version_data
+        data = self.transport.broker_version_data
         try:
             version: int = data.api_version(
                 request_class, min_version=min_version, max_version=float("inf") if max_version is None else max_version
@@ -184,7 +184,7 @@ class KafkaClient:
     def brokers(self) -> list[BrokerAddress]:
         """List the brokers the cluster named last."""
         self._ensure_connected(self.deadline())
-        return [BrokerAddress(each.node_id, each.host, each.port) for each in self.network.cluster.brokers()]
+        return [BrokerAddress(each.node_id, each.host, each.port) for each in self.transport.cluster.brokers()]
 
     def metadata(
         self,
@@ -266,7 +266,7 @@ class KafkaClient:
             attempt += 1
 
     def agree_on_coordinator(self, key_type: CoordinatorType, key: str, *, timeout_ms: float | None = None) -> None:
-        """Find the coordinator that every broker names; see `Coordinators.agree`."""
+        """Find the coordinator that every broker names; see `CoordinatorCache.agree`."""
         self._coordinators.agree(self, key_type, key, self.deadline(timeout_ms))
 
     def forget_coordinator(self, key_type: CoordinatorType, key: str) -> None:
@@ -287,7 +287,7 @@ class KafkaClient:
         """
         deadline = self.deadline(timeout_ms)
         self._ensure_connected(deadline)
-        features = self.network.features
+        features = self.transport.features
         if refresh or not features.is_fresh:
             request = ApiVersionsRequest(client_software_name="spark-eos", client_software_version=_SOFTWARE_VERSION)
             try:
@@ -299,23 +299,23 @@ class KafkaClient:
     def known_transaction_version(self, *, timeout_ms: float | None = None) -> int:
         """Give the level learned last, without a request: for what ends transactions, and must not wait."""
         self._ensure_connected(self.deadline(timeout_ms))
-        return self.network.features.level(_TRANSACTION_FEATURE)
+        return self.transport.features.level(_TRANSACTION_FEATURE)
 
     def doubt_features(self) -> None:
         """Have the next transaction ask for the feature levels: one has failed, perhaps since they have changed."""
-        self.network.features.doubt()
+        self.transport.features.doubt()
 
     # The inside.
 
     def _ensure_connected(self, deadline: float) -> None:
-        if not self._connected or self._network is None:
+        if not self._connected or self._transport is None:
             self._bootstrap(deadline)
 
     def _bootstrap(self, deadline: float) -> None:
-        network = self.network
+        transport = self.transport
         started = time.monotonic()
         causes: dict[str, str] = {}
-        servers = network.cluster.bootstrap_brokers()
+        servers = transport.cluster.bootstrap_brokers()
         random.shuffle(servers)
         attempt = 0
         while True:
@@ -325,7 +325,7 @@ class KafkaClient:
                 except UnansweredError as error:
                     causes[f"{server.host}:{server.port}"] = _root_cause(error)
                 else:
-                    network.close_connection(server.node_id)
+                    transport.close_connection(server.node_id)
                     self._connected = True
                     return
             if time.monotonic() >= deadline or not self.back_off(attempt, deadline):
@@ -339,12 +339,12 @@ class KafkaClient:
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
         )
-        pending = self.network.start(node_id, request, deadline, min_version=1)
-        self.network.wait([pending], deadline)
-        response = self.network.outcome(pending, "The first metadata request")
+        pending = self.transport.start(node_id, request, deadline, min_version=1)
+        self.transport.wait([pending], deadline)
+        response = self.transport.outcome(pending, "The first metadata request")
         if not response.brokers:
             raise UnansweredError("The broker named no brokers: it is starting or shutting down")
-        self.network.cluster.update_metadata(response)
+        self.transport.cluster.update_metadata(response)
 
     def _unreachable(self, causes: dict[str, str], waited_seconds: float) -> UnreachableError:
         tried = "; ".join(f"{address} ({cause})" for address, cause in causes.items())
@@ -355,7 +355,7 @@ class KafkaClient:
 
     def _known_node(self, node_id: int, deadline: float) -> int:
         """Ask for the brokers again when a node id is new, as after a broker was added."""
-        cluster = self.network.cluster
+        cluster = self.transport.cluster
         if cluster.broker_metadata(node_id) is None:
             self.metadata([], timeout_ms=remaining_ms(deadline))
         if cluster.broker_metadata(node_id) is None:
@@ -364,8 +364,10 @@ class KafkaClient:
 
     def _any_node(self) -> int | str:
         """Choose a broker that is not failing; when all are, go back to the bootstrap servers."""
-        node_id: int | str | None = self.network.any_node()
-        return node_id if node_id is not None else str(random.choice(self.network.cluster.bootstrap_brokers()).node_id)
+        node_id: int | str | None = self.transport.any_node()
+        return (
+            node_id if node_id is not None else str(random.choice(self.transport.cluster.bootstrap_brokers()).node_id)
+        )
 
     def _metadata_once(
         self, topics: Collection[str] | None, allow_auto_topic_creation: bool, deadline: float
@@ -377,7 +379,7 @@ class KafkaClient:
             include_topic_authorized_operations=False,
         )
         response = self.send(None, request, min_version=4, timeout_ms=remaining_ms(deadline))
-        self.network.cluster.update_metadata(response)
+        self.transport.cluster.update_metadata(response)
         found = topics_of(response)
         self.recent.note(found, time.monotonic())
         return found
