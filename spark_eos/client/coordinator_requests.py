@@ -7,7 +7,7 @@ from typing import Any, Final
 from broker_core.errors import ErrorCode
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.error_table import Api, Verdict, classify, code_name
-from spark_eos.client.kafka_client import KafkaClient, remaining_ms
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError, UnansweredError
 
 RESENT: Final = (Verdict.RETRIABLE, Verdict.REFRESH)
@@ -98,12 +98,12 @@ def ask_coordinators(
     answers: dict[str, CoordinatorAnswer] = {}
     attempt = 0
     while open_exchanges:
-        nodes = client.find_coordinators(key_type, list(open_exchanges), timeout_ms=remaining_ms(deadline))
+        nodes = client.find_coordinators(key_type, list(open_exchanges), timeout_ms=client.remaining_ms(deadline))
         responses = client.send_all(
             [(nodes[key], exchange.make()) for key, exchange in open_exchanges.items()],
             min_version=min_version,
             max_version=max_version,
-            timeout_ms=remaining_ms(deadline),
+            timeout_ms=client.remaining_ms(deadline),
         )
         for exchange, response in zip(list(open_exchanges.values()), responses, strict=True):
             answer = _judge(client, api, key_type, exchange, response, nodes[exchange.key])

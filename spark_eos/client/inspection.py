@@ -15,7 +15,7 @@ from broker_core.types import TopicPartition
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.coordinator_requests import RESENT
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
-from spark_eos.client.kafka_client import KafkaClient, remaining_ms
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transport import Pending
 from spark_eos.errors import AuthorizationError, EosKafkaError, UnansweredError
 
@@ -96,13 +96,13 @@ def describe_transactions(
 def _describe_once(
     client: KafkaClient, wanted: Sequence[str], deadline: float, into: dict[str, TransactionDescription]
 ) -> str:
-    nodes = client.find_coordinators(CoordinatorType.TRANSACTION, wanted, timeout_ms=remaining_ms(deadline))
+    nodes = client.find_coordinators(CoordinatorType.TRANSACTION, wanted, timeout_ms=client.remaining_ms(deadline))
     by_node: dict[int, list[str]] = {}
     for transactional_id in wanted:
         by_node.setdefault(nodes[transactional_id], []).append(transactional_id)
     responses = client.send_all(
         [(node, DescribeTransactionsRequest(transactional_ids=ids)) for node, ids in by_node.items()],
-        timeout_ms=remaining_ms(deadline),
+        timeout_ms=client.remaining_ms(deadline),
     )
     trouble = ""
     for ids, response in zip(by_node.values(), responses, strict=True):
@@ -178,7 +178,7 @@ def list_by_broker(
     listings: dict[int, list[TransactionListing]] = {}
     attempt = 0
     while True:
-        client.metadata([], timeout_ms=remaining_ms(deadline))
+        client.metadata([], timeout_ms=client.remaining_ms(deadline))
         nodes = [broker.node_id for broker in client.brokers() if broker.node_id not in listings]
         requests = [
             (
@@ -192,7 +192,7 @@ def list_by_broker(
             )
             for node in nodes
         ]
-        responses = client.send_all(requests, timeout_ms=remaining_ms(deadline))
+        responses = client.send_all(requests, timeout_ms=client.remaining_ms(deadline))
         trouble = ""
         for node, response in zip(nodes, responses, strict=True):
             trouble = _take_listings(node, response, listings) or trouble
@@ -224,7 +224,7 @@ def list_answered(
             # Afterwards, and only where all answer: any of them may be asked, and none must cost the others' time.
             is_refreshed = True
             with suppress(EosKafkaError):
-                client.metadata([], timeout_ms=remaining_ms(deadline))
+                client.metadata([], timeout_ms=client.remaining_ms(deadline))
             wanted = [broker.node_id for broker in client.brokers() if broker.node_id not in listings]
         elif wanted and not client.back_off(attempt, deadline):
             logger.warning("brokers %s do not list their transactions in time: %s", wanted, trouble)

@@ -1,35 +1,39 @@
-"""Give the driver and the tasks a synchronous Kafka client: brokers, topics, coordinators, feature levels.
+"""The synchronous Kafka client of the driver and the tasks: brokers, topics, coordinators, feature levels.
 
-A client lives in one process and one thread at a time, connects at first use, and keeps no topic metadata: whoever
-needs leaders asks and keeps them. Requests are not repeated here, since only the sender knows whether that is
-safe; look-ups (bootstrap, metadata, coordinators) are, until their deadline.
+A client lives in one process and one thread at a time, connects at first use, and keeps no topic metadata: what needs
+leaders asks for them and keeps them. The look-ups of topics and coordinators are repeated until their deadline.
 """
 
 import random
 import time
-from collections.abc import Collection, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Final, Self
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
 
-from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
 
 from broker_core.errors import ErrorCode
 from spark_eos.client.batch_limits import BatchLimits
-from spark_eos.client.coordinator_cache import CoordinatorCache, CoordinatorType
+from spark_eos.client.broker_client import BrokerClient
+from spark_eos.client.coordinator_cache import (
+    FIRST_BATCHED_VERSION,
+    CoordinatorCache,
+    CoordinatorType,
+    FoundCoordinators,
+    find_coordinator_request,
+    read_coordinators,
+)
 from spark_eos.client.metadata import (
+    FIRST_METADATA_VERSION,
     WAITED_FOR,
-    BrokerAddress,
     RecentTopics,
     TopicMetadata,
+    metadata_request,
     problem_with,
     topic_error,
     topics_of,
 )
-from spark_eos.client.transport import Pending, SocketTransport
-from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, UnsupportedError
+from spark_eos.errors import UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
-
-__all__ = ["CoordinatorType", "KafkaClient", "remaining_ms"]
 
 _TRANSACTION_FEATURE: Final = "transaction.version"
 # Nothing that a transaction has to wait for.
@@ -39,8 +43,8 @@ _MISSING_TOPIC_GRACE_SECONDS: Final = 2.0
 _SOFTWARE_VERSION: Final = "1"
 
 
-class KafkaClient:
-    """Send requests to brokers by node id, found by metadata and coordinator look-ups.
+class KafkaClient(BrokerClient):
+    """Sends requests to brokers by node id, found by metadata and coordinator look-ups.
 
     >>> with KafkaClient(options) as client:                                        # doctest: +SKIP
     ...     topic = client.require_topics(["lines"])["lines"]
@@ -48,143 +52,12 @@ class KafkaClient:
     """
 
     def __init__(self, options: ClientOptions) -> None:
-        self.options = options
-        self._transport: SocketTransport | None = None
-        self._connected = False
+        super().__init__(options)
         self._coordinators = CoordinatorCache()
         self.recent = RecentTopics()
         self.batch_limits = BatchLimits()
 
-    def __enter__(self) -> Self:
-        """Hand out the client; it connects at first use."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close all connections."""
-        self.close()
-
-    def close(self) -> None:
-        """Close all connections; the client connects anew if it is used again."""
-        transport, self._transport = self._transport, None
-        self._connected = False
-        if transport is not None:
-            transport.close()
-
-    @property
-    def transport(self) -> SocketTransport:
-        """Give the loop underneath, for those who keep several requests in flight."""
-        if self._transport is None:
-            self._transport = SocketTransport(self.options)
-        self._transport.check_usable()
-        return self._transport
-
-    def connect(self, timeout_ms: int | None = None) -> None:
-        """Find the cluster; raises `UnreachableError` naming every address tried, within the timeout."""
-        if not self._connected:
-            self._bootstrap(self.deadline(timeout_ms))
-
-    def deadline(self, timeout_ms: float | None = None) -> float:
-        """Turn a timeout into a point on the monotonic clock; None means the options' API timeout."""
-        return time.monotonic() + (self.options.api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
-
-    def back_off(self, attempt: int, deadline: float, *, first_ms: float | None = None) -> bool:
-        """Wait before the next attempt (0, 1, ...), keep connections alive; False when the deadline leaves no time."""
-        first_ms = self.options.retry_backoff_ms if first_ms is None else first_ms
-        backoff_ms = min(first_ms * 2.0 ** min(attempt, 20), self.options.retry_backoff_max_ms)
-        seconds = backoff_ms * random.uniform(0.8, 1.2) / 1000
-        if time.monotonic() + seconds >= deadline:
-            return False
-        self.transport.pause(seconds)
-        return True
-
-    # Requests.
-
-    def send(
-        self,
-        node_id: int | None,
-        request: Any,
-        *,
-        min_version: int | None = None,
-        max_version: int | None = None,
-        timeout_ms: float | None = None,
-    ) -> Any:
-        """Exchange one request with a broker (None: any) at the newest version both sides know within the bounds.
-
-        Raises `UnansweredError` when there is no answer; the response's error codes are the caller's business.
-        """
-        deadline = self.deadline(timeout_ms)
-        pending = self.start(node_id, request, deadline, min_version=min_version, max_version=max_version)
-        self.transport.wait([pending], deadline)
-        return self.outcome(pending, request, node_id)
-
-    def send_all(
-        self,
-        requests: Sequence[tuple[int | None, Any]],
-        *,
-        min_version: int | None = None,
-        max_version: int | None = None,
-        timeout_ms: float | None = None,
-    ) -> list[Any]:
-        """Exchange many requests at once; each place of the result holds a response or an `EosKafkaError`.
-
-        A node that has left the cluster is the trouble of its own requests only: `UnansweredError`, so that whoever
-        remembered it as a leader or coordinator forgets it and asks anew.
-        """
-        deadline = self.deadline(timeout_ms)
-        started: list[Pending | UnansweredError] = []
-        for node_id, request in requests:
-            try:
-                started.append(self.start(node_id, request, deadline, min_version=min_version, max_version=max_version))
-            except UnansweredError as error:
-                started.append(error)
-        self.transport.wait([each for each in started if not isinstance(each, UnansweredError)], deadline)
-        results: list[Any] = []
-        for each, (node_id, request) in zip(started, requests, strict=True):
-            try:
-                results.append(each if isinstance(each, UnansweredError) else self.outcome(each, request, node_id))
-            except EosKafkaError as error:
-                results.append(error)
-        return results
-
-    def start(
-        self,
-        node_id: int | None,
-        request: Any,
-        deadline: float,
-        *,
-        min_version: int | None = None,
-        max_version: int | None = None,
-    ) -> Pending:
-        """Start an exchange without waiting for it; see `transport` for polling and `outcome` for its end."""
-        self._ensure_connected(deadline)
-        node = self._any_node() if node_id is None else self._known_node(node_id, deadline)
-        return self.transport.start(node, request, deadline, min_version=min_version, max_version=max_version)
-
-    def outcome(self, pending: Pending, request: Any, node_id: int | None) -> Any:
-        """Take the response of a started exchange, or raise."""
-        target = "a broker" if node_id is None else f"broker {node_id}"
-        return self.transport.outcome(pending, f"{type(request).__name__} to {target}")
-
-    def api_version(self, request_class: Any, *, min_version: int = 0, max_version: int | None = None) -> int:
-        """Say which version of a request would be sent; raises `UnsupportedError` when there is none."""
-        self._ensure_connected(self.deadline())
-        data = self.transport.broker_version_data
-        try:
-            version: int = data.api_version(
-                request_class, min_version=min_version, max_version=float("inf") if max_version is None else max_version
-            )
-        except Exception as error:
-            raise UnsupportedError(f"The broker does not serve {request_class.__name__}: {error}") from error
-        return version
-
-    # Brokers and topics.
-
-    def brokers(self) -> list[BrokerAddress]:
-        """List the brokers the cluster named last."""
-        self._ensure_connected(self.deadline())
-        return [BrokerAddress(each.node_id, each.host, each.port) for each in self.transport.cluster.brokers()]
+    # Topics.
 
     def metadata(
         self,
@@ -194,18 +67,15 @@ class KafkaClient:
         timeout_ms: float | None = None,
     ) -> dict[str, TopicMetadata]:
         """Describe topics (None: all of them), each with its own error code; asks until some broker answers."""
-        deadline = self.deadline(timeout_ms)
-        attempt = 0
-        while True:
-            try:
-                return self._metadata_once(topics, allow_auto_topic_creation, deadline)
-            except UnansweredError as error:
-                if not self.back_off(attempt, deadline):
-                    raise UnreachableError(
-                        "No broker answered a metadata request",
-                        checked=f"Brokers asked: {self._address_list()}; the last one: {error.happened}",
-                    ) from error
-                attempt += 1
+        response = self.ask_any_broker(
+            lambda: metadata_request(topics, allow_auto_topic_creation=allow_auto_topic_creation),
+            min_version=FIRST_METADATA_VERSION,
+            timeout_ms=timeout_ms,
+        )
+        self.transport.cluster.update_metadata(response)
+        found = topics_of(response)
+        self.recent.note(found, time.monotonic())
+        return found
 
     def require_topics(
         self,
@@ -230,7 +100,7 @@ class KafkaClient:
             found = self.metadata(
                 topics,
                 allow_auto_topic_creation=allow_auto_topic_creation,
-                timeout_ms=remaining_ms(deadline),
+                timeout_ms=self.remaining_ms(deadline),
             )
             problems = {name: problem_with(found.get(name), need_leaders) for name in topics}
             bad = {name: code for name, code in problems.items() if code is not ErrorCode.NONE}
@@ -254,20 +124,85 @@ class KafkaClient:
         """Find the coordinators of many keys with as few requests as the broker's version allows."""
         deadline = self.deadline(timeout_ms)
         attempt = 0
-        while True:
-            trouble = self._coordinators.look_up(self, key_type, keys, deadline)
+        while missing := self._coordinators.missing(key_type, keys):
+            trouble = self._look_up_coordinators(key_type, missing, deadline)
+            self._coordinators.drop_oldest(len(keys))
             if trouble is None:
-                return self._coordinators.known(key_type, keys)
+                break
             if not self.back_off(attempt, deadline):
                 raise UnreachableError(
                     f"No coordinator is known for {key_type.word} {next(iter(keys))!r}",
                     checked=f"Brokers asked: {self._address_list()}; the last answer: {trouble}",
                 )
             attempt += 1
+        return self._coordinators.known(key_type, keys)
+
+    def _look_up_coordinators(self, key_type: CoordinatorType, keys: Sequence[str], deadline: float) -> str | None:
+        """Ask once and remember the answers; returns the last trouble that is worth another try, or None."""
+        is_batched = self._finds_in_batches()
+        groups = [keys] if is_batched else [[key] for key in keys]
+        node_id = self._other_than(self._coordinators.take_doubted())
+        asked = [(node_id, group) for group in groups]
+        trouble: str | None = None
+        for found in self._ask_for_coordinators(key_type, asked, is_batched, deadline):
+            self._coordinators.remember(key_type, found.nodes)
+            trouble = found.trouble or trouble
+        return trouble
 
     def agree_on_coordinator(self, key_type: CoordinatorType, key: str, *, timeout_ms: float | None = None) -> None:
-        """Find the coordinator that every broker names; see `CoordinatorCache.agree`."""
-        self._coordinators.agree(self, key_type, key, self.deadline(timeout_ms))
+        """Find the coordinator that every broker names; raises `UnansweredError` where they do not come to agree.
+
+        A broker that is cut off from its peers names itself, and its answers are of the past. But a coordinator knows
+        that it is one: where no broker names another, no other has accepted anything.
+        """
+        deadline = self.deadline(timeout_ms)
+        attempt = 0
+        while (trouble := self._disagreement(key_type, key, deadline)) is not None:
+            if not self.back_off(attempt, deadline):
+                raise UnansweredError(
+                    f"The brokers do not agree on the coordinator of {key_type.word} {key!r}",
+                    checked=f"FindCoordinator, asked of each: {trouble}",
+                    remedy="Look for a broker that is cut off from the others, or does not answer",
+                )
+            attempt += 1
+
+    def _disagreement(self, key_type: CoordinatorType, key: str, deadline: float) -> str | None:
+        """Ask every broker once, all at the same time, and remember the coordinator that all of them name."""
+        self._coordinators.drop(key_type, key)
+        self.metadata([], timeout_ms=self.remaining_ms(deadline))
+        node_ids = [each.node_id for each in self.brokers()]
+        asked = [(node_id, [key]) for node_id in node_ids]
+        answers = list(self._ask_for_coordinators(key_type, asked, self._finds_in_batches(), deadline))
+        named = {None if each.trouble is not None else each.nodes[key] for each in answers}
+        if len(named) == 1 and (agreed := named.pop()) is not None:
+            self._coordinators.remember(key_type, {key: agreed})
+            return None
+        said = [each.trouble or f"broker {each.nodes[key]}" for each in answers]
+        return "; ".join(f"broker {node_id} says {answer}" for node_id, answer in zip(node_ids, said, strict=True))
+
+    def _ask_for_coordinators(
+        self,
+        key_type: CoordinatorType,
+        asked: Sequence[tuple[int | None, Sequence[str]]],
+        is_batched: bool,
+        deadline: float,
+    ) -> Iterator[FoundCoordinators]:
+        """Ask brokers (None: any) for the coordinators of keys, all at once."""
+        responses = self.send_all(
+            [(node_id, find_coordinator_request(key_type, keys)) for node_id, keys in asked],
+            max_version=None if is_batched else FIRST_BATCHED_VERSION - 1,
+            timeout_ms=self.remaining_ms(deadline),
+        )
+        for (_, keys), response in zip(asked, responses, strict=True):
+            yield read_coordinators(key_type, keys, response, is_batched)
+
+    def _finds_in_batches(self) -> bool:
+        return self.api_version(FindCoordinatorRequest) >= FIRST_BATCHED_VERSION
+
+    def _other_than(self, doubted: int | None) -> int | None:
+        """Choose a broker to ask; None where any will do. Any is most often the one that is connected already."""
+        others = [] if doubted is None else [each.node_id for each in self.brokers() if each.node_id != doubted]
+        return random.choice(others) if others else None
 
     def forget_coordinator(self, key_type: CoordinatorType, key: str) -> None:
         """Drop a remembered coordinator after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or a lost connection."""
@@ -291,7 +226,7 @@ class KafkaClient:
         if refresh or not features.is_fresh:
             request = ApiVersionsRequest(client_software_name="spark-eos", client_software_version=_SOFTWARE_VERSION)
             try:
-                self.send(None, request, timeout_ms=min(remaining_ms(deadline), _FEATURES_TIMEOUT_MS))
+                self.send(None, request, timeout_ms=min(self.remaining_ms(deadline), _FEATURES_TIMEOUT_MS))
             except UnansweredError:
                 features.go_on()
         return features.level(_TRANSACTION_FEATURE)
@@ -304,97 +239,3 @@ class KafkaClient:
     def doubt_features(self) -> None:
         """Have the next transaction ask for the feature levels: one has failed, perhaps since they have changed."""
         self.transport.features.doubt()
-
-    # The inside.
-
-    def _ensure_connected(self, deadline: float) -> None:
-        if not self._connected or self._transport is None:
-            self._bootstrap(deadline)
-
-    def _bootstrap(self, deadline: float) -> None:
-        transport = self.transport
-        started = time.monotonic()
-        causes: dict[str, str] = {}
-        servers = transport.cluster.bootstrap_brokers()
-        random.shuffle(servers)
-        attempt = 0
-        while True:
-            for server in servers:
-                try:
-                    self._ask_brokers(server.node_id, deadline)
-                except UnansweredError as error:
-                    causes[f"{server.host}:{server.port}"] = _root_cause(error)
-                else:
-                    transport.close_connection(server.node_id)
-                    self._connected = True
-                    return
-            if time.monotonic() >= deadline or not self.back_off(attempt, deadline):
-                raise self._unreachable(causes, time.monotonic() - started)
-            attempt += 1
-
-    def _ask_brokers(self, node_id: int | str, deadline: float) -> None:
-        request = MetadataRequest(
-            topics=[],
-            allow_auto_topic_creation=False,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        )
-        pending = self.transport.start(node_id, request, deadline, min_version=1)
-        self.transport.wait([pending], deadline)
-        response = self.transport.outcome(pending, "The first metadata request")
-        if not response.brokers:
-            raise UnansweredError("The broker named no brokers: it is starting or shutting down")
-        self.transport.cluster.update_metadata(response)
-
-    def _unreachable(self, causes: dict[str, str], waited_seconds: float) -> UnreachableError:
-        tried = "; ".join(f"{address} ({cause})" for address, cause in causes.items())
-        return UnreachableError(
-            f"No Kafka broker could be reached within {waited_seconds:.1f} s",
-            checked=f"Tried {tried} with security protocol {self.options.security_protocol}",
-        )
-
-    def _known_node(self, node_id: int, deadline: float) -> int:
-        """Ask for the brokers again when a node id is new, as after a broker was added."""
-        cluster = self.transport.cluster
-        if cluster.broker_metadata(node_id) is None:
-            self.metadata([], timeout_ms=remaining_ms(deadline))
-        if cluster.broker_metadata(node_id) is None:
-            raise UnansweredError(f"Broker {node_id} is not in the cluster's metadata", checked=self._address_list())
-        return node_id
-
-    def _any_node(self) -> int | str:
-        """Choose a broker that is not failing; when all are, go back to the bootstrap servers."""
-        node_id: int | str | None = self.transport.any_node()
-        return (
-            node_id if node_id is not None else str(random.choice(self.transport.cluster.bootstrap_brokers()).node_id)
-        )
-
-    def _metadata_once(
-        self, topics: Collection[str] | None, allow_auto_topic_creation: bool, deadline: float
-    ) -> dict[str, TopicMetadata]:
-        request = MetadataRequest(
-            topics=None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
-            allow_auto_topic_creation=allow_auto_topic_creation,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        )
-        response = self.send(None, request, min_version=4, timeout_ms=remaining_ms(deadline))
-        self.transport.cluster.update_metadata(response)
-        found = topics_of(response)
-        self.recent.note(found, time.monotonic())
-        return found
-
-    def _address_list(self) -> str:
-        brokers = self.brokers() if self._connected else []
-        return ", ".join(f"{each.host}:{each.port}" for each in brokers) or ", ".join(self.options.bootstrap_servers)
-
-
-def remaining_ms(deadline: float) -> float:
-    """Say how much time is left; never zero, so that what is already there can still be taken."""
-    return max(1.0, (deadline - time.monotonic()) * 1000)
-
-
-def _root_cause(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return str(error) or type(error).__name__

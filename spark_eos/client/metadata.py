@@ -5,9 +5,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from kafka.protocol.metadata import MetadataRequest
+
 from broker_core.errors import ErrorCode
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError
 
+# The first version that says whether topics may be created.
+FIRST_METADATA_VERSION: Final = 4
 # Troubles that end by themselves while a topic is made or a leader is elected.
 WAITED_FOR: Final = frozenset(
     {
@@ -87,6 +91,16 @@ class RecentTopics:
         ):
             return None
         return {name: topic for name, (_, topic) in found.items()}
+
+
+def metadata_request(topics: Collection[str] | None, *, allow_auto_topic_creation: bool = False) -> Any:
+    """Make the request for the brokers and some topics (None: all of them)."""
+    return MetadataRequest(
+        topics=None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
+        allow_auto_topic_creation=allow_auto_topic_creation,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
 
 
 def topics_of(response: Any) -> dict[str, TopicMetadata]:

@@ -15,7 +15,7 @@ from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.coordinator_requests import CoordinatorRequest, ask_coordinator, ask_coordinators
 from spark_eos.client.error_table import Api, failure, worst_code
-from spark_eos.client.kafka_client import KafkaClient, remaining_ms
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.response_reader import check_complete
 from spark_eos.errors import UnansweredError
 
@@ -113,7 +113,7 @@ def own_one_of(
                 client,
                 transactional_id,
                 transaction_timeout_ms=transaction_timeout_ms,
-                timeout_ms=remaining_ms(deadline),
+                timeout_ms=client.remaining_ms(deadline),
                 repeats=False,
             )
         except UnansweredError:

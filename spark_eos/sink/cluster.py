@@ -10,9 +10,10 @@ from broker_core.records.batch import read_records
 from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.client import inspection, transactions
 from spark_eos.client.aborted_filter import ends_in, visible_in
+from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import fetch_offsets
-from spark_eos.client.kafka_client import CoordinatorType, KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.errors import EosKafkaError, TopicError, UnansweredError, UnsupportedError

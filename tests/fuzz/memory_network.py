@@ -20,7 +20,7 @@ import kafka.net.connection
 import kafka.net.manager
 import kafka.net.selector
 
-from spark_eos.client import coordinator_cache, event_loop, fetch, kafka_client, producer, transaction_admin, transport
+from spark_eos.client import broker_client, event_loop, fetch, kafka_client, producer, transaction_admin, transport
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 
@@ -32,7 +32,7 @@ _TIMED = (
     kafka.net.manager,
     kafka.net.selector,
     kafka_client,
-    coordinator_cache,
+    broker_client,
     fetch,
     event_loop,
     transport,

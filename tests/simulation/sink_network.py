@@ -20,7 +20,7 @@ from broker_core.simulation.network import PORT
 from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.wire.versions import SERVED
 from spark_eos import failpoints
-from spark_eos.client import kafka_client
+from spark_eos.client import broker_client
 from spark_eos.client.features import FinalizedFeatures
 from spark_eos.client.transport import translate
 from spark_eos.errors import UnansweredError as SinkUnansweredError
@@ -252,10 +252,10 @@ def virtual_surroundings(world: World) -> Iterator[None]:
     """Let the sink's modules see this world's time, chance, processes and network, and no other's memory."""
     lent = _surroundings(world)
     replaced: list[tuple[Any, str, Any]] = [
-        (kafka_client, "SocketTransport", kafka_client.SocketTransport),
+        (broker_client, "SocketTransport", broker_client.SocketTransport),
         (failpoints, "reach", failpoints.reach),
     ]
-    kafka_client.SocketTransport = SimulatedTransport  # type: ignore[assignment,misc]
+    broker_client.SocketTransport = SimulatedTransport  # type: ignore[assignment,misc]
     failpoints.reach = world.reach  # type: ignore[assignment]
     _worlds.append(world)
     for name, module in list(sys.modules.items()):

@@ -14,7 +14,8 @@ from kafka.protocol.admin import ListTransactionsRequest
 
 from broker_core.embedded import EmbeddedBroker, Hold
 from spark_eos.client import coordinator_cache
-from spark_eos.client.kafka_client import CoordinatorType, KafkaClient
+from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.errors import OptionError, TopicError, UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions

@@ -10,8 +10,9 @@ from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.client import transactions
+from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.inspection import describe_transactions
-from spark_eos.client.kafka_client import CoordinatorType, KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.errors import EosKafkaError, FencedError, OptionError, TopicError, TransactionError, UnreachableError

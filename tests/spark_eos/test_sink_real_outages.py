@@ -9,8 +9,9 @@ import pytest
 
 from broker_core.embedded import EmbeddedBroker, Error
 from broker_core.types import ProducerIdentity, TopicPartition
+from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.group_offsets import fetch_offsets_from
-from spark_eos.client.kafka_client import CoordinatorType, KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import TransactionIdentity, init_producer_id
 from spark_eos.errors import UnansweredError

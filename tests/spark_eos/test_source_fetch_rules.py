@@ -1,5 +1,6 @@
 """Check what the fetch makes of answers that a healthy broker seldom gives, with a client that follows a script."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,14 +61,14 @@ class ScriptedClient:
     def deadline(self, timeout_ms: float | None = None) -> float:
         return timeout_ms or 0.0
 
+    def ask_any_broker(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
+        assert isinstance(make(), FilteredMetadataRequest)
+        topic = TopicLeaders("t", None, False, 0, [PartitionLeader(0, 2, 0)])
+        return FilteredMetadata(None, [topic] if self.topic_exists else [])
+
     def back_off(self, _attempt: int, _deadline: float) -> bool:
         self.tries_left -= 1
         return self.tries_left >= 0
-
-    def send(self, _node_id: None, request: Any, **_: Any) -> FilteredMetadata:
-        assert isinstance(request, FilteredMetadataRequest)
-        topic = TopicLeaders("t", None, False, 0, [PartitionLeader(0, 2, 0)])
-        return FilteredMetadata(None, [topic] if self.topic_exists else [])
 
 
 def reading(client: Any) -> RangeFetch:

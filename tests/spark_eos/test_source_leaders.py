@@ -1,7 +1,7 @@
 """Change leaders under a reader, with logs that agree and logs that were cut (KIP-320)."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -72,9 +72,6 @@ class ScriptedCluster:
         return pending
 
     def send(self, node_id: int, request: Any, **_: Any) -> Any:
-        if isinstance(request, FilteredMetadataRequest):
-            leader, epoch = self.leaders.pop(0) if len(self.leaders) > 1 else self.leaders[0]
-            return FilteredMetadata(None, [TopicLeaders("t", None, False, 0, [PartitionLeader(0, leader, epoch)])])
         partition = request.topics[0].partitions[0]
         self.asked.append((node_id, partition.current_leader_epoch, partition.leader_epoch))
         end = self.ends.pop(0)
@@ -94,6 +91,11 @@ class ScriptedCluster:
 
     def deadline(self, timeout_ms: float | None = None) -> float:
         return timeout_ms or 0.0
+
+    def ask_any_broker(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
+        assert isinstance(make(), FilteredMetadataRequest)
+        leader, epoch = self.leaders.pop(0) if len(self.leaders) > 1 else self.leaders[0]
+        return FilteredMetadata(None, [TopicLeaders("t", None, False, 0, [PartitionLeader(0, leader, epoch)])])
 
     def back_off(self, _attempt: int, _deadline: float) -> bool:
         self.tries_left -= 1
