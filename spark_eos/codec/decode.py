@@ -15,7 +15,7 @@ import pyarrow as pa
 from broker_core.records.header import BatchHeader, crc_matches
 from broker_core.records.invalid import InvalidBatch, UnfoldedTooLarge
 from broker_core.types import TimestampType
-from spark_eos.codec.buffer_view import BufferView
+from spark_eos.codec.columns import BufferView
 from spark_eos.codec.decompress import LARGEST_BYTES, Bytes, Slab, Span, decompress_batches
 from spark_eos.codec.header_column import HEADER_TYPE, decode_headers, read_field
 from spark_eos.codec.varints import Ints, Octets, read_varints

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from broker_core.records.invalid import InvalidBatch
 from broker_core.records.varint import read_varint
 from spark_eos.codec.binary_views import ByteColumn, join
-from spark_eos.codec.buffer_view import BufferView
-from spark_eos.codec.columns import EncodeError, binary_column, bounds_of
+from spark_eos.codec.columns import BufferView, EncodeError, binary_column, bounds_of
 from spark_eos.codec.varints import InlineBytes, Ints, Octets, encode_varints, read_varints
 
 # As many as the largest batch holds that a broker takes by default, at two bytes each; the rest is malice.
@@ -31,7 +30,7 @@ class EncodedHeaders(NamedTuple):
     bytes: ByteColumn
     sizes: Ints
 
-    def pick(self, rows: Ints | slice) -> "EncodedHeaders":
+    def pick(self, rows: slice) -> "EncodedHeaders":
         """Return the headers of some rows."""
         return EncodedHeaders(self.counts.pick(rows), self.bytes.pick(rows), self.sizes[rows])
 

@@ -53,7 +53,7 @@ class EncodedRows(NamedTuple):
         return self.data[self.bounds[first] : self.bounds[after]]
 
 
-def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any, order: Ints | None = None) -> RecordColumns:
+def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any) -> RecordColumns:
     """See the columns that `encode_batches` takes as those of records; raises `EncodeError` where they cannot be."""
     values = binary_column(value, "value")
     keys = None if key is None else binary_column(key, "key")
@@ -64,12 +64,6 @@ def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any, order:
     for name, column in (("key", key), ("headers", headers), ("timestamp", timestamps)):
         if column is not None and not isinstance(column, int) and len(column) != len(values):
             raise EncodeError(f"the {name} column has {len(column)} rows, the value column {len(values)}")
-    if order is not None:
-        # Rows are copied into their order first: a copy that does nothing else waits less for memory.
-        places = pa.array(order)
-        values, keys = values.take(places), None if keys is None else keys.take(places)
-        encoded_headers = None if encoded_headers is None else encoded_headers.pick(order)
-        timestamps = timestamps if isinstance(timestamps, int) else timestamps[order]
     value_column, key_column = ByteColumn.of(values), None if keys is None else ByteColumn.of(keys)
     sizes = _field_sizes(value_column)
     sizes += _ATTRIBUTES_BYTES + (1 if encoded_headers is None else encoded_headers.sizes)
