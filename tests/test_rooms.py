@@ -36,6 +36,7 @@ _EOS_WORDS = _rooms(
     "failpoints",
     "metrics",
     "options",
+    "runtime",
     "worker_memory",
 )
 _EOS_TOOLS = _rooms("spark_eos", "codec", "client")
@@ -75,6 +76,7 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "broker_core.broker": _CORE_WORDS | _CORE_BYTES | _CORE_RULES,
+        "spark_eos.runtime": _rooms("spark_eos", "errors", "options.client"),
         "spark_eos.options.sink": _rooms("spark_eos", "errors", "options.client", "metrics") | _SHARED,
         "spark_eos.options.operator_commands": _rooms("spark_eos", "options.client") | _SHARED_WORDS,
         "spark_eos.options.source": _rooms("spark_eos", "errors", "options.client", "metrics", "options.positions")
@@ -111,7 +113,7 @@ ROOMS = {room: allowed for floor in FLOORS for room, allowed in floor.items()}
 _NOBODY: frozenset[str] = frozenset()
 _CORE_REAL = _rooms("broker_core", "server", "embedded", "pytest_plugin", "__main__")
 _CORE_CHANCE = _CORE_REAL | {"broker_core.simulation"}
-_EOS_REAL = _rooms("spark_eos", "client", "sink", "source", "admin")
+_EOS_REAL = _rooms("spark_eos", "client", "sink", "source", "admin", "runtime")
 # Numbers are served from a thread, once in each process.
 _EOS_METRICS = _rooms("spark_eos", "metrics")
 # A failpoint stops or kills its process, that is its whole job.

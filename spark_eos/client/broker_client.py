@@ -4,25 +4,28 @@ Requests are not repeated, since only the sender knows whether that is safe; wha
 is, until its deadline.
 """
 
-import random
-import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from spark_eos.client.metadata import FIRST_METADATA_VERSION, BrokerAddress, metadata_request
-from spark_eos.client.transport import Pending, SocketTransport
+from spark_eos.client.metadata import FIRST_METADATA_VERSION, BrokerAddress, FinalizedFeatures, metadata_request
+from spark_eos.client.transport import SocketTransport
 from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, UnsupportedError
 from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import REAL, KafkaTransport, Pending, Runtime
 
 
 class BrokerClient:
     """The connections of one process to the brokers of one cluster."""
 
-    def __init__(self, options: ClientOptions) -> None:
+    def __init__(self, options: ClientOptions, runtime: Runtime = REAL) -> None:
         self.options = options
-        self._transport: SocketTransport | None = None
+        self.runtime = runtime
+        self._transport: KafkaTransport | None = None
         self._connected = False
+        # Of the transport's lifetime: a cluster that is connected to later may have been set up again.
+        self.features = FinalizedFeatures(runtime.clock)
+        self._monotonic = runtime.clock.monotonic
 
     def __enter__(self) -> Self:
         """Hand out the client; it connects at first use."""
@@ -42,10 +45,12 @@ class BrokerClient:
             transport.close()
 
     @property
-    def transport(self) -> SocketTransport:
-        """Give the loop underneath, for those who keep several requests in flight."""
+    def transport(self) -> KafkaTransport:
+        """Return the connections and their loop, for what keeps several requests in flight."""
         if self._transport is None:
-            self._transport = SocketTransport(self.options)
+            self.features = FinalizedFeatures(self.runtime.clock)
+            open_transport = self.runtime.open_transport or SocketTransport
+            self._transport = open_transport(self.options, self.runtime, self.features.note)
         self._transport.check_usable()
         return self._transport
 
@@ -56,18 +61,18 @@ class BrokerClient:
 
     def deadline(self, timeout_ms: float | None = None) -> float:
         """Turn a timeout into a point on the monotonic clock; None means the options' API timeout."""
-        return time.monotonic() + (self.options.api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        return self._monotonic() + (self.options.api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
 
     def remaining_ms(self, deadline: float) -> float:
         """Return how much time is left; never zero, so that what is already there can still be taken."""
-        return max(1.0, (deadline - time.monotonic()) * 1000)
+        return max(1.0, (deadline - self._monotonic()) * 1000)
 
     def back_off(self, attempt: int, deadline: float, *, first_ms: float | None = None) -> bool:
         """Wait before the next attempt (0, 1, ...), keep connections alive; False when the deadline leaves no time."""
         first_ms = self.options.retry_backoff_ms if first_ms is None else first_ms
         backoff_ms = min(first_ms * 2.0 ** min(attempt, 20), self.options.retry_backoff_max_ms)
-        seconds = backoff_ms * random.uniform(0.8, 1.2) / 1000
-        if time.monotonic() + seconds >= deadline:
+        seconds = backoff_ms * self.runtime.random.uniform(0.8, 1.2) / 1000
+        if self._monotonic() + seconds >= deadline:
             return False
         self.transport.pause(seconds)
         return True
@@ -183,10 +188,10 @@ class BrokerClient:
 
     def _bootstrap(self, deadline: float) -> None:
         transport = self.transport
-        started = time.monotonic()
+        started = self._monotonic()
         causes: dict[str, str] = {}
         servers = transport.cluster.bootstrap_brokers()
-        random.shuffle(servers)
+        self.runtime.random.shuffle(servers)
         attempt = 0
         while True:
             for server in servers:
@@ -198,8 +203,8 @@ class BrokerClient:
                     transport.close_connection(server.node_id)
                     self._connected = True
                     return
-            if time.monotonic() >= deadline or not self.back_off(attempt, deadline):
-                raise self._unreachable(causes, time.monotonic() - started)
+            if self._monotonic() >= deadline or not self.back_off(attempt, deadline):
+                raise self._unreachable(causes, self._monotonic() - started)
             attempt += 1
 
     def _ask_brokers(self, node_id: int | str, deadline: float) -> None:
@@ -233,7 +238,9 @@ class BrokerClient:
         """Choose a broker that is not failing; when all are, go back to the bootstrap servers."""
         node_id: int | str | None = self.transport.any_node()
         return (
-            node_id if node_id is not None else str(random.choice(self.transport.cluster.bootstrap_brokers()).node_id)
+            node_id
+            if node_id is not None
+            else str(self.runtime.random.choice(self.transport.cluster.bootstrap_brokers()).node_id)
         )
 
     def _address_list(self) -> str:

@@ -12,7 +12,6 @@ saves, and what is left of waiting is the round trip, which larger answers (`max
 What runs at the same time is ranges: `minPartitions` and `maxRecordsPerPartition` make more of them.
 """
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -36,10 +35,10 @@ from spark_eos.client.offset_lookup import (
     partition_error,
 )
 from spark_eos.client.response_reader import only_part
-from spark_eos.client.transport import Pending
 from spark_eos.errors import BrokerError, UnansweredError
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
+from spark_eos.runtime import Pending
 
 LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
 _OTHER_INCARNATION: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
@@ -116,6 +115,7 @@ class RangeFetch:
         planned: LogPoint = LogPoint(),  # noqa: B008 (a tuple)
     ) -> None:
         self._client = client
+        self._monotonic = client.runtime.clock.monotonic
         self._lookup = OffsetLookup(client)
         self._topic_partition = topic_partition
         self._topic_id: UUID | None = place.topic_id
@@ -161,7 +161,7 @@ class RangeFetch:
             self._progress()
 
     def _progress(self) -> None:
-        self._deadline = time.monotonic() + self._limits.poll_timeout_ms / 1_000
+        self._deadline = self._monotonic() + self._limits.poll_timeout_ms / 1_000
 
     def _readable_end(self, chunk: FetchedChunk) -> int:
         committed = self._isolation is IsolationLevel.READ_COMMITTED

@@ -15,8 +15,8 @@ from spark_eos.client.error_table import Api, classify, code_name, failure, wors
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.response_reader import check_complete, only_part
 from spark_eos.client.transactions import TV2, TransactionIdentity
-from spark_eos.client.transport import Pending
 from spark_eos.errors import UnansweredError
+from spark_eos.runtime import Pending
 
 _LAST_TV1_TXN_OFFSET_COMMIT: Final = 4
 _TV2_TXN_OFFSET_COMMIT: Final = 5

@@ -1,8 +1,6 @@
 """Look at transactions: what their coordinators say of them (KIP-664)."""
 
 import logging
-import secrets
-import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,8 +14,8 @@ from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.coordinator_requests import RESENT
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.transport import Pending
 from spark_eos.errors import AuthorizationError, EosKafkaError, UnansweredError
+from spark_eos.runtime import Pending
 
 logger: Final = logging.getLogger(__name__)
 # What to grant to a principal that has to see every transaction.
@@ -257,7 +255,7 @@ def _ask_once(
         except UnansweredError as error:
             trouble = error.happened
     client.transport.wait([pending for node, _, pending in asked if node not in slow], deadline)
-    until = min(deadline, time.monotonic() + _SLOW_SECONDS)
+    until = min(deadline, client.runtime.clock.monotonic() + _SLOW_SECONDS)
     client.transport.wait([pending for node, _, pending in asked if node in slow], until)
     for node, request, pending in asked:
         try:
@@ -273,7 +271,7 @@ def sees_every_id(client: KafkaClient, *, timeout_ms: float | None = None) -> bo
     Brokers leave out of a listing what the principal may not see, without a word. Whoever takes that for the whole
     truth takes a live transaction for one that hangs.
     """
-    nobodys = f"eos-kafka-probe-{secrets.token_hex(8)}"
+    nobodys = f"eos-kafka-probe-{client.runtime.random.token_hex(8)}"
     try:
         describe_transactions(client, [nobodys], timeout_ms=timeout_ms)
     except AuthorizationError:

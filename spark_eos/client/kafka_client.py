@@ -4,8 +4,6 @@ A client lives in one process and one thread at a time, connects at first use, a
 leaders asks for them and keeps them. The look-ups of topics and coordinators are repeated until their deadline.
 """
 
-import random
-import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -34,6 +32,7 @@ from spark_eos.client.metadata import (
 )
 from spark_eos.errors import UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import REAL, Runtime
 
 _TRANSACTION_FEATURE: Final = "transaction.version"
 # Nothing that a transaction has to wait for.
@@ -51,11 +50,11 @@ class KafkaClient(BrokerClient):
     ...     client.send(topic.partitions[0].leader, request, timeout_ms=5_000)
     """
 
-    def __init__(self, options: ClientOptions) -> None:
-        super().__init__(options)
+    def __init__(self, options: ClientOptions, runtime: Runtime = REAL) -> None:
+        super().__init__(options, runtime)
         self._coordinators = CoordinatorCache()
         self.recent = RecentTopics()
-        self.batch_limits = BatchLimits()
+        self.batch_limits = BatchLimits(runtime.clock)
 
     # Topics.
 
@@ -74,7 +73,7 @@ class KafkaClient(BrokerClient):
         )
         self.transport.cluster.update_metadata(response)
         found = topics_of(response)
-        self.recent.note(found, time.monotonic())
+        self.recent.note(found, self._monotonic())
         return found
 
     def require_topics(
@@ -90,11 +89,11 @@ class KafkaClient(BrokerClient):
 
         With `max_age_ms`, leaders not needed, an answer of that age will do: writers ask the same again and again.
         """
-        recent = self.recent.since(topics, time.monotonic() - max_age_ms / 1000) if max_age_ms else None
+        recent = self.recent.since(topics, self._monotonic() - max_age_ms / 1000) if max_age_ms else None
         if recent is not None and not need_leaders:
             return recent
         deadline = self.deadline(timeout_ms)
-        missing_until = min(deadline, time.monotonic() + _MISSING_TOPIC_GRACE_SECONDS)
+        missing_until = min(deadline, self._monotonic() + _MISSING_TOPIC_GRACE_SECONDS)
         attempt = 0
         while True:
             found = self.metadata(
@@ -202,7 +201,7 @@ class KafkaClient(BrokerClient):
     def _other_than(self, doubted: int | None) -> int | None:
         """Choose a broker to ask; None where any will do. Any is most often the one that is connected already."""
         others = [] if doubted is None else [each.node_id for each in self.brokers() if each.node_id != doubted]
-        return random.choice(others) if others else None
+        return self.runtime.random.choice(others) if others else None
 
     def forget_coordinator(self, key_type: CoordinatorType, key: str) -> None:
         """Drop a remembered coordinator after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or a lost connection."""
@@ -217,12 +216,12 @@ class KafkaClient(BrokerClient):
     def transaction_version(self, *, refresh: bool = False, timeout_ms: float | None = None) -> int:
         """Give the cluster's finalized `transaction.version`, 0, 1 or 2 (KIP-890), for a transaction that begins now.
 
-        Connections learn it as they open. A broker is asked where none has spoken of it for `features.MAX_AGE_SECONDS`,
+        Connections learn it as they open. A broker is asked where none has named it for `FEATURES_MAX_AGE_SECONDS`,
         since a transaction has failed, or to `refresh` it; where it does not answer, what was known before counts.
         """
         deadline = self.deadline(timeout_ms)
         self._ensure_connected(deadline)
-        features = self.transport.features
+        features = self.features
         if refresh or not features.is_fresh:
             request = ApiVersionsRequest(client_software_name="spark-eos", client_software_version=_SOFTWARE_VERSION)
             try:
@@ -234,8 +233,8 @@ class KafkaClient(BrokerClient):
     def known_transaction_version(self, *, timeout_ms: float | None = None) -> int:
         """Give the level learned last, without a request: for what ends transactions, and must not wait."""
         self._ensure_connected(self.deadline(timeout_ms))
-        return self.transport.features.level(_TRANSACTION_FEATURE)
+        return self.features.level(_TRANSACTION_FEATURE)
 
     def doubt_features(self) -> None:
         """Have the next transaction ask for the feature levels: one has failed, perhaps since they have changed."""
-        self.transport.features.doubt()
+        self.features.doubt()

@@ -5,7 +5,6 @@ for the rest. Whatever fails for good fails the transaction: the same error is r
 next `begin`.
 """
 
-import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from spark_eos.client.partition_queue import PartitionQueue, PartitionResult
 from spark_eos.client.produce import PartitionAnswer, produce_answers, produce_request, produce_versions
 from spark_eos.client.send_queue import SendQueue
 from spark_eos.client.transactions import TV2, EndTxnResult, TransactionIdentity, add_partitions_to_txn, end_txn
-from spark_eos.client.transport import Pending
 from spark_eos.codec.encode import EncodedBatch
 from spark_eos.errors import (
     AbortableError,
@@ -30,6 +28,7 @@ from spark_eos.errors import (
     RecordTooLargeError,
     UnansweredError,
 )
+from spark_eos.runtime import Pending
 
 DEFAULT_BUFFER_MEMORY_BYTES: Final = 32 * 1024 * 1024
 DEFAULT_MAX_REQUEST_BYTES: Final = 1024 * 1024
@@ -78,6 +77,7 @@ class TransactionalProducer:
         delivery_timeout_ms: int | None = None,
     ) -> None:
         self._client = client
+        self._monotonic = client.runtime.clock.monotonic
         self._buffer_memory_bytes = buffer_memory_bytes
         self._max_request_bytes = max_request_bytes
         self.delivery_timeout_ms = delivery_timeout_ms or client.options.delivery_timeout_ms
@@ -222,7 +222,7 @@ class TransactionalProducer:
             raise
 
     def _wait(self) -> None:
-        now = time.monotonic()
+        now = self._monotonic()
         until = now + _IDLE_WAIT_SECONDS
         if self._waiting.next_due is not None:
             until = min(until, self._waiting.next_due)
@@ -254,7 +254,7 @@ class TransactionalProducer:
     def _dispatch(self, force: bool) -> None:
         """Send what is ready: where forced all of it, otherwise what fills a request."""
         identity = self._check_open()
-        due = self._waiting.take_due(time.monotonic())
+        due = self._waiting.take_due(self._monotonic())
         least_bytes = 0 if force else self._max_request_bytes
         if not due and not self._waiting.leaders(least_bytes):
             return
@@ -285,7 +285,7 @@ class TransactionalProducer:
             )
 
     def _start(self, leader: int, queues: list[PartitionQueue], identity: TransactionIdentity) -> None:
-        now = time.monotonic()
+        now = self._monotonic()
         batches = [(queue.topic_partition, queue.take(identity, now)) for queue in queues]
         topic_ids = self._leaders.topic_ids(queue.topic_partition.topic for queue in queues)
         versions = produce_versions(identity.transaction_version, None not in topic_ids.values())
@@ -371,12 +371,12 @@ class TransactionalProducer:
             self._leaders.doubt(queue.topic_partition.topic)
         if queue.attempts == 0:
             # Waiting for a leader counts against the delivery timeout as well.
-            queue.first_attempt_at = time.monotonic()
+            queue.first_attempt_at = self._monotonic()
             queue.attempts = 1
         backoff_ms = min(options.retry_backoff_ms * 2.0 ** min(queue.attempts - 1, 20), options.retry_backoff_max_ms)
         if soon:
             backoff_ms = _CONCURRENT_BACKOFF_MS
-        now = time.monotonic()
+        now = self._monotonic()
         queue.retry_later(now + backoff_ms / 1000, trouble, unsure=unsure)
         self._waiting.put_off(queue)
         self.retries += 1

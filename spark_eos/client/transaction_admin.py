@@ -8,7 +8,6 @@ knows it.
 """
 
 import struct
-import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -208,7 +207,7 @@ class TransactionAdmin:
     def _ask(self, what: str, call: Callable[[Any], Answer], never_again: tuple[type[Exception], ...] = ()) -> Answer:
         """Call until it works, or until the trouble is none that passes; some trouble the caller takes for final."""
         deadline = self.client.deadline()
-        missing_until = min(deadline, time.monotonic() + _MISSING_GRACE_SECONDS)
+        missing_until = min(deadline, self.client.runtime.clock.monotonic() + _MISSING_GRACE_SECONDS)
         attempt = 0
         while True:
             try:
@@ -236,7 +235,10 @@ class TransactionAdmin:
             # The other one tells an unreachable broker from refused credentials, and knows when to give up.
             self.client.connect()
             options = self.client.options
-            config = {"bootstrap_timeout_ms": options.api_timeout_ms, **manager_config(options, tls_context(options))}
+            config = {
+                "bootstrap_timeout_ms": options.api_timeout_ms,
+                **manager_config(options, tls_context(options), self.client.runtime.clock),
+            }
             known = {name: value for name, value in config.items() if name in KafkaAdminClient.DEFAULT_CONFIG}
             if options.sasl_password is not None:
                 known["sasl_plain_password"] = Hidden(options.sasl_password)

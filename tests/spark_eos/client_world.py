@@ -18,6 +18,7 @@ from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMeta
 from spark_eos.client.topics import create_topic
 from spark_eos.codec.encode import EncodedBatch, encode_batches
 from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import REAL
 
 DEADLINE_S = 60
 
@@ -125,8 +126,9 @@ class FakeClient:
 
     def __init__(self, topic: str, partitions: int, script: Iterable[Script], **options: int) -> None:
         self.options = ClientOptions(("fake:1",), **{"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, **options})
+        self.runtime = REAL
         self.transport = FakeTransport()
-        self.batch_limits = BatchLimits()
+        self.batch_limits = BatchLimits(REAL.clock)
         self.recent = RecentTopics()
         self.script = deque(script)
         self.sent: list[SentProduce] = []

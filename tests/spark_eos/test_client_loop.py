@@ -27,7 +27,7 @@ DEADLINE_S = 60
 
 @pytest.fixture
 def loop() -> Iterator[EventLoop]:
-    loop = EventLoop()
+    loop = EventLoop(time.monotonic)
     yield loop
     loop.close()
 

@@ -14,6 +14,7 @@ from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataR
 from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.errors import AuthorizationError, BrokerError, UnansweredError
 from spark_eos.options.source import FetchLimits
+from spark_eos.runtime import REAL
 
 TP = TopicPartition("t", 0)
 LIMITS = FetchLimits(max_bytes=1_000, partition_max_bytes=1_000, min_bytes=1, max_wait_ms=1, poll_timeout_ms=1_000)
@@ -41,6 +42,7 @@ class ScriptedClient:
         self.topic_exists = topic_exists
         self.asked: list[tuple[int, int, IsolationLevel]] = []
         self.tries_left = 5
+        self.runtime = REAL
         self.transport = SimpleNamespace(
             wait=lambda pending, deadline: None,
             poll=lambda timeout_ms: None,

@@ -19,6 +19,7 @@ from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataR
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.errors import BrokerError, DataLossError, UnansweredError
 from spark_eos.options.source import FetchLimits, SourceOptions, batch_options
+from spark_eos.runtime import REAL
 from spark_eos.source.data_loss import DataLossPolicy
 from spark_eos.source.planner import Planner
 from spark_eos.source.range_reader import read_range
@@ -57,6 +58,7 @@ class ScriptedCluster:
         self.fetched: list[tuple[int, int, int]] = []
         self.asked: list[tuple[int, int, int]] = []
         self.tries_left = 6
+        self.runtime = REAL
         self.transport = SimpleNamespace(
             wait=lambda pending, deadline: None,
             poll=lambda timeout_ms: None,
