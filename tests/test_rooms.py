@@ -50,6 +50,7 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core": frozenset(),
         "broker_core.errors": frozenset(),
+        "broker_core.decision_table": frozenset(),
         "spark_eos": frozenset(),
         "spark_eos.errors": frozenset(),
         "spark_eos.worker_memory": frozenset(),
@@ -69,8 +70,8 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.options.positions": _rooms("spark_eos", "errors") | _SHARED_WORDS,
     },
     {
-        "broker_core.log": _CORE_WORDS | _RECORDS,
-        "broker_core.coordinator": _CORE_WORDS | _RECORDS,
+        "broker_core.log": _CORE_WORDS | _RECORDS | {"broker_core.decision_table"},
+        "broker_core.coordinator": _CORE_WORDS | _RECORDS | {"broker_core.decision_table"},
         "broker_core.security": _CORE_WORDS,
         "spark_eos.options.client": _rooms("spark_eos", "errors", "options.client_settings"),
     },

@@ -20,8 +20,8 @@ from uuid import UUID
 
 from kafka.protocol.consumer import FetchRequest
 
-from broker_core.errors import ErrorCode
-from broker_core.records.header import BatchHeader, InvalidBatch, iter_headers
+from broker_core.errors import ErrorCode, InvalidBatch
+from broker_core.records.header import BatchHeader, iter_headers
 from broker_core.types import AbortedTransaction, IsolationLevel, TopicPartition
 from spark_eos.client.fetch_reader import UncopiedFetchRequest
 from spark_eos.client.kafka_client import KafkaClient

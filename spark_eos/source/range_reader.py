@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.records.header import BatchHeader, InvalidBatch
+from broker_core.errors import InvalidBatch
+from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition
 from spark_eos import failpoints
 from spark_eos.client.aborted_filter import visible_in

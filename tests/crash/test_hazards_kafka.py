@@ -8,11 +8,10 @@ from contextlib import closing
 
 import pytest
 
-from broker_core.coordinator.transaction_records import TransactionImage, encode_key, encode_value
-from broker_core.coordinator.transaction_states import TransactionState
+from broker_core.coordinator.transactions.records import TransactionImage, encode_key, encode_value
 from broker_core.embedded import EmbeddedBroker
 from broker_core.records.batch import NewRecord, build_batch
-from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
+from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, TransactionState, coordinator_partition
 from spark_eos.client.inspection import list_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transactions import init_producer_id

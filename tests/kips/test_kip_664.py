@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.coordinator.transaction_states import TransactionState
 from broker_core.errors import ErrorCode
+from broker_core.types import TransactionState
 from broker_core.wire import messages as m
 from tests.conformance.protocols import bumped
 from tests.conformance.raw_session import Identity

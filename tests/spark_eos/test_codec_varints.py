@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.records.invalid import InvalidBatch
+from broker_core.errors import InvalidBatch
 from broker_core.records.varint import append_varint
 from spark_eos.codec.binary_views import join, merge
 from spark_eos.codec.varints import InlineBytes, encode_varints, read_varints, varint_size, varint_sizes
