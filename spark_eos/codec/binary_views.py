@@ -39,7 +39,7 @@ class ByteColumn(NamedTuple):
         bounds, buffer = bounds_of(array)
         return cls(buffer, bounds[:-1], lengths_of(array))
 
-    def pick(self, rows: slice) -> "ByteColumn":
+    def pick(self, rows: Ints | slice) -> "ByteColumn":
         """Return some rows."""
         return ByteColumn(self.buffer, self.starts[rows], self.lengths[rows])
 
