@@ -14,10 +14,10 @@ Spark, Arrow or numpy.
 # Type checkers take a variable of this name as true; importing typing for it would cost more than all of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from broker_core.broker.faults import Delay, Disconnect, Drop, Error, Fault, Hold
-    from broker_core.broker.inspection import PartitionView, RecordView, TransactionView
-    from broker_core.broker.metrics import Metrics
-    from broker_core.broker.request_log import RequestSeen
+    from broker_core.broker.fault_injection import Delay, Disconnect, Drop, Error, Fault, Hold
+    from broker_core.broker.monitoring.inspection import PartitionView, RecordView, TransactionView
+    from broker_core.broker.monitoring.metrics import BrokerMetrics
+    from broker_core.broker.monitoring.request_log import RequestSeen
     from broker_core.embedded import EmbeddedBroker
     from broker_core.errors import ConfigError, DamageError, ErrorCode, KafkaError
     from broker_core.security.sasl_oauthbearer import InvalidToken, ValidToken
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BrokerHandle",
+    "BrokerMetrics",
     "ClockHandle",
     "ConfigError",
     "DamageError",
@@ -39,7 +40,6 @@ __all__ = [
     "Hold",
     "InvalidToken",
     "KafkaError",
-    "Metrics",
     "Outage",
     "PartitionView",
     "RecordView",
@@ -55,10 +55,10 @@ __version__ = "0.1.0"
 
 # The module of each public name, as in the imports for type checkers above.
 _MODULES = {
-    "broker_core.broker.faults": ("Delay", "Disconnect", "Drop", "Error", "Fault", "Hold"),
-    "broker_core.broker.inspection": ("PartitionView", "RecordView", "TransactionView"),
-    "broker_core.broker.metrics": ("Metrics",),
-    "broker_core.broker.request_log": ("RequestSeen",),
+    "broker_core.broker.fault_injection": ("Delay", "Disconnect", "Drop", "Error", "Fault", "Hold"),
+    "broker_core.broker.monitoring.inspection": ("PartitionView", "RecordView", "TransactionView"),
+    "broker_core.broker.monitoring.metrics": ("BrokerMetrics",),
+    "broker_core.broker.monitoring.request_log": ("RequestSeen",),
     "broker_core.embedded": ("EmbeddedBroker",),
     "broker_core.errors": ("ConfigError", "DamageError", "ErrorCode", "KafkaError"),
     "broker_core.security.sasl_oauthbearer": ("InvalidToken", "ValidToken"),

@@ -9,21 +9,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from broker_core.broker.faults import Action, Crashed, Fault
-from broker_core.broker.inspection import (
+from broker_core.broker.fault_injection import Action, Crashed, Fault
+from broker_core.broker.monitoring.inspection import (
     PartitionView,
     RecordView,
     TransactionView,
     partition_counts,
     partition_view,
+    pending_work,
     record_views,
-    restlessness,
     transaction_view,
     written_partitions,
 )
-from broker_core.broker.metrics import Metrics
+from broker_core.broker.monitoring.metrics import BrokerMetrics
+from broker_core.broker.monitoring.request_log import RequestLog, RequestSeen
 from broker_core.broker.purgatory import Purgatory
-from broker_core.broker.request_log import RequestLog, RequestSeen
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
 from broker_core.ports import Storage
@@ -190,7 +190,7 @@ class EmbeddedBroker(ClusterControls):
 
         Raises `KafkaError`, for example with TOPIC_ALREADY_EXISTS.
         """
-        self._call(lambda cluster: cluster.create_topic(name, partitions, config))
+        self._call(lambda cluster: cluster.controller.create_topic(name, partitions, config))
 
     # Brokers and time
 
@@ -285,10 +285,10 @@ class EmbeddedBroker(ClusterControls):
         Raises:
             ValueError: The arguments can never match; markers, for example, have no client.
         """
-        hooks = self._thread.running().hooks
-        assert hooks is not None
+        fault_injector = self._thread.running().fault_injector
+        assert fault_injector is not None
         fault = Fault(
-            hooks.remove,
+            fault_injector.remove,
             api=api,
             when=when,
             action=action,
@@ -303,7 +303,7 @@ class EmbeddedBroker(ClusterControls):
             group=group,
             transactional_id=transactional_id,
         )
-        hooks.add(fault)
+        fault_injector.add(fault)
         return fault
 
     # Inspection
@@ -379,11 +379,11 @@ class EmbeddedBroker(ClusterControls):
         Raises AssertionError that names what is. With `clients_may_wait`, the waiting fetches of open consumers are
         ignored.
         """
-        found = self._call(lambda cluster: restlessness(cluster, clients_may_wait=clients_may_wait))
+        found = self._call(lambda cluster: pending_work(cluster, clients_may_wait=clients_may_wait))
         assert not found, "the broker is not at rest: " + "; ".join(found)
 
     @property
-    def metrics(self) -> Metrics:
+    def metrics(self) -> BrokerMetrics:
         """The metrics of the cluster at this moment."""
         return self._thread.act(lambda server: server.metrics())
 
@@ -426,8 +426,8 @@ class EmbeddedBroker(ClusterControls):
 
     def _prepare(self, server: SocketServer) -> None:
         for name, partitions in self._topics.items():
-            if name not in server.cluster.catalog.topics:
-                server.cluster.create_topic(name, partitions)
+            if name not in server.cluster.metadata.topics:
+                server.cluster.controller.create_topic(name, partitions)
 
     def __enter__(self) -> Self:
         return self.start()
