@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core.simulation.faults import CALM
+from broker_core.simulation.faults import NO_FAULTS
 from broker_core.types import TopicPartition
 from spark_eos.errors import EosKafkaError, LostTransactionError
 from spark_eos.options.sink import OnLostTransaction, SinkOptions, sink_options
@@ -211,7 +211,7 @@ def play(
         try:
             world.boot()
             world.is_calm = True
-            world.network.weather = CALM
+            world.network.conditions = NO_FAULTS
             scene = Scene(world, split, is_crowded=is_crowded, policy=policy)
             decision = scene.decide()
             if is_over:
