@@ -1,4 +1,4 @@
-"""Be the command `eos-kafka`."""
+"""The command `eos-kafka`."""
 
 import argparse
 import getpass
@@ -14,7 +14,7 @@ from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fa
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.output import ExitCode
 from spark_eos.admin.properties import options_of
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError, OptionError
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 from spark_eos.sink.cluster import KafkaCluster
@@ -76,7 +76,7 @@ def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decis
     )
     restart = Restart(chosen.restart) if chosen.command == "abort" else None
     plan = operator.plan(decision, OperatorAction(chosen.command), restart)
-    # A program reads the result from the standard output; the plan is for whoever watches.
+    # A program reads the result from the standard output; the plan is for those who watch.
     stream = sys.stdout if chosen.output == "table" else sys.stderr
     print("\n".join([f"About to {chosen.command}:", *(f"  - {step}" for step in plan.steps())]), file=stream)
     if not chosen.yes:

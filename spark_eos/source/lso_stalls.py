@@ -1,4 +1,4 @@
-"""Warn of last stable offsets that stand still, with the transactions that hold them, at a bounded cost.
+"""Warnings of last stable offsets that stand still, with the transactions that hold them, at a bounded cost.
 
 To name a transaction asks every broker, so it is done in a thread with a client of its own, and planning never waits
 for it. Partitions that one transaction holds share one warning. A search names few transactions and begins the next
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.source.lso_blocker import LsoBlockerSearch
 
@@ -40,7 +40,7 @@ def run_beside(work: Callable[[], None]) -> None:
 
 
 class LsoStallWarnings:
-    """Name what holds partitions, one search at a time; used from one thread."""
+    """The warnings of what holds partitions, one search at a time; used from one thread."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.admin.output import ExitCode
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.source.lso_blocker import name_lso_blocker
 from tests.conformance.clients import make_producer, make_topic, send, unique, values_to_end

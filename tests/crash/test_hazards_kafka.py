@@ -12,9 +12,9 @@ from broker_core.coordinator.transactions.records import TransactionImage, encod
 from broker_core.embedded import EmbeddedBroker
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, TransactionState, coordinator_partition
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import init_producer_id
 from spark_eos.client.inspection import list_transactions
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.transactions import init_producer_id
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.naming import driver_id
 from tests.conformance.raw_session import RawSession

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import heapq
 import selectors
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -20,15 +19,16 @@ from kafka.net.selector import KernelEvent, NetworkSelector, TaskState
 _FEW_TIMERS: Final = 64
 
 
-class Loop(NetworkSelector):  # type: ignore[misc]
+class EventLoop(NetworkSelector):  # type: ignore[misc]
     """Drop the timers of answered requests without a search, and let a socket stay registered between two reads.
 
     Each request has a timer, and nearly all of them are cancelled. Where hundreds of requests are in flight, finding
     each timer in the heap takes time with the square of their number.
     """
 
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, monotonic: Callable[[], float], **config: Any) -> None:
         super().__init__(**config)
+        self.monotonic = monotonic
         self._scheduled: list[tuple[float, Any]] = []
         self._cancelled_timers = 0
 
@@ -49,7 +49,7 @@ class Loop(NetworkSelector):  # type: ignore[misc]
 
     def _schedule_tasks(self) -> None:
         self._drop_cancelled()
-        while self._scheduled and self._scheduled[0][0] <= time.monotonic():
+        while self._scheduled and self._scheduled[0][0] <= self.monotonic():
             _, task = heapq.heappop(self._scheduled)
             task.scheduled_at = None
             self._add_ready_task(task)
@@ -70,7 +70,7 @@ def _is_wanted(entry: tuple[float, Any]) -> bool:
     return bool(task.scheduled_at == when)
 
 
-def shorten(transport: Any) -> None:
+def write_directly(transport: Any) -> None:
     """Have a TCP transport write at once what it is given, and read without registering its socket for each answer."""
     transport.write = functools.partial(_write, transport, transport.write)
     transport._read_from_sock = functools.partial(_read, transport)
@@ -88,7 +88,7 @@ def _write(transport: Any, write_later: Callable[[Any], None], data: bytes) -> N
     if sent_bytes < len(data):
         write_later(memoryview(data)[sent_bytes:])
     else:
-        transport.last_write = time.monotonic()
+        transport.last_write = transport._net.monotonic()
 
 
 async def _read(transport: Any) -> None:
@@ -99,7 +99,7 @@ async def _read(transport: Any) -> None:
         while transport._read and not transport._closed:
             await KernelEvent("_wait_registered")
             received, error = transport._sock_recv()
-            transport.last_read = time.monotonic()
+            transport.last_read = net.monotonic()
             try:
                 if error is None:
                     transport._protocol.data_received(received)

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from broker_core.types import TopicPartition, next_sequence
-from spark_eos.client.control import TransactionIdentity
+from spark_eos.client.transactions import TransactionIdentity
 from spark_eos.codec.encode import EncodedBatch, seal, split
 
 
@@ -24,12 +24,12 @@ class PartitionResult:
 
 
 @dataclass(slots=True)
-class Lane:
+class PartitionQueue:
     """Queue the batches for one partition and number them when they go."""
 
     topic_partition: TopicPartition
     sequence: int = 0
-    queue: deque[EncodedBatch] = field(default_factory=deque)
+    batches: deque[EncodedBatch] = field(default_factory=deque)
     in_flight: bool = False
     # In the send queue: for a leader, or for later where there is none.
     is_queued: bool = False
@@ -45,12 +45,12 @@ class Lane:
 
     def append(self, batch: EncodedBatch) -> None:
         """Queue a batch behind the others."""
-        self.queue.append(batch)
+        self.batches.append(batch)
         self.size_bytes += batch.size_bytes
 
     def take(self, identity: TransactionIdentity, now: float) -> bytearray:
         """Seal the head (its CRC is computed here, once for each numbering) and mark it as in flight."""
-        head = self.queue[0]
+        head = self.batches[0]
         if not self._sealed:
             seal(
                 head,
@@ -67,7 +67,7 @@ class Lane:
 
     def acknowledge(self, base_offset: int) -> int:
         """Move past the head; gives the bytes it held."""
-        head = self.queue.popleft()
+        head = self.batches.popleft()
         self.size_bytes -= head.size_bytes
         last_offset = base_offset + head.record_count - 1
         before = self.result
@@ -83,9 +83,9 @@ class Lane:
 
     def split_head(self) -> int:
         """Put the two halves of a refused batch in its place; gives by how many bytes the queue grew."""
-        head = self.queue.popleft()
+        head = self.batches.popleft()
         halves = split(head)
-        self.queue.extendleft(reversed(halves))
+        self.batches.extendleft(reversed(halves))
         self._start_over()
         grown_bytes = sum(half.size_bytes for half in halves) - head.size_bytes
         self.size_bytes += grown_bytes

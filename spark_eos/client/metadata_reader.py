@@ -12,7 +12,7 @@ from uuid import UUID
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from broker_core.wire.layout import check_body
-from spark_eos.client.compact import LAST_SHORT_LENGTH, count, skip, skip_tags, text
+from spark_eos.client.compact_fields import LAST_SHORT_LENGTH, count, skip, skip_tags, text
 
 # The first with compact lengths and tagged fields; Apache Kafka 2.4 has it.
 _FIRST_VERSION: Final = 9
@@ -31,7 +31,7 @@ class PartitionLeader(NamedTuple):
     leader_epoch: int
 
 
-class TopicAnswer(NamedTuple):
+class TopicLeaders(NamedTuple):
     """Describe one topic; the id is None on brokers older than 2.8."""
 
     name: str
@@ -41,10 +41,10 @@ class TopicAnswer(NamedTuple):
     leaders: list[PartitionLeader]
 
 
-class TopicsAnswer:
+class FilteredMetadata:
     """The topics that were wanted of one answer, and the answer without its topics."""
 
-    def __init__(self, cluster: Any, topics: list[TopicAnswer]) -> None:
+    def __init__(self, cluster: Any, topics: list[TopicLeaders]) -> None:
         self.cluster = cluster
         self.topics = topics
 
@@ -54,7 +54,7 @@ class TopicsAnswer:
         return int(self.cluster.throttle_time_ms)
 
 
-class TopicsRequest(MetadataRequest, init=False):  # type: ignore[misc, call-arg]
+class FilteredMetadataRequest(MetadataRequest, init=False):  # type: ignore[misc, call-arg]
     """Ask for topics (None: all of them), and read of the answer those whose names are wanted."""
 
     def __init__(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> None:
@@ -66,7 +66,7 @@ class TopicsRequest(MetadataRequest, init=False):  # type: ignore[misc, call-arg
         )
         self._wanted = wanted
 
-    def read_answer(self, version: int, body: memoryview) -> TopicsAnswer:
+    def read_response(self, version: int, body: memoryview) -> FilteredMetadata:
         """Read the body of an answer; raises what an answer reader takes for malformed."""
         if version < _FIRST_VERSION:
             return self._read_old(version, body)
@@ -75,13 +75,13 @@ class TopicsRequest(MetadataRequest, init=False):  # type: ignore[misc, call-arg
         topics, end = self._read_topics(data, start, version)
         rest = memoryview(data[:start] + _NO_TOPICS + data[end:])
         check_body(MetadataResponse, version, rest)
-        return TopicsAnswer(MetadataResponse[version].decode(rest), topics)
+        return FilteredMetadata(MetadataResponse[version].decode(rest), topics)
 
-    def _read_old(self, version: int, body: memoryview) -> TopicsAnswer:
+    def _read_old(self, version: int, body: memoryview) -> FilteredMetadata:
         check_body(MetadataResponse, version, body)
         response = MetadataResponse[version].decode(body)
         topics = [
-            TopicAnswer(
+            TopicLeaders(
                 each.name,
                 None,
                 bool(each.is_internal),
@@ -92,9 +92,9 @@ class TopicsRequest(MetadataRequest, init=False):  # type: ignore[misc, call-arg
             if self._wanted(each.name)
         ]
         response.topics = []
-        return TopicsAnswer(response, topics)
+        return FilteredMetadata(response, topics)
 
-    def _read_topics(self, data: bytes, position: int, version: int) -> tuple[list[TopicAnswer], int]:
+    def _read_topics(self, data: bytes, position: int, version: int) -> tuple[list[TopicLeaders], int]:
         topics = []
         id_bytes = 16 if version >= _FIRST_VERSION_WITH_IDS else 0
         topic_count, position = count(data, position)
@@ -108,7 +108,7 @@ class TopicsRequest(MetadataRequest, init=False):  # type: ignore[misc, call-arg
             if name is not None and self._wanted(name):
                 leaders, position = _partitions(data, position)
                 known_id = topic_id if topic_id is not None and topic_id.int else None
-                topics.append(TopicAnswer(name, known_id, is_internal, error_code, leaders))
+                topics.append(TopicLeaders(name, known_id, is_internal, error_code, leaders))
             else:
                 position = _skip_partitions(data, position)
             position = skip_tags(data, position + _OPERATIONS_BYTES)

@@ -10,7 +10,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from broker_core.types import AbortedTransaction
 from broker_core.wire.layout import check_body
-from spark_eos.client.compact import count, skip, skip_tags, text, varint
+from spark_eos.client.compact_fields import count, skip, skip_tags, text, varint
 
 # The first with compact lengths and tagged fields; Apache Kafka 2.7 has it.
 _FIRST_VERSION: Final = 12
@@ -40,7 +40,7 @@ class FetchedTopic(NamedTuple):
     partitions: list[FetchedPartition]
 
 
-class FetchAnswer(NamedTuple):
+class UncopiedFetch(NamedTuple):
     """The answer to a fetch, with the names of kafka-python's."""
 
     throttle_time_ms: int
@@ -48,10 +48,10 @@ class FetchAnswer(NamedTuple):
     responses: list[FetchedTopic]
 
 
-class RecordsRequest(FetchRequest, init=False):  # type: ignore[misc, call-arg]
+class UncopiedFetchRequest(FetchRequest, init=False):  # type: ignore[misc, call-arg]
     """A fetch whose answer is read without copying its records."""
 
-    def read_answer(self, version: int, body: memoryview) -> Any:
+    def read_response(self, version: int, body: memoryview) -> Any:
         """Read the body of an answer; raises what an answer reader takes for malformed."""
         if version < _FIRST_VERSION:
             check_body(FetchResponse, version, body)
@@ -63,7 +63,7 @@ class RecordsRequest(FetchRequest, init=False):  # type: ignore[misc, call-arg]
             topic, position = _topic(body, position, version)
             topics.append(topic)
         skip_tags(body, position)
-        return FetchAnswer(throttle_time_ms, error_code, topics)
+        return UncopiedFetch(throttle_time_ms, error_code, topics)
 
 
 def _topic(body: memoryview, position: int, version: int) -> tuple[FetchedTopic, int]:

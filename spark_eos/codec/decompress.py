@@ -1,12 +1,12 @@
 """Bring the records sections of batches, decompressed, into memory: a bounded slab after the other, whole records only.
 
-Nobody can tell from a batch how much it unfolds to: a kilobyte can become gigabytes, by malice or because its records
-are alike. So nothing is unfolded before there is use for it. Batches that unfold to little, nearly all there are, share
-a slab. One that does not end within a slab is unfolded piece by piece, only as far as the records that its header
-counts reach, and these are handed on before more of it is read. So memory is that of a slab or of the largest record,
-and what lies behind the last record is refused unread.
+A batch does not say how much it decompresses to: a kilobyte can become gigabytes, by malice or because its records are
+alike. So nothing is decompressed before there is use for it. Batches that decompress to little, nearly all there are,
+share a slab. One that does not end within a slab is decompressed piece by piece, only as far as the records that its
+header counts reach, and these are handed on before more of it is read. So memory is that of a slab or of the largest
+record, and what lies behind the last record is refused unread.
 
-Piecewise reading is pyarrow's: cramjam, which unfolds everything else, takes gzip and lz4 in one go only.
+Piecewise reading is pyarrow's: cramjam, which decompresses everything else, takes gzip and lz4 in one go only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ import pyarrow as pa
 from broker_core.errors import DecompressedTooLarge, InvalidBatch
 from broker_core.records.compression import Compression, decompress
 from broker_core.records.header import HEADER_SIZE, BatchHeader
-from spark_eos.codec.boundaries import SMALLEST_RECORD_BYTES, Section, find_leading_records, find_records
+from spark_eos.codec.record_boundaries import SMALLEST_RECORD_BYTES, Section, find_leading_records, find_records
 from spark_eos.codec.varints import Ints
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
@@ -48,7 +48,7 @@ class Slab(NamedTuple):
         return self._replace(starts=self.starts[first:after], ends=self.ends[first:after], counts=counts)
 
 
-def unfold(buffer: Bytes, spans: Sequence[Span]) -> Iterator[Slab]:
+def decompress_batches(buffer: Bytes, spans: Sequence[Span]) -> Iterator[Slab]:
     """Give the records of the batches at `spans`, in order; uncompressed ones alone are read where they lie.
 
     Raises `InvalidBatch` when records do not fill their section, or one is said to be larger than 2 GiB.
@@ -64,13 +64,13 @@ def unfold(buffer: Bytes, spans: Sequence[Span]) -> Iterator[Slab]:
     headers: list[BatchHeader] = []
     size = 0
     for position, header in spans:
-        folded = view[position + HEADER_SIZE : position + header.size_bytes]
-        part = _small(header.compression, folded)
+        compressed = view[position + HEADER_SIZE : position + header.size_bytes]
+        part = _small(header.compression, compressed)
         if parts and (part is None or size + len(part) > _SLAB_BYTES):
             yield _joined(parts, headers)
             parts, headers, size = [], [], 0
         if part is None:
-            yield from _piecewise(folded, header)
+            yield from _piecewise(compressed, header)
         else:
             parts.append(part)
             headers.append(header)
@@ -79,12 +79,12 @@ def unfold(buffer: Bytes, spans: Sequence[Span]) -> Iterator[Slab]:
         yield _joined(parts, headers)
 
 
-def _small(codec: Compression, folded: memoryview) -> Bytes | None:
-    """Return a records section, None when it unfolds to more than a slab."""
+def _small(codec: Compression, compressed: memoryview) -> Bytes | None:
+    """Return a records section, None when it decompresses to more than a slab."""
     if codec is Compression.NONE:
-        return folded
+        return compressed
     try:
-        return decompress(codec, folded, _SLAB_BYTES)
+        return decompress(codec, compressed, _SLAB_BYTES)
     except DecompressedTooLarge:
         return None
 
@@ -104,10 +104,10 @@ def _slab(data: Bytes, bounds: Sequence[Section], headers: Sequence[BatchHeader]
     return Slab(data, starts, ends, headers, np.array(counts))
 
 
-def _piecewise(folded: memoryview, header: BatchHeader) -> Iterator[Slab]:
-    """Unfold a large section as far as its records reach, about a slab at a time."""
+def _piecewise(compressed: memoryview, header: BatchHeader) -> Iterator[Slab]:
+    """Decompress a large section as far as its records reach, about a slab at a time."""
     batch = f"the batch at offset {header.base_offset}"
-    stream = _open(header.compression, folded)
+    stream = _open(header.compression, compressed)
     held = bytearray()
     left, missing = header.record_count, _SLAB_BYTES
     while left:
@@ -130,11 +130,11 @@ def _piecewise(folded: memoryview, header: BatchHeader) -> Iterator[Slab]:
         raise InvalidBatch(f"bytes follow the last of the {header.record_count} records of {batch}")
 
 
-def _open(codec: Compression, folded: memoryview) -> Any:
+def _open(codec: Compression, compressed: memoryview) -> Any:
     name = _STREAMED.get(codec)
     if name is not None:
-        return pa.CompressedInputStream(pa.BufferReader(folded), name)
-    return pa.BufferReader(decompress(codec, folded, min(_MOST_OF_SNAPPY * len(folded), LARGEST_BYTES)))
+        return pa.CompressedInputStream(pa.BufferReader(compressed), name)
+    return pa.BufferReader(decompress(codec, compressed, min(_MOST_OF_SNAPPY * len(compressed), LARGEST_BYTES)))
 
 
 def _read_on(stream: Any, held: bytearray, size: int) -> bool:

@@ -22,7 +22,7 @@ class LogPoint(NamedTuple):
         return end_offset is not None and end_offset >= self.offset
 
 
-class History:
+class LeaderEpochCheck:
     """Keep the furthest point known of a log, and the newest leader epoch whose log is known to agree."""
 
     def __init__(self, planned: LogPoint) -> None:

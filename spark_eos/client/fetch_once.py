@@ -8,9 +8,9 @@ from kafka.protocol.consumer import FetchRequest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import IsolationLevel, TopicPartition
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import LAST_VERSION_WITH_TOPIC_NAMES, NO_SESSION_EPOCH, RETRIED, FetchedChunk, read_chunk
-from spark_eos.client.lookup import PartitionPlace, partition_error
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import PartitionPlace, partition_error
 from spark_eos.errors import EosKafkaError, UnansweredError
 from spark_eos.options.source import FetchLimits
 
@@ -20,7 +20,7 @@ _ANSWERED: Final = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE})
 _Wanted = Mapping[TopicPartition, tuple[PartitionPlace, int]]
 
 
-def peek(
+def fetch_once(
     client: KafkaClient, wanted: _Wanted, isolation: IsolationLevel, limits: FetchLimits, timeout_ms: float
 ) -> dict[TopicPartition, FetchedChunk | int]:
     """Give what each leader answered, or its error code; a partition that has no answer is left out.

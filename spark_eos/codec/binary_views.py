@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_eos.codec.columns import bounds_of, lengths_of
-from spark_eos.codec.varints import WORD_BYTES, Ints, Pieces, Words
+from spark_eos.codec.varints import WORD_BYTES, InlineBytes, Ints, Words
 
 _VIEW: Final = np.dtype("V16")
 _VIEW_BYTES: Final = 16
@@ -44,7 +44,7 @@ class ByteColumn(NamedTuple):
         return ByteColumn(self.buffer, self.starts[rows], self.lengths[rows])
 
 
-def join(columns: Sequence[Pieces | ByteColumn], *, large: bool = False) -> Any:
+def join(columns: Sequence[InlineBytes | ByteColumn], *, large: bool = False) -> Any:
     """Return a binary array with an element for every row and column, in that order, row by row.
 
     The array is large_binary where `large` asks for it, as the caller must for 2 GiB and more.
@@ -53,7 +53,7 @@ def join(columns: Sequence[Pieces | ByteColumn], *, large: bool = False) -> Any:
     views = np.empty((rows, width, 2), np.uint64)
     buffers: list[Any] = []
     for index, column in enumerate(columns):
-        if isinstance(column, Pieces):
+        if isinstance(column, InlineBytes):
             np.bitwise_or(column.sizes.view(np.uint64), column.words << _HALF, out=views[:, index, 0])
             np.right_shift(column.words, _HALF, out=views[:, index, 1])
         else:
@@ -64,7 +64,7 @@ def join(columns: Sequence[Pieces | ByteColumn], *, large: bool = False) -> Any:
     return array.cast(pa.large_binary() if large else pa.binary())
 
 
-def merge(columns: Sequence[Pieces]) -> list[Pieces]:
+def merge(columns: Sequence[InlineBytes]) -> list[InlineBytes]:
     """Make one column of neighbours wherever every row's pieces fit a word together: fewer views to follow."""
     merged = [columns[0]]
     for column in columns[1:]:
@@ -75,7 +75,7 @@ def merge(columns: Sequence[Pieces]) -> list[Pieces]:
             continue
         shifted = column.words << (last.sizes << 3).view(np.uint64)
         shifted |= last.words
-        merged[-1] = Pieces(shifted, last.sizes + column.sizes, longest)
+        merged[-1] = InlineBytes(shifted, last.sizes + column.sizes, longest)
     return merged
 
 

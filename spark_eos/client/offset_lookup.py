@@ -8,16 +8,10 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequ
 
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
-from spark_eos.client.connection import KafkaClient, remaining_ms
-from spark_eos.client.topic_answers import TopicAnswer, TopicsRequest
-from spark_eos.errors import (
-    AuthorizationError,
-    BrokerError,
-    EosKafkaError,
-    TopicError,
-    UnansweredError,
-    UnreachableError,
-)
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import FIRST_METADATA_VERSION
+from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, TopicLeaders
+from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, TopicError, UnansweredError
 
 # Leaders move, starting leaders do not know their high watermark yet, and metadata lags behind both.
 STALE_LEADER: Final = frozenset({
@@ -68,24 +62,13 @@ class OffsetLookup:
         self._places = places
         self._answered_epochs = {tp: epoch for tp, epoch in self._answered_epochs.items() if tp in places}
 
-    def _describe(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> list[TopicAnswer]:
+    def _describe(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> list[TopicLeaders]:
         """Ask brokers until one answers."""
-        deadline = self._client.deadline()
-        attempt = 0
-        while True:
-            request = TopicsRequest(topics, wanted)
-            try:
-                answer = self._client.send(None, request, min_version=4, timeout_ms=remaining_ms(deadline))
-            except UnansweredError as error:
-                if not self._client.back_off(attempt, deadline):
-                    raise UnreachableError(
-                        "No broker answered a metadata request", checked=f"The last one: {error.happened}"
-                    ) from error
-                attempt += 1
-            else:
-                self._client.network.cluster.update_metadata(answer.cluster)
-                found: list[TopicAnswer] = answer.topics
-                return found
+        answer: FilteredMetadata = self._client.ask_any_broker(
+            lambda: FilteredMetadataRequest(topics, wanted), min_version=FIRST_METADATA_VERSION
+        )
+        self._client.transport.cluster.update_metadata(answer.cluster)
+        return answer.topics
 
     def offsets(
         self, timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
@@ -230,7 +213,7 @@ def _passing_trouble(topic_partition: TopicPartition, error_code: int, doing: st
     raise partition_error(topic_partition, error_code, doing)
 
 
-def _places_of(topics: Iterable[TopicAnswer]) -> dict[TopicPartition, PartitionPlace]:
+def _places_of(topics: Iterable[TopicLeaders]) -> dict[TopicPartition, PartitionPlace]:
     places = {}
     for topic in topics:
         if topic.error_code != ErrorCode.NONE and topic.error_code not in _ABSENT:

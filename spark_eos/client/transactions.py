@@ -12,11 +12,11 @@ from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, In
 
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
-from spark_eos.client.answers import check_complete
-from spark_eos.client.connection import KafkaClient, remaining_ms
-from spark_eos.client.coordinated import Exchange, ask_coordinator, ask_coordinators
-from spark_eos.client.coordinators import CoordinatorType
+from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.coordinator_requests import CoordinatorRequest, ask_coordinator, ask_coordinators
 from spark_eos.client.error_table import Api, failure, worst_code
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.response_reader import check_complete
 from spark_eos.errors import UnansweredError
 
 TV2: Final = 2
@@ -84,7 +84,7 @@ def init_producer_id(
         client,
         Api.INIT_PRODUCER_ID,
         CoordinatorType.TRANSACTION,
-        Exchange(transactional_id, make, _error_code, repeats),
+        CoordinatorRequest(transactional_id, make, _error_code, repeats),
         deadline=deadline,
         max_version=5,
     )
@@ -113,7 +113,7 @@ def own_one_of(
                 client,
                 transactional_id,
                 transaction_timeout_ms=transaction_timeout_ms,
-                timeout_ms=remaining_ms(deadline),
+                timeout_ms=client.remaining_ms(deadline),
                 repeats=False,
             )
         except UnansweredError:
@@ -161,12 +161,12 @@ def end_txns(
         for identity in group:
             answer = answers[identity.transactional_id]
             results[identity] = EndTxnResult(
-                identity, answer.error_code, answer.settled, _next_identity(identity, answer.response, by_tv2)
+                identity, answer.error_code, answer.is_final, _next_identity(identity, answer.response, by_tv2)
             )
     return results
 
 
-def _end_exchange(identity: TransactionIdentity, commit: bool) -> Exchange:
+def _end_exchange(identity: TransactionIdentity, commit: bool) -> CoordinatorRequest:
     def make() -> Any:
         return EndTxnRequest(
             transactional_id=identity.transactional_id,
@@ -175,7 +175,7 @@ def _end_exchange(identity: TransactionIdentity, commit: bool) -> Exchange:
             committed=commit,
         )
 
-    return Exchange(identity.transactional_id, make, _error_code)
+    return CoordinatorRequest(identity.transactional_id, make, _error_code)
 
 
 def _next_identity(identity: TransactionIdentity, response: Any, by_tv2: bool) -> TransactionIdentity | None:
@@ -216,7 +216,7 @@ def add_partitions_to_txn(
         client,
         Api.ADD_PARTITIONS,
         CoordinatorType.TRANSACTION,
-        Exchange(identity.transactional_id, make, _worst_partition_code),
+        CoordinatorRequest(identity.transactional_id, make, _worst_partition_code),
         deadline=client.deadline(timeout_ms),
         max_version=LAST_CLIENT_ADD_PARTITIONS,
     )

@@ -24,7 +24,7 @@ from spark_eos.errors import UnansweredError
 
 Part = TypeVar("Part")
 NoteVersions: TypeAlias = Callable[[Any], None]
-ReadAnswer: TypeAlias = Callable[[int, memoryview], Any]
+ReadResponse: TypeAlias = Callable[[int, memoryview], Any]
 
 _LENGTH: Final = struct.Struct(">i")
 _RECEIVED_AT_ONCE_BYTES: Final = 1 << 20
@@ -35,7 +35,7 @@ _CORRELATION_ID: Final = struct.Struct(">i")
 _ERROR_CODE: Final = struct.Struct(">h")
 
 
-class MalformedAnswer(kafka_errors.KafkaProtocolError):  # type: ignore[misc]
+class MalformedResponse(kafka_errors.KafkaProtocolError):  # type: ignore[misc]
     """Report bytes that are no answer to what was asked."""
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class MalformedAnswer(kafka_errors.KafkaProtocolError):  # type: ignore[misc]
         return str(self.args[0])
 
 
-def check_answers(
+def install_response_reader(
     manager: Any, note_versions: NoteVersions | None = None, prepare: Callable[[Any], None] | None = None
 ) -> None:
     """Have every connection that kafka-python's manager opens from now on read its answers here.
@@ -73,7 +73,7 @@ async def _connect(
         if prepare is not None:
             prepare(transport)
         made(transport)
-        reader = AnswerReader(
+        reader = ResponseReader(
             client_id=connection.config["client_id"],
             receive_message_max_bytes=connection.config["receive_message_max_bytes"],
         )
@@ -153,20 +153,20 @@ class _LargeFrame:
         return data
 
 
-class AnswerReader(KafkaProtocol):  # type: ignore[misc]
+class ResponseReader(KafkaProtocol):  # type: ignore[misc]
     """Cut the stream of one connection into frames and decode them as answers to the requests sent."""
 
     def __init__(self, **config: Any) -> None:
         super().__init__(**config)
         self.frame = _LargeFrame()
         self._received = bytearray()
-        self._readers: dict[int, ReadAnswer] = {}
+        self._readers: dict[int, ReadResponse] = {}
         self.note_versions: NoteVersions | None = None
 
     def send_request(self, request: Any, correlation_id: int | None = None) -> int:
-        """Encode a request for sending; one with a method `read_answer` reads the body of its answer itself."""
+        """Encode a request for sending; one with a method `read_response` reads the body of its answer itself."""
         number: int = super().send_request(request, correlation_id)
-        reader = getattr(request, "read_answer", None)
+        reader = getattr(request, "read_response", None)
         if reader is not None:
             self._readers[number] = reader
         return number
@@ -201,11 +201,11 @@ class AnswerReader(KafkaProtocol):  # type: ignore[misc]
 
     def _answer(self, frame: bytes | bytearray) -> tuple[int, Any]:
         if not self.in_flight_requests:
-            raise MalformedAnswer("an answer came though nothing was asked")
+            raise MalformedResponse("an answer came though nothing was asked")
         request = self.in_flight_requests.popleft()
         kind = request.get_response_class()
         if kind is None:
-            raise MalformedAnswer(f"API {request.request_api_key} has no known answer")
+            raise MalformedResponse(f"API {request.request_api_key} has no known answer")
         reader = self._readers.pop(request.correlation_id, None)
         try:
             if reader is not None:
@@ -230,9 +230,9 @@ class AnswerReader(KafkaProtocol):  # type: ignore[misc]
             raise
         except MalformedLayout as error:
             what = f"{kind.name} version {request.request_api_version}"
-            raise MalformedAnswer(f"{what} cannot be decoded: {error}") from None
+            raise MalformedResponse(f"{what} cannot be decoded: {error}") from None
         except Exception as error:
-            raise MalformedAnswer(f"an answer cannot be decoded, {type(error).__name__}: {error}") from None
+            raise MalformedResponse(f"an answer cannot be decoded, {type(error).__name__}: {error}") from None
 
 
 def _copy_into(source: memoryview, space: memoryview) -> int:
@@ -246,14 +246,14 @@ def _body(frame: bytes | bytearray, kind: Any, version: int, asked: int) -> memo
     view = memoryview(frame).toreadonly()
     (answered,) = _CORRELATION_ID.unpack_from(view)
     if answered != asked:
-        raise MalformedAnswer(f"request {asked} got the answer to request {answered}")
+        raise MalformedResponse(f"request {asked} got the answer to request {answered}")
     position = _CORRELATION_ID.size
     return view[check_tags(view, position) if answer_has_tags(kind, version) else position :]
 
 
 def _check_number(request: Any, answered: int) -> None:
     if answered != request.correlation_id:
-        raise MalformedAnswer(f"request {request.correlation_id} got the answer to request {answered}")
+        raise MalformedResponse(f"request {request.correlation_id} got the answer to request {answered}")
 
 
 def _version_of(kind: Any, version: int, body: memoryview) -> int:
