@@ -1,6 +1,6 @@
-"""Wire the format `eos-kafka` to its readers and writers.
+"""The format `eos-kafka`: its names, schema, readers and writers.
 
-The rooms are imported inside the methods: Spark imports this module in every session to learn the names of data
+The packages are imported inside the methods: Spark imports this module in every session to learn the names of data
 sources, and a task that only reads has no use for the sink.
 """
 
@@ -21,7 +21,7 @@ FORMAT_NAME = "eos-kafka"
 
 
 class EosKafkaDataSource(DataSource):
-    """Be the drop-in for Spark's own `format("kafka")` that writes exactly once and reads only what was committed.
+    """The drop-in for Spark's own `format("kafka")` that writes exactly once and reads only what was committed.
 
     Example: `spark.read.format("eos-kafka").option("kafka.bootstrap.servers", address).option("subscribe", "t").load()`
     """

@@ -1,4 +1,4 @@
-"""Let a crash test stop the program at a named point; do nothing, at no cost, otherwise.
+"""Named points at which a crash test stops the program; otherwise they do nothing, at no cost.
 
 `SPARK_EOS_FAILPOINTS` holds rules separated by `;`, each `point[/query]=action[@n][#m]`:
 
@@ -7,7 +7,7 @@
 - `/query` restricts the rule to the sink with that `transactionalIdPrefix`, or the source with that
   `kafka.client.id`, `@n` to micro-batch n, `#m` to the m-th
   time this process gets there (first is 1) since its present task or commit began. A rule acts at most once in a
-  process, and with `once:PATH|` before the action at most once altogether: whoever creates PATH acts.
+  process, and with `once:PATH|` before the action at most once altogether: the process that creates PATH acts.
 
 A value `@PATH` reads the rules from the file PATH at every visit, so that a test can arm and disarm them in processes
 that live already.
@@ -63,7 +63,7 @@ POINTS: Final = (
 
 
 class FailpointError(RuntimeError):
-    """Be the failure that a rule with the action `raise` asked for."""
+    """The failure that a rule with the action `raise` asked for."""
 
 
 class _FailpointRule(NamedTuple):
@@ -86,7 +86,7 @@ class _FailpointRule(NamedTuple):
 
 
 class Failpoints:
-    """Hold the rules of one process and what has been reached so far."""
+    """The rules of one process and what has been reached so far."""
 
     def __init__(self, rules_text: str) -> None:
         self._path = Path(rules_text[1:]) if rules_text.startswith("@") else None
@@ -153,7 +153,7 @@ def _act(rule: _FailpointRule) -> None:
     if rule.action == "raise":
         raise FailpointError(f"failpoint {rule.point} reached")
     assert rule.hold_path is not None
-    # Whoever sees the file finds the process in it.
+    # A reader of the file finds the process in it.
     fresh = f"{rule.hold_path}.{os.getpid()}"
     Path(fresh).write_text(str(os.getpid()))
     os.replace(fresh, rule.hold_path)

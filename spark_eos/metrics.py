@@ -1,4 +1,4 @@
-"""Count what the two sides of a query do in this process, and serve the numbers where the user wants that.
+"""Numbers of the two sides of a query in this process, served where the user wants that.
 
 PySpark gives a Python data source no way to put numbers of its own into a query's progress. So they are in the log,
 and at an HTTP endpoint of the driver's Python process: Prometheus comes and reads, nothing is pushed anywhere.
@@ -24,7 +24,7 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class MetricsPlace(NamedTuple):
-    """Say where numbers are to be served."""
+    """Where numbers are to be served."""
 
     host: str
     port: int
@@ -113,7 +113,7 @@ def check_servable(place: MetricsPlace | None) -> None:
         ) from error
 
 
-# By process, since workers are forked. None: the port was taken, which is told once and tried again.
+# By process, since workers are forked. None: the port was taken, which is warned of once and tried again.
 _served: dict[tuple[int, MetricsPlace], int | None] = {}
 
 
@@ -151,7 +151,7 @@ def serve(metrics: ProcessMetrics, place: MetricsPlace | None) -> int | None:
 
 
 class _PrometheusCollector:
-    """Write the numbers down when Prometheus asks for them."""
+    """The numbers as Prometheus reads them."""
 
     def __init__(self, metrics: ProcessMetrics) -> None:
         self._metrics = metrics

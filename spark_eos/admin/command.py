@@ -1,4 +1,4 @@
-"""Be the command `eos-kafka`."""
+"""The command `eos-kafka`."""
 
 import argparse
 import getpass
@@ -76,7 +76,7 @@ def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decis
     )
     restart = Restart(chosen.restart) if chosen.command == "abort" else None
     plan = operator.plan(decision, OperatorAction(chosen.command), restart)
-    # A program reads the result from the standard output; the plan is for whoever watches.
+    # A program reads the result from the standard output; the plan is for those who watch.
     stream = sys.stdout if chosen.output == "table" else sys.stderr
     print("\n".join([f"About to {chosen.command}:", *(f"  - {step}" for step in plan.steps())]), file=stream)
     if not chosen.yes:

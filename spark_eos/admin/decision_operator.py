@@ -1,4 +1,4 @@
-"""Roll a dead query's decision forward, or take it back, so that no live driver can come in between.
+"""Operators' interventions: a dead query's decision is rolled forward or taken back, safe from a live driver.
 
 Rolling forward goes by the same table as a restart (`recovery.action_table`): what can be rolled back as a whole is
 not torn.
@@ -8,7 +8,7 @@ from then on no older driver can decide anything, and a live one fails at its ne
 (unless its run has not decided yet: it then takes the id over again, and goes by what it finds decided).
 The newest decision is read again and must be the one that was shown. What the operator wants is then written into the
 decision, with an audit record, in one transaction; only after that are the micro-batch's transactions ended, each by
-its exact producer id and epoch. Whoever restarts the query at any of these steps finds in the decision what to do.
+its exact producer id and epoch. A query that is restarted at any of these steps finds in the decision what to do.
 
 The decision also names the runs that had something open while the query was watched: none of them decides any more, so
 that what they have open besides can be aborted. No clock is asked, and a run that starts later is not touched.
@@ -42,19 +42,19 @@ _VISIBLE_PERHAPS: Final = (Fate.COMMITTED, Fate.UNKNOWN, Fate.HIDDEN)
 
 
 class RefusedError(EosKafkaError):
-    """Report an intervention that was not made: nothing was changed."""
+    """An intervention that was not made: nothing was changed."""
 
     was_done = "Nothing was done"
 
 
 class FencedRefusalError(RefusedError):
-    """Report an intervention that was not made after the query's driver was fenced for it."""
+    """An intervention that was not made after the query's driver was fenced for it."""
 
     was_done = "No transaction and no decision was changed"
 
 
 class InterventionOutcome(NamedTuple):
-    """Say what became of the transactions, and which steps after that failed."""
+    """What became of the transactions, and which steps after that failed."""
 
     settlement: Settlement
     problems: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class InterventionOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Say what an intervention would do, from a look that changed nothing."""
+    """What an intervention would do, from a look that changed nothing."""
 
     action: OperatorAction
     decision: Decision
@@ -114,7 +114,7 @@ class Plan:
 
 @dataclass(slots=True)
 class DecisionOperator:
-    """Act on the decisions of one topic on behalf of somebody."""
+    """The actions on the decisions of one topic, in an operator's name."""
 
     cluster: SinkCluster
     topic: str
@@ -280,10 +280,10 @@ def _after_fencing(decision: Decision, error: EosKafkaError) -> EosKafkaError:
         "it stops at its next commit with nothing of that micro-batch visible, unless its run has not decided any yet; "
         "start it again then"
     )
-    told = _with_remedy(error, fenced)
+    whole = _with_remedy(error, fenced)
     if isinstance(error, RefusedError):
-        return FencedRefusalError(told.happened, checked=told.checked, remedy=told.remedy)
-    return told
+        return FencedRefusalError(whole.happened, checked=whole.checked, remedy=whole.remedy)
+    return whole
 
 
 def _with_remedy(error: EosKafkaError, more: str) -> EosKafkaError:

@@ -1,9 +1,9 @@
-"""Judge whether an open transaction hangs, and say why.
+"""The judgement whether an open transaction hangs, and why.
 
 A transaction is open in a partition until a marker ends it there, and only its coordinator writes markers by itself. So
 one that no coordinator has on its list any more stays open for ever, and holds the last stable offset and compaction
 back: it hangs. Whether it does is asked of the coordinator after the partition, and then of the partition once more:
-a transaction that ended in between was known to nobody for a good reason.
+a transaction that ended in between was unknown for a good reason.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ MINUTE_MS: Final = 60_000
 
 
 class HangingVerdict(StrEnum):
-    """Say what an open transaction is."""
+    """What an open transaction is."""
 
     HANGING = "hanging"
     LIVE = "live"
@@ -32,7 +32,7 @@ class HangingVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionTransaction:
-    """Name a transaction by the partition it is open in and the producer that began it."""
+    """A transaction, named by the partition it is open in and the producer that began it."""
 
     topic_partition: TopicPartition
     producer: ActiveProducer
@@ -57,7 +57,7 @@ class PartitionTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Hold what one coordinator says of a transactional id with the producer id in question."""
+    """What one coordinator says of a transactional id with the producer id in question."""
 
     coordinator_id: int
     description: TransactionDescription
@@ -76,7 +76,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class HangingFinding:
-    """Hold an open transaction, what its coordinator says and what follows; `owners` is None if nobody was asked."""
+    """An open transaction, what its coordinator says and what follows; `owners` is None if none was asked."""
 
     transaction: PartitionTransaction
     verdict: HangingVerdict
@@ -141,7 +141,7 @@ def judge(
     """Ask the coordinators about transactions that were seen open, and the partitions of the suspects again."""
     producer_ids = {each.producer.producer_id for each in opened}
     owners = owners_of(admin, producer_ids)
-    # A coordinator that moves while the brokers are asked one by one may be on nobody's list, but not twice.
+    # A coordinator that moves while the brokers are asked one by one may be on no list, but not twice.
     owners = {**owners, **owners_of(admin, producer_ids - owners.keys())}
     live: dict[PartitionTransaction, Owner] = {}
     for each in opened:

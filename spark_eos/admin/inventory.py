@@ -1,4 +1,4 @@
-"""Find the decisions and interventions in a decision topic, without changing anything."""
+"""The decisions and interventions in a decision topic, found without changing anything."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from spark_eos.sink.recovery.settlement import described_fate
 
 @dataclass(slots=True)
 class Entry:
-    """Hold what the topic says of one query; `problem` tells why its decision cannot be read."""
+    """What the topic says of one query; `problem` says why its decision cannot be read."""
 
     prefix: str
     query: str

@@ -1,4 +1,4 @@
-"""Lay tables out to the byte as Kafka's own tools do, and give the same rows to programs.
+"""Tables laid out to the byte as by Kafka's own tools, and the same rows for programs.
 
 Each cell is padded to the widest of its column, counted in Java's characters, and followed by a tab, the last one too;
 so what reads `kafka-transactions.sh` reads this. A library's table counts the cells of a terminal, and puts a separator

@@ -1,4 +1,4 @@
-"""Read the properties file with which Kafka's own tools are told how to reach a secured cluster."""
+"""The properties file that says how to reach a secured cluster, in the form of Kafka's own tools."""
 
 import re
 from pathlib import Path

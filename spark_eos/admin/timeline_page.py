@@ -1,4 +1,4 @@
-"""Turn a timeline into one self-contained page."""
+"""A timeline as one self-contained page."""
 
 import html
 import json
@@ -15,7 +15,7 @@ _PLACEHOLDER: Final = re.compile("@(TITLE|SUMMARY|DATA)@")
 
 
 class Page(NamedTuple):
-    """Hold the page, and as plain text what stands at its top."""
+    """The page, and as plain text what stands at its top."""
 
     html: str
     summary: str

@@ -1,4 +1,4 @@
-"""End transactions by hand: a hanging one by a marker in its partition, a live one by its coordinator."""
+"""Ending transactions by hand: a hanging one by a marker in its partition, a live one by its coordinator."""
 
 import argparse
 import shlex
@@ -29,7 +29,7 @@ from spark_eos.sink.naming import parse_task_id
 
 
 class _Marker(NamedTuple):
-    """Hold what an abort marker says: whose transaction it ends."""
+    """What an end marker says: whose transaction it ends."""
 
     producer_id: int
     producer_epoch: int

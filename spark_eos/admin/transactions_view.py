@@ -1,4 +1,4 @@
-"""Show what brokers know of transactions, and which of them hang."""
+"""What brokers know of transactions, and which of them hang."""
 
 import argparse
 import sys

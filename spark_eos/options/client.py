@@ -1,4 +1,4 @@
-"""Turn the `kafka.*` options of a query into what the client needs, or say which of them is wrong."""
+"""The `kafka.*` options of a query as the client takes them, or an error that says which of them is wrong."""
 
 import difflib
 import re
@@ -33,7 +33,7 @@ _PEM_HINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """Hold how to reach a cluster; picklable, so it travels to executors. Secrets never show in `repr`."""
+    """How to reach a cluster; picklable, so it travels to executors. Secrets never show in `repr`."""
 
     bootstrap_servers: tuple[str, ...]
     client_id: str = "spark-eos"

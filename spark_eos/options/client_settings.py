@@ -1,4 +1,4 @@
-"""List every `kafka.*` setting the data source knows, and what becomes of it.
+"""Every `kafka.*` setting that the data source knows, and what becomes of it.
 
 Names are the Java client's; librdkafka's names for the same thing are aliases. A setting that is not here is
 refused, because a misspelt `kafka.secruity.protocol` that is silently dropped ends as a puzzle hours later.

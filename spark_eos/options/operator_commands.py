@@ -1,8 +1,6 @@
-"""Write the commands that a message tells its reader to run, exactly as `eos-kafka` takes them.
+"""The commands that a message tells its reader to run, exactly as `eos-kafka` takes them.
 
-Owns: how each command is spelt, quoted for a shell.
-Asks: floor 0 for how the cluster is reached.
-Never: runs anything.
+Each is quoted for a shell.
 """
 
 import shlex
@@ -18,7 +16,7 @@ _CONFIG_PLACEHOLDER = "client.properties"
 
 @dataclass(frozen=True, slots=True)
 class OperatorCommands:
-    """Spell commands for one cluster; `command_config` is the file that says how to get in, None where none is needed.
+    """Commands for one cluster; `command_config` is the file that says how to get in, None where none is needed.
 
     >>> OperatorCommands(("broker:9092",)).abort(TopicPartition("orders", 3), 17)
     'eos-kafka transactions --bootstrap-server broker:9092 abort --topic orders --partition 3 --start-offset 17'

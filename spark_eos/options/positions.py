@@ -1,4 +1,4 @@
-"""Say which partitions a source reads and where it starts and ends, as the user wrote it.
+"""Which partitions a source reads and where it starts and ends, as the user wrote it.
 
 What the words mean in offsets is decided later, by `source.planner`, with the brokers' answers.
 """
@@ -22,21 +22,21 @@ _EXPECTED_PARTITIONS: Final = """Expected e.g. {"topicA":[0,1],"topicB":[0,1]}""
 
 @dataclass(frozen=True)
 class Assign:
-    """Read exactly these partitions."""
+    """Exactly these partitions."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True)
 class Subscribe:
-    """Read all partitions of these topics, those added later too."""
+    """All partitions of these topics, those added later too."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class SubscribePattern:
-    """Read all partitions of all topics whose whole name matches, those created later too."""
+    """All partitions of all topics whose whole name matches, those created later too."""
 
     pattern: str
 
@@ -50,28 +50,28 @@ Subscription = Assign | Subscribe | SubscribePattern
 
 @dataclass(frozen=True)
 class Edge:
-    """Stand at one end of every partition: `LATEST` or `EARLIEST`."""
+    """One end of every partition: `LATEST` or `EARLIEST`."""
 
     offset: int
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """Stand at an offset given for each partition; `LATEST` and `EARLIEST` are allowed as offsets."""
+    """An offset for each partition; `LATEST` and `EARLIEST` are allowed as offsets."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True)
 class Timestamp:
-    """Stand at the first record of each partition that is not older than one time."""
+    """The first record of each partition that is not older than one time."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True)
 class Timestamps:
-    """Stand at the first record that is not older than a time given for each partition."""
+    """The first record that is not older than a time given for each partition."""
 
     timestamps_ms: Mapping[TopicPartition, int]
 

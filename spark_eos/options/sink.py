@@ -1,4 +1,4 @@
-"""Turn the options of a writing query into a frozen record, or say which of them is wrong."""
+"""The options of a writing query as a frozen record, or an error that says which of them is wrong."""
 
 import difflib
 import re
@@ -50,7 +50,7 @@ _UNIT_MS: Final[Mapping[str, int]] = {"ms": 1, "s": 1_000, "m": 60_000, "min": 6
 
 
 class OnLostTransaction(StrEnum):
-    """Say what to do when some transactions of a decided micro-batch took no effect."""
+    """What to do when some transactions of a decided micro-batch took no effect."""
 
     FAIL = "fail"
     REWRITE = "rewrite"
@@ -58,7 +58,7 @@ class OnLostTransaction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Hold the settings of a sink; picklable, so that the driver and every task work with the same.
+    """The settings of a sink; picklable, so that the driver and every task work with the same.
 
     The preflight settles what depends on the brokers: `transaction_timeout_ms`, which is None before;
     `timeout_limit_ms`, the most they allow, None where it cannot be read; and `allow_hanging_transactions`, which is

@@ -1,4 +1,4 @@
-"""Turn the options of a reading query into `SourceOptions`, or say which of them is wrong.
+"""The options of a reading query as `SourceOptions`, or an error that says which of them is wrong.
 
 Names, defaults and the words of the errors are those of Spark's own Kafka source, so that changing
 `format("kafka")` to `format("eos-kafka")` changes nothing else. One default differs on purpose: `isolation.level`
@@ -71,7 +71,7 @@ _DURATION_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_6
 
 
 class NoMatch(Enum):
-    """Say what to do where no record is as young as the starting time."""
+    """What to do where no record is as young as the starting time."""
 
     ERROR = "error"
     LATEST = "latest"
@@ -79,7 +79,7 @@ class NoMatch(Enum):
 
 @dataclass(frozen=True)
 class FetchLimits:
-    """Bound one fetch: how much is asked for, how long brokers may wait, how long no progress is borne."""
+    """The bounds of one fetch: how much is asked for, how long brokers may wait, how long no progress is borne."""
 
     max_bytes: int
     partition_max_bytes: int
@@ -90,7 +90,7 @@ class FetchLimits:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Hold what one reading query was told; picklable, so it travels to executors."""
+    """The settings of one reading query; picklable, so it travels to executors."""
 
     client: ClientOptions
     subscription: Subscription

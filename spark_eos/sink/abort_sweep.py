@@ -1,4 +1,4 @@
-"""Sweeping what tasks leave open when Spark has given their job up.
+"""The sweep of what tasks leave open when Spark has given their job up.
 
 Spark calls `abort` at once and lets the tasks run on: a worker is killed some seconds later (twice
 `spark.python.task.killTimeout`, 2 s each), or finishes first and leaves a transaction that no driver will decide. So

@@ -1,4 +1,4 @@
-"""Answer what the sink asks of a cluster with the client room's requests; see `ports.Cluster` for the meaning."""
+"""The sink's cluster by the requests of the client; see `ports.SinkCluster` for the meaning of each method."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ DecisionWriterOf = Callable[[KafkaClient], Callable[[DecisionWrite], EndAnswer]]
 
 
 class KafkaCluster:
-    """Be the cluster behind one client; lives in one process and thread."""
+    """The cluster behind one client; lives in one process and thread."""
 
     def __init__(self, client: KafkaClient, decision_topic: str, decision_writer: DecisionWriterOf) -> None:
         self.client = client

@@ -1,4 +1,4 @@
-"""Write and read decisions: the record of which transactions make up a micro-batch.
+"""Decisions: the record of which transactions make up a micro-batch.
 
 A decision is JSON, so that an operator can read it with any consumer. It carries a version, so that a newer writer is
 refused rather than misread, and a CRC-32C over its canonical text. A micro-batch with very many transactions is split
@@ -32,7 +32,7 @@ DEFAULT_PART_BYTES: Final = 512 * 1024
 
 
 class UnreadableDecisionError(EosKafkaError):
-    """Report a decision that cannot be understood; going on without it could lose or repeat a micro-batch."""
+    """A decision that cannot be understood; going on without it could lose or repeat a micro-batch."""
 
     default_remedy = (
         "If a newer version of this package wrote it, upgrade this one; otherwise keep the record for analysis and "
@@ -42,7 +42,7 @@ class UnreadableDecisionError(EosKafkaError):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Say that the transactions of a micro-batch are to be committed, whoever completes them.
+    """The statement that the transactions of a micro-batch are to be committed, by any process.
 
     `attempt` counts the decisions for the same micro-batch: a later one is written only when the transactions of
     the earlier one were lost. `split_count` is the number of tasks that answered. `completed_at_ms` is set by a later
@@ -88,7 +88,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Hold one record's share of a decision."""
+    """One record's share of a decision."""
 
     number: int
     count: int
@@ -97,7 +97,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Say where the newest decision of a query is: what the query's consumer group holds."""
+    """Where the newest decision of a query is: what the query's consumer group holds."""
 
     topic_partition: tuple[str, int]
     offset: int

@@ -1,4 +1,4 @@
-"""Put the sink's parts together for one process: one client, its pools and what a run's driver remembers."""
+"""The sink's parts put together for one process: one client, its pools and what a run's driver remembers."""
 
 from typing import Final, TypeAlias
 

@@ -1,4 +1,4 @@
-"""Say what an operator did about a decision, in the decision itself and in an audit record that stays.
+"""What an operator did about a decision: in the decision itself, and in an audit record that stays.
 
 The decision carries the last intervention, because a restarted query has to act on it. The audit record is written in
 the same transaction under a key of its own, so that compaction keeps every one of them.
@@ -13,14 +13,14 @@ AUDIT_VERSION: Final = 1
 
 
 class OperatorAction(StrEnum):
-    """Name what an operator can do about a decision."""
+    """What an operator can do about a decision."""
 
     COMPLETE = "complete"
     ABORT = "abort"
 
 
 class Restart(StrEnum):
-    """Say what a restarted query does with an abandoned micro-batch: write all of it again, or never."""
+    """What a restarted query does with an abandoned micro-batch: write all of it again, or never."""
 
     REWRITE = "rewrite"
     SKIP = "skip"
@@ -28,7 +28,7 @@ class Restart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Intervention:
-    """Say who did what, when and why; `restart` is None unless the decision was abandoned."""
+    """Who did what, when and why; `restart` is None unless the decision was abandoned."""
 
     action: OperatorAction
     by: str

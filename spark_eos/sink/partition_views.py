@@ -1,4 +1,4 @@
-"""Looking at many partitions as committed readers see them, each at one place."""
+"""A look at many partitions as committed readers see them, each at one place."""
 
 import time
 from collections.abc import Collection, Mapping

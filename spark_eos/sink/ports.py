@@ -1,4 +1,4 @@
-"""Say what the sink asks of a Kafka cluster, so that its rules can be tested without one."""
+"""What the sink asks of a Kafka cluster, so that its rules can be tested without one."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -9,7 +9,7 @@ from spark_eos.errors import EosKafkaError
 
 
 class Description(NamedTuple):
-    """Hold what the coordinator knows of one transactional id; `started_at_ms` is -1 without a transaction.
+    """What the coordinator knows of one transactional id; `started_at_ms` is -1 without a transaction.
 
     `topic_partitions` are those that the end of the open transaction will write a marker into.
     """
@@ -23,7 +23,7 @@ class Description(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """Ask for the end of one exactly named transaction, by the protocol it was begun with."""
+    """The wish to end one exactly named transaction, by the protocol it was begun with."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -32,14 +32,14 @@ class Ending(NamedTuple):
 
 
 class EndAnswer(NamedTuple):
-    """Hold what EndTxn said: a hint, never a verdict. `code` is None when nobody answered in time."""
+    """What EndTxn said: a hint, never a verdict. `code` is None when no answer came in time."""
 
     code: ErrorCode | None
     next_identity: ProducerIdentity | None = None
 
 
 class BatchTrace(NamedTuple):
-    """Name one record batch that a fetch returned."""
+    """One record batch that a fetch returned."""
 
     first_offset: int
     last_offset: int
@@ -48,7 +48,7 @@ class BatchTrace(NamedTuple):
 
 
 class CommittedView(NamedTuple):
-    """Hold what a read_committed fetch at one offset shows; `batches` starts with the one that holds the offset.
+    """What a read_committed fetch at one offset shows; `batches` starts with the one that holds the offset.
 
     There are none where nothing can be seen yet.
     """
@@ -59,7 +59,7 @@ class CommittedView(NamedTuple):
 
 
 class KeyedRecord(NamedTuple):
-    """Hold one record of the decision topic; without a value it deletes the earlier ones of its key."""
+    """One record of the decision topic; without a value it deletes the earlier ones of its key."""
 
     offset: int
     key: bytes | None
@@ -67,7 +67,7 @@ class KeyedRecord(NamedTuple):
 
 
 class UnendedRecord(NamedTuple):
-    """Hold a record whose transaction has no end in its partition yet."""
+    """A record whose transaction has no end in its partition yet."""
 
     topic_partition: TopicPartition
     record: KeyedRecord
@@ -75,7 +75,7 @@ class UnendedRecord(NamedTuple):
 
 
 class FoundRecords(NamedTuple):
-    """Hold the committed records of some keys, by offset in each partition, and where the look at each ended."""
+    """The committed records of some keys, by offset in each partition, and where the look at each ended."""
 
     records: tuple[tuple[TopicPartition, KeyedRecord], ...]
     unended: tuple[UnendedRecord, ...]
@@ -83,7 +83,7 @@ class FoundRecords(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """Hold one offset of a consumer group."""
+    """One offset of a consumer group."""
 
     topic_partition: TopicPartition
     offset: int
@@ -91,11 +91,11 @@ class CommittedOffset(NamedTuple):
 
 
 class UnstableOffsetsError(EosKafkaError):
-    """Report that a group has offsets in a transaction that nobody has ended yet."""
+    """A group has offsets in a transaction that has not ended yet."""
 
 
 class SinkCluster(Protocol):
-    """Be the cluster: every method waits out retriable errors up to the client's time limits."""
+    """The cluster: every method waits out retriable errors up to the client's time limits."""
 
     def transaction_version(self) -> int:
         """Give the finalized `transaction.version`."""
@@ -193,7 +193,7 @@ class SinkCluster(Protocol):
 
 
 class DecisionWrite(NamedTuple):
-    """Hold one atomic write to the decision topic; a record's value is None to delete it.
+    """One atomic write to the decision topic; a record's value is None to delete it.
 
     `metadata` goes with the committed offset of the first record; None commits no offset.
     After `decide_by_ms` (None: never) the transactions decided on may time out before they are completed, so that the

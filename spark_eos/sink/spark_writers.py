@@ -142,7 +142,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Write every micro-batch of a streaming query exactly once; output modes do not matter, as in Spark's sink."""
+    """The writer of a streaming query's micro-batches; output modes do not matter, as in Spark's sink."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         spare_modules()

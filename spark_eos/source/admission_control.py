@@ -1,4 +1,4 @@
-"""Decide how far the next micro-batch goes: the most, the least and the longest wait."""
+"""How far the next micro-batch goes: the most, the least and the longest wait."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from spark_eos.source.offsets import OffsetMap, limit_offsets, new_offset_count
 
 
 class AdmissionControl:
-    """Apply `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay`.
+    """The meaning of `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay`.
 
     Spark's Python API has no composite limit, so the default limit carries one number and the rest is known here.
     """

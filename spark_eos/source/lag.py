@@ -1,4 +1,4 @@
-"""Tell how far a query is behind, against the last stable offset and against the high watermark.
+"""How far a query is behind, against the last stable offset and against the high watermark.
 
 Spark's own progress knows only the former, so that a transaction left open shows as "lag 0" while records pile up
 behind it.
@@ -43,7 +43,7 @@ def _set_for_partitions(name: str, values: Mapping[TopicPartition, int]) -> None
 
 
 class LagWatch:
-    """Log lag, and hand over the partitions whose last stable offset stands still for too long."""
+    """The log of lag, and of partitions whose last stable offset stands still for too long."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Name the transaction that holds a partition's last stable offset, for the warning a user reads."""
+"""The transaction that holds a partition's last stable offset, for the warning a user reads."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Warn of last stable offsets that stand still, with the transactions that hold them, at a bounded cost.
+"""Warnings of last stable offsets that stand still, with the transactions that hold them, at a bounded cost.
 
 To name a transaction asks every broker, so it is done in a thread with a client of its own, and planning never waits
 for it. Partitions that one transaction holds share one warning. A search names few transactions and begins the next
@@ -40,7 +40,7 @@ def run_beside(work: Callable[[], None]) -> None:
 
 
 class LsoStallWarnings:
-    """Name what holds partitions, one search at a time; used from one thread."""
+    """The warnings of what holds partitions, one search at a time; used from one thread."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
-"""Plan on the driver what is read: which partitions, from which offset to which.
+"""The plan of what is read: which partitions, from which offset to which.
 
 Ends come from ListOffsets at the query's isolation level, which for read_committed is the last stable offset (LSO):
 no plan ever crosses it, so a task never waits for a transaction to end. Two kinds of "end before start" must be
-told apart: a start between the LSO and the high watermark waits for an open transaction, and a start above the
-high watermark is in a log that was cut or created anew.
+distinguished: a start between the LSO and the high watermark waits for an open transaction, and a start above the
+high watermark is in a log that was cut or created again.
 """
 
 import logging
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class Lookup(Protocol):
-    """Be asked for partitions and offsets; `client.lookup.OffsetLookup` asks brokers, tests keep a table."""
+    """What a plan asks for: partitions and offsets. `OffsetLookup` asks brokers, tests keep a table."""
 
     def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
         """Find the partitions of all topics whose names are wanted and that are not internal to Kafka."""
@@ -55,7 +55,7 @@ class Lookup(Protocol):
 
 
 class Planner:
-    """Turn positions into offsets and offsets into ranges."""
+    """The way from positions to offsets and from offsets to ranges."""
 
     def __init__(
         self,

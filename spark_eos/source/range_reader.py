@@ -1,4 +1,4 @@
-"""Read one planned range in a task and give it to Spark as Arrow batches."""
+"""The reading of one planned range in a task, as Arrow batches for Spark."""
 
 import logging
 import os

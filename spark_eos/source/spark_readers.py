@@ -1,4 +1,4 @@
-"""Answer Spark's calls: a reader for batch queries and one for micro-batch streams.
+"""The readers that Spark calls: one for batch queries and one for micro-batch streams.
 
 Spark makes several reader objects for one query, pickles some of them and calls each from one process only. A
 reader therefore connects at first use and never carries a connection along.
@@ -41,7 +41,7 @@ _FILTERING_PROGRAM: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class RangePartition(InputPartition):
-    """Carry one range to the task that reads it."""
+    """One range, on its way to the task that reads it."""
 
     def __init__(self, piece: OffsetRange) -> None:
         super().__init__(piece)
@@ -60,7 +60,7 @@ def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.Reco
 
 
 class BatchReader(DataSourceReader):
-    """Read a bounded part of topics once; ends are looked up when the query runs, not when it is defined."""
+    """The reader of a bounded part of topics; ends are looked up when the query runs, not when it is defined."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = batch_options(options)
@@ -86,7 +86,7 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(BatchReader):
-    """Read what the query's filters leave over of a bounded part of topics."""
+    """The reader of what the query's filters leave over of a bounded part of topics."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
         """Remember where rows can be and leave it to Spark to evaluate every filter on them."""
@@ -98,7 +98,7 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
     """Make the reader that user and Spark allow.
 
     Spark refuses every reader with `pushFilters` while spark.sql.python.filterPushdown.enabled is off, as it is by
-    default; which of the two it is can be told by the program that asks.
+    default; which of the two it is shows in the program that asks.
     """
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     offered = _FILTERING_PROGRAM in sys.modules or (main is not None and main.name == _FILTERING_PROGRAM)
@@ -106,7 +106,7 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Read topics micro-batch by micro-batch; the checkpoint keeps the offsets, in the form Spark's own source uses."""
+    """The micro-batch reader; the checkpoint keeps the offsets, in the form Spark's own source uses."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = stream_options(options)
@@ -164,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _DriverSide:
-    """Keep what only the driver has: a client, the limits' clock, the target of AvailableNow, the ends seen last."""
+    """What only the driver has: a client, the limits' clock, the target of AvailableNow, the ends seen last."""
 
     def __init__(self, options: SourceOptions) -> None:
         failpoints.enter(options.client.client_id)
@@ -198,7 +198,7 @@ class _DriverSide:
         return dict(self._first_start)
 
     def plan(self, start: OffsetMap, end: OffsetMap) -> list[OffsetRange]:
-        """Plan a micro-batch; Spark keeps its end, but asks anew for the start of one that has none before it.
+        """Plan a micro-batch; Spark keeps its end, but asks again for the start of one that has none before it.
 
         When such a one is run again after a restart, which is before any other end is asked for, partitions added
         since are in its start and not in its end. They are not deleted: the next micro-batch reads them from their
@@ -229,7 +229,7 @@ class _DriverSide:
         first_start, self._first_start = self._first_start, None
         if known == first_start and self.planner.start_moves and not self._is_pinned:
             # The first micro-batch stays empty, so that the checkpoint holds where the query starts. Were it to hold
-            # rows and be run again after a restart, its start would be asked for anew, and "latest" is later by then.
+            # rows and be run again after a restart, its start would be asked for again, and "latest" is later by then.
             self._is_pinned = True
             return to_json_offsets(known)
         if self._group_commits is not None:

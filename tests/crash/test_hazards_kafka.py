@@ -67,16 +67,16 @@ def move(trio: EmbeddedBroker, topics: Callable[[str], bool]) -> int:
     """Make another broker the leader of every partition of some topics."""
 
     def act(cluster: object) -> int:
-        catalog = cluster.catalog  # type: ignore[attr-defined]
+        metadata = cluster.metadata  # type: ignore[attr-defined]
         ids = sorted(cluster.brokers)  # type: ignore[attr-defined]
         places = [
             (TopicPartition(name, number), leadership.leader)
-            for name, topic in catalog.topics.items()
+            for name, topic in metadata.topics.items()
             if topics(name)
             for number, leadership in enumerate(topic.partitions)
         ]
         for place, leader in places:
-            cluster.move_leader(place, ids[(ids.index(leader) + 1) % len(ids)])  # type: ignore[attr-defined]
+            cluster.controller.move_leader(place, ids[(ids.index(leader) + 1) % len(ids)])  # type: ignore[attr-defined]
         return len(places)
 
     return trio.call(act)

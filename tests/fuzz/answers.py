@@ -57,12 +57,12 @@ def framed(correlation_id: int, content: bytes) -> bytes:
 def _listening(heard: list[_Heard]) -> Answer:
     """Answer with a broker of this project, and keep what it says."""
     cluster = direct_cluster(settings=_SETTINGS)
-    cluster.create_topic(TOPIC, 2)
+    cluster.controller.create_topic(TOPIC, 2)
     writer = DirectClient(cluster)
     for _ in range(2):
         writer.ask(full_requests(_BY_NAME, UUID(int=0))["Produce"](), _BY_NAME)
         # A later leader is asked where the epoch of the one before has ended.
-        cluster.move_leader(TopicPartition(TOPIC, 0), 1)
+        cluster.controller.move_leader(TopicPartition(TOPIC, 0), 1)
     now_ms = cluster.now_ms
 
     def answer(request: bytes) -> bytes | None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from kafka.protocol.broker_version_data import BrokerVersionData
 
-from broker_core.broker.request_log import RequestSeen
+from broker_core.broker.monitoring.request_log import RequestSeen
 from broker_core.embedded import Disconnect, EmbeddedBroker, Error
 from spark_eos import failpoints
 from spark_eos.client import metadata

@@ -1,4 +1,4 @@
-"""Learn from every broker what the sink depends on, and whether they verify transactions (KIP-890, part 1).
+"""What the sink depends on of every broker, and whether it verifies transactions (KIP-890, part 1).
 
 A partition leader that verifies asks the coordinator whether a transaction is open before it appends to it. One that
 does not takes a late write for the beginning of a transaction, of which no coordinator knows and which nothing ends. So
@@ -32,7 +32,7 @@ _LATER_PATIENCE_MS: Final = 1_000
 
 @dataclass(slots=True)
 class BrokerCapabilities:
-    """Keep what each broker has said of itself; none is asked twice."""
+    """What each broker has said of itself; none is asked twice."""
 
     facts: dict[int, BrokerFacts] = field(default_factory=dict)
     silent: frozenset[int] = frozenset()

@@ -1,4 +1,4 @@
-"""Take a micro-batch from prepared to visible on the driver: verify, decide, complete, sweep.
+"""The way of a micro-batch from prepared to visible, on the driver: verify, decide, complete, sweep.
 
 The decision is the commit point. Before it, any failure means that nothing is or will be visible; after it, the
 micro-batch is rolled forward, by this driver or by the next process that reads the decision, unless a transaction is
@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Committer:
-    """Commit or abort micro-batches of one run of one query.
+    """The commits and aborts of the micro-batches of one run of one query.
 
     `may_be_decided` is False where no earlier run can be: a batch job without a job id of its own. `may_hang` is True
     where partition leaders do not verify transactions, so that none may be ended that a task may still write to.
@@ -245,9 +245,9 @@ class Committer:
     def _judge_older(self, settled: Settlement, micro_batch: int) -> None:
         """Stop where an older micro-batch is lost that will not be run again.
 
-        Spark went past it, so it was committed, or its re-run had no task at all and nobody has rolled it forward. What
+        Spark went past it, so it was committed, or its re-run had no task at all and none has rolled it forward. What
         cannot be shown any more is of the first kind, most likely: a query that slept until its ids had expired. What
-        is open is of the second: once there is a newer decision, nobody would complete it any more.
+        is open is of the second: once there is a newer decision, it would not be completed any more.
         """
         if settled.still_open:
             raise lost_error(settled)

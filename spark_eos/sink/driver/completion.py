@@ -1,4 +1,4 @@
-"""Making a decided micro-batch visible, for as long as its transactions live."""
+"""The completion of a decided micro-batch, for as long as its transactions live."""
 
 import logging
 from collections.abc import Callable, Sequence

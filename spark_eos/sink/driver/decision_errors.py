@@ -1,4 +1,4 @@
-"""What a driver says where it cannot decide a micro-batch, or does not know whether it has."""
+"""The errors of a driver that cannot decide a micro-batch, or does not know whether it has."""
 
 from collections.abc import Collection, Sequence
 
@@ -11,15 +11,15 @@ from spark_eos.sink.recovery.settlement import lost_error
 
 
 class UndecidedError(TransactionError):
-    """Report a decision that was not made, so that another attempt may be."""
+    """A decision that was not made, so that another attempt may be."""
 
 
 class UnclearError(UndecidedError):
-    """Report a decision of which it is not known whether it was made; to take over again finds it out."""
+    """A decision of which it is not known whether it was made; to take over again finds it out."""
 
 
 class OutdatedError(UndecidedError):
-    """Report that another decision is the newest than the one a driver took for it; `rank` is the other one's."""
+    """Another decision is the newest than the one a driver took for it; `rank` is the other one's."""
 
     def __init__(self, happened: str, *, rank: tuple[int, int, int], checked: str = "", remedy: str = "") -> None:
         super().__init__(happened, checked=checked, remedy=remedy)
@@ -94,7 +94,7 @@ def newer_driver_error(query: str, found: Description, left: ProducerIdentity) -
 
 
 def incomplete_error(decision: Decision, error: EosKafkaError) -> TransactionError:
-    """Say that a micro-batch is decided although its commit failed: whoever wrote it again would double its rows."""
+    """Say that a micro-batch is decided although its commit failed: to write it again would double its rows."""
     return TransactionError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but could not be completed: {error}",
         checked="EndTxn, repeated as long as that could help and the transactions were not about to time out",

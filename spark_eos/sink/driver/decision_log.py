@@ -1,4 +1,4 @@
-"""Keep the decisions of a query: find the newest, and add one that no older driver can add to any more.
+"""The decisions of a query: the newest is found, and one is added that no older driver can add to any more.
 
 The pointer, an offset in the query's consumer group, and the decision it points to are written in one transaction
 of the driver's own transactional id. Its end is the commit point of the micro-batch. A driver initialises that id
@@ -41,7 +41,7 @@ _Answer = TypeVar("_Answer")
 
 
 class DecisionLog:
-    """Be the decisions of one query on one cluster, as one run of it sees them in one process."""
+    """The decisions of one query on one cluster, as one run of it sees them in one process."""
 
     def __init__(
         self, cluster: SinkCluster, prefix: str, query: str, topic: str, driver_timeout_ms: int = DRIVER_TIMEOUT_MS
@@ -92,7 +92,7 @@ class DecisionLog:
         return self.take_over()
 
     def newest(self, since: int = 0, patience_ms: int = UNSTABLE_PATIENCE_MS) -> Decision | None:
-        """Read the newest decision, whoever wrote it; None when there is none for micro-batch `since` or later.
+        """Read the newest decision of any driver; None when there is none for micro-batch `since` or later.
 
         The pointer alone tells that the newest is older, which is the everyday case: one OffsetFetch. A decision
         that is written and not ended after `patience_ms` is aborted.
@@ -241,7 +241,7 @@ class DecisionLog:
     def forget(
         self, decision: Decision, driver: DriverIdentity, now_ms: int, place: TopicPartition | None = None
     ) -> DriverIdentity:
-        """Delete a decision that nobody will ever ask for again, so that the topic does not keep it for ever.
+        """Delete a decision that will not be asked for again, so that the topic does not keep it for ever.
 
         Raises where the deletion was refused or not answered; the decision is then as good as before.
         """

@@ -1,4 +1,4 @@
-"""Reading the decisions of a query: by its pointer, and without one from the partitions in which they can be.
+"""The reading of a query's decisions: by its pointer, and without one from the partitions in which they can be.
 
 There is no pointer where a query is new, where it has slept for a week, so that its pointer has expired, and where its
 prefix was changed. In a topic that this version of the package has made the decisions of a query are in one partition,
@@ -65,7 +65,7 @@ def other_topic_error(query: str, group: str, topic: str, found: str) -> OptionE
 
 
 class DecisionScan:
-    """Know what the topic holds of one query, and read on from where the last look has ended."""
+    """What the topic holds of one query; reads on from where the last look has ended."""
 
     def __init__(self, cluster: SinkCluster, topic: str, query: str) -> None:
         self.cluster = cluster
@@ -175,7 +175,7 @@ class DecisionScan:
 def _open_error(query: str, unended: UnendedRecord) -> UnansweredError:
     prefix = (unended.record.key or b"").rpartition(b"/")[0].decode(errors="replace")
     name, place = driver_id(prefix, query), unended.topic_partition
-    # How to reach the cluster is known on another floor.
+    # How to reach the cluster is not known here.
     commands = OperatorCommands(("HOST:PORT",))
     return UnansweredError(
         f"The transaction of {name} has left a decision of query {query} open at {place}@{unended.record.offset}, "

@@ -1,4 +1,4 @@
-"""See that the decision topic is there and keeps what is written to it.
+"""The decision topic: that it is there, and keeps what is written to it.
 
 A decision that is lost between its commit point and the completion leaves a micro-batch half visible, so the topic has
 to be as durable as the data it decides about.
@@ -42,7 +42,7 @@ _REFUSED: Final = frozenset({ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATIO
 
 
 class Durability(NamedTuple):
-    """Say how many replicas a topic has, and how many of them a write must reach (0: not known)."""
+    """How many replicas a topic has, and how many of them a write must reach (0: not known)."""
 
     replicas: int
     min_insync: int

@@ -1,4 +1,4 @@
-"""Writing a decision in one transaction of the driver's: its records, the offset of the first, and the end.
+"""The writing of a decision in one transaction of the driver's: its records, the offset of the first, and the end.
 
 The records are sent first. Under transactions V2 the offset goes with them where it can be predicted: the log of a
 partition goes on behind the marker of this process's last decision there, unless others have written. A prediction that

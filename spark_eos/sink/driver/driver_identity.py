@@ -12,7 +12,7 @@ _COMMITTED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState
 
 @dataclass(frozen=True, slots=True)
 class DriverIdentity:
-    """Hold the identity with which a driver writes its next decision.
+    """The identity with which a driver writes its next decision.
 
     A spent one has served and the broker gave no next (V1, a lost answer): `renew` it. One epoch never serves
     two decisions, or a delayed EndTxn of the first could end the second (KIP-890).
@@ -28,7 +28,7 @@ class DriverIdentity:
 
 
 class Known(NamedTuple):
-    """Name the newest decision that a driver knows of by its rank, None for none."""
+    """The newest decision that a driver knows of, by its rank; None for none."""
 
     rank: tuple[int, int, int] | None
 

@@ -1,4 +1,4 @@
-"""Abort what a query has open and no driver will decide, so that it does not hold readers back.
+"""The abort of what a query has open and no driver will decide, so that it does not hold readers back.
 
 Spark never tells the driver of a losing attempt or of a task that died after it prepared. Each such transaction pins
 the last stable offset of its partitions until it times out.
@@ -40,7 +40,7 @@ _END_WAIT_MS: Final = 30_000
 
 
 class Scope(NamedTuple):
-    """Say whose transactions may be swept: all of `runs`, others' if they began before `older_than_ms` (None: none).
+    """Whose transactions may be swept: all of `runs`, others' if they began before `older_than_ms` (None: none).
 
     Where leaders do not verify transactions, `flushed` has those that nothing more is written to, and no others are
     swept; elsewhere it is None. A broker that does not list its transactions in `wait_ms` is left for the next sweep.
@@ -78,7 +78,7 @@ def sweep(cluster: SinkCluster, scope: Scope, newest: Callable[[], Decision | No
 
 
 def open_of_query(cluster: SinkCluster, prefix: str, query: str, wait_ms: int | None = None) -> list[Description]:
-    """Describe the open transactions of a query's tasks, in all its runs; ids are told apart exactly."""
+    """Describe the open transactions of a query's tasks, in all its runs; ids are distinguished exactly."""
     names = cluster.open_transactions(id_prefix(prefix, query), wait_ms=wait_ms)
     listed = [each for each in names if _is_ours(each, prefix, query)]
     described = cluster.describe_transactions(listed, wait_ms=wait_ms) if listed else {}
@@ -93,7 +93,7 @@ def run_of(transactional_id: str) -> str:
 
 
 def names_of(decision: Decision | None) -> set[Named]:
-    """Name the transactions of a decision, whoever made it: no sweep may touch them."""
+    """Name the transactions of a decision, of any driver: no sweep may touch them."""
     return named(() if decision is None else decision.transactions)
 
 

@@ -1,4 +1,4 @@
-"""Be the one driver of a query, in whichever process a micro-batch is committed.
+"""The ownership of a query's driver id, in whichever process a micro-batch is committed.
 
 Spark commits in whatever Python worker is idle, and the queries of a session share them: the commits of one run come to
 several processes by turns, and each of them takes the driver's transactional id over from the others. So to be fenced
@@ -6,9 +6,9 @@ says nothing of a newer driver. A process knows by the newest decision whether i
 
 - the newest decision is its own last one: it still has the id, and goes on with the epoch it was left with;
 - its own run has decided since: another process has the id, so it takes over;
-- another run has decided since: a newer driver is at work, so it stops and fences nobody;
+- another run has decided since: a newer driver is at work, so it stops and fences none;
 - it has not decided yet with the id that it took: another process may have taken over for a micro-batch without rows,
-  and left no trace. It takes over anew, unless another run has decided meanwhile.
+  and left no trace. It takes over again, unless another run has decided meanwhile.
 
 What it reads may be from the past: a group coordinator that is cut off from its peers goes on to answer, and hides what
 another process of the run has decided. This one then finds the id in other hands, and for that reason alone it would
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Ownership:
-    """Be the driver for one micro-batch; `step` times what is done and logs it.
+    """The ownership for one micro-batch; `step` times what is done and logs it.
 
     `may_be_decided` is False where no earlier run can be; `is_query` is False where there is one micro-batch only.
     """
@@ -64,13 +64,13 @@ class Ownership:
     _known: Known | None = None
 
     def newest(self, *, has_rows: bool, must_look: bool = True) -> Decision | None:
-        """Be the one driver, then read the newest decision; whoever takes over needs it whatever its micro-batch.
+        """Become the one driver, then read the newest decision, which each take-over needs whatever its micro-batch.
 
         A process that has decided last goes on without a look, where there are rows and it need not: a driver that has
         decided since has taken the id over, so that this one's decision is refused. Where processes of the run take
         turns, to look first is cheaper.
 
-        A process that begins with a run fences whoever came before, rows or none. Once the run has decided, its
+        A process that begins with a run fences all that came before, rows or none. Once the run has decided, its
         processes do not take over from one another for a micro-batch that has nothing to decide.
         """
         # What was not there may be there now: other processes decide too.
@@ -161,7 +161,7 @@ class Ownership:
         return newest
 
     def newest_since(self) -> Decision | None:
-        """Read after a renewal, which may have fenced whoever superseded this run: an older decision tells that too."""
+        """Read after a renewal, which may have fenced a run that superseded this one: an older decision shows it."""
         newest = self._newest_unless_superseded()
         return newest if newest is not None and newest.micro_batch >= self.micro_batch else None
 

@@ -1,4 +1,4 @@
-"""Check before any data is sent that the cluster can do what the sink needs, and say what to do where it cannot.
+"""The check, before any data is sent, that the cluster can do what the sink needs, and what to do where it cannot.
 
 Runs on the driver whenever a writer is made, and Spark makes a streaming writer for every micro-batch: what a
 query has found good at its start is taken as it was. Every ten minutes a running query looks at what may have changed:
@@ -33,7 +33,7 @@ _LOOK_PATIENCE_MS: Final = 5_000
 
 @dataclass(slots=True)
 class _Checked:
-    """Hold what a check found, and when the next look is due."""
+    """What a check found, and when the next look is due."""
 
     options: SinkOptions
     capabilities: BrokerCapabilities
@@ -95,7 +95,7 @@ def check_cluster(
         )
     timeout_ms = choose_timeout(options.transaction_timeout_ms, limit_ms)
     if is_first:
-        # The id is nobody's and never holds a transaction. Rights and timeout are judged as for the tasks' own ids.
+        # The id has no owner and never holds a transaction. Rights and timeout are judged as for the tasks' own ids.
         init_producer_id(client, f"{options.prefix}.{_PROBE}", transaction_timeout_ms=timeout_ms)
     return replace(
         options, transaction_timeout_ms=timeout_ms, timeout_limit_ms=limit_ms, allow_hanging_transactions=may_hang
@@ -119,7 +119,7 @@ def choose_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
 
 
 def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
-    """Ask as a commit will ask, about names nobody uses: old brokers and missing rights show now, not at a crash."""
+    """Ask as a commit will ask, about unused names: old brokers and missing rights show now, not at a crash."""
     probe = f"{options.prefix}.{_PROBE}"
     job = options.job_id
     pattern = id_pattern(id_prefix(options.prefix, job) if job is not None else probe)

@@ -1,4 +1,4 @@
-"""Note in the decision topic that a batch job is done, or drop what nobody will ask for again."""
+"""The end of a decision: a note in the decision topic that a batch job is done, or its deletion."""
 
 import logging
 from dataclasses import replace
@@ -19,7 +19,7 @@ _MOST_FORGOTTEN: Final = 3
 
 
 class Retirement(Enum):
-    """Say what becomes of a decision that is completed.
+    """What becomes of a decision that is completed.
 
     The next micro-batch of a query replaces it. A batch job has no next one: under a job id the decision is marked as
     completed, which a re-run can rely on for 30 days, also when transactional ids and records are gone; a later job
@@ -43,7 +43,7 @@ def retire(
     if driver.spent:
         driver = log.renew(driver)
         if log.newest() != decision:
-            # Somebody decided while the identity was renewed; an old note must not cover a new decision.
+            # Another process decided while the identity was renewed; an old note must not cover a new decision.
             return driver
     if retirement is Retirement.FORGET:
         return log.forget(decision, driver, now_ms)

@@ -86,7 +86,7 @@ class IdUsage:
 
 @dataclass(slots=True)
 class RunState:
-    """Remember, in one of the driver's processes, what lasts from one micro-batch of a run to the next."""
+    """What one of the driver's processes remembers from one micro-batch of a run to the next."""
 
     identity: DriverIdentity | None = None
     # The micro-batch that was last decided with the identity, None for none since it was taken over.

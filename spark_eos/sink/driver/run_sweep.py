@@ -1,4 +1,4 @@
-"""Ending what a run's attempts have left open, after a commit and in an abort: see `orphan_sweep`."""
+"""The end of what a run's attempts have left open, after a commit and in an abort: see `orphan_sweep`."""
 
 import logging
 from collections.abc import Callable, Collection, Sequence

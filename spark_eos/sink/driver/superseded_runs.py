@@ -1,13 +1,13 @@
-"""Say which runs of a query must not decide any more, so that what they have open may be ended.
+"""The runs of a query that must not decide any more, so that what they have open may be ended.
 
 A run's id is random, and its driver may come back from a long sleep having forgotten that it ever took over: Spark
-ends an idle Python process, and a driver takes over anew in the next one. To have been fenced once does not keep such a
-driver from taking over again. Therefore a decision names the runs it supersedes, and a run that finds itself named
-decides nothing. Whoever took over before that decision was fenced by its driver; whoever takes over after it reads it.
-So no transaction of a superseded run can become decided any more.
+ends an idle Python process, and a driver takes over again in the next one. To have been fenced once does not keep such
+a driver from taking over again. Therefore a decision names the runs it supersedes, and a run that finds itself named
+decides nothing. A driver that took over before that decision was fenced by its driver; one that takes over after it
+reads it. So no transaction of a superseded run can become decided any more.
 
 Superseded are the run that decided last, those it superseded, and runs of which a transaction was swept because it
-began before the first of the new run. A job has one micro-batch and supersedes nobody; but an operator who takes its
+began before the first of the new run. A job has one micro-batch and supersedes none; but an operator who takes its
 decision back names its runs too.
 """
 

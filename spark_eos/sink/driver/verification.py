@@ -1,4 +1,4 @@
-"""Judge whether a prepared transaction is open and will stay so for as long as its micro-batch needs."""
+"""The judgement whether a prepared transaction is open and will stay so for as long as its micro-batch needs."""
 
 import logging
 from collections.abc import Callable, Sequence

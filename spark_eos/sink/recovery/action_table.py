@@ -148,7 +148,7 @@ def table_for(decision: Decision) -> Mapping[frozenset[Fate], ActionRule]:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """Hold the fates of a decision's transactions; `pending` ones could not be ended or looked at in time.
+    """The fates of a decision's transactions; `pending` ones could not be ended or looked at in time.
 
     `still_open` are those of the pending ones that can still be completed, and time out otherwise.
     """

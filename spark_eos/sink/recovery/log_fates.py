@@ -1,4 +1,4 @@
-"""Reading from the partitions' logs what became of transactions, of all of them together.
+"""What became of transactions by the partitions' logs, of all of them together.
 
 Each transaction is looked for in one of its partitions, and in another one where that does not tell. Those that are in
 the same partition are found by the same looks, in the order of their offsets, and all partitions are looked at at once.
@@ -22,7 +22,7 @@ _MOST_HIDDEN: Final = 3
 
 @dataclass(slots=True)
 class _Search:
-    """Look for one transaction, in one of its partitions after the other."""
+    """The search for one transaction, in one of its partitions after the other."""
 
     transaction: PreparedTransaction
     left: list[WrittenRange]

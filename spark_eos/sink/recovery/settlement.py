@@ -1,10 +1,10 @@
-"""Find out what became of decided transactions, finish what can be finished, and say what is lost.
+"""The fates of decided transactions: found out, finished where that can be, and accounted for where they are lost.
 
 An EndTxn error code cannot tell "already committed" from "timed out": the code depends on the broker's version, the
 request's version and on what happened to the id since. What DescribeTransactions says about the exact
 (producer id, epoch) can, in most cases; where it cannot, the partition's own log does, through a read_committed
-fetch at the offsets in the decision. A place that readers cannot reach yet, as behind a long transaction of somebody
-else, tells nothing: it is waited for, and never taken for a loss.
+fetch at the offsets in the decision. A place that readers cannot reach yet, as behind a long transaction of
+others, tells nothing: it is waited for, and never taken for a loss.
 
 What is done about the fates, forward or back, is a table: `action_table`.
 
@@ -59,7 +59,7 @@ FATES: Final[Mapping[tuple[TransactionState, bool, int], Fate]] = {
 
 
 class Course(Enum):
-    """Say what a task of a decided micro-batch has to do."""
+    """What a task of a decided micro-batch has to do."""
 
     WRITE = auto()
     SKIP = auto()
@@ -248,7 +248,7 @@ def _lost_remedy(settlement: Settlement) -> str:
 def _pending_error(settlement: Settlement) -> TransactionError:
     decision = settlement.decision
     topic = next(written.topic for transaction in settlement.pending for written in transaction.ranges)
-    # How to reach the cluster is the business of another floor.
+    # How to reach the cluster is not known here.
     find_hanging = OperatorCommands(("HOST:PORT",)).find_hanging(topic)
     lines = [
         _account(transaction, "open" if transaction in settlement.still_open else "not readable yet")

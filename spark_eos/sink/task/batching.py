@@ -39,7 +39,7 @@ class PlacedBatches(NamedTuple):
 
 
 class BatchBuilder:
-    """Turn chunks of rows into encoded batches for each topic-partition.
+    """The encoded batches for each topic-partition, made of chunks of rows.
 
     What does not fill a batch waits here for more, up to half of `buffer.memory`; the other half is the producer's.
     """

@@ -1,7 +1,7 @@
-"""Keep the transactional ids of one worker process, and say with which producer identity the next task may go on.
+"""The transactional ids of one worker process, and the producer identity with which the next task may go on.
 
-InitProducerId aborts whatever its id has open, whatever epoch the caller names, and Python is not told whether another
-attempt of its task is alive. So an id belongs to one process and to one run of one query, and nobody else ever
+InitProducerId aborts whatever its id has open, whatever epoch the caller names, and Python does not know whether
+another attempt of its task is alive. So an id belongs to one process and to one run of one query, and no other ever
 initialises it. A process runs one task at a time, but earlier transactions of its own may still await the
 driver's verdict:
 
@@ -55,7 +55,7 @@ _KNOWN_FOR_SECONDS: Final = 300.0
 
 
 class TaskIdentity(NamedTuple):
-    """Name the transaction a task may now begin."""
+    """The transaction that a task may now begin."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -63,7 +63,7 @@ class TaskIdentity(NamedTuple):
 
 
 class TaskSet(NamedTuple):
-    """Name the tasks whose rows become visible together, by Spark's stage.
+    """The tasks whose rows become visible together, by Spark's stage.
 
     `attempt` counts the attempts of the task from 0 on, `limit_ms` is the longest timeout that brokers allow.
 
@@ -97,7 +97,7 @@ class _Slot:
 
 
 class IdentityPool:
-    """Hand out identities to one task after another."""
+    """The identities that are given to one task after another."""
 
     def __init__(self, cluster: SinkCluster, prefix: str, query: str, run: str, worker: str) -> None:
         self._cluster = cluster
@@ -291,7 +291,7 @@ def _hopeless_error(what: str, timeout_ms: int, limit_ms: int | None) -> LostTra
 
 
 def is_worker_kept() -> bool:
-    """Say whether Spark gives this process further tasks: `spark.python.worker.reuse`, as its daemon is told."""
+    """Say whether Spark gives this process further tasks: `spark.python.worker.reuse`, as its daemon knows it."""
     return bool(os.environ.get("SPARK_REUSE_WORKER"))
 
 

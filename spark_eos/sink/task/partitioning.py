@@ -1,4 +1,4 @@
-"""Choose the topic-partition of every row as Spark's sink and the Java client do, without touching single rows.
+"""The topic-partition of every row, chosen as Spark's sink and the Java client do, without touching single rows.
 
 Topic: option, else column. Partition: column where it is not null, else murmur2 of the key, else one random partition
 for a run of rows (KIP-480's sticky choice: single random choices would make many tiny batches), one that has a leader
@@ -25,11 +25,11 @@ Ids = npt.NDArray[np.int64]
 
 
 class DataError(EosKafkaError, ValueError):
-    """Refuse a row that no record can be made of."""
+    """A row that no record can be made of."""
 
 
 class PlacedRows(NamedTuple):
-    """Hold rows in the order of their places: `topic_partitions[i]` gets those between two of the boundaries."""
+    """Rows in the order of their places: `topic_partitions[i]` gets those between two of the boundaries."""
 
     rows: pa.RecordBatch
     topic_partitions: Sequence[TopicPartition]

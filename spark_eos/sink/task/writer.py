@@ -1,4 +1,4 @@
-"""Write the rows of one task into one transaction and leave it open for the driver's verdict."""
+"""The writer of one task's rows, into one transaction that is left open for the driver's verdict."""
 
 import logging
 import time
@@ -33,7 +33,7 @@ class EarlierDecisions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Say which task of which micro-batch this is."""
+    """Which task of which micro-batch this is."""
 
     query: str
     run: str
@@ -45,7 +45,7 @@ class Place:
 
 @dataclass(slots=True)
 class TaskWriter:
-    """Write one task's rows.
+    """The writer of one task's rows.
 
     `log` is None where an earlier decision cannot exist: a batch job without a job id of its own. `task_set` is None
     where two attempts of a task may run at a time.
@@ -113,7 +113,7 @@ class TaskWriter:
         started = time.monotonic()
         micro_batch = self.place.micro_batch
         timeout_ms = self.options.transaction_timeout_ms or FALLBACK_TIMEOUT_MS
-        # Places are found before the transaction begins, so that a wrong first row costs nobody anything.
+        # Places are found before the transaction begins, so that a wrong first row costs nothing.
         placer = BatchBuilder(self.options, self.cluster)
         sends = placer.place(first)
         failpoints.reach("task.before_identity", micro_batch)

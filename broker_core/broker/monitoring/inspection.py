@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from broker_core.broker.cluster import Cluster
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_state import OngoingTransaction
@@ -12,9 +12,6 @@ from broker_core.records.batch import Record
 from broker_core.records.control import control_type_of
 from broker_core.records.header import BatchHeader
 from broker_core.types import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition
-
-if TYPE_CHECKING:
-    from broker_core.broker.cluster import Cluster
 
 _SHOWN_BYTES = 40
 _SHOWN_RECORDS = 5
@@ -65,12 +62,12 @@ class PartitionView:
         return "\n".join([marks, *(f"  {line}" for line in self._listing)])
 
 
-def transaction_view(cluster: "Cluster", transactional_id: str) -> TransactionView | None:
+def transaction_view(cluster: Cluster, transactional_id: str) -> TransactionView | None:
     """Return how an id stands, None for an id that its coordinator does not know."""
-    if TRANSACTION_STATE_TOPIC not in cluster.catalog.topics:
+    if TRANSACTION_STATE_TOPIC not in cluster.metadata.topics:
         return None
-    partition = cluster.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
-    broker = cluster.leader_of(partition)
+    partition = cluster.controller.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
+    broker = cluster.controller.leader_of(partition)
     if broker is None:
         return None
     image = broker.transactions.images().get(transactional_id)
@@ -89,9 +86,9 @@ def transaction_view(cluster: "Cluster", transactional_id: str) -> TransactionVi
     )
 
 
-def partition_view(cluster: "Cluster", topic_partition: TopicPartition) -> PartitionView:
+def partition_view(cluster: Cluster, topic_partition: TopicPartition) -> PartitionView:
     """Return how a partition stands; raises UNKNOWN_TOPIC_OR_PARTITION."""
-    leadership = cluster.catalog.leadership(topic_partition)
+    leadership = cluster.metadata.leadership(topic_partition)
     log = cluster.logs.get(topic_partition, cluster.now_ms)
     return PartitionView(
         topic_partition,
@@ -145,7 +142,7 @@ def _text(data: bytes | None) -> str:
     return f"{text}..." if len(data) > _SHOWN_BYTES else text
 
 
-def restlessness(cluster: "Cluster", *, clients_may_wait: bool) -> list[str]:
+def pending_work(cluster: Cluster, *, clients_may_wait: bool) -> list[str]:
     """Name all that is still under way: open transactions, unstable partitions and, unless they may, what waits."""
     found = []
     for broker in cluster.brokers.values():
@@ -168,9 +165,9 @@ def restlessness(cluster: "Cluster", *, clients_may_wait: bool) -> list[str]:
             )
     found += [
         f"partition {each} has no leader"
-        for topic in cluster.catalog.topics.values()
+        for topic in cluster.metadata.topics.values()
         for each in topic.topic_partitions()
-        if cluster.leader_of(each) is None
+        if cluster.controller.leader_of(each) is None
     ]
     waiting_count = 0 if clients_may_wait else cluster.purgatory.waiting_count
     if waiting_count:
@@ -181,7 +178,7 @@ def restlessness(cluster: "Cluster", *, clients_may_wait: bool) -> list[str]:
     return found
 
 
-def written_partitions(cluster: "Cluster") -> list[TopicPartition]:
+def written_partitions(cluster: Cluster) -> list[TopicPartition]:
     """Name the partitions of the users' topics that hold anything."""
     return [
         log.topic_partition

@@ -1,4 +1,4 @@
-"""Read the records of the cluster's own journal, JSON of the types and fields that the catalog writes.
+"""Read the records of the cluster's own journal, JSON of the types and fields that the metadata writes.
 
 The files outlive the program that wrote them, so a record that is not understood is damage, named before it can
 change anything: a cluster that started without some of its topics or rights would look whole.
@@ -21,7 +21,7 @@ _MISFITS: Final = (ValueError, LookupError, TypeError, AttributeError, Recursion
 _ACL_SHAPES: Final[tuple[type, ...]] = (int, int, str, str, str, int, int)
 
 
-def read_catalog_record(offset: int, value: bytes) -> Mapping[str, Any]:
+def read_metadata_record(offset: int, value: bytes) -> Mapping[str, Any]:
     """Return a record whose every field has the shape that `replay` relies on; `DamageError` for any other."""
     try:
         record: dict[str, Any] = json.loads(value)

@@ -2,21 +2,17 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
+from broker_core.broker.broker import Broker
+from broker_core.broker.endpoints import Address, Listener
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.security.principal import Principal
+from broker_core.security.principals import Principal
 from broker_core.security.sasl import SaslSession
 from broker_core.types import IsolationLevel
 from broker_core.wire.framing import Request, encode_response
 
-if TYPE_CHECKING:
-    from broker_core.broker.broker import Broker
-    from broker_core.broker.cluster import Address
-    from broker_core.broker.listener import Listener
-
-
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,8 +22,8 @@ def _nothing() -> None:
     """Do nothing: the request does not wait."""
 
 
-class Way(Protocol):
-    """Lead back to the client."""
+class ClientConnection(Protocol):
+    """The connection a request came by: who the client is, and the way back to it."""
 
     @property
     def client_host(self) -> str:
@@ -40,7 +36,7 @@ class Way(Protocol):
         ...
 
     @property
-    def listener(self) -> "Listener":
+    def listener(self) -> Listener:
         """Return the listener the client came in by."""
         ...
 
@@ -62,16 +58,16 @@ class Way(Protocol):
         ...
 
 
-class Call:
+class RequestContext:
     """Carry a request, the broker that received it, and the way back.
 
     A handler answers now or later, once: the answer is encoded at once (it speaks of the state it was
     decided on) and leaves when what it promises is durable.
     """
 
-    __slots__ = ("_broker", "_way", "abandon", "answered", "body", "now_ms", "on_answer", "refused", "request")
+    __slots__ = ("_broker", "_connection", "abandon", "answered", "body", "now_ms", "on_answer", "refused", "request")
 
-    def __init__(self, request: Request, broker: "Broker", way: Way, now_ms: int) -> None:
+    def __init__(self, request: Request, broker: Broker, connection: ClientConnection, now_ms: int) -> None:
         self.request = request
         self.body: Any = request.body
         self._broker = broker
@@ -81,14 +77,14 @@ class Call:
         self.abandon: Callable[[], None] = _nothing
         # Set by whoever wants to see the answer before it goes; it passes it to `send`, or does not.
         self.on_answer: Callable[[Any | None], None] | None = None
-        # What the client was refused, once it was; see `rights`.
+        # What the client was refused, once it was; see `authorization`.
         self.refused: set[tuple[object, ...]] | None = None
-        self._way = way
+        self._connection = connection
 
     @property
-    def broker(self) -> "Broker":
+    def broker(self) -> Broker:
         """Return the broker that answers: asked each time, since a request that waits may see it cut off."""
-        return self._broker.twin or self._broker
+        return self._broker.stale_twin or self._broker
 
     @property
     def version(self) -> int:
@@ -103,27 +99,27 @@ class Call:
     @property
     def client_host(self) -> str:
         """Return the address the client connects from."""
-        return self._way.client_host
+        return self._connection.client_host
 
     @property
     def principal(self) -> Principal:
         """Return who the client is, as its connection was authenticated."""
-        return self._way.principal
+        return self._connection.principal
 
     @property
-    def addresses(self) -> "Mapping[int, Address]":
+    def addresses(self) -> Mapping[int, Address]:
         """Return where the client reaches each broker: by the listener it came in by."""
-        return self.broker.cluster.addresses_by(self._way.listener)
+        return self.broker.addresses_of(self._connection.listener)
 
     @property
     def listener_name(self) -> str:
         """Return the name of the listener the client came in by."""
-        return self._way.listener.name
+        return self._connection.listener.name
 
     @property
     def sasl(self) -> SaslSession | None:
         """Return how far the client's authentication has come; None where none is asked for."""
-        return self._way.sasl
+        return self._connection.sasl
 
     def isolation(self) -> IsolationLevel:
         """Return which records the client may see; raise INVALID_REQUEST for a level there is not."""
@@ -145,7 +141,7 @@ class Call:
         self.answered = True
         if response is not None:
             self.broker.meters.answering(self.request, response)
-        self._way.finish(None if response is None else encode_response(self.request, response))
+        self._connection.finish(None if response is None else encode_response(self.request, response))
 
     def refuse(self, response: Any | None, reason: str) -> None:
         """Answer a client that is not let in, if there is an answer, and close; the reason is for the log."""
@@ -153,25 +149,25 @@ class Call:
         self.answered = True
         if response is not None:
             self.broker.meters.answering(self.request, response)
-        self._way.refuse(None if response is None else encode_response(self.request, response), reason)
+        self._connection.refuse(None if response is None else encode_response(self.request, response), reason)
 
     def hang_up(self, reason: str) -> None:
         """Close the connection instead of answering."""
         self.answered = True
-        self._way.hang_up(reason)
+        self._connection.hang_up(reason)
 
     def guarded(self, step: Callable[P, T], when_failed: T) -> Callable[P, T]:
-        """Return a step of this call that is taken later, such that an error of ours in it hits this client alone.
+        """Return a step of this request that is taken later, such that an error of ours in it hits this client alone.
 
-        Later it is somebody else's turn, or nobody's: what waits beside this call must not wait in vain, and the broker
-        must live on.
+        Later the step is taken in the turn of another request, or of none: an error in it must not reach what waits
+        beside this request, nor stop the broker.
         """
 
         def take(*args: P.args, **kwargs: P.kwargs) -> T:
             try:
                 return step(*args, **kwargs)
             except Exception:
-                log.exception(
+                logger.exception(
                     "broker %d: %s v%d from %s failed after it had waited",
                     self.broker.broker_id,
                     self.request.api.name,

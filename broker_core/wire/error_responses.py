@@ -88,7 +88,7 @@ _UNKNOWN: Final = frozenset(
 )
 
 
-def error_answer(request: Request, error_code: int) -> Any:
+def error_response(request: Request, error_code: int) -> Any:
     """Return the response with which Kafka answers this request when it fails as a whole."""
     api, version = request.api, request.version
     at_the_top = version in _ONLY_AT_THE_TOP.get(api.name, ())
@@ -143,3 +143,48 @@ def _items(
 
 def _fields(struct: Any, version: int) -> dict[str, Any]:
     return {field.name: field for field in struct._fields if field.for_version_q(version)}
+
+
+_ENDING: Final = "error_code"
+
+# Worked out once for each response and version.
+_paths: "dict[tuple[int, int], tuple[_Path, ...]]" = {}
+
+
+class _Path(NamedTuple):
+    """Name one field: an error code, or what holds some."""
+
+    name: str
+    inner: "tuple[_Path, ...]"
+    is_array: bool
+
+
+def error_codes(response: Any, version: int) -> Iterator[int]:
+    """Yield every code in the response, 0 for what went well, of the fields that this version has."""
+    key = (response.API_KEY, version)
+    paths = _paths.get(key)
+    if paths is None:
+        paths = _paths[key] = _paths_of(response._struct, version)
+    return _codes(response, paths)
+
+
+def _codes(value: Any, paths: tuple[_Path, ...]) -> Iterator[int]:
+    for path in paths:
+        part = getattr(value, path.name)
+        if not path.inner:
+            yield int(part)
+        elif part is not None:
+            for item in part if path.is_array else (part,):
+                yield from _codes(item, path.inner)
+
+
+def _paths_of(struct: Any, version: int) -> tuple[_Path, ...]:
+    paths = []
+    for field in struct._fields:
+        if not field.for_version_q(version):
+            continue
+        is_array = field.is_struct_array()
+        inner = _paths_of(field, version) if is_array or field.is_struct() else ()
+        if inner or field.name.endswith(_ENDING):
+            paths.append(_Path(field.name, inner, is_array))
+    return tuple(paths)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
-from broker_core.broker.call import Call
-from broker_core.broker.request_log import RequestLog, RequestSeen, is_refusal
+from broker_core.broker.monitoring.request_log import RequestLog, RequestSeen, is_refusal
+from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode
-from broker_core.wire.error_answers import error_answer
+from broker_core.wire.error_responses import error_response
 from broker_core.wire.versions import SERVED
 
 BEFORE, AFTER_APPLY, MID = "before", "after_apply", "mid"
@@ -28,7 +28,7 @@ class Crashed(BaseException):
     """Be the sudden end of all brokers; no handler of errors may outlive it."""
 
 
-class Event(Protocol):
+class Flag(Protocol):
     """Say when what is held may go on; `threading.Event` does."""
 
     def is_set(self) -> bool:
@@ -111,7 +111,7 @@ class Disconnect:
 class Hold:
     """Go on when the event is set, such as a `threading.Event`."""
 
-    event: Event
+    event: Flag
 
     def meet(self, turn: Turn) -> None:
         """Look again and again."""
@@ -207,7 +207,7 @@ class Fault:
         return any(each.partition == partition and topic in (None, each.topic) for each in seen.partitions)
 
 
-class Hooks:
+class FaultInjector:
     """Stand at the door of a cluster: note each request, and let faults strike.
 
     `later(seconds, action)` runs an action after some real time, as a turn of the cluster of its own.
@@ -229,50 +229,55 @@ class Hooks:
     def _struck(self, when: str, seen: RequestSeen) -> Fault | None:
         return next((fault for fault in self.faults if fault.strikes(when, seen)), None)
 
-    def dispatch(self, call: Call, handler: Callable[[Call], None]) -> None:
-        """Hand the call on, unless a fault has other plans."""
-        seen = RequestSeen.of(call)
+    def dispatch(self, context: RequestContext, handler: Callable[[RequestContext], None]) -> None:
+        """Hand the request on, unless a fault meets it."""
+        seen = RequestSeen.of(context)
         self.log.add(seen)
-        call.on_answer = lambda response: self._leave(call, seen, response)
+        context.on_answer = lambda response: self._leave(context, seen, response)
         fault = self._struck(BEFORE, seen)
         if fault is None:
-            handler(call)
+            handler(context)
         else:
-            _meet(fault.action, self._turn(call, seen, lambda: self._handle(call, handler)))
+            _meet(fault.action, self._turn(context, seen, lambda: self._handle(context, handler)))
 
-    def _handle(self, call: Call, handler: Callable[[Call], None]) -> None:
+    def _handle(self, context: RequestContext, handler: Callable[[RequestContext], None]) -> None:
         # Late: it may be another time by now.
-        call.now_ms = call.broker.cluster.now_ms
-        call.guarded(handler, None)(call)
+        context.now_ms = context.broker.services.now_ms()
+        context.guarded(handler, None)(context)
 
-    def _leave(self, call: Call, seen: RequestSeen, response: Any | None) -> None:
+    def _leave(self, context: RequestContext, seen: RequestSeen, response: Any | None) -> None:
         """Let an answer go; a fault meets it when what it promises is durable."""
         # What was refused has not taken effect: the fault waits for the one that has.
-        fault = None if is_refusal(response, call.version) else self._struck(AFTER_APPLY, seen)
+        fault = None if is_refusal(response, context.version) else self._struck(AFTER_APPLY, seen)
         if fault is None:
-            self._send(call, seen, response)
+            self._send(context, seen, response)
             return
-        turn = self._turn(call, seen, lambda: self._send(call, seen, response))
-        call.broker.outbox.put(lambda _now_ms: _meet(fault.action, turn))
+        turn = self._turn(context, seen, lambda: self._send(context, seen, response))
+        context.broker.sync_queue.put(lambda _now_ms: _meet(fault.action, turn))
 
     @staticmethod
-    def _send(call: Call, seen: RequestSeen, response: Any | None) -> None:
+    def _send(context: RequestContext, seen: RequestSeen, response: Any | None) -> None:
         if response is None:
             seen.outcome = "none expected"
         else:
-            seen.answered(response, call.version)
-        call.send(response)
+            seen.answered(response, context.version)
+        context.send(response)
 
-    def _turn(self, call: Call, seen: RequestSeen, go_on: Callable[[], None]) -> Turn:
+    def _turn(self, context: RequestContext, seen: RequestSeen, go_on: Callable[[], None]) -> Turn:
         def lose() -> None:
             seen.outcome = "dropped by a fault"
 
         def cut() -> None:
             seen.outcome = "disconnected by a fault"
-            call.hang_up("a fault was asked for that does so")
+            context.hang_up("a fault was asked for that does so")
 
         return Turn(
-            seen, go_on, lambda code: self._send(call, seen, error_answer(call.request, code)), lose, cut, self._later
+            seen,
+            go_on,
+            lambda code: self._send(context, seen, error_response(context.request, code)),
+            lose,
+            cut,
+            self._later,
         )
 
     def meets_marker(

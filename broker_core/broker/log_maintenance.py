@@ -3,17 +3,17 @@
 import logging
 from collections.abc import Callable
 
-from broker_core.broker.logs import Logs
+from broker_core.broker.log_manager import LogManager
 from broker_core.config import BrokerConfig
 from broker_core.errors import DamageError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
-class Housekeeping:
+class LogMaintenance:
     """Run each job at its interval."""
 
-    def __init__(self, logs: Logs, config: BrokerConfig, now_ms: int) -> None:
+    def __init__(self, logs: LogManager, config: BrokerConfig, now_ms: int) -> None:
         self._logs = logs
         # What is done, and how often.
         self._jobs: dict[Callable[[int], None], int] = {
@@ -52,10 +52,10 @@ class Housekeeping:
                 result = each.compact(now_ms)
             except DamageError as damage:
                 # Its other segments stay readable, and recovery will say more at the next start.
-                log.warning("%s is not compacted: %s", each.topic_partition, damage)
+                logger.warning("%s is not compacted: %s", each.topic_partition, damage)
                 continue
             if result is not None:
-                log.info(
+                logger.info(
                     "%s compacted from %d to %d bytes", each.topic_partition, result.bytes_before, result.bytes_after
                 )
                 self._logs.moved(each.topic_partition)

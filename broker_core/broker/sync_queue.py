@@ -5,7 +5,7 @@ from collections.abc import Callable
 Effect = Callable[[int], None]
 
 
-class Outbox:
+class SyncQueue:
     """Queue the effects of handled requests in their order."""
 
     def __init__(self) -> None:

@@ -6,14 +6,12 @@ process; the codes an asking leader makes of the answers are the same (facts C.3
 
 from collections.abc import Collection
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from broker_core.broker.broker import Broker
+from broker_core.broker.controller import Controller
+from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.types import TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition, coordinator_partition
-
-if TYPE_CHECKING:
-    from broker_core.broker.broker import Broker
-    from broker_core.broker.cluster import Cluster
+from broker_core.types import TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
 
 TRANSACTIONS_V2 = 2
 
@@ -30,7 +28,7 @@ OLD_ERROR, VERIFY, ADD = Mode.OLD_ERROR, Mode.VERIFY, Mode.ADD
 
 
 def coordinator_answers(
-    cluster: "Cluster",
+    broker: Broker,
     transactional_id: str,
     producer: ProducerIdentity,
     partitions: Collection[TopicPartition],
@@ -39,7 +37,7 @@ def coordinator_answers(
 ) -> dict[TopicPartition, ErrorCode]:
     """Return the coordinator's word on each partition, in the codes a produce request may use."""
     try:
-        coordinator = coordinating_broker(cluster, transactional_id).transactions
+        coordinator = _coordinator(broker.controller, transactional_id)
     except KafkaError as error:
         return {topic_partition: _for_leader(error.code, mode) for topic_partition in partitions}
     if mode is ADD:
@@ -56,18 +54,19 @@ def coordinator_answers(
         answers = coordinator.verify_partitions(
             transactional_id, producer.producer_id, producer.producer_epoch, partitions
         )
-    cluster.meters.verification_failures += sum(code != ErrorCode.NONE for code in answers.values())
+    broker.meters.verification_failures += sum(code != ErrorCode.NONE for code in answers.values())
     return {topic_partition: _for_leader(code, mode) for topic_partition, code in answers.items()}
 
 
-def coordinating_broker(cluster: "Cluster", transactional_id: str) -> "Broker":
-    """Return the broker that leads the id's state partition; raises COORDINATOR_NOT_AVAILABLE if none does."""
-    topic = cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
-    partition = coordinator_partition(transactional_id, len(topic.partitions))
-    broker = cluster.leader_of(TopicPartition(TRANSACTION_STATE_TOPIC, partition))
+def _coordinator(controller: Controller, transactional_id: str) -> TransactionCoordinator:
+    """Return the coordinator of the id; raises COORDINATOR_NOT_AVAILABLE if its state partition has no leader."""
+    state_partition = controller.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
+    broker = controller.leader_of(state_partition)
     if broker is None:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"state partition {partition} has no leader")
-    return broker
+        raise KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"state partition {state_partition.partition} has no leader"
+        )
+    return broker.transactions
 
 
 def _for_leader(code: ErrorCode, mode: Mode) -> ErrorCode:

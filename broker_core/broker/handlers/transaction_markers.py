@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from broker_core.broker.call import Call
-from broker_core.broker.markers import append_marker
-from broker_core.broker.rights import is_allowed, refusal
+from broker_core.broker.authorization import is_allowed, refusal
+from broker_core.broker.marker_writer import append_marker
+from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import ProducerIdentity, TopicPartition
@@ -14,28 +14,28 @@ from broker_core.wire import messages as m
 _FIRST_WITH_TRANSACTION_VERSION = 2
 
 
-def write_markers(call: Call) -> None:
+def write_markers(context: RequestContext) -> None:
     """Write each marker to each of its partitions that this broker leads (facts A.13).
 
     The answer tells markers apart by producer id alone, so those of one producer are answered as one.
     """
     answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
-    for marker in call.body.markers:
-        for topic_partition, code in _written(call, marker):
+    for marker in context.body.markers:
+        for topic_partition, code in _written(context, marker):
             topics = answers.setdefault(marker.producer_id, {})
             topics.setdefault(topic_partition.topic, {})[topic_partition.partition] = code
-    call.answer(
+    context.answer(
         m.WriteTxnMarkersResponse(markers=[_result(producer_id, topics) for producer_id, topics in answers.items()])
     )
 
 
-def _written(call: Call, marker: Any) -> Iterator[tuple[TopicPartition, ErrorCode]]:
+def _written(context: RequestContext, marker: Any) -> Iterator[tuple[TopicPartition, ErrorCode]]:
     producer = ProducerIdentity(marker.producer_id, marker.producer_epoch)
     # A coordinator has the one right, an administrator the other (KIP-664).
-    refused = not is_allowed(call, Operation.ALTER, ResourceType.CLUSTER) and refusal(
-        call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER
+    refused = not is_allowed(context, Operation.ALTER, ResourceType.CLUSTER) and refusal(
+        context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER
     )
-    version = marker.transaction_version if call.version >= _FIRST_WITH_TRANSACTION_VERSION else 0
+    version = marker.transaction_version if context.version >= _FIRST_WITH_TRANSACTION_VERSION else 0
     for topic in marker.topics:
         for index in topic.partition_indexes:
             topic_partition = TopicPartition(topic.name, index)
@@ -43,13 +43,13 @@ def _written(call: Call, marker: Any) -> Iterator[tuple[TopicPartition, ErrorCod
                 topic_partition,
                 refused
                 or append_marker(
-                    call.broker,
+                    context.broker,
                     topic_partition,
                     producer,
                     commit=marker.transaction_result,
                     coordinator_epoch=marker.coordinator_epoch,
                     transaction_version=version,
-                    now_ms=call.now_ms,
+                    now_ms=context.now_ms,
                 ),
             )
 

@@ -6,12 +6,10 @@ brings along: it measures and decides nothing, so a world without one (the simul
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from broker_core.wire.error_fields import error_codes
-
-if TYPE_CHECKING:
-    from broker_core.wire.framing import Request
+from broker_core.wire.error_responses import error_codes
+from broker_core.wire.framing import Request
 
 # Milliseconds since whenever: only differences mean anything.
 Stopwatch: TypeAlias = Callable[[], float]
@@ -66,13 +64,13 @@ class Meters:
         # By internal topic: how long its coordinator took to load a partition.
         self.loads: dict[str, Timing] = {}
 
-    def answering(self, request: "Request", response: Any) -> None:
+    def answering(self, request: Request, response: Any) -> None:
         """Count the errors that an answer tells."""
         for code in filter(None, error_codes(response, request.version)):
             errors = self._of(request).errors
             errors[code] = errors.get(code, 0) + 1
 
-    def answered(self, request: "Request", began_ms: float) -> None:
+    def answered(self, request: Request, began_ms: float) -> None:
         """Count a request whose answer leaves now; `began_ms` is what the stopwatch told when it was taken up."""
         meter = self._of(request)
         meter.by_version[request.version] = meter.by_version.get(request.version, 0) + 1
@@ -86,7 +84,7 @@ class Meters:
         """Take in that a coordinator has loaded one partition of its internal topic."""
         self.loads.setdefault(topic, Timing()).add(self.stopwatch() - began_ms)
 
-    def _of(self, request: "Request") -> RequestMeter:
+    def _of(self, request: Request) -> RequestMeter:
         meter = self.requests.get(request.api.name)
         if meter is None:
             meter = self.requests[request.api.name] = RequestMeter()

@@ -7,22 +7,22 @@ without.
 from collections.abc import Iterable
 from typing import ClassVar
 
-from broker_core.broker.catalog import Catalog, Topic
+from broker_core.broker.metadata import ClusterMetadata, Topic
 from broker_core.config import BrokerConfig, TopicConfig
 from broker_core.log.partition_log import PartitionLog
 from broker_core.ports import Storage
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.types import TopicPartition
 
 
-class Logs:
+class LogManager:
     """Hold the open log of each partition."""
 
     log_type: ClassVar[type[PartitionLog]] = PartitionLog
 
-    def __init__(self, storage: Storage, config: BrokerConfig, catalog: Catalog) -> None:
+    def __init__(self, storage: Storage, config: BrokerConfig, metadata: ClusterMetadata) -> None:
         self._storage = storage
         self._config = config
-        self._catalog = catalog
+        self._metadata = metadata
         self._open: dict[TopicPartition, PartitionLog] = {}
         self._promised: set[TopicPartition] = set()
         self._changed: set[TopicPartition] = set()
@@ -31,12 +31,12 @@ class Logs:
         """Return the log of an existing partition; raise UNKNOWN_TOPIC_OR_PARTITION if there is none."""
         log = self._open.get(topic_partition)
         if log is None:
-            leadership = self._catalog.leadership(topic_partition)
+            leadership = self._metadata.leadership(topic_partition)
             log = self._open[topic_partition] = self.log_type.open(
                 self._storage,
                 folder_of(topic_partition),
                 topic_partition,
-                self.topic_config(self._catalog.topic(topic_partition.topic)),
+                self.topic_config(self._metadata.topic(topic_partition.topic)),
                 now_ms,
                 producer_expiration_ms=self._config.producer_id_expiration_ms,
                 verification_enabled=self._config.transaction_partition_verification_enable,
@@ -92,7 +92,7 @@ class Logs:
                 log.update_config(self.topic_config(topic))
 
     def delete(self, topic: Topic, now_ms: int) -> None:
-        """Close and delete the logs of a topic that is no longer in the catalog."""
+        """Close and delete the logs of a topic that is no longer in the metadata."""
         for topic_partition in topic.topic_partitions():
             log = self._open.pop(topic_partition, None)
             if log is not None:
@@ -110,7 +110,7 @@ class Logs:
         """Open every log that has files, so that time passes for those too that nobody asks for."""
         return [
             self.get(topic_partition, now_ms)
-            for topic in list(self._catalog.topics.values())
+            for topic in list(self._metadata.topics.values())
             for topic_partition in topic.topic_partitions()
             if not self.is_untouched(topic_partition)
         ]
@@ -125,15 +125,3 @@ class Logs:
 def folder_of(topic_partition: TopicPartition) -> str:
     """Name the partition's folder as Kafka does."""
     return f"{topic_partition.topic}-{topic_partition.partition}"
-
-
-def internal_topic_config(config: BrokerConfig, name: str) -> dict[str, str]:
-    """Return the settings Kafka creates its internal topics with (facts B.1)."""
-    segment_bytes = {
-        TRANSACTION_STATE_TOPIC: config.transaction_state_log_segment_bytes,
-        CONSUMER_OFFSETS_TOPIC: config.offsets_topic_segment_bytes,
-    }[name]
-    common = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
-    if name == TRANSACTION_STATE_TOPIC:
-        return common | {"compression.type": "uncompressed", "unclean.leader.election.enable": "false"}
-    return common | {"compression.type": "producer"}

@@ -7,15 +7,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from broker_core.broker.meters import RequestMeter, Timing
+from broker_core.broker.cluster import Cluster
+from broker_core.broker.monitoring.meters import RequestMeter, Timing
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-
-if TYPE_CHECKING:
-    from broker_core.broker.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ class PartitionMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class BrokerMetrics:
     """Hold how a cluster stood at one moment, all its broker ids together.
 
     `producer_ids` are the distinct live ones; `producer_id_count` counts one for each partition that knows it, as
@@ -125,7 +122,7 @@ class Metrics:
         return self.by_api.get(api, RequestMetrics())
 
 
-def take_metrics(cluster: "Cluster", now_ms: int) -> Metrics:
+def take_metrics(cluster: Cluster, now_ms: int) -> BrokerMetrics:
     """Look at everything.
 
     Logs that nobody has asked for since the start are opened: one of them may hold the transaction that hangs.
@@ -134,7 +131,7 @@ def take_metrics(cluster: "Cluster", now_ms: int) -> Metrics:
     logs = dict(_logs(cluster, now_ms))
     live = [entry.producer_id for log in logs.values() if log is not None for entry in log.producers()]
     backlogs = [broker.transactions.marker_backlog() for broker in cluster.brokers.values()]
-    return Metrics(
+    return BrokerMetrics(
         producer_ids=frozenset(live),
         producer_id_count=len(live),
         transactional_ids=Counter(
@@ -153,13 +150,13 @@ def take_metrics(cluster: "Cluster", now_ms: int) -> Metrics:
     )
 
 
-def _has_leader(cluster: "Cluster", topic_partition: TopicPartition) -> bool:
-    return cluster.catalog.has_partition(topic_partition) and cluster.leader_of(topic_partition) is not None
+def _has_leader(cluster: Cluster, topic_partition: TopicPartition) -> bool:
+    return cluster.metadata.has_partition(topic_partition) and cluster.controller.leader_of(topic_partition) is not None
 
 
-def _logs(cluster: "Cluster", now_ms: int) -> Iterator[tuple[TopicPartition, PartitionLog | None]]:
+def _logs(cluster: Cluster, now_ms: int) -> Iterator[tuple[TopicPartition, PartitionLog | None]]:
     """Yield each partition with its log, None where nothing was ever written; leave out what cannot be read."""
-    for topic in list(cluster.catalog.topics.values()):
+    for topic in list(cluster.metadata.topics.values()):
         for topic_partition in topic.topic_partitions():
             if cluster.logs.is_untouched(topic_partition):
                 yield topic_partition, None
@@ -171,7 +168,7 @@ def _logs(cluster: "Cluster", now_ms: int) -> Iterator[tuple[TopicPartition, Par
                 continue
 
 
-def _partition(cluster: "Cluster", log: PartitionLog | None, now_ms: int) -> PartitionMetrics:
+def _partition(cluster: Cluster, log: PartitionLog | None, now_ms: int) -> PartitionMetrics:
     if log is None:
         return PartitionMetrics()
     return PartitionMetrics(

@@ -1,11 +1,40 @@
-"""Name a client by its certificate: the subject's distinguished name as Java prints it, and rules that shorten it."""
+"""The identities of clients: principals, and the names of certificates with the rules that shorten them.
+
+A certificate's subject is written as Java prints it.
+"""
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 from asn1crypto.x509 import Certificate, Name, NameTypeAndValue
 
 from broker_core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Be one user as ACLs name it: a kind, which is `User` unless somebody defines others, and a name.
+
+    >>> str(Principal("User", "alice"))
+    'User:alice'
+    """
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+def user(name: str) -> Principal:
+    """Return the principal of a user name."""
+    return Principal("User", name)
+
+
+# Who a client is that was not asked.
+ANONYMOUS = user("ANONYMOUS")
+
 
 # RFC 2253's own keywords; every other attribute goes by its number, and its value in hexadecimal.
 _KEYWORDS: Final = {

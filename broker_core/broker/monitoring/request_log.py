@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from broker_core.broker.call import Call
+from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from broker_core.wire.error_fields import error_codes
+from broker_core.wire.error_responses import error_codes
 from broker_core.wire.framing import Request
 
 _LARGE_BYTES: Final = 16_384
@@ -37,7 +37,7 @@ _TELLING: Final = (
 _GROUP_KEY: Final = 0
 
 
-class Subject(NamedTuple):
+class RequestSubject(NamedTuple):
     """Say what a request is about."""
 
     transactional_ids: frozenset[str] = frozenset()
@@ -73,24 +73,24 @@ class RequestSeen:
         self.size_bytes = size_bytes
         self.outcome = "no answer"
         self.error_codes: tuple[ErrorCode, ...] = ()
-        self._subject: Subject | None = None
+        self._subject: RequestSubject | None = None
         self._request: Request | None = None
         self._topic_names: Mapping[UUID, str] = {}
 
     @classmethod
-    def of(cls, call: Call) -> "RequestSeen":
+    def of(cls, context: RequestContext) -> "RequestSeen":
         """Note a request that has just come in."""
-        request = call.request
+        request = context.request
         seen = cls(
             request.api.name,
             request.version,
-            call.client_id,
-            str(call.principal),
-            call.broker.broker_id,
-            call.now_ms,
+            context.client_id,
+            str(context.principal),
+            context.broker.broker_id,
+            context.now_ms,
             request.size_bytes,
         )
-        seen._request, seen._topic_names = request, call.broker.catalog.names
+        seen._request, seen._topic_names = request, context.broker.metadata.names
         if request.size_bytes > _LARGE_BYTES:
             _ = seen.subject
         return seen
@@ -101,7 +101,7 @@ class RequestSeen:
     ) -> "RequestSeen":
         """Tell of one marker that the end of a transaction has to write; it has no client."""
         seen = cls("EndTxn", -1, "", "", broker, time_ms)
-        seen._subject = Subject(
+        seen._subject = RequestSubject(
             frozenset({transactional_id}),
             topics=frozenset({topic_partition.topic}),
             partitions=frozenset({topic_partition}),
@@ -110,7 +110,7 @@ class RequestSeen:
         return seen
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> RequestSubject:
         """Return what the request is about."""
         if self._subject is None:
             assert self._request is not None
@@ -233,7 +233,7 @@ class _Found:
                 self.partitions.add(TopicPartition(name, index))
 
 
-def _subject(request: Request, topic_names: Mapping[UUID, str]) -> Subject:
+def _subject(request: Request, topic_names: Mapping[UUID, str]) -> RequestSubject:
     body, found = request.body, _Found(topic_names)
     found.walk(body, body._struct, request.version)
     fields = {field.name for field in body._struct._fields if field.for_version_q(request.version)}
@@ -246,7 +246,7 @@ def _subject(request: Request, topic_names: Mapping[UUID, str]) -> Subject:
         for name in _TELLING
         if name in fields and getattr(body, name) not in (None, "", -1)
     )
-    return Subject(
+    return RequestSubject(
         frozenset(found.ids), frozenset(found.groups), frozenset(found.topics), frozenset(found.partitions), details
     )
 

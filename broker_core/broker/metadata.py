@@ -1,6 +1,6 @@
 """Know which topics there are, who leads their partitions, and what the cluster has agreed on.
 
-The catalog is a journal like the coordinators': a change is decided, recorded, and only `replay` alters
+The metadata is a journal like the coordinators': a change is decided, recorded, and only `replay` alters
 state, live and at load alike. Its records are JSON because nobody but us reads them: Kafka keeps the same
 facts in KRaft's metadata log. Every opening of the cluster is a record too and raises all leader epochs, so
 that what an earlier life of the cluster still says about a partition is refused as stale.
@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from uuid import UUID
 
-from broker_core.broker.catalog_records import damaged, read_catalog_record
+from broker_core.broker.metadata_records import damaged, read_metadata_record
+from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Acl, stored_acl
 from broker_core.security.authorizer import Acls
-from broker_core.security.sasl_scram import ScramCredential
+from broker_core.security.sasl_passwords import ScramCredential
 from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, TopicPartition
 
 PRODUCER_ID_BLOCK = 1000
@@ -65,7 +66,7 @@ def check_topic_name(name: str) -> None:
         )
 
 
-class Catalog:
+class ClusterMetadata:
     """Hold the cluster's metadata; `append` makes a change durable before it is replayed."""
 
     def __init__(self, append: Callable[[bytes, bytes], int], broker_ids: Iterable[int]) -> None:
@@ -277,14 +278,14 @@ class Catalog:
     def load(self, records: Iterable[tuple[int, bytes]]) -> None:
         """Replay the journal from its start: pairs of offset and value; `DamageError` names one that cannot be."""
         for offset, value in records:
-            record = read_catalog_record(offset, value)
+            record = read_metadata_record(offset, value)
             try:
                 self.replay(offset, record)
             except (LookupError, ValueError) as error:
                 raise damaged(offset, value, f"{type(error).__name__}: {error}") from None
 
     def replay(self, offset: int, record: Mapping[str, Any]) -> None:
-        """Apply one record; nothing else changes the catalog."""
+        """Apply one record; nothing else changes the metadata."""
         self._REPLAY[record["type"]](self, record)
         if record["type"] == "feature":
             self.features_epoch = offset
@@ -339,7 +340,7 @@ class Catalog:
             iterations, *keys = record["credential"]
             self.scram[mechanism, user_name] = ScramCredential(iterations, *map(bytes.fromhex, keys))
 
-    _REPLAY: ClassVar[Mapping[str, Callable[["Catalog", Mapping[str, Any]], None]]] = {
+    _REPLAY: ClassVar[Mapping[str, Callable[["ClusterMetadata", Mapping[str, Any]], None]]] = {
         "opened": _replay_opened,
         "topic": _replay_topic,
         "topic_deleted": _replay_topic_deleted,
@@ -348,3 +349,28 @@ class Catalog:
         "acl": _replay_acl,
         "scram": _replay_scram,
     }
+
+
+class SubscribableTopics:
+    """Be the `Topics` that consumer groups subscribe to."""
+
+    def __init__(self, metadata: ClusterMetadata) -> None:
+        self._metadata = metadata
+
+    @property
+    def version(self) -> int:
+        """Return a number that grows with every change of a topic; a move of its leader counts as one, too."""
+        return self._metadata.topics_version
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all topics, internal ones included, as Kafka's coordinator sees them."""
+        return self._metadata.topics
+
+    def find(self, name: str) -> TopicFacts | None:
+        """Return a topic's id and size."""
+        topic = self._metadata.topics.get(name)
+        return None if topic is None else TopicFacts(topic.topic_id, len(topic.partitions))
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Return the name of a topic that is still there."""
+        return self._metadata.names.get(topic_id)
