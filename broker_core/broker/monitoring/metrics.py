@@ -80,7 +80,7 @@ class BrokerMetrics:
     transactions whose markers are all written and whose completion could not be recorded yet. A load is that of one
     partition of the coordinators' internal topic.
 
-    >>> from broker_core.embedded import EmbeddedBroker
+    >>> from broker_core import EmbeddedBroker
     >>> with EmbeddedBroker(topics={"t": 1}) as kafka:  # doctest: +SKIP
     ...     metrics = kafka.metrics
     >>> metrics.last_stable_offset_lag(("t", 0)), metrics.requests("Produce").errors  # doctest: +SKIP
