@@ -1,4 +1,4 @@
-"""Turn a listener's settings into what it asks of its clients."""
+"""What a listener asks of its clients, read from its settings."""
 
 import logging
 import re
@@ -26,7 +26,7 @@ _USER_OPTION: Final = "user_"
 
 @dataclass(frozen=True, slots=True)
 class SaslWorld:
-    """Hold what mechanisms need besides settings.
+    """What mechanisms need besides settings.
 
     That is where SCRAM's credentials are, chance, users of PLAIN that no setting names, and who vouches for tokens.
     """
