@@ -37,7 +37,7 @@ class Flag(Protocol):
 
 
 @dataclass(frozen=True)
-class Turn:
+class InterceptedRequest:
     """What can be done with a request that a fault has met."""
 
     seen: RequestSeen
@@ -66,10 +66,10 @@ class Error:
         else:
             object.__setattr__(self, "code", ErrorCode(self.code))
 
-    def meet(self, turn: Turn) -> None:
+    def apply(self, request: InterceptedRequest) -> None:
         """Refuse."""
         assert isinstance(self.code, ErrorCode)
-        turn.refuse(self.code)
+        request.refuse(self.code)
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class Delay:
 
     seconds: float
 
-    def meet(self, turn: Turn) -> None:
+    def apply(self, request: InterceptedRequest) -> None:
         """Wait, then go on."""
-        turn.later(self.seconds, turn.go_on)
+        request.later(self.seconds, request.go_on)
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ class Drop:
     In the middle it is the marker that is lost on its way to the partition's leader; the coordinator tries again.
     """
 
-    def meet(self, turn: Turn) -> None:
+    def apply(self, request: InterceptedRequest) -> None:
         """Do nothing."""
-        turn.lose()
+        request.lose()
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,9 @@ class Disconnect:
     In the middle it is the connection from the coordinator to the partition's leader: the same as `Drop`.
     """
 
-    def meet(self, turn: Turn) -> None:
+    def apply(self, request: InterceptedRequest) -> None:
         """Hang up."""
-        turn.cut()
+        request.cut()
 
 
 @dataclass(frozen=True)
@@ -113,12 +113,12 @@ class Hold:
 
     event: Flag
 
-    def meet(self, turn: Turn) -> None:
+    def apply(self, request: InterceptedRequest) -> None:
         """Look again and again."""
         if self.event.is_set():
-            turn.go_on()
+            request.go_on()
         else:
-            turn.later(_LOOK_AGAIN_S, lambda: self.meet(turn))
+            request.later(_LOOK_AGAIN_S, lambda: self.apply(request))
 
 
 Action = Error | Delay | Drop | Disconnect | Hold | Callable[[RequestSeen], object]
@@ -157,7 +157,7 @@ class Fault:
             raise ValueError(f"api={self.api!r} is not served; there are {', '.join(sorted(_APIS))}")
         if self._nth < 1 or (self._times is not None and self._times < 1):
             raise ValueError("nth and times count from 1")
-        if not (callable(self.action) or hasattr(self.action, "meet")):
+        if not (callable(self.action) or hasattr(self.action, "apply")):
             raise ValueError(f"action={self.action!r}: expected Error, Delay, Drop, Disconnect, Hold or a function")
         if self.when == MID:
             if self.api not in (None, "EndTxn"):
@@ -180,8 +180,8 @@ class Fault:
         wanted = "".join(f", {name}={value!r}" for name, value in self._wanted.items())
         return f"<fault {self.api or 'any'} {self.when}{wanted}: {self.action!r}, {self.hits} hits>"
 
-    def meets(self, when: str, seen: RequestSeen) -> bool:
-        """Say whether it is this request's turn, and count."""
+    def applies_to(self, when: str, seen: RequestSeen) -> bool:
+        """Say whether the fault is meant for a request, and count it."""
         if when != self.when or (self.api is not None and self.api != seen.api) or not self._matches(seen):
             return False
         self.matched += 1
@@ -227,9 +227,9 @@ class FaultInjector:
         self.faults = tuple(each for each in self.faults if each is not fault)
 
     def _matching(self, when: str, seen: RequestSeen) -> Fault | None:
-        return next((fault for fault in self.faults if fault.meets(when, seen)), None)
+        return next((fault for fault in self.faults if fault.applies_to(when, seen)), None)
 
-    def dispatch(self, context: RequestContext, handler: Callable[[RequestContext], None]) -> None:
+    def intercept(self, context: RequestContext, handler: Callable[[RequestContext], None]) -> None:
         """Hand the request on, unless a fault meets it."""
         seen = RequestSeen.of(context)
         self.log.add(seen)
@@ -238,7 +238,7 @@ class FaultInjector:
         if fault is None:
             handler(context)
         else:
-            _meet(fault.action, self._turn(context, seen, lambda: self._handle(context, handler)))
+            _apply(fault.action, self._intercepted(context, seen, lambda: self._handle(context, handler)))
 
     def _handle(self, context: RequestContext, handler: Callable[[RequestContext], None]) -> None:
         # Late: it may be another time by now.
@@ -252,8 +252,8 @@ class FaultInjector:
         if fault is None:
             self._send(context, seen, response)
             return
-        turn = self._turn(context, seen, lambda: self._send(context, seen, response))
-        context.broker.sync_queue.put(lambda _now_ms: _meet(fault.action, turn))
+        request = self._intercepted(context, seen, lambda: self._send(context, seen, response))
+        context.broker.sync_queue.put(lambda _now_ms: _apply(fault.action, request))
 
     @staticmethod
     def _send(context: RequestContext, seen: RequestSeen, response: Any | None) -> None:
@@ -263,7 +263,7 @@ class FaultInjector:
             seen.answered(response, context.version)
         context.send(response)
 
-    def _turn(self, context: RequestContext, seen: RequestSeen, go_on: Callable[[], None]) -> Turn:
+    def _intercepted(self, context: RequestContext, seen: RequestSeen, go_on: Callable[[], None]) -> InterceptedRequest:
         def lose() -> None:
             seen.outcome = "dropped by a fault"
 
@@ -271,7 +271,7 @@ class FaultInjector:
             seen.outcome = "disconnected by a fault"
             context.hang_up("a fault was asked for that does so")
 
-        return Turn(
+        return InterceptedRequest(
             seen,
             go_on,
             lambda code: self._send(context, seen, error_response(context.request, code)),
@@ -280,7 +280,7 @@ class FaultInjector:
             self._later,
         )
 
-    def meets_marker(
+    def intercept_marker(
         self,
         seen: RequestSeen,
         write: Callable[[], None],
@@ -296,13 +296,16 @@ class FaultInjector:
             return False
         # What was written before it is to survive what the fault may do.
         sync()
-        _meet(fault.action, Turn(seen, write, answer, lambda: answer(_LOST), lambda: answer(_LOST), self._later))
+        _apply(
+            fault.action,
+            InterceptedRequest(seen, write, answer, lambda: answer(_LOST), lambda: answer(_LOST), self._later),
+        )
         return True
 
 
-def _meet(action: Action, turn: Turn) -> None:
+def _apply(action: Action, request: InterceptedRequest) -> None:
     if isinstance(action, Error | Delay | Drop | Disconnect | Hold):
-        action.meet(turn)
+        action.apply(request)
     else:
-        action(turn.seen)
-        turn.go_on()
+        action(request.seen)
+        request.go_on()
