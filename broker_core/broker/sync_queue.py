@@ -11,9 +11,6 @@ class SyncQueue:
     def __init__(self) -> None:
         self._effects: list[Effect] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._effects)
-
     def put(self, effect: Effect) -> None:
         """Queue an effect; it is called with the time when it may happen."""
         self._effects.append(effect)
