@@ -140,7 +140,7 @@ class QueryActor:
             try:
                 messages = self.messages = self._tasks(run, number)
                 self._go_to_any_process()
-                driver = committer(self._options, QUERY, run, may_be_decided=True)
+                driver = committer(self.world.processes.current, self._options, QUERY, run, may_be_decided=True)
                 driver.commit(messages, number)
                 if driver.committed:
                     self._report = report_of(run, number, driver.committed, self._report)
@@ -166,7 +166,9 @@ class QueryActor:
         """Do as Spark: abort, and let the first failure be the news."""
         if messages:
             try:
-                committer(self._options, QUERY, run, may_be_decided=True).abort(messages, number)
+                committer(self.world.processes.current, self._options, QUERY, run, may_be_decided=True).abort(
+                    messages, number
+                )
             except EosKafkaError as error:
                 self.world.scheduler.note(f"{self.name}: abort failed too: {error}")
 
@@ -228,7 +230,9 @@ class QueryActor:
 
         def work() -> None:
             try:
-                writer = task_writer(options, place, may_be_decided=True, committed=report)
+                writer = task_writer(
+                    self.world.processes.current, options, place, may_be_decided=True, committed=report
+                )
                 attempt.message = writer.write(iter(_arrow(rows)))
             except EosKafkaError as error:
                 attempt.error = error

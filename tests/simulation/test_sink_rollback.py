@@ -30,7 +30,7 @@ from tests.history.format import READ_COMMITTED
 from tests.simulation.judge import final_view
 from tests.simulation.plan import SUNK, Plan, draw
 from tests.simulation.sink import DECISIONS, GROUP, PREFIX, QUERY
-from tests.simulation.sink_network import virtual_surroundings
+from tests.simulation.sink_network import failpoints_of
 from tests.simulation.world import World
 
 _MS_US, _SECOND_US = 1_000, 1_000_000
@@ -89,7 +89,9 @@ class Scene:
             ],
             names=["value", "partition"],
         )
-        writer = task_writer(options or self._options, Place(QUERY, run, 0, number), may_be_decided=True)
+        writer = task_writer(
+            self.world.processes.current, options or self._options, Place(QUERY, run, 0, number), may_be_decided=True
+        )
         return writer.write(iter([rows]))
 
     def row(self, number: int, place: int) -> str:
@@ -169,7 +171,7 @@ class Scene:
         self.do(lambda: end_all(self.cluster("run1"), decision.transactions, commit=commit))
 
     def _committer(self, run: str) -> Callable[[], Any]:
-        return lambda: committer(self._options, QUERY, run, may_be_decided=True)
+        return lambda: committer(self.world.processes.current, self._options, QUERY, run, may_be_decided=True)
 
     def _use_again(self, name: str) -> None:
         """Let the owner initialise an id, so that its coordinator tells nothing of what it was used for."""
@@ -207,7 +209,7 @@ def play(
 ) -> None:
     """Play a scene; `is_over` lets the losses of the split happen before what comes then."""
     world = World(plan_of(version, len(split) + 1))
-    with virtual_surroundings(world), world.watch.watching():
+    with failpoints_of(world), world.watch.watching():
         try:
             world.boot()
             world.is_calm = True

@@ -27,6 +27,7 @@ from tests.simulation.history import NEMESIS, History
 from tests.simulation.markers import MarkerWatch
 from tests.simulation.outages import Outages
 from tests.simulation.plan import STALE_BROKERS, Plan, cast, draw
+from tests.simulation.sink_network import SinkProcesses, failpoints_of
 
 _SECOND_US = 1_000 * US_PER_MS
 _FINISH_LIMIT_US = 400 * _SECOND_US
@@ -80,6 +81,7 @@ class World:
         self.watch = MarkerWatch()
         self.death = DecidedDeath(self)
         self.outages = Outages(self)
+        self.processes = SinkProcesses(self)
         self.actors: dict[str, Any] = {}
         self._owners: dict[str, int] = {}
         self._clock_offsets_ms: dict[str, int] = {}
@@ -235,11 +237,10 @@ def play(
     """Play one seed to its end and judge it; without trouble, the calm is there from the start."""
     # The judges know the world; it does not know them.
     from tests.simulation.judge import judge
-    from tests.simulation.sink_network import virtual_surroundings
 
     plan = draw(seed, stale_brokers=stale_brokers)
     world = World(replace(plan, trouble_ms=0, outages_ms=0) if without_trouble else plan, keep_trace=keep_trace)
-    with listening() as complaints, virtual_surroundings(world), world.watch.watching():
+    with listening() as complaints, failpoints_of(world), world.watch.watching():
         try:
             world.boot()
             world.live()
