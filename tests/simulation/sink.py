@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from broker_core.simulation.faults import Fault
+from broker_core.simulation.faults import FaultKind
 from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.sink.commit_report import CommitReport, report_of
@@ -115,13 +115,13 @@ class QueryActor:
                 raise AssertionError(f"the query has failed {_RUN_LIMIT} times")
             run = f"run{self.checkpoint.runs}"
             is_undisturbed = self.world.is_calm and self._is_alone()
-            late_count = self.world.faults.by_kind[Fault.LATE_REQUEST]
+            late_count = self.world.faults.by_kind[FaultKind.LATE_REQUEST]
             try:
                 self._run(run)
             except (EosKafkaError, JobFailedError) as error:
                 self.world.scheduler.note(f"{self.name}: {run} ends: {type(error).__name__}: {error}")
                 # What a former run has sent and given up on may arrive in the calm, and take an id over.
-                is_undisturbed &= late_count == self.world.faults.by_kind[Fault.LATE_REQUEST]
+                is_undisturbed &= late_count == self.world.faults.by_kind[FaultKind.LATE_REQUEST]
                 if is_undisturbed and isinstance(error, FencedError):
                     raise AssertionError(f"{run} was alone, in the calm, and stops all the same: {error}") from error
                 if isinstance(error, LostTransactionError) and "was decided, but" in error.happened:
@@ -244,7 +244,7 @@ class QueryActor:
         fiber.clock_offset_ms = self.world.clock_offset_of(host)
         attempt = Attempt(split, fiber)
         if not self.world.is_calm and self._random.random() < 0.05:
-            self.world.faults.struck(Fault.CLIENT_KILLED)
+            self.world.faults.record(FaultKind.CLIENT_KILLED)
             self.world.scheduler.after(self._random.randint(1, 400_000), fiber.kill)
         return attempt
 

@@ -12,8 +12,8 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from broker_core.simulation.clock import START_MS
-from broker_core.simulation.network import PORT
 from broker_core.simulation.scheduler import US_PER_MS
+from broker_core.simulation.server import PORT
 from broker_core.wire.versions import SERVED
 from spark_eos import failpoints
 from spark_eos.client.transport import translate

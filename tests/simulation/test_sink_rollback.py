@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core.simulation.faults import CALM
+from broker_core.simulation.faults import NO_FAULTS
 from broker_core.types import TopicPartition
 from spark_eos.errors import EosKafkaError, LostTransactionError
 from spark_eos.options.sink import OnLostTransaction, SinkOptions, sink_options
@@ -23,7 +23,7 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.messages import Prepared, TaskMessage
 from spark_eos.sink.recovery import settlement
-from spark_eos.sink.recovery.action_table import Fate, RecoveryAction
+from spark_eos.sink.recovery.action_table import Fate, SettlementAction
 from spark_eos.sink.recovery.settlement import end_all, settle
 from spark_eos.sink.task.writer import Place
 from tests.history.format import READ_COMMITTED
@@ -213,7 +213,7 @@ def play(
         try:
             world.boot()
             world.is_calm = True
-            world.network.weather = CALM
+            world.network.conditions = NO_FAULTS
             scene = Scene(world, split, is_crowded=is_crowded, policy=policy)
             decision = scene.decide()
             if is_over:
@@ -327,9 +327,9 @@ def test_the_judge_sees_a_restart_that_tears_a_micro_batch(version: int, monkeyp
     """A sink that commits the open ones beside a lost one, as it did once, is caught; as it is, it is not."""
     right = settlement.action_for
 
-    def wrong(decision: Decision, fates: Collection[Fate]) -> RecoveryAction:
+    def wrong(decision: Decision, fates: Collection[Fate]) -> SettlementAction:
         action = right(decision, fates)
-        return RecoveryAction.COMMIT if action is RecoveryAction.ABORT else action
+        return SettlementAction.COMMIT if action is SettlementAction.ABORT else action
 
     def judge(scene: Scene, decision: Decision) -> None:
         death = scene.world.death

@@ -16,9 +16,10 @@ from broker_core.broker.cluster import Cluster
 from broker_core.config import BrokerConfig
 from broker_core.simulation.clock import SeededEntropy, SimulatedClock
 from broker_core.simulation.disk import SimulatedDisk
-from broker_core.simulation.faults import CALM, Fault, FaultCounts
-from broker_core.simulation.network import SimulatedNetwork, SimulatedServer, is_disk_trouble
+from broker_core.simulation.faults import NO_FAULTS, FaultCounts, FaultKind
+from broker_core.simulation.network import SimulatedNetwork
 from broker_core.simulation.scheduler import US_PER_MS, Scheduler
+from broker_core.simulation.server import SimulatedServer, is_disk_trouble
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.history.format import to_line
 from tests.simulation.decided import DecidedDeath
@@ -167,7 +168,7 @@ class World:
         random = self.scheduler.random
         if power and not self.is_calm and random.random() < 0.2:
             self.clock.jump(-random.randint(1, 20_000))
-            self.faults.struck(Fault.CLOCK_BACK)
+            self.faults.record(FaultKind.CLOCK_BACK)
         self.scheduler.after(random.randint(50, 2_500) * US_PER_MS, self._restart)
 
     def _restart(self) -> None:
@@ -178,7 +179,7 @@ class World:
             self.disk.fuse = self.scheduler.random.randint(0, 60)
         if self.server.start():
             self.disk.fuse = None
-            self.faults.struck(Fault.RESTARTED)
+            self.faults.record(FaultKind.RESTARTED)
 
     def live(self) -> None:
         """Let time pass: trouble, calm, rest."""
@@ -208,7 +209,7 @@ class World:
     def _calm_down(self) -> None:
         self.is_calm = True
         self.nemesis("calm")
-        self.network.weather = CALM
+        self.network.conditions = NO_FAULTS
         self.disk.is_full = False
         self.disk.fuse = None
         self.outages.end()

@@ -39,7 +39,7 @@ from spark_eos.sink.messages import (
     show_other_attempts,
 )
 from spark_eos.sink.ports import SinkCluster
-from spark_eos.sink.recovery.action_table import RecoveryAction, Settlement
+from spark_eos.sink.recovery.action_table import Settlement, SettlementAction
 from spark_eos.sink.recovery.settlement import lost_error, settle
 from spark_eos.sink.rerun_checks import (
     check_first_write,
@@ -284,7 +284,7 @@ class Committer:
             if skipped:
                 raise disagreement_error(settled, self.query, micro_batch, skipped)
             return ()
-        if settled.action is not RecoveryAction.WRITE_LOST or self.policy is not OnLostTransaction.REWRITE:
+        if settled.action is not SettlementAction.WRITE_LOST or self.policy is not OnLostTransaction.REWRITE:
             raise lost_error(settled)
         lost = {transaction.split for transaction in settled.lost}
         written = {message.split for message in messages if isinstance(message, Prepared)}

@@ -30,7 +30,7 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.descriptions import describe_prepared
 from spark_eos.sink.ports import Description, Ending, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.recovery.action_table import Fate, RecoveryAction, Settlement, action_for, table_for
+from spark_eos.sink.recovery.action_table import Fate, Settlement, SettlementAction, action_for, table_for
 from spark_eos.sink.recovery.log_fates import logged_fates
 
 logger = logging.getLogger(__name__)
@@ -79,8 +79,8 @@ def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
     while True:
         fates |= fates_of(cluster, waiting)
         action = action_for(decision, fates.values())
-        if action in (RecoveryAction.COMMIT, RecoveryAction.ABORT):
-            fates |= _end_open(cluster, decision, fates, commit=action is RecoveryAction.COMMIT)
+        if action in (SettlementAction.COMMIT, SettlementAction.ABORT):
+            fates |= _end_open(cluster, decision, fates, commit=action is SettlementAction.COMMIT)
             action = action_for(decision, fates.values())
         waiting = [t for t in waiting if fates[t] in _UNSETTLED]
         if len(waiting) < fewest:
@@ -196,18 +196,18 @@ def course_of_task(cluster: SinkCluster, decision: Decision, split: int, policy:
 def course_of(settlement: Settlement, split: int, policy: OnLostTransaction) -> Course:
     """Say what a task has to do; raises `LostTransactionError` when nothing right can be done."""
     action = settlement.action
-    if action is RecoveryAction.CLOSED:
+    if action is SettlementAction.CLOSED:
         return Course.SKIP
-    if action is RecoveryAction.WRITE_AGAIN:
+    if action is SettlementAction.WRITE_AGAIN:
         return Course.WRITE
-    if action is not RecoveryAction.WRITE_LOST or policy is OnLostTransaction.FAIL:
+    if action is not SettlementAction.WRITE_LOST or policy is OnLostTransaction.FAIL:
         raise lost_error(settlement)
     return Course.WRITE if split in {transaction.split for transaction in settlement.lost} else Course.SKIP
 
 
 def lost_error(settlement: Settlement) -> TransactionError:
     """Give a full account of what of a decided micro-batch is visible and what is not; pending is not lost."""
-    if settlement.pending and settlement.action is not RecoveryAction.STOP:
+    if settlement.pending and settlement.action is not SettlementAction.STOP:
         return _pending_error(settlement)
     decision = settlement.decision
     missing = settlement.lost + settlement.unknown + settlement.still_open
