@@ -15,7 +15,7 @@ IN_PARALLEL := -n 3 --dist loadfile
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test conformance crash simulate histories fuzz bench lint types clean python java
+.PHONY: help venv demo test conformance crash simulate histories fuzz bench lint format types clean python java
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -66,8 +66,13 @@ bench: $(INSTALLED) ## Measure codec, broker, recovery, and source and sink in S
 	@$(RUN) -m tests.benchmarks.bench_source
 	@$(RUN) -m tests.benchmarks.bench_spark --broker $(BROKER)
 
-lint: $(INSTALLED) ## Check style and import order
-	@$(RUN) -m flake8 $(wildcard $(CODE))
+lint: $(INSTALLED) ## Check style, format and import order
+	@$(RUN) -m ruff check --quiet
+	@$(RUN) -m ruff format --check --quiet
+
+format: $(INSTALLED) ## Format the code and sort its imports
+	@$(RUN) -m ruff check --quiet --fix
+	@$(RUN) -m ruff format --quiet
 
 types: $(INSTALLED) ## Check types, strictly, in both packages
 	@$(RUN) -m mypy

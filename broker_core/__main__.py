@@ -23,14 +23,21 @@ from broker_core.simulation.disk import MemoryStorage
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m broker_core", description="Run a Kafka-compatible broker.")
     parser.add_argument("--host", default="127.0.0.1", help="address of listeners that name none (%(default)s)")
-    parser.add_argument("--port", type=int, default=9092,
-                        help="first broker's port, 0 for a free one; the setting listeners goes before (%(default)s)")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=9092,
+        help="first broker's port, 0 for a free one; the setting listeners goes before (%(default)s)",
+    )
     parser.add_argument("--brokers", type=int, default=1, help="number of broker ids, on ports in a row (%(default)s)")
     parser.add_argument("--data-dir", type=Path, help="folder for the logs; without it they are kept in memory")
     parser.add_argument("--config", type=Path, help="a properties file with Kafka's broker settings")
-    parser.add_argument("--metrics-port", type=int,
-                        help="serve metrics for Prometheus at this port of --host, 0 for a free one; needs the extra "
-                        "metrics; without the option they are not served")
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        help="serve metrics for Prometheus at this port of --host, 0 for a free one; needs the extra "
+        "metrics; without the option they are not served",
+    )
     parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (%(default)s)")
     return parser.parse_args(argv)
 
@@ -42,8 +49,14 @@ def _config(path: Path | None) -> BrokerConfig:
 async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
     storage: Storage = MemoryStorage() if arguments.data_dir is None else DiskStorage(arguments.data_dir)
     plans = plan_listeners(config, brokers=arguments.brokers, host=arguments.host, port=arguments.port)
-    server = Server(storage=storage, entropy=SystemEntropy(), clock=SystemClock(), config=config,
-                    listeners=plans, brokers=arguments.brokers)
+    server = Server(
+        storage=storage,
+        entropy=SystemEntropy(),
+        clock=SystemClock(),
+        config=config,
+        listeners=plans,
+        brokers=arguments.brokers,
+    )
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -58,8 +71,10 @@ async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
             after.push_async_callback(asyncio.to_thread, endpoint.close)
             where += f", metrics at {endpoint.url}"
         kept = f"logs in {arguments.data_dir}" if arguments.data_dir else "logs in memory"
-        print(f"broker_core is listening on {where} (transaction.version {config.transaction_version}, {kept})",
-              flush=True)
+        print(
+            f"broker_core is listening on {where} (transaction.version {config.transaction_version}, {kept})",
+            flush=True,
+        )
         stopped = loop.create_task(stopping.wait())
         server.failure.add_done_callback(lambda _: stopping.set())
         await stopped
@@ -69,8 +84,10 @@ async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
 
 def _where(server: Server) -> str:
     """Write the addresses as clients want them; the names of listeners only where there are several."""
-    by_listener = {name: ",".join(f"{host}:{port}" for host, port in addresses.values())
-                   for name, addresses in server.addresses.items()}
+    by_listener = {
+        name: ",".join(f"{host}:{port}" for host, port in addresses.values())
+        for name, addresses in server.addresses.items()
+    }
     if len(by_listener) == 1:
         return "".join(by_listener.values())
     return " and ".join(f"{name} {addresses}" for name, addresses in by_listener.items())

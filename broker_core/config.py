@@ -19,11 +19,19 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def _key(
-    name: str, default: Any, *, low: float | None = None, high: float | None = None, choices: tuple[str, ...] = (),
+    name: str,
+    default: Any,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Any:
-    return field(default=default, repr=not secret, metadata={
-        "key": name, "low": low, "high": high, "choices": choices, "secret": secret})
+    return field(
+        default=default,
+        repr=not secret,
+        metadata={"key": name, "low": low, "high": high, "choices": choices, "secret": secret},
+    )
 
 
 def _parse(spec: Any, text: str) -> Any:
@@ -83,7 +91,8 @@ def _is_continued(line: str) -> bool:
 
 def _unescape(text: str) -> str:
     return _ESCAPE.sub(
-        lambda found: chr(int(found[1][1:], 16)) if len(found[1]) == 5 else _ESCAPED.get(found[1], found[1]), text)
+        lambda found: chr(int(found[1][1:], 16)) if len(found[1]) == 5 else _ESCAPED.get(found[1], found[1]), text
+    )
 
 
 _CLEANUP = ("delete", "compact")
@@ -155,7 +164,8 @@ class ListenerConfig(_Settings):
     """
 
     sasl_enabled_mechanisms: str = _key(
-        "sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512", choices=_MECHANISMS)
+        "sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512", choices=_MECHANISMS
+    )
     sasl_server_max_receive_size: int = _key("sasl.server.max.receive.size", 524_288, low=1)
     connections_max_reauth_ms: int = _key(_REAUTH, 0, low=0)
     max_connections: int = _key("max.connections", _INT_MAX, low=0)
@@ -183,8 +193,8 @@ class BrokerConfig(ListenerConfig):
     listeners: str = _key("listeners", "")
     advertised_listeners: str = _key("advertised.listeners", "")
     listener_security_protocol_map: str = _key(
-        "listener.security.protocol.map",
-        "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL")
+        "listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+    )
     inter_broker_listener_name: str = _key("inter.broker.listener.name", "")
     max_connections_per_ip: int = _key("max.connections.per.ip", _INT_MAX, low=0)
     max_connections_per_ip_overrides: str = _key("max.connections.per.ip.overrides", "")
@@ -207,8 +217,7 @@ class BrokerConfig(ListenerConfig):
     socket_request_max_bytes: int = _key("socket.request.max.bytes", 104_857_600, low=1)
     connections_max_idle_ms: int = _key("connections.max.idle.ms", 600_000)
     fetch_max_bytes: int = _key("fetch.max.bytes", 57_671_680, low=1024)
-    max_incremental_fetch_session_cache_slots: int = _key(
-        "max.incremental.fetch.session.cache.slots", 1000, low=0)
+    max_incremental_fetch_session_cache_slots: int = _key("max.incremental.fetch.session.cache.slots", 1000, low=0)
     log_cleanup_policy: str = _key("log.cleanup.policy", "delete", choices=_CLEANUP)
     log_index_interval_bytes: int = _key("log.index.interval.bytes", 4096, low=0)
     log_message_timestamp_type: str = _key("log.message.timestamp.type", "CreateTime", choices=_TIMESTAMP)
@@ -225,14 +234,15 @@ class BrokerConfig(ListenerConfig):
     transaction_state_log_num_partitions: int = _key("transaction.state.log.num.partitions", 50, low=1)
     transaction_state_log_segment_bytes: int = _key("transaction.state.log.segment.bytes", 104_857_600, low=1)
     transaction_abort_interval_ms: int = _key(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms", 10_000, low=1)
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms", 10_000, low=1
+    )
     transaction_expire_interval_ms: int = _key(
-        "transaction.remove.expired.transaction.cleanup.interval.ms", 3_600_000, low=1)
+        "transaction.remove.expired.transaction.cleanup.interval.ms", 3_600_000, low=1
+    )
     transaction_two_phase_commit_enable: bool = _key("transaction.two.phase.commit.enable", False)
     transaction_partition_verification_enable: bool = _key("transaction.partition.verification.enable", True)
     producer_id_expiration_ms: int = _key("producer.id.expiration.ms", 86_400_000, low=1)
-    producer_id_expiration_check_interval_ms: int = _key(
-        "producer.id.expiration.check.interval.ms", 600_000, low=1)
+    producer_id_expiration_check_interval_ms: int = _key("producer.id.expiration.check.interval.ms", 600_000, low=1)
     add_partitions_retry_backoff_ms: int = _key("add.partitions.to.txn.retry.backoff.ms", 20, low=1)
     add_partitions_retry_backoff_max_ms: int = _key("add.partitions.to.txn.retry.backoff.max.ms", 100, low=1)
 
@@ -258,9 +268,11 @@ class BrokerConfig(ListenerConfig):
         of_listeners.update((key, text.strip()) for key, text in settings.items() if key not in own)
         for key in of_listeners:
             if base_key(key) is None:
-                raise ConfigError(f"unknown setting {key!r}; listener l may have {LISTENER_PREFIX}l.<key> "
-                                  f"with one of these keys: {', '.join(sorted(ListenerConfig.keys()))}, "
-                                  f"<mechanism>.{_JAAS}, <mechanism>.{_REAUTH}, the mechanism in lower case")
+                raise ConfigError(
+                    f"unknown setting {key!r}; listener l may have {LISTENER_PREFIX}l.<key> "
+                    f"with one of these keys: {', '.join(sorted(ListenerConfig.keys()))}, "
+                    f"<mechanism>.{_JAAS}, <mechanism>.{_REAUTH}, the mechanism in lower case"
+                )
         return replace(_Settings.override(self, own), listener_overrides=tuple(sorted(of_listeners.items())))
 
     def of_listener(self, name: str) -> Self:

@@ -14,16 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from broker_core.broker.faults import (
-    Action,
-    Crashed,
-    Delay,
-    Disconnect,
-    Drop,
-    Error,
-    Fault,
-    Hold,
-)
+from broker_core.broker.faults import Action, Crashed, Delay, Disconnect, Drop, Error, Fault, Hold
 from broker_core.broker.inspection import (
     PartitionView,
     TransactionView,
@@ -51,8 +42,19 @@ from broker_core.simulation.clock import SeededEntropy
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import TopicPartition
 
-__all__ = ["Delay", "Disconnect", "Drop", "EmbeddedBroker", "Error", "Fault", "Hold", "Outage", "PartitionView",
-           "RequestSeen", "TransactionView"]
+__all__ = [
+    "Delay",
+    "Disconnect",
+    "Drop",
+    "EmbeddedBroker",
+    "Error",
+    "Fault",
+    "Hold",
+    "Outage",
+    "PartitionView",
+    "RequestSeen",
+    "TransactionView",
+]
 
 T = TypeVar("T")
 
@@ -121,11 +123,15 @@ class EmbeddedBroker(Controls):
         self._brokers = brokers
         self._plans = plan_listeners(self._config, brokers=brokers, host=host, port=port)
         self._users, self._tls, self._token_validator = dict(users or {}), tls, token_validator
-        for name, value, is_used in (("users", users, any(plan.has_sasl for plan in self._plans)),
-                                     ("tls", tls, any(plan.has_tls for plan in self._plans))):
+        for name, value, is_used in (
+            ("users", users, any(plan.has_sasl for plan in self._plans)),
+            ("tls", tls, any(plan.has_tls for plan in self._plans)),
+        ):
             if value and not is_used:
-                raise ConfigError(f"{name}: no listener asks for that; give listeners={{'SECURE': 'SASL_SSL'}}, or one "
-                                  "with SASL_PLAINTEXT or SSL")
+                raise ConfigError(
+                    f"{name}: no listener asks for that; give listeners={{'SECURE': 'SASL_SSL'}}, or one "
+                    "with SASL_PLAINTEXT or SSL"
+                )
         self._clock = VirtualClock() if clock == "virtual" else SystemClock()
         self._entropy = SystemEntropy() if seed is None else SeededEntropy(seed)
         self._requests = RequestLog(requests_kept)
@@ -214,9 +220,20 @@ class EmbeddedBroker(Controls):
     # Faults
 
     def fault(
-        self, *, api: str | None = None, when: str = "before", action: Action, times: int | None = None,
-        nth: int | None = None, version: int | None = None, client_id: str | None = None, principal: str | None = None,
-        broker: int | None = None, topic: str | None = None, partition: int | None = None, group: str | None = None,
+        self,
+        *,
+        api: str | None = None,
+        when: str = "before",
+        action: Action,
+        times: int | None = None,
+        nth: int | None = None,
+        version: int | None = None,
+        client_id: str | None = None,
+        principal: str | None = None,
+        broker: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
         transactional_id: str | None = None,
     ) -> Fault:
         """Strike requests that match all that is given, `times` times (for ever unless set), or only the `nth`.
@@ -235,9 +252,22 @@ class EmbeddedBroker(Controls):
         """
         hooks = self._thread.running().hooks
         assert hooks is not None
-        fault = Fault(hooks.remove, api=api, when=when, action=action, times=times, nth=nth, version=version,
-                      client_id=client_id, principal=principal, broker=broker, topic=topic, partition=partition,
-                      group=group, transactional_id=transactional_id)
+        fault = Fault(
+            hooks.remove,
+            api=api,
+            when=when,
+            action=action,
+            times=times,
+            nth=nth,
+            version=version,
+            client_id=client_id,
+            principal=principal,
+            broker=broker,
+            topic=topic,
+            partition=partition,
+            group=group,
+            transactional_id=transactional_id,
+        )
         hooks.add(fault)
         return fault
 
@@ -268,9 +298,13 @@ class EmbeddedBroker(Controls):
     ) -> list[RequestSeen]:
         """Return the newest requests that match, oldest first; each prints as a line."""
         seen = self._thread.act(lambda _: list(self._requests))
-        return [each for each in seen
-                if (api is None or each.api == api) and (client_id is None or each.client_id == client_id)
-                and (transactional_id is None or transactional_id in each.transactional_ids)]
+        return [
+            each
+            for each in seen
+            if (api is None or each.api == api)
+            and (client_id is None or each.client_id == client_id)
+            and (transactional_id is None or transactional_id in each.transactional_ids)
+        ]
 
     @staticmethod
     def wait_for(condition: Callable[[], T], timeout: float = 10) -> T:
@@ -323,10 +357,19 @@ class EmbeddedBroker(Controls):
             self._after.callback(disk.close)
         clock = self._clock
         return Server(
-            storage=storage, entropy=self._entropy, clock=clock, config=self._config, listeners=self._plans,
-            brokers=self._brokers, tls=self._tls, users=self._users, token_validator=self._token_validator,
+            storage=storage,
+            entropy=self._entropy,
+            clock=clock,
+            config=self._config,
+            listeners=self._plans,
+            brokers=self._brokers,
+            tls=self._tls,
+            users=self._users,
+            token_validator=self._token_validator,
             purgatory=(lambda: RealTimePurgatory(clock)) if isinstance(clock, VirtualClock) else Purgatory,
-            request_log=self._requests, forget=forget)
+            request_log=self._requests,
+            forget=forget,
+        )
 
     def _prepare(self, server: Server) -> None:
         for name, partitions in self._topics.items():

@@ -21,8 +21,10 @@ def main() -> None:
         for number in range(COUNT):
             producer.produce("in", str(number))
         producer.flush(30)
-        lost = [kafka.fault(api="Produce", topic="out", when="after_apply", action=Disconnect(), times=1),
-                kafka.fault(api="EndTxn", when="after_apply", action=Disconnect(), times=1)]
+        lost = [
+            kafka.fault(api="Produce", topic="out", when="after_apply", action=Disconnect(), times=1),
+            kafka.fault(api="EndTxn", when="after_apply", action=Disconnect(), times=1),
+        ]
         query = (
             spark.readStream.format("eos-kafka")
             .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
@@ -40,8 +42,13 @@ def main() -> None:
         )
         query.awaitTermination()
         rows = (
-            spark.read.format("eos-kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-            .option("subscribe", "out").load().selectExpr("CAST(value AS STRING)").collect())
+            spark.read.format("eos-kafka")
+            .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+            .option("subscribe", "out")
+            .load()
+            .selectExpr("CAST(value AS STRING)")
+            .collect()
+        )
         kafka.assert_quiescent(clients_may_wait=True)
     assert [fault.hits for fault in lost] == [1, 1]
     assert sorted(int(row.value) for row in rows) == list(range(COUNT))

@@ -14,8 +14,15 @@ ORDERS = [b"order %d" % number for number in range(5)]
 
 def copy(bootstrap_servers: str) -> None:
     """Copy from `in` to `out`, offsets and records in one transaction: the code under test."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "copier", "auto.offset.reset": "earliest",
-                         "enable.auto.commit": False, "log_level": 0})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "copier",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
     producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": "copier", "log_level": 0})
     producer.init_transactions(30)
     consumer.subscribe(["in"])
@@ -25,7 +32,8 @@ def copy(bootstrap_servers: str) -> None:
         for number, message in enumerate(messages):
             producer.produce("out", message.value(), partition=number % 2)
         producer.send_offsets_to_transaction(
-            consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 30)
+            consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 30
+        )
         producer.commit_transaction(30)
     finally:
         consumer.close()
@@ -33,9 +41,12 @@ def copy(bootstrap_servers: str) -> None:
 
 def main() -> None:
     """Run the code under test once for each fault, and look at what the topic holds."""
-    for api, when, action in (("InitProducerId", "before", Error("COORDINATOR_LOAD_IN_PROGRESS")),
-                              ("Produce", "after_apply", Disconnect()), ("EndTxn", "after_apply", Disconnect()),
-                              ("EndTxn", "mid", "crash")):
+    for api, when, action in (
+        ("InitProducerId", "before", Error("COORDINATOR_LOAD_IN_PROGRESS")),
+        ("Produce", "after_apply", Disconnect()),
+        ("EndTxn", "after_apply", Disconnect()),
+        ("EndTxn", "mid", "crash"),
+    ):
         with EmbeddedBroker(brokers=3, topics={"in": 1, "out": 2}) as kafka:
             producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
             for order in ORDERS:

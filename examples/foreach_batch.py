@@ -21,12 +21,22 @@ def main() -> None:
         fails = [True]
 
         def write(frame: DataFrame, topic: str) -> None:
-            (frame.write.format("eos-kafka").mode("append").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-             .option("topic", topic).save())
+            (
+                frame.write.format("eos-kafka")
+                .mode("append")
+                .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+                .option("topic", topic)
+                .save()
+            )
 
         def read(topic: str) -> int:
-            return (spark.read.format("eos-kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-                    .option("subscribe", topic).load().count())
+            return (
+                spark.read.format("eos-kafka")
+                .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+                .option("subscribe", topic)
+                .load()
+                .count()
+            )
 
         def both(frame: DataFrame, _batch_id: int) -> None:
             write(frame, "orders")
@@ -35,10 +45,19 @@ def main() -> None:
             write(frame, "audit")
 
         def run() -> None:
-            (spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-             .option("subscribe", "in").option("startingOffsets", "earliest").load().selectExpr("key", "value")
-             .writeStream.foreachBatch(both).option("checkpointLocation", folder).trigger(availableNow=True).start()
-             .awaitTermination())
+            (
+                spark.readStream.format("eos-kafka")
+                .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+                .option("subscribe", "in")
+                .option("startingOffsets", "earliest")
+                .load()
+                .selectExpr("key", "value")
+                .writeStream.foreachBatch(both)
+                .option("checkpointLocation", folder)
+                .trigger(availableNow=True)
+                .start()
+                .awaitTermination()
+            )
 
         write(spark.range(COUNT).selectExpr("CAST(id AS STRING) AS value"), "in")
         try:

@@ -21,9 +21,16 @@ def main() -> None:
     settings = {"transaction.partition.verification.enable": "false"}
     with EmbeddedBroker(topics={"orders": 1}, transaction_version=1, config=settings) as kafka:
         arrives = threading.Event()
-        producer = Producer({
-            "bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "unlucky", "log_level": 0,
-            "message.timeout.ms": 500, "socket.timeout.ms": 300, "transaction.timeout.ms": 10_000})
+        producer = Producer(
+            {
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "transactional.id": "unlucky",
+                "log_level": 0,
+                "message.timeout.ms": 500,
+                "socket.timeout.ms": 300,
+                "transaction.timeout.ms": 10_000,
+            }
+        )
         producer.init_transactions(30)
         producer.begin_transaction()
         held = kafka.fault(api="Produce", action=Hold(arrives), times=1)
@@ -41,13 +48,16 @@ def main() -> None:
         servers = ("--bootstrap-server", kafka.bootstrap_servers)
         found = eos_kafka(["transactions", *servers, "find-hanging", "--topic", "orders"])
         stuck_at = kafka.partition("orders", 0).last_stable_offset
-        ended = eos_kafka(["transactions", *servers, "abort", "--topic", "orders", "--partition", "0",
-                           "--start-offset", str(start)])
+        ended = eos_kafka(
+            ["transactions", *servers, "abort", "--topic", "orders", "--partition", "0", "--start-offset", str(start)]
+        )
         kafka.assert_quiescent(clients_may_wait=True)
         seen = kafka.partition("orders", 0)
     assert (found, ended) == (FOUND, 0)
-    print(f"PROVEN: the last stable offset hung at {stuck_at}; after the abort it is "
-          f"{seen.last_stable_offset}, the end of the log.")
+    print(
+        f"PROVEN: the last stable offset hung at {stuck_at}; after the abort it is "
+        f"{seen.last_stable_offset}, the end of the log."
+    )
 
 
 if __name__ == "__main__":

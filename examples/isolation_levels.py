@@ -10,9 +10,15 @@ from broker_core.embedded import EmbeddedBroker
 
 def read(kafka: EmbeddedBroker, isolation_level: str) -> list[str]:
     """Read the topic to its end, as far as the isolation level lets one see."""
-    consumer = Consumer({
-        "bootstrap.servers": kafka.bootstrap_servers, "group.id": isolation_level, "auto.offset.reset": "earliest",
-        "isolation.level": isolation_level, "enable.partition.eof": True})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": isolation_level,
+            "auto.offset.reset": "earliest",
+            "isolation.level": isolation_level,
+            "enable.partition.eof": True,
+        }
+    )
     consumer.subscribe(["orders"])
     values = []
     try:
@@ -28,8 +34,9 @@ def main() -> None:
     with EmbeddedBroker(topics={"orders": 1}) as kafka:
         producers = []
         for name in ("kept", "dropped", "undecided"):
-            producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name,
-                                 "log_level": 0})
+            producer = Producer(
+                {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name, "log_level": 0}
+            )
             producer.init_transactions(30)
             producer.begin_transaction()
             producer.produce("orders", name)

@@ -17,8 +17,15 @@ def main() -> None:
     started = time.monotonic()
     settings = {"transaction.max.timeout.ms": str(HOUR_S * 1000)}
     with EmbeddedBroker(topics={"orders": 1}, config=settings, clock="virtual", seed=7) as kafka:
-        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "sleeper",
-                             "transaction.timeout.ms": HOUR_S * 1000, "message.timeout.ms": 10_000, "log_level": 0})
+        producer = Producer(
+            {
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "transactional.id": "sleeper",
+                "transaction.timeout.ms": HOUR_S * 1000,
+                "message.timeout.ms": 10_000,
+                "log_level": 0,
+            }
+        )
         producer.init_transactions(30)
         producer.begin_transaction()
         producer.produce("orders", b"an order")
@@ -36,8 +43,10 @@ def main() -> None:
             outcome = f"refused with {error.args[0].name()}"
     assert (before, after) == ("Ongoing", "CompleteAbort")
     assert outcome.startswith("refused")
-    print(f"PROVEN: two hours passed in {time.monotonic() - started:.1f} s; the transaction was {before} a second "
-          f"before its timeout and {after} after it, and the producer that woke up was {outcome}.")
+    print(
+        f"PROVEN: two hours passed in {time.monotonic() - started:.1f} s; the transaction was {before} a second "
+        f"before its timeout and {after} after it, and the producer that woke up was {outcome}."
+    )
 
 
 if __name__ == "__main__":

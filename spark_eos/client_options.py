@@ -14,9 +14,15 @@ PREFIX: Final = "kafka."
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 # Settings of Kafka's that the source or the sink takes without the prefix too; one set of options may serve both.
-_WITHOUT_PREFIX: Final = frozenset({
-    "compression.type", "compression.level", "batch.size", "buffer.memory", "isolation.level",
-})
+_WITHOUT_PREFIX: Final = frozenset(
+    {
+        "compression.type",
+        "compression.level",
+        "batch.size",
+        "buffer.memory",
+        "isolation.level",
+    }
+)
 _DEFAULT_PORT: Final = 9092
 _JAAS: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))""")
 _PEM_HINT: Final = (

@@ -8,23 +8,60 @@ from collections.abc import Mapping
 from typing import Final
 
 # Read by the client, the sink or the source.
-USED: Final = frozenset({
-    "bootstrap.servers", "client.id", "client.dns.lookup", "group.id",
-    "security.protocol", "sasl.mechanism", "sasl.jaas.config", "sasl.username", "sasl.password",
-    "sasl.oauthbearer.token.endpoint.url", "sasl.kerberos.service.name", "sasl.kerberos.domain.name",
-    "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.certificates",
-    "ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.certificate.chain",
-    "ssl.keystore.key", "ssl.key.password", "ssl.certificate.location", "ssl.key.location",
-    "ssl.endpoint.identification.algorithm",
-    "request.timeout.ms", "default.api.timeout.ms", "delivery.timeout.ms", "retry.backoff.ms", "retry.backoff.max.ms",
-    "reconnect.backoff.ms", "reconnect.backoff.max.ms", "socket.connection.setup.timeout.ms",
-    "socket.connection.setup.timeout.max.ms", "connections.max.idle.ms", "send.buffer.bytes", "receive.buffer.bytes",
-    "buffer.memory", "batch.size", "max.request.size", "compression.type", "compression.level",
-    "compression.gzip.level",
-    "compression.lz4.level", "compression.zstd.level", "transaction.timeout.ms",
-    "fetch.min.bytes", "fetch.max.bytes", "fetch.max.wait.ms", "max.partition.fetch.bytes", "check.crcs",
-    "isolation.level",
-})
+USED: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "client.dns.lookup",
+        "group.id",
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.jaas.config",
+        "sasl.username",
+        "sasl.password",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.kerberos.service.name",
+        "sasl.kerberos.domain.name",
+        "ssl.truststore.location",
+        "ssl.truststore.type",
+        "ssl.truststore.certificates",
+        "ssl.keystore.location",
+        "ssl.keystore.type",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.key.password",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.endpoint.identification.algorithm",
+        "request.timeout.ms",
+        "default.api.timeout.ms",
+        "delivery.timeout.ms",
+        "retry.backoff.ms",
+        "retry.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "reconnect.backoff.max.ms",
+        "socket.connection.setup.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+        "connections.max.idle.ms",
+        "send.buffer.bytes",
+        "receive.buffer.bytes",
+        "buffer.memory",
+        "batch.size",
+        "max.request.size",
+        "compression.type",
+        "compression.level",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "transaction.timeout.ms",
+        "fetch.min.bytes",
+        "fetch.max.bytes",
+        "fetch.max.wait.ms",
+        "max.partition.fetch.bytes",
+        "check.crcs",
+        "isolation.level",
+    }
+)
 
 ALIASES: Final[Mapping[str, str]] = {
     "metadata.broker.list": "bootstrap.servers",
@@ -45,34 +82,70 @@ ALIASES: Final[Mapping[str, str]] = {
 }
 
 # Meaningful to other clients, without a counterpart here: accepted so that a job moves over unchanged.
-IGNORED: Final = frozenset({
-    "linger.ms", "max.poll.records", "max.poll.interval.ms", "max.block.ms", "retries", "metadata.max.age.ms",
-    "metadata.max.idle.ms", "max.in.flight.requests.per.connection", "partitioner.ignore.keys",
-    "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms", "session.timeout.ms",
-    "heartbeat.interval.ms", "allow.auto.create.topics", "exclude.internal.topics", "metric.reporters",
-    "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "enable.metrics.push",
-    "auto.include.jmx.reporter", "security.providers", "ssl.secure.random.implementation", "ssl.provider",
-    "metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms", "log_level", "debug", "client.rack",
-    # PEM stores have no password; that of the key is ssl.key.password.
-    "ssl.truststore.password", "ssl.keystore.password",
-    # librdkafka's own queues, sockets and reports.
-    "queue.buffering.max.ms", "queue.buffering.max.messages", "queue.buffering.max.kbytes", "batch.num.messages",
-    "message.send.max.retries", "max.in.flight", "socket.keepalive.enable", "socket.nagle.disable",
-    "topic.metadata.refresh.interval.ms", "statistics.interval.ms", "delivery.report.only.error",
-})
+IGNORED: Final = frozenset(
+    {
+        "linger.ms",
+        "max.poll.records",
+        "max.poll.interval.ms",
+        "max.block.ms",
+        "retries",
+        "metadata.max.age.ms",
+        "metadata.max.idle.ms",
+        "max.in.flight.requests.per.connection",
+        "partitioner.ignore.keys",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "allow.auto.create.topics",
+        "exclude.internal.topics",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "enable.metrics.push",
+        "auto.include.jmx.reporter",
+        "security.providers",
+        "ssl.secure.random.implementation",
+        "ssl.provider",
+        "metadata.recovery.strategy",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "log_level",
+        "debug",
+        "client.rack",
+        # PEM stores have no password; that of the key is ssl.key.password.
+        "ssl.truststore.password",
+        "ssl.keystore.password",
+        # librdkafka's own queues, sockets and reports.
+        "queue.buffering.max.ms",
+        "queue.buffering.max.messages",
+        "queue.buffering.max.kbytes",
+        "batch.num.messages",
+        "message.send.max.retries",
+        "max.in.flight",
+        "socket.keepalive.enable",
+        "socket.nagle.disable",
+        "topic.metadata.refresh.interval.ms",
+        "statistics.interval.ms",
+        "delivery.report.only.error",
+    }
+)
 
 # One value is right and the others would break the promise or the columns; the text says where to turn.
 FIXED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "acks": (frozenset({"all", "-1"}), "a transaction needs acks=all"),
     "enable.idempotence": (frozenset({"true"}), "a transaction needs an idempotent producer"),
     "enable.ssl.certificate.verification": (
-        frozenset({"true"}), "certificates are always verified; give the authority with ssl.truststore.location",
+        frozenset({"true"}),
+        "certificates are always verified; give the authority with ssl.truststore.location",
     ),
     "sasl.login.callback.handler.class": (
-        frozenset({
-            f"org.apache.kafka.common.security.oauthbearer.{room}oauthbearer{kind}logincallbackhandler"
-            for room, kind in (("", ""), ("secured.", ""), ("internals.unsecured.", "unsecured"))
-        }),
+        frozenset(
+            {
+                f"org.apache.kafka.common.security.oauthbearer.{room}oauthbearer{kind}logincallbackhandler"
+                for room, kind in (("", ""), ("secured.", ""), ("internals.unsecured.", "unsecured"))
+            }
+        ),
         "Java classes cannot run here; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
     ),
     "sasl.oauthbearer.jwt.retriever.class": (

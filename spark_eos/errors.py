@@ -20,9 +20,7 @@ class EosKafkaError(Exception):
 
     default_remedy: ClassVar[str] = ""
 
-    def __init__(
-        self, happened: str, *, checked: str = "", remedy: str = "", error_code: int | None = None
-    ) -> None:
+    def __init__(self, happened: str, *, checked: str = "", remedy: str = "", error_code: int | None = None) -> None:
         self.happened = happened
         self.checked = checked
         self.remedy = remedy

@@ -30,14 +30,35 @@ _RULE: Final = re.compile(
 # In the order in which a micro-batch meets them.
 POINTS: Final = (
     "driver.before_preflight",
-    "source.before_plan", "source.before_read", "source.mid_read",
-    "task.begin", "task.before_settle", "task.settled", "task.before_identity", "task.before_write", "task.mid_write",
-    "task.before_flush", "task.flushed", "task.prepared",
-    "driver.before_verify", "driver.taken_over", "driver.before_settle", "driver.settled",
-    "driver.before_decide", "driver.decision_flushed", "driver.mid_decide", "driver.after_decide",
-    "driver.mid_complete", "driver.after_complete", "driver.mid_sweep", "driver.after_sweep",
-    "driver.abort", "driver.after_abort",
-    "recovery.before_end_driver", "recovery.before_commit", "recovery.after_commit",
+    "source.before_plan",
+    "source.before_read",
+    "source.mid_read",
+    "task.begin",
+    "task.before_settle",
+    "task.settled",
+    "task.before_identity",
+    "task.before_write",
+    "task.mid_write",
+    "task.before_flush",
+    "task.flushed",
+    "task.prepared",
+    "driver.before_verify",
+    "driver.taken_over",
+    "driver.before_settle",
+    "driver.settled",
+    "driver.before_decide",
+    "driver.decision_flushed",
+    "driver.mid_decide",
+    "driver.after_decide",
+    "driver.mid_complete",
+    "driver.after_complete",
+    "driver.mid_sweep",
+    "driver.after_sweep",
+    "driver.abort",
+    "driver.after_abort",
+    "recovery.before_end_driver",
+    "recovery.before_commit",
+    "recovery.after_commit",
 )
 
 
@@ -57,7 +78,9 @@ class _Rule(NamedTuple):
     def fits(self, point: str, query: str | None, micro_batch: int | None, visit: int) -> bool:
         """Say whether the rule is for this visit."""
         return (
-            self.point == point and self.query in (None, query) and self.micro_batch in (None, micro_batch)
+            self.point == point
+            and self.query in (None, query)
+            and self.micro_batch in (None, micro_batch)
             and self.visit in (None, visit)
         )
 

@@ -82,8 +82,10 @@ def metrics_place(options: Mapping[str, str]) -> MetricsPlace | None:
     port, host = options.get(PORT_OPTION.lower()), options.get(HOST_OPTION.lower())
     if port is None:
         if host is not None:
-            raise OptionError(f"Option '{HOST_OPTION}' has no meaning without '{PORT_OPTION}'",
-                              remedy=f"Give '{PORT_OPTION}' too, or remove it")
+            raise OptionError(
+                f"Option '{HOST_OPTION}' has no meaning without '{PORT_OPTION}'",
+                remedy=f"Give '{PORT_OPTION}' too, or remove it",
+            )
         return None
     text = port.strip()
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**16:
@@ -129,7 +131,11 @@ def serve(metrics: Metrics, prefix: str, place: MetricsPlace | None) -> int | No
         if key not in _served:
             LOG.warning(
                 "metrics cannot be served on %s:%d: %s. The query goes on without; every process of the driver needs a "
-                "port of its own: give source and sink, and each query, another '%s'", *place, error, PORT_OPTION)
+                "port of its own: give source and sink, and each query, another '%s'",
+                *place,
+                error,
+                PORT_OPTION,
+            )
         _served[key] = None
         return None
     _served[key] = port = int(server.server_port)

@@ -22,12 +22,27 @@ MAX_NAME_BYTES: Final = 200
 SMALLEST_TIMEOUT_MS: Final = 1_000
 # Spelt as users write them; Spark hands them over in lower case.
 NAMES: Final = (
-    "topic", "transactionalIdPrefix", "transactionTimeout", "onLostTransaction", "jobId", "compression.type",
-    "compression.level", "batch.size", "buffer.memory", "decisionTopic", "includeHeaders", "writeName",
-    "discardDifferingRows", "allowHangingTransactions", PORT_OPTION, HOST_OPTION,
+    "topic",
+    "transactionalIdPrefix",
+    "transactionTimeout",
+    "onLostTransaction",
+    "jobId",
+    "compression.type",
+    "compression.level",
+    "batch.size",
+    "buffer.memory",
+    "decisionTopic",
+    "includeHeaders",
+    "writeName",
+    "discardDifferingRows",
+    "allowHangingTransactions",
+    PORT_OPTION,
+    HOST_OPTION,
 )
 _LEVELS: Final[Mapping[Compression, tuple[int, int]]] = {
-    Compression.GZIP: (1, 9), Compression.LZ4: (1, 12), Compression.ZSTD: (1, 22),
+    Compression.GZIP: (1, 9),
+    Compression.LZ4: (1, 12),
+    Compression.ZSTD: (1, 22),
 }
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h)?")
@@ -108,9 +123,7 @@ def _own_options(options: Mapping[str, str]) -> dict[str, str]:
         elif not name.startswith("kafka."):
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
             if near:
-                raise OptionError(
-                    f"Unknown option '{written}'", remedy=f"Did you mean '{known[near[0]]}'?"
-                )
+                raise OptionError(f"Unknown option '{written}'", remedy=f"Did you mean '{known[near[0]]}'?")
     refuse_without_prefix(options)
     return ours
 

@@ -232,9 +232,7 @@ def _refuse_edge(position: Position, edge: int, message: str, partition_message:
                 raise OptionError(partition_message.format(topic_partition))
 
 
-def _commit_group_id(
-    options: Mapping[str, str], settings: Mapping[str, str], subscription: Subscription
-) -> str | None:
+def _commit_group_id(options: Mapping[str, str], settings: Mapping[str, str], subscription: Subscription) -> str | None:
     """Name the group to which progress is committed, None for none; the query itself never reads it."""
     given, prefix = settings.get("group.id"), options.get("groupidprefix")
     if given:

@@ -25,8 +25,11 @@ def pytest_configure() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that makes the conformance tests ask Apache Kafka too."""
-    parser.addoption("--apache", action="store_true",
-                     help="run the conformance tests against Apache Kafka as well as against broker_core")
+    parser.addoption(
+        "--apache",
+        action="store_true",
+        help="run the conformance tests against Apache Kafka as well as against broker_core",
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

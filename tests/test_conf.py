@@ -17,7 +17,8 @@ def test_broker_properties_list_every_key_with_its_default():
 def test_broker_properties_explain_every_key_in_one_line():
     lines = (CONF / "broker.properties").read_text(encoding="utf-8").splitlines()
     unexplained = [
-        line for above, line in itertools.pairwise(lines)
+        line
+        for above, line in itertools.pairwise(lines)
         if "=" in line and not line.startswith("#") and not above.startswith("# ")
     ]
     assert unexplained == []

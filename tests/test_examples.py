@@ -17,15 +17,28 @@ DEADLINE_S = 250
 
 
 def run(*arguments, environment=None):
-    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S,
-                          env={**os.environ, **(environment or {})})
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env={**os.environ, **(environment or {})},
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
     return done.stdout.splitlines()
 
 
 def test_there_is_an_example_for_each_thing_promised():
-    assert set(EXAMPLES) == {"exactly_once_stream", "idempotent_batch", "foreach_batch", "isolation_levels",
-                             "hanging_transaction", "fault_injection", "virtual_time"}
+    assert set(EXAMPLES) == {
+        "exactly_once_stream",
+        "idempotent_batch",
+        "foreach_batch",
+        "isolation_levels",
+        "hanging_transaction",
+        "fault_injection",
+        "virtual_time",
+    }
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -43,7 +56,11 @@ def test_an_example_ends_with_its_proof(name):
 @pytest.mark.spark
 def test_the_examples_with_spark_end_with_their_proofs(tmp_path):
     code = "".join(f"import examples.{name} as each; each.main(); print('done: {name}')\n" for name in WITH_SPARK)
-    lines = run("-c", code, environment=worker_environment() | {
-        "SPARK_CONF_DIR": str(ROOT / "conf"), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path)})
+    lines = run(
+        "-c",
+        code,
+        environment=worker_environment()
+        | {"SPARK_CONF_DIR": str(ROOT / "conf"), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path)},
+    )
     for name in WITH_SPARK:
         assert lines[lines.index(f"done: {name}") - 1].startswith("PROVEN: ")

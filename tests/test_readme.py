@@ -33,6 +33,11 @@ def test_a_block_of_the_readme_runs(block: str) -> None:
 def test_the_pytest_marker_of_the_readme_runs(tmp_path: Path) -> None:
     [block] = [each for each in BLOCKS if MARKER in each]
     (tmp_path / "test_block.py").write_text(block)
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)], cwd=tmp_path,
-                          capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
     assert "1 passed" in done.stdout, done.stdout + done.stderr

@@ -6,12 +6,15 @@ from tests.support.java import java_problem, parse_version
 from tests.support.waiting import wait_until
 
 
-@pytest.mark.parametrize(("banner", "version"), [
-    ('openjdk version "17.0.15" 2025-04-15', 17),
-    ('java version "1.8.0_352"', 8),
-    ('openjdk version "25" 2025-09-16', 25),
-    ("no such thing", None),
-])
+@pytest.mark.parametrize(
+    ("banner", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_352"', 8),
+        ('openjdk version "25" 2025-09-16', 25),
+        ("no such thing", None),
+    ],
+)
 def test_javas_version_is_read_from_its_banner(banner: str, version: int | None):
     assert parse_version(banner) == version
 

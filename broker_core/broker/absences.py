@@ -75,6 +75,9 @@ class Absences:
         cluster.move_leader(topic_partition, leader)
 
     def _led_by(self, broker_id: int) -> list[TopicPartition]:
-        return [topic_partition for topic in self._cluster.catalog.topics.values()
-                for topic_partition, leadership in zip(topic.topic_partitions(), topic.partitions, strict=True)
-                if leadership.leader == broker_id]
+        return [
+            topic_partition
+            for topic in self._cluster.catalog.topics.values()
+            for topic_partition, leadership in zip(topic.topic_partitions(), topic.partitions, strict=True)
+            if leadership.leader == broker_id
+        ]

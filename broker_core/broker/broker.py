@@ -76,7 +76,8 @@ class Broker:
         if leadership.leader != self.broker_id:
             leader = "no broker" if leadership.leader == NO_LEADER else f"broker {leadership.leader}"
             raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{leader} leads {topic_partition}, not broker {self.broker_id}")
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{leader} leads {topic_partition}, not broker {self.broker_id}"
+            )
         if client_epoch not in (NO_LEADER_EPOCH, leadership.leader_epoch):
             behind = client_epoch < leadership.leader_epoch
             code = ErrorCode.FENCED_LEADER_EPOCH if behind else ErrorCode.UNKNOWN_LEADER_EPOCH

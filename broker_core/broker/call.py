@@ -166,12 +166,18 @@ class Call:
         Later it is somebody else's turn, or nobody's: what waits beside this call must not wait in vain, and the broker
         must live on.
         """
+
         def take(*args: P.args, **kwargs: P.kwargs) -> T:
             try:
                 return step(*args, **kwargs)
             except Exception:
-                log.exception("broker %d: %s v%d from %s failed after it had waited", self.broker.broker_id,
-                              self.request.api.name, self.version, self.client_host)
+                log.exception(
+                    "broker %d: %s v%d from %s failed after it had waited",
+                    self.broker.broker_id,
+                    self.request.api.name,
+                    self.version,
+                    self.client_host,
+                )
                 self.hang_up("the request could not be handled")
                 return when_failed
 

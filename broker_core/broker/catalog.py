@@ -133,8 +133,14 @@ class Catalog:
             if (is_new or level != before.get(name, level)) and level != self.features[name]:
                 self.set_feature(name, level)
         # Last: a crash in between must not leave a cluster that counts as opened without its levels.
-        self._record({"type": "opened", "cluster_id": self.cluster_id or cluster_id, "brokers": self.broker_ids,
-                      "settings": settings})
+        self._record(
+            {
+                "type": "opened",
+                "cluster_id": self.cluster_id or cluster_id,
+                "brokers": self.broker_ids,
+                "settings": settings,
+            }
+        )
 
     def set_feature(self, name: str, level: int) -> None:
         """Record the finalized level of a feature (KIP-584)."""
@@ -155,14 +161,25 @@ class Catalog:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {twin}")
 
     def create_topic(
-        self, name: str, topic_id: UUID, partition_count: int, config: Mapping[str, str],
+        self,
+        name: str,
+        topic_id: UUID,
+        partition_count: int,
+        config: Mapping[str, str],
         leaders: Sequence[int] | None = None,
     ) -> Topic:
         """Record a new topic, its partitions led by the brokers in turn unless `leaders` names them."""
         self.check_new_topic(name)
         leaders = leaders or [self._take_leader() for _ in range(partition_count)]
-        self._record({"type": "topic", "name": name, "id": str(topic_id), "config": dict(config),
-                      "partitions": [[leader, 0] for leader in leaders]})
+        self._record(
+            {
+                "type": "topic",
+                "name": name,
+                "id": str(topic_id),
+                "config": dict(config),
+                "partitions": [[leader, 0] for leader in leaders],
+            }
+        )
         return self.topics[name]
 
     def add_partitions(self, name: str, count: int) -> Topic:
@@ -229,8 +246,9 @@ class Catalog:
         """Record what the cluster knows of a user's password; None: nothing any more."""
         # Who may read the log learns no password: keys made of it with a salt, as RFC 5802 has them.
         kept = credential and [
-            credential.iterations, *(part.hex() for part in (
-                credential.salt, credential.stored_key, credential.server_key))]
+            credential.iterations,
+            *(part.hex() for part in (credential.salt, credential.stored_key, credential.server_key)),
+        ]
         self._record({"type": "scram", "name": json.dumps([mechanism, user_name]), "credential": kept})
 
     def _take_leader(self) -> int:
@@ -238,8 +256,15 @@ class Catalog:
         return self.broker_ids[(self._next_leader - 1) % len(self.broker_ids)]
 
     def _change_topic(self, topic: Topic) -> Topic:
-        self._record({"type": "topic", "name": topic.name, "id": str(topic.topic_id), "config": dict(topic.config),
-                      "partitions": [[p.leader, p.leader_epoch] for p in topic.partitions]})
+        self._record(
+            {
+                "type": "topic",
+                "name": topic.name,
+                "id": str(topic.topic_id),
+                "config": dict(topic.config),
+                "partitions": [[p.leader, p.leader_epoch] for p in topic.partitions],
+            }
+        )
         return topic
 
     def _record(self, record: dict[str, Any]) -> None:

@@ -38,7 +38,8 @@ def damaged(offset: int, value: bytes, why: str) -> DamageError:
     """Say which record of the journal is not understood, and why."""
     return DamageError(
         f"record {offset} of the cluster's metadata is not understood ({why}): {value[:_SHOWN_BYTES]!r}; "
-        "the data folder may be of a newer version")
+        "the data folder may be of a newer version"
+    )
 
 
 def _fits(value: Any, shape: Shape) -> bool:
@@ -87,7 +88,7 @@ def _are_texts(value: Any) -> bool:
 
 def _are_levels(value: Any) -> bool:
     # Clusters of before the settings were recorded have none.
-    return value is _MISSING or isinstance(value, dict) and all(map(_is_count, value.values()))
+    return value is _MISSING or (isinstance(value, dict) and all(map(_is_count, value.values())))
 
 
 def _is_acl(value: Any) -> bool:
@@ -107,12 +108,14 @@ def _is_credential(value: Any) -> bool:
     return _is_count(iterations) and len(keys) == 3 and all(bytes.fromhex(each) for each in keys)
 
 
-SHAPES: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType({
-    "opened": {"cluster_id": _is_text, "brokers": _are_brokers, "settings": _are_levels},
-    "topic": {"name": _is_text, "id": _is_uuid, "partitions": _are_partitions, "config": _are_texts},
-    "topic_deleted": {"name": _is_text},
-    "producer_ids": {"next": _is_count},
-    "feature": {"name": _is_text, "level": _is_count},
-    "acl": {"name": _is_acl, "exists": _is_flag},
-    "scram": {"name": _is_user, "credential": _is_credential},
-})
+SHAPES: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
+    {
+        "opened": {"cluster_id": _is_text, "brokers": _are_brokers, "settings": _are_levels},
+        "topic": {"name": _is_text, "id": _is_uuid, "partitions": _are_partitions, "config": _are_texts},
+        "topic_deleted": {"name": _is_text},
+        "producer_ids": {"next": _is_count},
+        "feature": {"name": _is_text, "level": _is_count},
+        "acl": {"name": _is_acl, "exists": _is_flag},
+        "scram": {"name": _is_user, "credential": _is_credential},
+    }
+)

@@ -53,8 +53,10 @@ _PARTITION_COUNTS = {
 # What a partition of an internal topic is about, and what becomes of that without it.
 _COORDINATED = {
     TRANSACTION_STATE_TOPIC: (
-        "transactional ids", "the ids are then unknown, and open transactions have to be found and aborted by hand"
-        " (kafka-transactions.sh or eos-kafka transactions, find-hanging)"),
+        "transactional ids",
+        "the ids are then unknown, and open transactions have to be found and aborted by hand"
+        " (kafka-transactions.sh or eos-kafka transactions, find-hanging)",
+    ),
     CONSUMER_OFFSETS_TOPIC: ("groups", "the groups then begin without committed offsets"),
 }
 
@@ -94,10 +96,12 @@ class Cluster:
         self.entropy = entropy
         self.storage = storage
         self._metadata_log = PartitionLog.open(
-            storage, f"{CLUSTER_METADATA_TOPIC}-0", _METADATA, TopicConfig(cleanup_policy="compact"), now_ms)
+            storage, f"{CLUSTER_METADATA_TOPIC}-0", _METADATA, TopicConfig(cleanup_policy="compact"), now_ms
+        )
         self.catalog = Catalog(self._append_metadata, self.addresses)
         self.catalog.load(
-            (offset, record.value) for offset, _, record in self._metadata_log.read_journal() if record.value)
+            (offset, record.value) for offset, _, record in self._metadata_log.read_journal() if record.value
+        )
         self._open_catalog(config)
         self.config = config = self._with_actual_counts(config)
         self.authorizer = authorizer_for(config, self.catalog.acls)
@@ -112,7 +116,8 @@ class Cluster:
 
     def _open_catalog(self, config: BrokerConfig) -> None:
         self.catalog.open_cluster(
-            config.cluster_id or self._new_cluster_id(), config.transaction_version, config.group_version)
+            config.cluster_id or self._new_cluster_id(), config.transaction_version, config.group_version
+        )
 
     def _open_logs(self, storage: Storage) -> Logs:
         return Logs(storage, self.config, self.catalog)
@@ -143,8 +148,9 @@ class Cluster:
         is_quiet = False
         while not is_quiet:
             # Taken before the sync: what they rest on is written, and durable after it. They may bring about more.
-            orders = [(broker, order) for broker in self.brokers.values()
-                      for order in broker.transactions.take_markers()]
+            orders = [
+                (broker, order) for broker in self.brokers.values() for order in broker.transactions.take_markers()
+            ]
             effects = self.outbox.take()
             if orders or effects:
                 # What nobody waits for, such as the record that completes a transaction, shares somebody's next sync.
@@ -257,14 +263,20 @@ class Cluster:
         began_ms = self.meters.stopwatch()
         try:
             coordinator_of(self.brokers[leadership.leader], topic_partition.topic).become_leader(
-                topic_partition.partition, leadership.leader_epoch, self.now_ms)
+                topic_partition.partition, leadership.leader_epoch, self.now_ms
+            )
         except (DamageError, InvalidBatch) as damage:
             what, without = _COORDINATED[topic_partition.topic]
             log.error(
                 "%s cannot be read: %s. Nobody coordinates the %s of this partition until a restart: they are answered"
                 " COORDINATOR_LOAD_IN_PROGRESS, all others go on. Look at the folder %s with Kafka's kafka-dump-log.sh."
                 " To go on without it, stop the broker, move the folder away, and start again: %s",
-                topic_partition, damage, what, topic_partition, without)
+                topic_partition,
+                damage,
+                what,
+                topic_partition,
+                without,
+            )
         else:
             self.meters.loaded(topic_partition.topic, began_ms)
 
@@ -272,7 +284,8 @@ class Cluster:
         """Return the settings with the partition counts that existing internal topics have: ids hash by those."""
         actual = {
             key: str(len(self.catalog.topics[name].partitions))
-            for name, key in _PARTITION_COUNTS.items() if name in self.catalog.topics
+            for name, key in _PARTITION_COUNTS.items()
+            if name in self.catalog.topics
         }
         return config.override(actual)
 
@@ -307,7 +320,7 @@ class Cluster:
     def _new_member_id(self, client_id: str) -> str:
         ending = f"-{self._new_uuid()}"
         # A name as long as a string may be leaves room for what makes it unique.
-        return client_id.encode()[:LONGEST_STRING_BYTES - len(ending)].decode(errors="ignore") + ending
+        return client_id.encode()[: LONGEST_STRING_BYTES - len(ending)].decode(errors="ignore") + ending
 
 
 def coordinator_of(broker: Broker, topic: str) -> TransactionCoordinator | GroupCoordinator:

@@ -56,7 +56,11 @@ class Connection:
     """Hold the state of one connection to one broker."""
 
     def __init__(
-        self, broker: "Broker", transport: Transport, client_host: str, listener: Listener | None = None,
+        self,
+        broker: "Broker",
+        transport: Transport,
+        client_host: str,
+        listener: Listener | None = None,
         principal: Principal = ANONYMOUS,
     ) -> None:
         self._broker = broker
@@ -133,6 +137,7 @@ class Connection:
 
     def finish(self, data: bytes | None) -> None:
         """Send the answer once what it promises is durable, then take up the next request."""
+
         def leave(now_ms: int) -> None:
             if self.closed:
                 return
@@ -254,6 +259,11 @@ class Connection:
             dispatch(call)
         except Exception:
             # A bug of ours must not take other clients down with it; this one sees a lost connection and retries.
-            log.exception("broker %d: %s v%d from %s failed", self._broker.broker_id, request.api.name,
-                          request.version, self.client_host)
+            log.exception(
+                "broker %d: %s v%d from %s failed",
+                self._broker.broker_id,
+                request.api.name,
+                request.version,
+                self.client_host,
+            )
             self.hang_up("the request could not be handled")

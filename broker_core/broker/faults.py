@@ -132,8 +132,15 @@ class Fault:
     """
 
     def __init__(
-        self, remove: "Callable[[Fault], None]", *, api: str | None, when: str, action: Action, times: int | None,
-        nth: int | None, **wanted: Any,
+        self,
+        remove: "Callable[[Fault], None]",
+        *,
+        api: str | None,
+        when: str,
+        action: Action,
+        times: int | None,
+        nth: int | None,
+        **wanted: Any,
     ) -> None:
         self.api, self.when, self.action = api, when, action
         self.hits = self.matched = 0
@@ -264,11 +271,15 @@ class Hooks:
             seen.outcome = "disconnected by a fault"
             call.hang_up("a fault was asked for that does so")
 
-        return Turn(seen, go_on, lambda code: self._send(call, seen, error_answer(call.request, code)), lose, cut,
-                    self._later)
+        return Turn(
+            seen, go_on, lambda code: self._send(call, seen, error_answer(call.request, code)), lose, cut, self._later
+        )
 
     def meets_marker(
-        self, seen: RequestSeen, write: Callable[[], None], answer: Callable[[ErrorCode], None],
+        self,
+        seen: RequestSeen,
+        write: Callable[[], None],
+        answer: Callable[[ErrorCode], None],
         sync: Callable[[], None],
     ) -> bool:
         """Let a fault meet one marker that is about to be written; say whether one did.

@@ -87,8 +87,10 @@ class FetchSessions:
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {body.session_id}")
         if session.epoch != body.session_epoch:
-            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                             f"fetch session {body.session_id} is at epoch {session.epoch}, not {body.session_epoch}")
+            raise KafkaError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"fetch session {body.session_id} is at epoch {session.epoch}, not {body.session_epoch}",
+            )
         if session.uses_ids != uses_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session names topics one way only")
         self._sessions.move_to_end(session.session_id)
@@ -119,9 +121,7 @@ class FetchSessions:
         del self._sessions[goes.session_id]
         return True
 
-    def _new(
-        self, targets: dict[FetchKey, FetchTarget], owner: str, now_ms: int, *, uses_ids: bool
-    ) -> FetchSession:
+    def _new(self, targets: dict[FetchKey, FetchTarget], owner: str, now_ms: int, *, uses_ids: bool) -> FetchSession:
         self._last_id = self._last_id % (2**31 - 1) + 1
         session = FetchSession(self._last_id, owner, uses_ids, now_ms, now_ms, targets=targets)
         self._sessions[session.session_id] = session
@@ -134,6 +134,6 @@ def _targets(body: Any, *, uses_ids: bool) -> dict[FetchKey, FetchTarget]:
         for entry in topic.partitions:
             key = FetchKey(topic.topic_id if uses_ids else topic.topic, entry.partition)
             targets[key] = FetchTarget(
-                key, entry.fetch_offset, entry.partition_max_bytes, entry.current_leader_epoch,
-                entry.last_fetched_epoch)
+                key, entry.fetch_offset, entry.partition_max_bytes, entry.current_leader_epoch, entry.last_fetched_epoch
+            )
     return targets

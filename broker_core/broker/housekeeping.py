@@ -55,6 +55,7 @@ class Housekeeping:
                 log.warning("%s is not compacted: %s", each.topic_partition, damage)
                 continue
             if result is not None:
-                log.info("%s compacted from %d to %d bytes", each.topic_partition, result.bytes_before,
-                         result.bytes_after)
+                log.info(
+                    "%s compacted from %d to %d bytes", each.topic_partition, result.bytes_before, result.bytes_after
+                )
                 self._logs.moved(each.topic_partition)

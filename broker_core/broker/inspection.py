@@ -57,9 +57,11 @@ class PartitionView:
 
     def dump(self) -> str:
         """Return a listing for people: the marks, then a line for each batch with its first few records."""
-        marks = (f"{self.topic_partition}: log start {self.log_start_offset}, LSO {self.last_stable_offset}, "
-                 f"HW {self.high_watermark}, log end {self.log_end_offset}, leader {self.leader} at epoch "
-                 f"{self.leader_epoch}")
+        marks = (
+            f"{self.topic_partition}: log start {self.log_start_offset}, LSO {self.last_stable_offset}, "
+            f"HW {self.high_watermark}, log end {self.log_end_offset}, leader {self.leader} at epoch "
+            f"{self.leader_epoch}"
+        )
         return "\n".join([marks, *(f"  {line}" for line in self._listing)])
 
 
@@ -76,9 +78,15 @@ def transaction_view(cluster: "Cluster", transactional_id: str) -> TransactionVi
         return None
     found = broker.transactions.describe(transactional_id)
     return TransactionView(
-        transactional_id, image.state.label, image.producer_id, image.producer_epoch,
-        image.partitions if isinstance(found, int) else found.partitions, image.timeout_ms, image.start_ms,
-        broker.broker_id)
+        transactional_id,
+        image.state.label,
+        image.producer_id,
+        image.producer_epoch,
+        image.partitions if isinstance(found, int) else found.partitions,
+        image.timeout_ms,
+        image.start_ms,
+        broker.broker_id,
+    )
 
 
 def partition_view(cluster: "Cluster", topic_partition: TopicPartition) -> PartitionView:
@@ -86,9 +94,18 @@ def partition_view(cluster: "Cluster", topic_partition: TopicPartition) -> Parti
     leadership = cluster.catalog.leadership(topic_partition)
     log = cluster.logs.get(topic_partition, cluster.now_ms)
     return PartitionView(
-        topic_partition, leadership.leader, leadership.leader_epoch, log.log_start_offset, log.last_stable_offset,
-        log.high_watermark, log.log_end_offset, tuple(log.open_transactions()), tuple(log.aborted_transactions()),
-        tuple(log.producers()), tuple(_listing(log)))
+        topic_partition,
+        leadership.leader,
+        leadership.leader_epoch,
+        log.log_start_offset,
+        log.last_stable_offset,
+        log.high_watermark,
+        log.log_end_offset,
+        tuple(log.open_transactions()),
+        tuple(log.aborted_transactions()),
+        tuple(log.producers()),
+        tuple(_listing(log)),
+    )
 
 
 def _listing(log: PartitionLog) -> Iterator[str]:
@@ -135,24 +152,39 @@ def restlessness(cluster: "Cluster", *, clients_may_wait: bool) -> list[str]:
         for name, image in sorted(broker.transactions.images().items()):
             if image.state.label not in _ENDED:
                 waiting = ", ".join(map(str, sorted(image.partitions))) or "no partition"
-                found.append(f"transaction {name!r} is {image.state.label} (producer {image.producer_id}, epoch "
-                             f"{image.producer_epoch}) over {waiting}")
+                found.append(
+                    f"transaction {name!r} is {image.state.label} (producer {image.producer_id}, epoch "
+                    f"{image.producer_epoch}) over {waiting}"
+                )
     for log in cluster.logs.opened():
         if log.last_stable_offset != log.high_watermark:
-            open_ones = "; ".join(f"producer {each.producer_id} has one open from offset {each.first_offset}"
-                                  for each in log.open_transactions())
-            found.append(f"partition {log.topic_partition} has LSO {log.last_stable_offset} below HW "
-                         f"{log.high_watermark}: {open_ones or 'no transaction is open there'}")
-    found += [f"partition {each} has no leader" for topic in cluster.catalog.topics.values()
-              for each in topic.topic_partitions() if cluster.leader_of(each) is None]
+            open_ones = "; ".join(
+                f"producer {each.producer_id} has one open from offset {each.first_offset}"
+                for each in log.open_transactions()
+            )
+            found.append(
+                f"partition {log.topic_partition} has LSO {log.last_stable_offset} below HW "
+                f"{log.high_watermark}: {open_ones or 'no transaction is open there'}"
+            )
+    found += [
+        f"partition {each} has no leader"
+        for topic in cluster.catalog.topics.values()
+        for each in topic.topic_partitions()
+        if cluster.leader_of(each) is None
+    ]
     waiting_count = 0 if clients_may_wait else cluster.purgatory.waiting_count
     if waiting_count:
-        found.append(f"purgatory holds {waiting_count} waiting request(s), such as the fetch of a consumer that is "
-                     "still open: close it first, or allow it with clients_may_wait=True")
+        found.append(
+            f"purgatory holds {waiting_count} waiting request(s), such as the fetch of a consumer that is "
+            "still open: close it first, or allow it with clients_may_wait=True"
+        )
     return found
 
 
 def written_partitions(cluster: "Cluster") -> list[TopicPartition]:
     """Name the partitions of the users' topics that hold anything."""
-    return [log.topic_partition for log in cluster.logs.opened()
-            if log.topic_partition.topic not in INTERNAL_TOPICS and log.log_end_offset > 0]
+    return [
+        log.topic_partition
+        for log in cluster.logs.opened()
+        if log.topic_partition.topic not in INTERNAL_TOPICS and log.log_end_offset > 0
+    ]

@@ -47,8 +47,12 @@ class TopicJournal:
         # The handler has verified the producer with its coordinator in this very call; nothing can come in between.
         guard = log.start_verification(producer.producer_id, producer.producer_epoch, 0, False) if producer else None
         result = log.append_as_leader(
-            batch, now_ms=now_ms, leader_epoch=coordinator_epoch, origin=AppendOrigin.COORDINATOR,
-            transaction_guard=guard)
+            batch,
+            now_ms=now_ms,
+            leader_epoch=coordinator_epoch,
+            origin=AppendOrigin.COORDINATOR,
+            transaction_guard=guard,
+        )
         self._logs.appended(TopicPartition(self._topic, partition))
         return result.base_offset
 
@@ -91,9 +95,15 @@ class TopicJournal:
             if header.is_control and control is None:
                 continue
             yield JournalEntry(
-                offset, record.timestamp_ms, header.producer_id, header.producer_epoch,
-                header.is_transactional, control,
-                None if control is not None else record.key, None if control is not None else record.value)
+                offset,
+                record.timestamp_ms,
+                header.producer_id,
+                header.producer_epoch,
+                header.is_transactional,
+                control,
+                None if control is not None else record.key,
+                None if control is not None else record.value,
+            )
 
     def _log(self, partition: int, coordinator_epoch: int, now_ms: int) -> PartitionLog:
         topic_partition = TopicPartition(self._topic, partition)

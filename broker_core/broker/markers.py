@@ -36,15 +36,26 @@ def _written(cluster: "Cluster", order: "MarkerOrder", topic_partition: TopicPar
     if leader is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return append_marker(
-        leader, topic_partition, ProducerIdentity(order.producer_id, order.producer_epoch), commit=order.commit,
-        coordinator_epoch=order.coordinator_epoch, transaction_version=order.transaction_version, now_ms=now_ms)
+        leader,
+        topic_partition,
+        ProducerIdentity(order.producer_id, order.producer_epoch),
+        commit=order.commit,
+        coordinator_epoch=order.coordinator_epoch,
+        transaction_version=order.transaction_version,
+        now_ms=now_ms,
+    )
 
 
 def _is_met(
-    cluster: "Cluster", hooks: "Hooks", sender: "Broker", order: "MarkerOrder", topic_partition: TopicPartition,
+    cluster: "Cluster",
+    hooks: "Hooks",
+    sender: "Broker",
+    order: "MarkerOrder",
+    topic_partition: TopicPartition,
     now_ms: int,
 ) -> bool:
     """Say whether a fault takes care of this marker; its answer then comes on its own, now or later."""
+
     def answer(code: ErrorCode) -> None:
         cluster.outbox.put(partial(sender.transactions.marker_answered, order, {topic_partition: code}))
 
@@ -77,8 +88,13 @@ def append_marker(
     try:
         if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
             return broker.groups.complete_transaction(
-                topic_partition.partition, producer, commit=commit, txn_coordinator_epoch=coordinator_epoch,
-                transaction_version=transaction_version, now_ms=now_ms)
+                topic_partition.partition,
+                producer,
+                commit=commit,
+                txn_coordinator_epoch=coordinator_epoch,
+                transaction_version=transaction_version,
+                now_ms=now_ms,
+            )
         log, leader_epoch = broker.led_log(topic_partition, now_ms)
         log.append_end_txn_marker(
             producer_id=producer.producer_id,

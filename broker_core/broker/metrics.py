@@ -138,11 +138,12 @@ def take_metrics(cluster: "Cluster", now_ms: int) -> Metrics:
         producer_ids=frozenset(live),
         producer_id_count=len(live),
         transactional_ids=Counter(
-            image.state.label for broker in cluster.brokers.values()
-            for image in broker.transactions.images().values()),
+            image.state.label for broker in cluster.brokers.values() for image in broker.transactions.images().values()
+        ),
         partitions={each: _partition(cluster, log, now_ms) for each, log in logs.items()},
         unknown_destination_queue_size=sum(
-            not _has_leader(cluster, each) for backlog in backlogs for each in backlog.markers),
+            not _has_leader(cluster, each) for backlog in backlogs for each in backlog.markers
+        ),
         log_append_retry_queue_size=sum(backlog.completions for backlog in backlogs),
         verification_time_ms=_durations(meters.verification),
         verification_failures=meters.verification_failures,
@@ -174,8 +175,12 @@ def _partition(cluster: "Cluster", log: PartitionLog | None, now_ms: int) -> Par
     if log is None:
         return PartitionMetrics()
     return PartitionMetrics(
-        log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset,
-        log.has_late_transaction(now_ms, cluster.config.transaction_max_timeout_ms))
+        log.log_start_offset,
+        log.last_stable_offset,
+        log.high_watermark,
+        log.log_end_offset,
+        log.has_late_transaction(now_ms, cluster.config.transaction_max_timeout_ms),
+    )
 
 
 def _durations(timing: Timing) -> Durations:
@@ -186,7 +191,8 @@ def _request(meter: RequestMeter) -> RequestMetrics:
     return RequestMetrics(
         dict(sorted(meter.by_version.items())),
         {_name(code): count for code, count in sorted(meter.errors.items())},
-        _durations(meter.latency))
+        _durations(meter.latency),
+    )
 
 
 def _name(code: int) -> str:

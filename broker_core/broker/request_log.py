@@ -23,8 +23,17 @@ _TOPICS: Final = frozenset({"topics", "topic_data", "v3_and_below_topics", "topi
 _PARTITIONS: Final = frozenset({"partitions", "partition_data", "partition_indexes"})
 _INDEX: Final = ("index", "partition_index", "partition")
 # What else is worth a word in a line.
-_TELLING: Final = ("producer_id", "v3_and_below_producer_id", "producer_epoch", "v3_and_below_producer_epoch",
-                   "committed", "generation_id", "member_id", "member_epoch", "acks")
+_TELLING: Final = (
+    "producer_id",
+    "v3_and_below_producer_id",
+    "producer_epoch",
+    "v3_and_below_producer_epoch",
+    "committed",
+    "generation_id",
+    "member_id",
+    "member_epoch",
+    "acks",
+)
 _GROUP_KEY: Final = 0
 
 
@@ -46,7 +55,14 @@ class RequestSeen:
     """
 
     def __init__(
-        self, api: str, version: int, client_id: str, principal: str, broker: int, time_ms: int, size_bytes: int = 0,
+        self,
+        api: str,
+        version: int,
+        client_id: str,
+        principal: str,
+        broker: int,
+        time_ms: int,
+        size_bytes: int = 0,
     ) -> None:
         self.api = api
         self.version = version
@@ -65,8 +81,15 @@ class RequestSeen:
     def of(cls, call: Call) -> "RequestSeen":
         """Note a request that has just come in."""
         request = call.request
-        seen = cls(request.api.name, request.version, call.client_id, str(call.principal), call.broker.broker_id,
-                   call.now_ms, request.size_bytes)
+        seen = cls(
+            request.api.name,
+            request.version,
+            call.client_id,
+            str(call.principal),
+            call.broker.broker_id,
+            call.now_ms,
+            request.size_bytes,
+        )
         seen._request, seen._topic_names = request, call.broker.catalog.names
         if request.size_bytes > _LARGE_BYTES:
             _ = seen.subject
@@ -78,8 +101,12 @@ class RequestSeen:
     ) -> "RequestSeen":
         """Tell of one marker that the end of a transaction has to write; it has no client."""
         seen = cls("EndTxn", -1, "", "", broker, time_ms)
-        seen._subject = Subject(frozenset({transactional_id}), topics=frozenset({topic_partition.topic}),
-                                partitions=frozenset({topic_partition}), details="marker")
+        seen._subject = Subject(
+            frozenset({transactional_id}),
+            topics=frozenset({topic_partition.topic}),
+            partitions=frozenset({topic_partition}),
+            details="marker",
+        )
         return seen
 
     @property
@@ -129,8 +156,10 @@ class RequestSeen:
     def __str__(self) -> str:
         errors = ", ".join(code.name for code in self.error_codes)
         who = f"{_plain(self.client_id or '-')} {_plain(str(self.principal))}"
-        return (f"{self.time_ms} broker {self.broker} {self.api} v{self.version} {who}: "
-                f"{self.summary or '-'} -> {self.outcome}{f' {errors}' if errors else ''}")
+        return (
+            f"{self.time_ms} broker {self.broker} {self.api} v{self.version} {who}: "
+            f"{self.summary or '-'} -> {self.outcome}{f' {errors}' if errors else ''}"
+        )
 
     __repr__ = __str__
 
@@ -212,10 +241,14 @@ def _subject(request: Request, topic_names: Mapping[UUID, str]) -> Subject:
         keys = body.coordinator_keys if request.version >= 4 else [body.key]
         is_group = request.version < 1 or body.key_type == _GROUP_KEY
         (found.groups if is_group else found.ids).update(keys)
-    details = " ".join(f"{name.removeprefix('v3_and_below_')}={getattr(body, name)}"
-                       for name in _TELLING if name in fields and getattr(body, name) not in (None, "", -1))
-    return Subject(frozenset(found.ids), frozenset(found.groups), frozenset(found.topics), frozenset(found.partitions),
-                   details)
+    details = " ".join(
+        f"{name.removeprefix('v3_and_below_')}={getattr(body, name)}"
+        for name in _TELLING
+        if name in fields and getattr(body, name) not in (None, "", -1)
+    )
+    return Subject(
+        frozenset(found.ids), frozenset(found.groups), frozenset(found.topics), frozenset(found.partitions), details
+    )
 
 
 def _named(code: int) -> ErrorCode:

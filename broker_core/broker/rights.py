@@ -33,8 +33,15 @@ def refusal(call: Call, operation: Operation, resource_type: ResourceType, name:
         return REFUSALS[resource_type]
     call.refused.add((operation, resource_type, name))
     # A name may hold line breaks, which would make lines of their own.
-    log.info("%r from %s has no right to %s %s %r, which %s needs", str(call.principal), call.client_host,
-             operation.name, resource_type.name, name, call.request.api.name)
+    log.info(
+        "%r from %s has no right to %s %s %r, which %s needs",
+        str(call.principal),
+        call.client_host,
+        operation.name,
+        resource_type.name,
+        name,
+        call.request.api.name,
+    )
     return REFUSALS[resource_type]
 
 

@@ -26,17 +26,17 @@ from broker_core.ports import Storage
 from broker_core.types import TopicPartition
 
 
-def cut_off(
-    cluster: Cluster, broker_id: int, addresses: Mapping[str, Mapping[int, Address]], memory: Storage
-) -> None:
+def cut_off(cluster: Cluster, broker_id: int, addresses: Mapping[str, Mapping[int, Address]], memory: Storage) -> None:
     """Part a broker from the others, which take over what it leads and coordinates; see above for what it does.
 
     `addresses` are those that clients learn now, by listener; `memory` is empty and takes what the broker has of
     the logs. Raises ValueError when there is no other broker.
     """
     if len(cluster.addresses) < 2 or broker_id not in cluster.addresses:
-        raise ValueError(f"broker {broker_id} cannot be cut off from others: the brokers that run are "
-                         f"{', '.join(map(str, cluster.addresses)) or 'none'}")
+        raise ValueError(
+            f"broker {broker_id} cannot be cut off from others: the brokers that run are "
+            f"{', '.join(map(str, cluster.addresses)) or 'none'}"
+        )
     copy_storage(cluster.storage, memory)
     past = _Past(cluster, broker_id, addresses, memory)
     cluster.absences.left(broker_id)
@@ -85,8 +85,14 @@ class _Past(Cluster):
         self._broker_id = broker_id
         self._addresses_by_listener = {name: dict(each) for name, each in addresses.items()}
         super().__init__(
-            storage=storage, entropy=present.entropy, config=present.config, addresses=present.addresses,
-            now_ms=present.now_ms, stopwatch=present.meters.stopwatch, purgatory=present.purgatory)
+            storage=storage,
+            entropy=present.entropy,
+            config=present.config,
+            addresses=present.addresses,
+            now_ms=present.now_ms,
+            stopwatch=present.meters.stopwatch,
+            purgatory=present.purgatory,
+        )
         self.hooks = present.hooks
         self.meters = present.meters
         broker = self.brokers[broker_id]

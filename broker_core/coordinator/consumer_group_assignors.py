@@ -33,7 +33,8 @@ def assign_uniformly(readers: Readers, counts: PartitionCounts) -> Shares:
         # Topics that few read come first: whoever reads others too can be given those afterwards.
         for topic_id in sorted(subscribers, key=lambda topic: (len(subscribers[topic]), topic))
         for number in range(counts[topic_id])
-        if (partition := TopicIdPartition(topic_id, number)) not in given)
+        if (partition := TopicIdPartition(topic_id, number)) not in given
+    )
     balance.even_out()
     return shares
 
@@ -63,7 +64,8 @@ def _subscribers(readers: Readers, counts: PartitionCounts) -> dict[UUID, tuple[
     ordered = sorted(readers)
     return {
         topic_id: tuple(member_id for member_id in ordered if topic_id in readers[member_id].topics)
-        for topic_id in sorted(counts)}
+        for topic_id in sorted(counts)
+    }
 
 
 def _kept(readers: Readers, counts: PartitionCounts) -> Shares:
@@ -72,7 +74,9 @@ def _kept(readers: Readers, counts: PartitionCounts) -> Shares:
     given: set[TopicIdPartition] = set()
     for member_id, reader in sorted(readers.items()):
         shares[member_id] = {
-            partition for partition in reader.had - given
-            if partition.topic_id in reader.topics and partition.partition < counts.get(partition.topic_id, 0)}
+            partition
+            for partition in reader.had - given
+            if partition.topic_id in reader.topics and partition.partition < counts.get(partition.topic_id, 0)
+        }
         given |= shares[member_id]
     return shares

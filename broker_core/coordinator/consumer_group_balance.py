@@ -107,8 +107,10 @@ class Balance:
         """Make one move, or let the donor wait until there is one."""
         load = self._loads[donor]
         needy = [
-            (ranks[0], crowd) for crowd, ranks in self._ranked[donor].items()
-            if ranks and load - self._loads[crowd.least_loaded()] >= _WORTHWHILE]
+            (ranks[0], crowd)
+            for crowd, ranks in self._ranked[donor].items()
+            if ranks and load - self._loads[crowd.least_loaded()] >= _WORTHWHILE
+        ]
         if not needy:
             for crowd in self._ranked[donor]:
                 self._waiting.setdefault((load, crowd), set()).add(donor)

@@ -127,15 +127,19 @@ class ConsumerGroup:
     def state(self) -> ConsumerGroupState:
         """Return where the group stands."""
         return GROUP_STATE.resolve(
-            members=bool(self.members), target_is_behind=self.epoch.epoch > self.target_epoch.epoch,
-            all_reconciled=all(member.is_reconciled_to(self.target_epoch.epoch) for member in self.members.values()))
+            members=bool(self.members),
+            target_is_behind=self.epoch.epoch > self.target_epoch.epoch,
+            all_reconciled=all(member.is_reconciled_to(self.target_epoch.epoch) for member in self.members.values()),
+        )
 
     @property
     def assignor(self) -> str:
         """Return the assignor that most members ask for; the first by name among equals."""
         votes = Counter(
-            member.subscription.server_assignor for member in self.members.values()
-            if member.subscription.server_assignor is not None)
+            member.subscription.server_assignor
+            for member in self.members.values()
+            if member.subscription.server_assignor is not None
+        )
         return max(sorted(votes), key=lambda name: votes[name], default=DEFAULT_ASSIGNOR)
 
     def target(self, member_id: str) -> Partitions:
@@ -158,29 +162,41 @@ class ConsumerGroup:
         """Return what each member reads; a static one is known by its instance id, whoever holds that."""
         return {
             (member.instance_id, "" if member.instance_id else member_id): self.topics_of(member_id)
-            for member_id, member in self.members.items()}
+            for member_id, member in self.members.items()
+        }
 
     def regexes_in_use(self) -> set[str]:
         """Return the expressions that members subscribe with."""
         return {member.subscription.regex for member in self.members.values()} - {""}
 
     def commit_error(
-        self, member_id: str, member_epoch: int, partitions: Iterable[TopicIdPartition], *,
-        transactional: bool, knows_member_epochs: bool,
+        self,
+        member_id: str,
+        member_epoch: int,
+        partitions: Iterable[TopicIdPartition],
+        *,
+        transactional: bool,
+        knows_member_epochs: bool,
     ) -> ErrorCode:
         """Judge whether the caller may commit offsets of these partitions."""
         member = self.members.get(member_id)
         return COMMIT.resolve(
-            group_is_empty=not self.members, caller=caller_of(member_id, member_epoch), is_member=member is not None,
-            fit=_commit_fit(member, member_epoch, partitions), transactional=transactional,
-            knows_member_epochs=knows_member_epochs)
+            group_is_empty=not self.members,
+            caller=caller_of(member_id, member_epoch),
+            is_member=member is not None,
+            fit=_commit_fit(member, member_epoch, partitions),
+            transactional=transactional,
+            knows_member_epochs=knows_member_epochs,
+        )
 
     def fetch_error(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Judge whether the caller may fetch committed offsets."""
         member = self.members.get(member_id or "")
         return FETCH.resolve(
-            names_member=member_id is not None or member_epoch >= 0, is_member=member is not None,
-            epoch_is_current=member is not None and member_epoch == member.current.member_epoch)
+            names_member=member_id is not None or member_epoch >= 0,
+            is_member=member is not None,
+            epoch_is_current=member is not None and member_epoch == member.current.member_epoch,
+        )
 
     def tombstones(self) -> list[JournalRecord]:
         """Build the records that take the whole group back."""
@@ -200,7 +216,9 @@ def _put(facts: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _commit_fit(
-    member: ConsumerMember | None, member_epoch: int, partitions: Iterable[TopicIdPartition],
+    member: ConsumerMember | None,
+    member_epoch: int,
+    partitions: Iterable[TopicIdPartition],
 ) -> CommitFit:
     if member is None:
         return CommitFit.STALE
@@ -208,8 +226,8 @@ def _commit_fit(
     if member_epoch == current.member_epoch:
         return CommitFit.CURRENT
     was_its_own = 0 <= member_epoch < current.member_epoch and all(
-        partition in current.assigned and current.assigned[partition] <= member_epoch
-        for partition in partitions)
+        partition in current.assigned and current.assigned[partition] <= member_epoch for partition in partitions
+    )
     return CommitFit.KEPT if was_its_own else CommitFit.STALE
 
 

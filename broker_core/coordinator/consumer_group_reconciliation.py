@@ -54,7 +54,8 @@ def reconcile(current: Current, goal: Goal) -> Current:
     if current.state is MemberState.UNKNOWN and (goal.owned is None or goal.owned):
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            "The member is in a state this coordinator does not know; it must give all partitions up and rejoin.")
+            "The member is in a state this coordinator does not know; it must give all partitions up and rejoin.",
+        )
     return _unless_same(current, _approach(current, goal, current.member_epoch))
 
 
@@ -82,8 +83,9 @@ def _approach(current: Current, goal: Goal, member_epoch: int) -> Current:
 
 def _shrink(current: Current, goal: Goal) -> Current:
     """Take back at once what the member does not subscribe to any more, before a new target is made."""
-    kept: Held = {partition: epoch for partition, epoch in current.assigned.items()
-                  if partition.topic_id in goal.readable}
+    kept: Held = {
+        partition: epoch for partition, epoch in current.assigned.items() if partition.topic_id in goal.readable
+    }
     if len(kept) == len(current.assigned):
         return current
     gone = {partition: epoch for partition, epoch in current.assigned.items() if partition not in kept}

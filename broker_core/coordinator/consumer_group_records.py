@@ -44,8 +44,9 @@ class RecordType(IntEnum):
 
 CONSUMER_KEY_TYPES: Final = frozenset(RecordType)
 # These keys end with a member id, the last one with an expression.
-_WITH_MEMBER: Final = frozenset({
-    RecordType.MEMBER, RecordType.TARGET, RecordType.CURRENT, RecordType.REGULAR_EXPRESSION})
+_WITH_MEMBER: Final = frozenset(
+    {RecordType.MEMBER, RecordType.TARGET, RecordType.CURRENT, RecordType.REGULAR_EXPRESSION}
+)
 
 
 class TopicIdPartition(NamedTuple):
@@ -93,8 +94,8 @@ class Current(NamedTuple):
     member_epoch: int = 0
     previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
-    assigned: Held = {}
-    pending: Held = {}
+    assigned: Held = {}  # noqa: RUF012 - a field of a tuple
+    pending: Held = {}  # noqa: RUF012 - a field of a tuple
 
 
 class ResolvedRegex(NamedTuple):
@@ -185,18 +186,34 @@ def _read_epoch(fields: FieldReader) -> GroupEpoch:
 
 
 def _write_member(value: Subscription) -> bytes:
-    return b"".join((
-        _maybe_text(value.instance_id), _maybe_text(value.rack_id), _text(value.client_id), _text(value.client_host),
-        _count(len(value.topics)), *map(_text, value.topics), _text(value.regex),
-        int32(value.rebalance_timeout_ms), _maybe_text(value.server_assignor), _tags(_NOT_CLASSIC)))
+    return b"".join(
+        (
+            _maybe_text(value.instance_id),
+            _maybe_text(value.rack_id),
+            _text(value.client_id),
+            _text(value.client_host),
+            _count(len(value.topics)),
+            *map(_text, value.topics),
+            _text(value.regex),
+            int32(value.rebalance_timeout_ms),
+            _maybe_text(value.server_assignor),
+            _tags(_NOT_CLASSIC),
+        )
+    )
 
 
 def _read_member(fields: FieldReader) -> Subscription:
     """Read a member; what Kafka adds for one that speaks the classic protocol is skipped."""
     subscription = Subscription(
-        fields.nullable_string(), fields.nullable_string(), fields.string(), fields.string(),
-        tuple(fields.string() for _ in range(fields.length())), fields.nullable_string() or "", fields.int32(),
-        fields.nullable_string())
+        fields.nullable_string(),
+        fields.nullable_string(),
+        fields.string(),
+        fields.string(),
+        tuple(fields.string() for _ in range(fields.length())),
+        fields.nullable_string() or "",
+        fields.int32(),
+        fields.nullable_string(),
+    )
     fields.skip_tags()
     return subscription
 
@@ -212,8 +229,11 @@ def _read_target_epoch(fields: FieldReader) -> TargetEpoch:
 
 def _write_target(value: Partitions) -> bytes:
     topics = partitions_by_topic(value)
-    return _count(len(topics)) + b"".join(
-        topic_id.bytes + _numbers(partitions) + _tags(None) for topic_id, partitions in topics.items()) + _tags(None)
+    return (
+        _count(len(topics))
+        + b"".join(topic_id.bytes + _numbers(partitions) + _tags(None) for topic_id, partitions in topics.items())
+        + _tags(None)
+    )
 
 
 def _read_target(fields: FieldReader) -> Partitions:
@@ -223,9 +243,11 @@ def _read_target(fields: FieldReader) -> Partitions:
 def _write_held(held: Held) -> bytes:
     topics = partitions_by_topic(held)
     return _count(len(topics)) + b"".join(
-        topic_id.bytes + _numbers(partitions)
+        topic_id.bytes
+        + _numbers(partitions)
         + _tags(_numbers([held[TopicIdPartition(topic_id, partition)] for partition in partitions]))
-        for topic_id, partitions in topics.items())
+        for topic_id, partitions in topics.items()
+    )
 
 
 def _read_held(fields: FieldReader) -> dict[TopicIdPartition, int]:
@@ -238,15 +260,23 @@ def _read_held(fields: FieldReader) -> dict[TopicIdPartition, int]:
         epochs = FieldReader(tags[_TAG], flexible=True) if _TAG in tags else None
         count = epochs.length() if epochs else 0
         known = [epochs.int32() for _ in range(count)] if epochs and count == len(partitions) else [0] * len(partitions)
-        held |= {TopicIdPartition(topic_id, partition): epoch
-                 for partition, epoch in zip(partitions, known, strict=True)}
+        held |= {
+            TopicIdPartition(topic_id, partition): epoch for partition, epoch in zip(partitions, known, strict=True)
+        }
     return held
 
 
 def _write_current(value: Current) -> bytes:
-    return b"".join((
-        int32(value.member_epoch), int32(value.previous_epoch), int8(value.state),
-        _write_held(value.assigned), _write_held(value.pending), _tags(None)))
+    return b"".join(
+        (
+            int32(value.member_epoch),
+            int32(value.previous_epoch),
+            int8(value.state),
+            _write_held(value.assigned),
+            _write_held(value.pending),
+            _tags(None),
+        )
+    )
 
 
 def _read_current(fields: FieldReader) -> Current:
@@ -256,9 +286,15 @@ def _read_current(fields: FieldReader) -> Current:
 
 
 def _write_regex(value: ResolvedRegex) -> bytes:
-    return b"".join((
-        _count(len(value.topics)), *map(_text, value.topics), int64(value.version), int64(value.timestamp_ms),
-        _tags(None)))
+    return b"".join(
+        (
+            _count(len(value.topics)),
+            *map(_text, value.topics),
+            int64(value.version),
+            int64(value.timestamp_ms),
+            _tags(None),
+        )
+    )
 
 
 def _read_regex(fields: FieldReader) -> ResolvedRegex:

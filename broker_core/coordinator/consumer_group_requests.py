@@ -54,11 +54,13 @@ class ConsumerHeartbeat:
         return Subscription(
             before.instance_id if self.instance_id is None else self.instance_id,
             before.rack_id if self.rack_id is None else self.rack_id,
-            self.client_id, self.client_host,
+            self.client_id,
+            self.client_host,
             before.topics if self.topics is None else tuple(sorted(set(self.topics))),
             before.regex if self.regex is None else self.regex,
             before.rebalance_timeout_ms if self.rebalance_timeout_ms == UNCHANGED else self.rebalance_timeout_ms,
-            before.server_assignor if self.server_assignor is None else self.server_assignor)
+            before.server_assignor if self.server_assignor is None else self.server_assignor,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +110,10 @@ def check_heartbeat(request: ConsumerHeartbeat) -> None:
     if request.member_epoch == JOIN_EPOCH:
         _refuse(request.rebalance_timeout_ms == UNCHANGED, "RebalanceTimeoutMs must be provided in first request.")
         _refuse(request.owned is None or bool(request.owned), "TopicPartitions must be empty when (re-)joining.")
-        _refuse(request.topics is None and request.regex is None,
-                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+        _refuse(
+            request.topics is None and request.regex is None,
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+        )
     elif request.member_epoch == STATIC_LEAVE_EPOCH:
         _refuse(request.instance_id is None, "InstanceId can't be null.")
     else:
@@ -117,7 +121,8 @@ def check_heartbeat(request: ConsumerHeartbeat) -> None:
     if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(ASSIGNORS)}.")
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(ASSIGNORS)}.",
+        )
 
 
 def check_expression(request: ConsumerHeartbeat, before: Subscription) -> None:

@@ -45,12 +45,19 @@ GROUP_STATE: Final[Table[ConsumerGroupState]] = Table(
     {"members": _BOTH, "target_is_behind": _BOTH, "all_reconciled": _BOTH},
     (
         Row("nobody is there", {"members": (False,)}, ConsumerGroupState.EMPTY),
-        Row("the target is to be made", {"members": (True,), "target_is_behind": (True,)},
-            ConsumerGroupState.ASSIGNING),
-        Row("members are on their way", {"members": (True,), "target_is_behind": (False,), "all_reconciled": (False,)},
-            ConsumerGroupState.RECONCILING),
-        Row("all have arrived", {"members": (True,), "target_is_behind": (False,), "all_reconciled": (True,)},
-            ConsumerGroupState.STABLE),
+        Row(
+            "the target is to be made", {"members": (True,), "target_is_behind": (True,)}, ConsumerGroupState.ASSIGNING
+        ),
+        Row(
+            "members are on their way",
+            {"members": (True,), "target_is_behind": (False,), "all_reconciled": (False,)},
+            ConsumerGroupState.RECONCILING,
+        ),
+        Row(
+            "all have arrived",
+            {"members": (True,), "target_is_behind": (False,), "all_reconciled": (True,)},
+            ConsumerGroupState.STABLE,
+        ),
     ),
 )
 
@@ -119,39 +126,76 @@ class CommitFit(Enum):
 COMMIT: Final[Table[ErrorCode]] = Table(
     "who may commit",
     {
-        "group_is_empty": _BOTH, "caller": tuple(Caller), "is_member": _BOTH, "fit": tuple(CommitFit),
-        "transactional": _BOTH, "knows_member_epochs": _BOTH,
+        "group_is_empty": _BOTH,
+        "caller": tuple(Caller),
+        "is_member": _BOTH,
+        "fit": tuple(CommitFit),
+        "transactional": _BOTH,
+        "knows_member_epochs": _BOTH,
     },
     (
-        Row("an empty group is open to those outside it",
-            {"group_is_empty": (True,), "caller": (Caller.NOBODY, Caller.EPOCHLESS)}, ErrorCode.NONE),
-        Row("an empty group has no members",
-            {"group_is_empty": (True,), "caller": (Caller.MEMBER,)}, ErrorCode.UNKNOWN_MEMBER_ID),
+        Row(
+            "an empty group is open to those outside it",
+            {"group_is_empty": (True,), "caller": (Caller.NOBODY, Caller.EPOCHLESS)},
+            ErrorCode.NONE,
+        ),
+        Row(
+            "an empty group has no members",
+            {"group_is_empty": (True,), "caller": (Caller.MEMBER,)},
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        ),
         # Transactional clients before KIP-447 could not say who they are; the producer's epoch fences them.
-        Row("a transaction of nobody in particular",
-            {"group_is_empty": (False,), "caller": (Caller.NOBODY,), "transactional": (True,)}, ErrorCode.NONE),
-        Row("nobody in particular, while the group has members",
+        Row(
+            "a transaction of nobody in particular",
+            {"group_is_empty": (False,), "caller": (Caller.NOBODY,), "transactional": (True,)},
+            ErrorCode.NONE,
+        ),
+        Row(
+            "nobody in particular, while the group has members",
             {"group_is_empty": (False,), "caller": (Caller.NOBODY,), "transactional": (False,)},
-            ErrorCode.UNKNOWN_MEMBER_ID),
-        Row("others have it",
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        ),
+        Row(
+            "others have it",
             {"group_is_empty": (False,), "caller": (Caller.EPOCHLESS, Caller.MEMBER), "is_member": (False,)},
-            ErrorCode.UNKNOWN_MEMBER_ID),
-        Row("a version that cannot carry a member epoch",
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        ),
+        Row(
+            "a version that cannot carry a member epoch",
             {"is_member": (True,), "transactional": (False,), "knows_member_epochs": (False,)},
-            ErrorCode.UNSUPPORTED_VERSION),
-        Row("a plain commit of a member",
-            {"is_member": (True,), "transactional": (False,), "knows_member_epochs": (True,),
-             "fit": (CommitFit.CURRENT, CommitFit.KEPT)}, ErrorCode.NONE),
-        Row("a plain commit from the past",
-            {"is_member": (True,), "transactional": (False,), "knows_member_epochs": (True,),
-             "fit": (CommitFit.STALE,)}, ErrorCode.STALE_MEMBER_EPOCH),
-        Row("a commit in a transaction",
+            ErrorCode.UNSUPPORTED_VERSION,
+        ),
+        Row(
+            "a plain commit of a member",
+            {
+                "is_member": (True,),
+                "transactional": (False,),
+                "knows_member_epochs": (True,),
+                "fit": (CommitFit.CURRENT, CommitFit.KEPT),
+            },
+            ErrorCode.NONE,
+        ),
+        Row(
+            "a plain commit from the past",
+            {
+                "is_member": (True,),
+                "transactional": (False,),
+                "knows_member_epochs": (True,),
+                "fit": (CommitFit.STALE,),
+            },
+            ErrorCode.STALE_MEMBER_EPOCH,
+        ),
+        Row(
+            "a commit in a transaction",
             {"is_member": (True,), "transactional": (True,), "fit": (CommitFit.CURRENT, CommitFit.KEPT)},
-            ErrorCode.NONE),
+            ErrorCode.NONE,
+        ),
         # TxnOffsetCommit was there before member epochs were: it says so in the words of the classic protocol.
-        Row("a commit in a transaction from the past",
+        Row(
+            "a commit in a transaction from the past",
             {"is_member": (True,), "transactional": (True,), "fit": (CommitFit.STALE,)},
-            ErrorCode.ILLEGAL_GENERATION),
+            ErrorCode.ILLEGAL_GENERATION,
+        ),
     ),
     impossible=(
         {"group_is_empty": (True,), "is_member": (True,)},
@@ -168,8 +212,11 @@ FETCH: Final[Table[ErrorCode]] = Table(
         Row("nobody here", {"names_member": (True,), "is_member": (False,)}, ErrorCode.UNKNOWN_MEMBER_ID),
         Row("a member", {"names_member": (True,), "is_member": (True,), "epoch_is_current": (True,)}, ErrorCode.NONE),
         # Offsets are fetched before reading: a member that is behind must not start to read.
-        Row("a member of the past", {"names_member": (True,), "is_member": (True,), "epoch_is_current": (False,)},
-            ErrorCode.STALE_MEMBER_EPOCH),
+        Row(
+            "a member of the past",
+            {"names_member": (True,), "is_member": (True,), "epoch_is_current": (False,)},
+            ErrorCode.STALE_MEMBER_EPOCH,
+        ),
     ),
     impossible=({"is_member": (False,), "epoch_is_current": (True,)},),
 )

@@ -43,13 +43,12 @@ def check_regex(expression: str) -> None:
         Pattern(expression)
     except KafkaError as error:
         raise KafkaError(
-            error.code, f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {error.message}.",
+            error.code,
+            f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {error.message}.",
         ) from error
 
 
-def matching_topics(
-    expression: str, topics: Topics, may_see: Callable[[str], bool] | None = None
-) -> tuple[str, ...]:
+def matching_topics(expression: str, topics: Topics, may_see: Callable[[str], bool] | None = None) -> tuple[str, ...]:
     """Return the topics whose whole name matches, only such as the caller `may_see`.
 
     An expression that is not valid (any more) matches none.

@@ -11,12 +11,7 @@ from broker_core.config import BrokerConfig
 from broker_core.coordinator.consumer_group_assignors import ASSIGNORS, Reader
 from broker_core.coordinator.consumer_group_members import ConsumerGroup, ConsumerMember, Draft, owns_only
 from broker_core.coordinator.consumer_group_reconciliation import Goal, reconcile
-from broker_core.coordinator.consumer_group_records import (
-    GroupEpoch,
-    RecordType,
-    ResolvedRegex,
-    TargetEpoch,
-)
+from broker_core.coordinator.consumer_group_records import GroupEpoch, RecordType, ResolvedRegex, TargetEpoch
 from broker_core.coordinator.consumer_group_requests import (
     ConsumerGroupDescription,
     ConsumerHeartbeat,
@@ -59,7 +54,11 @@ class ConsumerGroups:
     """Answer the members of the consumer groups of a shard."""
 
     def __init__(
-        self, config: BrokerConfig, timers: Timers, topics: Topics, new_member_id: Callable[[str], str],
+        self,
+        config: BrokerConfig,
+        timers: Timers,
+        topics: Topics,
+        new_member_id: Callable[[str], str],
         bury_classic: Callable[[Group], None],
     ) -> None:
         self._config = config
@@ -81,13 +80,22 @@ class ConsumerGroups:
     def describe(self, group: ConsumerGroup) -> ConsumerGroupDescription:
         """Show one group."""
         return ConsumerGroupDescription(
-            group.group_id, state=group.state.value, epoch=group.epoch.epoch, target_epoch=group.target_epoch.epoch,
+            group.group_id,
+            state=group.state.value,
+            epoch=group.epoch.epoch,
+            target_epoch=group.target_epoch.epoch,
             assignor=group.assignor,
             members=tuple(
                 DescribedConsumer(
-                    member.member_id, member.current.member_epoch, member.subscription,
-                    frozenset({*member.current.assigned, *member.current.pending}), group.target(member.member_id))
-                for member in group.members.values()))
+                    member.member_id,
+                    member.current.member_epoch,
+                    member.subscription,
+                    frozenset({*member.current.assigned, *member.current.pending}),
+                    group.target(member.member_id),
+                )
+                for member in group.members.values()
+            ),
+        )
 
     def resume(self, group: ConsumerGroup, now_ms: int) -> None:
         """Give the members of a group just loaded a whole session to show up."""
@@ -111,7 +119,11 @@ class ConsumerGroups:
             self._take_out(shard, group, member_id, now_ms)
 
     def remove_by_classic_leave(
-        self, shard: GroupShard, group: ConsumerGroup, leaver: LeavingMember, now_ms: int,
+        self,
+        shard: GroupShard,
+        group: ConsumerGroup,
+        leaver: LeavingMember,
+        now_ms: int,
     ) -> ErrorCode:
         """Take out the member that a LeaveGroup request names, by instance id alone if an administrator sends it."""
         member_id = leaver.member_id
@@ -154,8 +166,13 @@ class ConsumerGroups:
                 self._start_revocation(request.group_id, draft.group.members[member_id], now_ms)
         tells = request.is_full or after.assigned.keys() != before.current.assigned.keys()
         return ConsumerHeartbeatResult(
-            ErrorCode.NONE, None, member_id, after.member_epoch, self._config.group_consumer_heartbeat_interval_ms,
-            frozenset(after.assigned) if tells else None)
+            ErrorCode.NONE,
+            None,
+            member_id,
+            after.member_epoch,
+            self._config.group_consumer_heartbeat_interval_ms,
+            frozenset(after.assigned) if tells else None,
+        )
 
     def _find(self, shard: GroupShard, request: ConsumerHeartbeat) -> ConsumerGroup:
         """Return the group, a new one for a member that joins; an empty classic group makes room for it."""
@@ -164,8 +181,10 @@ class ConsumerGroups:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
         if classic is not None and classic.state is not GroupState.EMPTY:
             raise KafkaError(
-                ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot upgrade classic group {request.group_id} to consumer group "
-                "because online upgrade is disabled.")
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Cannot upgrade classic group {request.group_id} to consumer group "
+                "because online upgrade is disabled.",
+            )
         if group is None and request.member_epoch != JOIN_EPOCH:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
         return group or ConsumerGroup(request.group_id)
@@ -176,7 +195,8 @@ class ConsumerGroups:
         if len(group.members) >= limit and not is_known:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {limit} members.")
+                f"The consumer group has reached its maximum capacity of {limit} members.",
+            )
 
     def _member(self, draft: Draft, request: ConsumerHeartbeat, member_id: str) -> ConsumerMember:
         """Return the member as it was before this heartbeat, fencing the caller if it is not who it says."""
@@ -198,9 +218,11 @@ class ConsumerGroups:
         if error is not ErrorCode.NONE:
             relation = "greater" if request.member_epoch > current.member_epoch else "smaller"
             raise KafkaError(
-                error, f"The consumer group member has a {relation} member epoch ({request.member_epoch}) than the one "
+                error,
+                f"The consumer group member has a {relation} member epoch ({request.member_epoch}) than the one "
                 f"known by the group coordinator ({current.member_epoch}). The member must abandon all its partitions "
-                "and rejoin.")
+                "and rejoin.",
+            )
         return member
 
     def _static_member(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> ConsumerMember:
@@ -210,8 +232,10 @@ class ConsumerGroups:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown.")
         if holder != request.member_id:
             raise KafkaError(
-                ErrorCode.FENCED_INSTANCE_ID, f"Static member {request.member_id} with instance id "
-                f"{request.instance_id} was fenced by member {holder}.")
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {request.member_id} with instance id "
+                f"{request.instance_id} was fenced by member {holder}.",
+            )
         return group.members[holder]
 
     def _join_static(self, draft: Draft, instance_id: str, member_id: str) -> ConsumerMember:
@@ -222,8 +246,10 @@ class ConsumerGroups:
         former, target = draft.group.members[holder], draft.group.target(holder)
         if former.current.member_epoch != STATIC_LEAVE_EPOCH:
             raise KafkaError(
-                ErrorCode.UNRELEASED_INSTANCE_ID, f"Static member {member_id} with instance id {instance_id} cannot "
-                f"join the group because the instance id is owned by {holder} member.")
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} cannot "
+                f"join the group because the instance id is owned by {holder} member.",
+            )
         draft.remove_member(holder)
         draft.put(RecordType.MEMBER, former.subscription, member_id)
         draft.put(RecordType.TARGET, target, member_id)
@@ -240,8 +266,10 @@ class ConsumerGroups:
         now, before = draft.group, group.reading()
         sum_of_topics = metadata_hash(now.subscribed_topics(), self._topics)
         has_changed = (
-            sum_of_topics != group.epoch.metadata_hash or now.assignor != group.assignor
-            or any(topics != before.get(who, frozenset()) for who, topics in now.reading().items()))
+            sum_of_topics != group.epoch.metadata_hash
+            or now.assignor != group.assignor
+            or any(topics != before.get(who, frozenset()) for who, topics in now.reading().items())
+        )
         epoch = GroupEpoch(max(group.epoch.epoch, _FIRST_EPOCH) + has_changed, sum_of_topics)
         if epoch != group.epoch:
             draft.put(RecordType.GROUP_EPOCH, epoch)
@@ -262,23 +290,32 @@ class ConsumerGroups:
         group = draft.group
         interval_ms = self._config.group_consumer_assignment_interval_ms
         if group.epoch.epoch <= group.target_epoch.epoch or (
-                group.target_epoch.epoch and now_ms < group.target_epoch.timestamp_ms + interval_ms):
+            group.target_epoch.epoch and now_ms < group.target_epoch.timestamp_ms + interval_ms
+        ):
             return
         facts = {name: self._topics.find(name) for name in group.subscribed_topics()}
         ids = {name: found.topic_id for name, found in facts.items() if found is not None}
         counts = {found.topic_id: found.partition_count for found in facts.values() if found is not None}
         readers = {
             member_id: Reader(
-                member_id, member.instance_id, frozenset(ids[name] for name in group.topics_of(member_id) & ids.keys()),
-                group.target(member_id))
-            for member_id, member in group.members.items()}
+                member_id,
+                member.instance_id,
+                frozenset(ids[name] for name in group.topics_of(member_id) & ids.keys()),
+                group.target(member_id),
+            )
+            for member_id, member in group.members.items()
+        }
         for member_id, share in ASSIGNORS[group.assignor](readers, counts).items():
             if share != group.target(member_id):
                 draft.put(RecordType.TARGET, frozenset(share), member_id)
         draft.put(RecordType.TARGET_EPOCH, TargetEpoch(group.epoch.epoch, now_ms))
 
     def _reconcile(
-        self, draft: Draft, member_id: str, request: ConsumerHeartbeat, former_topics: Collection[str],
+        self,
+        draft: Draft,
+        member_id: str,
+        request: ConsumerHeartbeat,
+        former_topics: Collection[str],
     ) -> None:
         """Take the member a step towards its target."""
         group = draft.group
@@ -288,9 +325,18 @@ class ConsumerGroups:
         if group.members[member_id].is_reconciled_to(group.target_epoch.epoch) and not has_changed:
             return
         readable = frozenset(found.topic_id for name in topics if (found := self._topics.find(name)) is not None)
-        reached = reconcile(current, Goal(
-            member_id, group.target_epoch.epoch, group.target(member_id), readable, group.holders, request.owned,
-            has_changed))
+        reached = reconcile(
+            current,
+            Goal(
+                member_id,
+                group.target_epoch.epoch,
+                group.target(member_id),
+                readable,
+                group.holders,
+                request.owned,
+                has_changed,
+            ),
+        )
         if reached is not current:
             draft.put(RecordType.CURRENT, reached, member_id)
 
@@ -301,7 +347,8 @@ class ConsumerGroups:
             is_classic = request.group_id in shard.groups
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND,
-                f"Group {request.group_id} {'is not a consumer group' if is_classic else 'not found'}.")
+                f"Group {request.group_id} {'is not a consumer group' if is_classic else 'not found'}.",
+            )
         if request.instance_id is not None:
             self._static_member(group, request)
         elif request.member_id not in group.members:
@@ -357,4 +404,5 @@ class ConsumerGroups:
 
 def _unknown_member(request: ConsumerHeartbeat) -> KafkaError:
     return KafkaError(
-        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of group {request.group_id}.")
+        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of group {request.group_id}."
+    )

@@ -57,8 +57,9 @@ LOG = logging.getLogger(__name__)
 
 _EXPIRY = TimerKey(TimerKind.EXPIRY)
 # The transaction coordinator knows partitions and leaders only; these words are not in its table (facts A.13).
-_NOT_HERE = frozenset({
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+_NOT_HERE = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
 
 
 class GroupCoordinator:
@@ -69,8 +70,13 @@ class GroupCoordinator:
     """
 
     def __init__(
-        self, *, config: BrokerConfig, journal: Journal, partition_count: int,
-        new_member_id: Callable[[str], str], topics: Topics,
+        self,
+        *,
+        config: BrokerConfig,
+        journal: Journal,
+        partition_count: int,
+        new_member_id: Callable[[str], str],
+        topics: Topics,
     ) -> None:
         self._config = config
         self._journal = journal
@@ -110,7 +116,10 @@ class GroupCoordinator:
                 "__consumer_offsets-%d is not coordinated: %s. Its groups are answered NOT_COORDINATOR, all others go"
                 " on. Look at the record with a dump tool. To go on without it, stop the broker, move the folder"
                 " __consumer_offsets-%d away, and start again: the groups then begin without committed offsets",
-                partition, damage, partition)
+                partition,
+                damage,
+                partition,
+            )
             return
         self._loading.discard(partition)
         self._shards[partition] = shard
@@ -166,11 +175,17 @@ class GroupCoordinator:
             return LeaveResult(error)
         consumer_group = shard.consumer_groups.get(request.group_id)
         if consumer_group is not None:
-            return LeaveResult(ErrorCode.NONE, tuple(
-                LeftMember(
-                    leaver.member_id, leaver.group_instance_id,
-                    self._consumers.remove_by_classic_leave(shard, consumer_group, leaver, now_ms))
-                for leaver in request.members))
+            return LeaveResult(
+                ErrorCode.NONE,
+                tuple(
+                    LeftMember(
+                        leaver.member_id,
+                        leaver.group_instance_id,
+                        self._consumers.remove_by_classic_leave(shard, consumer_group, leaver, now_ms),
+                    )
+                    for leaver in request.members
+                ),
+            )
         result = self._membership.leave(shard, request, now_ms)
         self._replies.deliver()
         return result
@@ -205,22 +220,37 @@ class GroupCoordinator:
         return self._find(request.group_id)[0]
 
     def complete_transaction(
-        self, partition: int, producer: ProducerIdentity, *, commit: bool, txn_coordinator_epoch: int,
-        transaction_version: int, now_ms: int,
+        self,
+        partition: int,
+        producer: ProducerIdentity,
+        *,
+        commit: bool,
+        txn_coordinator_epoch: int,
+        transaction_version: int,
+        now_ms: int,
     ) -> ErrorCode:
         """Write the marker of a transaction that committed offsets, then let them take effect or vanish."""
         shard = self._shards.get(partition)
         if shard is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         error = shard.record_marker(
-            producer, commit=commit, txn_coordinator_epoch=txn_coordinator_epoch,
-            transaction_version=transaction_version, now_ms=now_ms)
+            producer,
+            commit=commit,
+            txn_coordinator_epoch=txn_coordinator_epoch,
+            transaction_version=transaction_version,
+            now_ms=now_ms,
+        )
         answer = translate_append_error(error)
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if answer in _NOT_HERE else answer
 
     def fetch_offsets(
-        self, group_id: str, partitions: Collection[TopicPartition] | None, *, require_stable: bool = False,
-        member_id: str | None = None, member_epoch: int = NO_GENERATION,
+        self,
+        group_id: str,
+        partitions: Collection[TopicPartition] | None,
+        *,
+        require_stable: bool = False,
+        member_id: str | None = None,
+        member_epoch: int = NO_GENERATION,
     ) -> FetchOffsetsResult:
         """Return committed offsets, of all partitions that have one if `partitions` is None.
 
@@ -242,17 +272,27 @@ class GroupCoordinator:
             is_consumer = shard is not None and group_id in shard.consumer_groups
             message = f"Group {group_id} is not a classic group." if is_consumer else f"Group {group_id} not found."
             return GroupDescription(
-                ErrorCode.GROUP_ID_NOT_FOUND if shard else error, group_id, message=message if shard else None)
+                ErrorCode.GROUP_ID_NOT_FOUND if shard else error, group_id, message=message if shard else None
+            )
         is_stable = group.state is GroupState.STABLE
         return GroupDescription(
-            ErrorCode.NONE, group_id, group.state, group.protocol_type or "",
+            ErrorCode.NONE,
+            group_id,
+            group.state,
+            group.protocol_type or "",
             (group.protocol_name or "") if is_stable else "",
             tuple(
                 DescribedMember(
-                    member.member_id, member.group_instance_id, member.client_id, member.client_host,
+                    member.member_id,
+                    member.group_instance_id,
+                    member.client_id,
+                    member.client_host,
                     member.metadata(group.protocol_name) if is_stable else b"",
-                    member.assignment if is_stable else b"")
-                for member in group.members.values()))
+                    member.assignment if is_stable else b"",
+                )
+                for member in group.members.values()
+            ),
+        )
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
         """Show one consumer group (KIP-848)."""
@@ -273,20 +313,29 @@ class GroupCoordinator:
         shards = [shard for _, shard in sorted(self._shards.items())]
         listed = [
             GroupListing(group.group_id, group.protocol_type or "", group.state.value)
-            for shard in shards for group in shard.groups.values()]
+            for shard in shards
+            for group in shard.groups.values()
+        ]
         listed += [
             GroupListing(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state.value, CONSUMER_GROUP_TYPE)
-            for shard in shards for group in shard.consumer_groups.values()]
+            for shard in shards
+            for group in shard.consumer_groups.values()
+        ]
         return [
-            group for group in listed
-            if (not types or group.group_type in types) and (not states or group.state.lower() in states)]
+            group
+            for group in listed
+            if (not types or group.group_type in types) and (not states or group.state.lower() in states)
+        ]
 
     def delete_groups(self, group_ids: Iterable[str], now_ms: int) -> dict[str, ErrorCode]:
         """Forget groups that have no members, with all their offsets."""
         return {group_id: self._delete_group(group_id, now_ms) for group_id in group_ids}
 
     def delete_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition], now_ms: int,
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        now_ms: int,
     ) -> DeleteOffsetsResult:
         """Forget offsets of partitions that no member reads (KIP-496)."""
         error, shard = self._find(group_id)

@@ -89,10 +89,19 @@ class Group:
         group = cls(group_id)
         for recorded in metadata.members:
             protocols = ((metadata.protocol_name or "", recorded.subscription),)
-            group.add(Member(
-                recorded.member_id, recorded.group_instance_id, recorded.client_id, recorded.client_host,
-                recorded.rebalance_timeout_ms, recorded.session_timeout_ms, protocols, recorded.assignment,
-            ), metadata.protocol_type)
+            group.add(
+                Member(
+                    recorded.member_id,
+                    recorded.group_instance_id,
+                    recorded.client_id,
+                    recorded.client_host,
+                    recorded.rebalance_timeout_ms,
+                    recorded.session_timeout_ms,
+                    protocols,
+                    recorded.assignment,
+                ),
+                metadata.protocol_type,
+            )
         group.state = GroupState.STABLE if metadata.members else GroupState.EMPTY
         group.state_since_ms = metadata.state_since_ms
         group.generation_id = metadata.generation_id
@@ -165,7 +174,8 @@ class Group:
             return bool(protocol_type and protocols)
         known = [{name for name, _ in member.protocols} for member in self.members.values()]
         return protocol_type == self.protocol_type and any(
-            all(name in names for names in known) for name, _ in protocols)
+            all(name in names for names in known) for name, _ in protocols
+        )
 
     def add(self, member: Member, protocol_type: str) -> None:
         """Take a member in; the first one makes the protocol type and leads."""
@@ -220,8 +230,7 @@ class Group:
         if not self.members:
             self._topics = frozenset() if self.protocol_type else None
         elif self.protocol_name is not None and self.is_consumer_group:
-            self._topics = subscribed_topics(
-                member.metadata(self.protocol_name) for member in self.members.values())
+            self._topics = subscribed_topics(member.metadata(self.protocol_name) for member in self.members.values())
         else:
             self._topics = None
 
@@ -229,15 +238,18 @@ class Group:
         """Return what the leader needs to assign."""
         return tuple(
             JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
-            for member in self.members.values())
+            for member in self.members.values()
+        )
 
     def record(self, now_ms: int, assignments: Mapping[str, bytes]) -> GroupMetadata:
         """Describe this generation with the given assignments for the journal."""
         members = tuple(
             recorded_member(member, self.protocol_name, assignments.get(member.member_id, b""))
-            for member in self.members.values())
+            for member in self.members.values()
+        )
         return GroupMetadata(
-            self.protocol_type or "", self.generation_id, self.protocol_name, self.leader, now_ms, members)
+            self.protocol_type or "", self.generation_id, self.protocol_name, self.leader, now_ms, members
+        )
 
     def record_with_replaced(self, old: Member, new: Member) -> GroupMetadata:
         """Describe this generation as it will be once `new` has taken the place of `old`."""
@@ -245,7 +257,8 @@ class Group:
         current = self.record(self.state_since_ms, assignments)
         members = tuple(
             recorded_member(new, self.protocol_name, new.assignment) if member.member_id == old.member_id else member
-            for member in current.members)
+            for member in current.members
+        )
         leader = new.member_id if self.leader == old.member_id else self.leader
         return current._replace(members=members, leader=leader)
 
@@ -253,5 +266,12 @@ class Group:
 def recorded_member(member: Member, protocol_name: str | None, assignment: bytes) -> RecordedMember:
     """Describe one member for the journal."""
     return RecordedMember(
-        member.member_id, member.group_instance_id, member.client_id, member.client_host,
-        member.rebalance_timeout_ms, member.session_timeout_ms, member.metadata(protocol_name), assignment)
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        member.rebalance_timeout_ms,
+        member.session_timeout_ms,
+        member.metadata(protocol_name),
+        assignment,
+    )

@@ -46,7 +46,11 @@ class Membership:
     """Answer the members of the groups of a shard."""
 
     def __init__(
-        self, config: BrokerConfig, timers: Timers, replies: Replies, rebalance: Rebalance,
+        self,
+        config: BrokerConfig,
+        timers: Timers,
+        replies: Replies,
+        rebalance: Rebalance,
         new_member_id: Callable[[str], str],
     ) -> None:
         self._config = config
@@ -117,15 +121,20 @@ class Membership:
         """Take the named members out at once, and let the others rebalance one time."""
         group = shard.groups.get(request.group_id)
         if group is None:
-            return LeaveResult(ErrorCode.NONE, tuple(
-                LeftMember(leaver.member_id, leaver.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID)
-                for leaver in request.members))
+            return LeaveResult(
+                ErrorCode.NONE,
+                tuple(
+                    LeftMember(leaver.member_id, leaver.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID)
+                    for leaver in request.members
+                ),
+            )
         if group.state is GroupState.DEAD:
             return LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         size = len(group.members)
         left = tuple(
             LeftMember(leaver.member_id, leaver.group_instance_id, self._take_out(group, leaver))
-            for leaver in request.members)
+            for leaver in request.members
+        )
         if len(group.members) < size:
             self._rebalance.after_departure(shard, group, now_ms)
         else:
@@ -133,7 +142,12 @@ class Membership:
         return LeaveResult(ErrorCode.NONE, left)
 
     def _join_nameless(
-        self, shard: GroupShard, group: Group, request: JoinGroup, now_ms: int, reply: JoinReply,
+        self,
+        shard: GroupShard,
+        group: Group,
+        request: JoinGroup,
+        now_ms: int,
+        reply: JoinReply,
     ) -> None:
         """Give the caller a member id; an instance that is known takes its old place."""
         member_id = self._new_member_id(request.group_instance_id or request.client_id)
@@ -148,7 +162,12 @@ class Membership:
             self._add(shard, group, request, member_id, now_ms, reply)
 
     def _join_named(
-        self, shard: GroupShard, group: Group, request: JoinGroup, now_ms: int, reply: JoinReply,
+        self,
+        shard: GroupShard,
+        group: Group,
+        request: JoinGroup,
+        now_ms: int,
+        reply: JoinReply,
     ) -> None:
         """Let a member join again, or one come in that was told its id before."""
         if request.member_id in group.pending_joins and request.group_instance_id is None:
@@ -170,7 +189,13 @@ class Membership:
             self._rebalance.prepare_or_complete(shard, group, now_ms)
 
     def _add(
-        self, shard: GroupShard, group: Group, request: JoinGroup, member_id: str, now_ms: int, reply: JoinReply,
+        self,
+        shard: GroupShard,
+        group: Group,
+        request: JoinGroup,
+        member_id: str,
+        now_ms: int,
+        reply: JoinReply,
     ) -> None:
         """Take a member in and rebalance."""
         member = _member(request, member_id)
@@ -182,7 +207,13 @@ class Membership:
         self._rebalance.prepare_or_complete(shard, group, now_ms)
 
     def _return_static(
-        self, shard: GroupShard, group: Group, old: Member, member_id: str, request: JoinGroup, now_ms: int,
+        self,
+        shard: GroupShard,
+        group: Group,
+        old: Member,
+        member_id: str,
+        request: JoinGroup,
+        now_ms: int,
         reply: JoinReply,
     ) -> None:
         """Put a restarted instance in its old place; a stable group need not even notice (KIP-345)."""
@@ -214,7 +245,11 @@ class Membership:
         self._rebalance.restart_session(group, new, now_ms)
 
     def _skipping_result(
-        self, group: Group, member: Member, request: JoinGroup, former_leader: str | None,
+        self,
+        group: Group,
+        member: Member,
+        request: JoinGroup,
+        former_leader: str | None,
     ) -> JoinResult:
         """Answer a returned instance so that it does not assign anew.
 
@@ -228,8 +263,7 @@ class Membership:
 
     def _await_join(self, member: Member, request: JoinGroup, reply: JoinReply) -> None:
         """Park the member's join; an older one of its own is told to come again."""
-        self._rebalance.answer_join(
-            member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        self._rebalance.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.protocols = request.protocols
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
@@ -262,8 +296,14 @@ class Membership:
 
 def _member(request: JoinGroup, member_id: str) -> Member:
     return Member(
-        member_id, request.group_instance_id, request.client_id, request.client_host,
-        request.rebalance_timeout_ms, request.session_timeout_ms, request.protocols)
+        member_id,
+        request.group_instance_id,
+        request.client_id,
+        request.client_host,
+        request.rebalance_timeout_ms,
+        request.session_timeout_ms,
+        request.protocols,
+    )
 
 
 def _sync_error(group: Group, request: SyncGroup) -> ErrorCode:

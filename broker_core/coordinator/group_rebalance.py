@@ -142,7 +142,11 @@ class Rebalance:
             self._timers.cancel(sync_timer(group))
 
     def settle(
-        self, shard: GroupShard, group: Group, assignments: Mapping[str, bytes], now_ms: int,
+        self,
+        shard: GroupShard,
+        group: Group,
+        assignments: Mapping[str, bytes],
+        now_ms: int,
     ) -> None:
         """Record the leader's assignment and hand it out, or start over when it cannot be recorded."""
         known = {member_id: assignments.get(member_id, b"") for member_id in group.members}
@@ -171,7 +175,8 @@ class Rebalance:
     def hand_out(self, group: Group, member: Member, now_ms: int) -> None:
         """Answer the member's parked sync with its assignment and start its session anew."""
         self.answer_sync(
-            member, SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment))
+            member, SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
+        )
         self.restart_session(group, member, now_ms)
 
     def answer_sync(self, member: Member, result: SyncResult) -> None:
@@ -231,5 +236,11 @@ class Rebalance:
         """Tell a member the generation; the leader also gets everybody's metadata."""
         is_leader = member.member_id == group.leader
         return JoinResult(
-            ErrorCode.NONE, member.member_id, group.generation_id, group.protocol_type, group.protocol_name,
-            group.leader or UNKNOWN_MEMBER, members=group.joined_members() if is_leader else ())
+            ErrorCode.NONE,
+            member.member_id,
+            group.generation_id,
+            group.protocol_type,
+            group.protocol_name,
+            group.leader or UNKNOWN_MEMBER,
+            members=group.joined_members() if is_leader else (),
+        )

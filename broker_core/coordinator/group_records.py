@@ -77,15 +77,25 @@ def _read_member(fields: FieldReader, version: int) -> RecordedMember:
     subscription, assignment = fields.data(), fields.data()
     fields.skip_tags()
     return RecordedMember(
-        member_id, group_instance_id, client_id, client_host,
-        rebalance_timeout_ms, session_timeout_ms, subscription, assignment,
+        member_id,
+        group_instance_id,
+        client_id,
+        client_host,
+        rebalance_timeout_ms,
+        session_timeout_ms,
+        subscription,
+        assignment,
     )
 
 
 def _encode(metadata: GroupMetadata) -> bytes:
     parts = [
-        int16(_WRITTEN_VERSION), string(metadata.protocol_type), int32(metadata.generation_id),
-        string(metadata.protocol_name), string(metadata.leader), int64(metadata.state_since_ms),
+        int16(_WRITTEN_VERSION),
+        string(metadata.protocol_type),
+        int32(metadata.generation_id),
+        string(metadata.protocol_name),
+        string(metadata.leader),
+        int64(metadata.state_since_ms),
         int32(len(metadata.members)),
     ]
     parts += [_encode_member(member) for member in metadata.members]
@@ -93,8 +103,15 @@ def _encode(metadata: GroupMetadata) -> bytes:
 
 
 def _encode_member(member: RecordedMember) -> bytes:
-    return b"".join((
-        string(member.member_id), string(member.group_instance_id), string(member.client_id),
-        string(member.client_host), int32(member.rebalance_timeout_ms), int32(member.session_timeout_ms),
-        data_field(member.subscription), data_field(member.assignment),
-    ))
+    return b"".join(
+        (
+            string(member.member_id),
+            string(member.group_instance_id),
+            string(member.client_id),
+            string(member.client_host),
+            int32(member.rebalance_timeout_ms),
+            int32(member.session_timeout_ms),
+            data_field(member.subscription),
+            data_field(member.assignment),
+        )
+    )

@@ -84,7 +84,10 @@ class GroupShard:
             self._replay(entry.key, entry.value, entry.offset, producer_id)
 
     def record(
-        self, records: Sequence[JournalRecord], now_ms: int, producer: ProducerIdentity | None = None,
+        self,
+        records: Sequence[JournalRecord],
+        now_ms: int,
+        producer: ProducerIdentity | None = None,
     ) -> ErrorCode:
         """Append the records, then replay them; an error means that nothing happened."""
         if not records:
@@ -99,14 +102,23 @@ class GroupShard:
         return ErrorCode.NONE
 
     def record_marker(
-        self, producer: ProducerIdentity, *, commit: bool, txn_coordinator_epoch: int, transaction_version: int,
+        self,
+        producer: ProducerIdentity,
+        *,
+        commit: bool,
+        txn_coordinator_epoch: int,
+        transaction_version: int,
         now_ms: int,
     ) -> ErrorCode:
         """Append the marker that ends the producer's transaction, then let it take effect."""
         try:
             self._journal.append_marker(
-                self.partition, self.coordinator_epoch, producer=producer, commit=commit,
-                txn_coordinator_epoch=txn_coordinator_epoch, transaction_version=transaction_version,
+                self.partition,
+                self.coordinator_epoch,
+                producer=producer,
+                commit=commit,
+                txn_coordinator_epoch=txn_coordinator_epoch,
+                transaction_version=transaction_version,
                 now_ms=now_ms,
             )
         except KafkaError as error:
@@ -139,8 +151,11 @@ class GroupShard:
             self._replay_consumer(key, value)
         elif key_type not in self._foreign_types:
             self._foreign_types.add(key_type)
-            LOG.warning("records of key type %d in __consumer_offsets-%d are left alone: no group of ours writes them",
-                        key_type, self.partition)
+            LOG.warning(
+                "records of key type %d in __consumer_offsets-%d are left alone: no group of ours writes them",
+                key_type,
+                self.partition,
+            )
 
     def _replay_consumer(self, data: bytes, value: bytes | None) -> None:
         """Let one record of a consumer group take effect; the tombstone of its epoch ends the group."""

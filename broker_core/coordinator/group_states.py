@@ -32,18 +32,20 @@ _COMPLETING = GroupState.COMPLETING_REBALANCE
 _STABLE = GroupState.STABLE
 _DEAD = GroupState.DEAD
 
-TRANSITIONS: Final[frozenset[tuple[GroupState, GroupState]]] = frozenset({
-    (_EMPTY, _PREPARING),
-    (_STABLE, _PREPARING),
-    (_COMPLETING, _PREPARING),
-    (_PREPARING, _COMPLETING),
-    (_PREPARING, _EMPTY),
-    (_COMPLETING, _STABLE),
-    (_EMPTY, _DEAD),
-    (_STABLE, _DEAD),
-    (_COMPLETING, _DEAD),
-    (_PREPARING, _DEAD),
-})
+TRANSITIONS: Final[frozenset[tuple[GroupState, GroupState]]] = frozenset(
+    {
+        (_EMPTY, _PREPARING),
+        (_STABLE, _PREPARING),
+        (_COMPLETING, _PREPARING),
+        (_PREPARING, _COMPLETING),
+        (_PREPARING, _EMPTY),
+        (_COMPLETING, _STABLE),
+        (_EMPTY, _DEAD),
+        (_STABLE, _DEAD),
+        (_COMPLETING, _DEAD),
+        (_PREPARING, _DEAD),
+    }
+)
 
 
 class JoinAction(Enum):

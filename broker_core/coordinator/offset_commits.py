@@ -58,23 +58,31 @@ class OffsetCommits:
         self._metadata_limit = config.offset_metadata_max_bytes
 
     def commit(
-        self, shard: GroupShard, request: OffsetCommit | TxnOffsetCommit, now_ms: int,
+        self,
+        shard: GroupShard,
+        request: OffsetCommit | TxnOffsetCommit,
+        now_ms: int,
     ) -> dict[TopicPartition, ErrorCode]:
         """Record the offsets, all in one append; in a transaction they wait for its marker."""
         error = self._commit_error(shard, request)
         if error is not ErrorCode.NONE:
             return dict.fromkeys(request.offsets, error)
         verdicts = {
-            topic_partition: ErrorCode.OFFSET_METADATA_TOO_LARGE if self._is_too_long(offset.metadata)
+            topic_partition: ErrorCode.OFFSET_METADATA_TOO_LARGE
+            if self._is_too_long(offset.metadata)
             else ErrorCode.NONE
-            for topic_partition, offset in request.offsets.items()}
+            for topic_partition, offset in request.offsets.items()
+        }
         accepted = [topic_partition for topic_partition, verdict in verdicts.items() if verdict is ErrorCode.NONE]
         producer = request.producer if isinstance(request, TxnOffsetCommit) else None
         expire_ms = _expire_ms(request, now_ms)
         records = [
-            offset_record(OffsetKey(request.group_id, accepted_partition),
-                          _value(request.offsets[accepted_partition], now_ms, expire_ms))
-            for accepted_partition in accepted]
+            offset_record(
+                OffsetKey(request.group_id, accepted_partition),
+                _value(request.offsets[accepted_partition], now_ms, expire_ms),
+            )
+            for accepted_partition in accepted
+        ]
         error = shard.record(records, now_ms, producer)
         if error is ErrorCode.NONE and request.group_id not in shard.consumer_groups:
             shard.ensure_group(request.group_id)
@@ -91,11 +99,19 @@ class OffsetCommits:
             if found is not None:
                 partitions.append(TopicIdPartition(found.topic_id, partition))
         return group.commit_error(
-            request.member_id, request.generation_id, partitions, transactional=isinstance(request, TxnOffsetCommit),
-            knows_member_epochs=isinstance(request, OffsetCommit) and request.knows_member_epochs)
+            request.member_id,
+            request.generation_id,
+            partitions,
+            transactional=isinstance(request, TxnOffsetCommit),
+            knows_member_epochs=isinstance(request, OffsetCommit) and request.knows_member_epochs,
+        )
 
     def fetch(
-        self, shard: GroupShard, group_id: str, partitions: Collection[TopicPartition] | None, *,
+        self,
+        shard: GroupShard,
+        group_id: str,
+        partitions: Collection[TopicPartition] | None,
+        *,
         require_stable: bool,
     ) -> FetchOffsetsResult:
         """Return the committed offsets of the given partitions, or of all that have one."""
@@ -110,11 +126,16 @@ class OffsetCommits:
             else:
                 value = stored.value
                 offsets[topic_partition] = FetchedOffset(
-                    ErrorCode.NONE, value.offset, value.leader_epoch, value.metadata)
+                    ErrorCode.NONE, value.offset, value.leader_epoch, value.metadata
+                )
         return FetchOffsetsResult(ErrorCode.NONE, offsets)
 
     def delete(
-        self, shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition], now_ms: int,
+        self,
+        shard: GroupShard,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        now_ms: int,
     ) -> DeleteOffsetsResult:
         """Forget offsets of topics that no member reads, pending ones too."""
         group, consumer_group = shard.groups.get(group_id), shard.consumer_groups.get(group_id)
@@ -130,7 +151,8 @@ class OffsetCommits:
                 return DeleteOffsetsResult(error)
         verdicts = {
             topic_partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if knows(topic_partition.topic) else ErrorCode.NONE
-            for topic_partition in partitions}
+            for topic_partition in partitions
+        }
         doomed = [topic_partition for topic_partition, verdict in verdicts.items() if verdict is ErrorCode.NONE]
         error = shard.record(self.tombstones(shard, group_id, doomed), now_ms)
         return DeleteOffsetsResult(error, verdicts if error is ErrorCode.NONE else {})
@@ -149,14 +171,19 @@ class OffsetCommits:
         return shard.record([*self.tombstones(shard, group_id, every), *last], now_ms)
 
     def tombstones(
-        self, shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition],
+        self,
+        shard: GroupShard,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
     ) -> list[JournalRecord]:
         """Build the tombstones of those partitions that have an offset, committed or pending."""
         committed = shard.offsets.committed(group_id)
         keys = [OffsetKey(group_id, topic_partition) for topic_partition in dict.fromkeys(partitions)]
         return [
-            offset_record(key, None) for key in keys
-            if key.topic_partition in committed or shard.offsets.is_pending(key)]
+            offset_record(key, None)
+            for key in keys
+            if key.topic_partition in committed or shard.offsets.is_pending(key)
+        ]
 
     def _is_too_long(self, metadata: str | None) -> bool:
         """Measure as Java does, in UTF-16 units; a record's field has a limit of its own."""

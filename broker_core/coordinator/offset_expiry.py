@@ -30,11 +30,15 @@ def expired_partitions(shard: GroupShard, group: Group, now_ms: int, retention_m
         for topic_partition, stored in shard.offsets.committed(group.group_id).items()
         if _is_expired(stored.value, since_ms, now_ms, retention_ms)
         and not group.knows(topic_partition.topic)
-        and not shard.offsets.is_pending(OffsetKey(group.group_id, topic_partition))]
+        and not shard.offsets.is_pending(OffsetKey(group.group_id, topic_partition))
+    ]
 
 
 def expired_in_consumer_group(
-    shard: GroupShard, group: ConsumerGroup, now_ms: int, retention_ms: int,
+    shard: GroupShard,
+    group: ConsumerGroup,
+    now_ms: int,
+    retention_ms: int,
 ) -> list[TopicPartition]:
     """Return the partitions of topics nobody reads whose committed offset is to be forgotten."""
     subscribed = group.subscribed_topics()
@@ -43,7 +47,8 @@ def expired_in_consumer_group(
         for topic_partition, stored in shard.offsets.committed(group.group_id).items()
         if _is_expired(stored.value, NO_TIMESTAMP, now_ms, retention_ms)
         and topic_partition.topic not in subscribed
-        and not shard.offsets.is_pending(OffsetKey(group.group_id, topic_partition))]
+        and not shard.offsets.is_pending(OffsetKey(group.group_id, topic_partition))
+    ]
 
 
 def _is_expired(value: OffsetValue, since_ms: int, now_ms: int, retention_ms: int) -> bool:

@@ -52,7 +52,8 @@ class OffsetStore:
         committed = {
             OffsetKey(group_id, topic_partition): stored
             for group_id, partitions in self._committed.items()
-            for topic_partition, stored in partitions.items()}
+            for topic_partition, stored in partitions.items()
+        }
         return committed, {producer_id: dict(pending) for producer_id, pending in self._pending.items()}
 
     def commit(self, key: OffsetKey, stored: StoredOffset) -> None:

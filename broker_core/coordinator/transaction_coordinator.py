@@ -36,16 +36,7 @@ from broker_core.coordinator.transaction_messages import (
 from broker_core.coordinator.transaction_records import TransactionImage
 from broker_core.coordinator.transaction_states import TransactionState
 from broker_core.coordinator.transaction_store import TransactionEntry, TransactionStore
-from broker_core.coordinator.transaction_tables import (
-    ADD,
-    BUMP,
-    END_V1,
-    END_V2,
-    INIT,
-    INIT_REQUEST,
-    VERIFY,
-    Answer,
-)
+from broker_core.coordinator.transaction_tables import ADD, BUMP, END_V1, END_V2, INIT, INIT_REQUEST, VERIFY, Answer
 from broker_core.coordinator.transaction_writer import TransactionWriter
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import NEVER_TIMES_OUT_MS, ProducerIdentity, TopicPartition
@@ -131,9 +122,7 @@ class TransactionCoordinator:
             timeout_fits=0 < request.transaction_timeout_ms <= self._config.transaction_max_timeout_ms,
         )
 
-    def _init_transactional(
-        self, transactional_id: str, request: InitProducerId, now_ms: int
-    ) -> ProducerIdResult:
+    def _init_transactional(self, transactional_id: str, request: InitProducerId, now_ms: int) -> ProducerIdResult:
         entry = self._store.find(transactional_id)
         if entry is None:
             # Nothing is kept of it until its first record is in the log.
@@ -204,8 +193,7 @@ class TransactionCoordinator:
             return dict.fromkeys(partitions, error.code)
         claimed = claim(image, ProducerIdentity(producer_id, producer_epoch))
         return {
-            one: VERIFY.resolve(state=image.state, claim=claimed, is_in=one in image.partitions)
-            for one in partitions
+            one: VERIFY.resolve(state=image.state, claim=claimed, is_in=one in image.partitions) for one in partitions
         }
 
     # EndTxn
@@ -293,9 +281,7 @@ class TransactionCoordinator:
         """Hand out the markers to be written now; write them only when the state log is durable."""
         return self._ending.take()
 
-    def marker_answered(
-        self, order: MarkerOrder, errors: Mapping[TopicPartition, ErrorCode], now_ms: int
-    ) -> None:
+    def marker_answered(self, order: MarkerOrder, errors: Mapping[TopicPartition, ErrorCode], now_ms: int) -> None:
         """Take the answers of all or some partitions of an order (facts A.13).
 
         Tell a lost connection as NETWORK_EXCEPTION and an unknown leader as UNKNOWN_TOPIC_OR_PARTITION; what
@@ -331,8 +317,11 @@ class TransactionCoordinator:
             try:
                 self._ending.abort_ongoing(entry, now_ms)
             except KafkaError as error:
-                LOG.warning("timed-out transaction of %s not aborted: %s; the next scan tries again",
-                            entry.transactional_id, error)
+                LOG.warning(
+                    "timed-out transaction of %s not aborted: %s; the next scan tries again",
+                    entry.transactional_id,
+                    error,
+                )
 
     def _expire_ids(self, now_ms: int) -> None:
         for number, led in list(self._store.led().items()):
@@ -345,8 +334,9 @@ class TransactionCoordinator:
                 try:
                     self._store.record(number, dict.fromkeys(batch), now_ms)
                 except KafkaError as error:
-                    LOG.warning("%d unused transactional ids not expired: %s; the next scan tries again",
-                                len(batch), error)
+                    LOG.warning(
+                        "%d unused transactional ids not expired: %s; the next scan tries again", len(batch), error
+                    )
 
     # Shared
 

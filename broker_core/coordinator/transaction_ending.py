@@ -117,6 +117,8 @@ class TransactionEnding:
             LOG.warning(
                 "transaction of %s has all its markers and stays %s: the record that completes it was refused with"
                 " %s; the next load of its state partition completes it",
-                transactional_id, entry.image.state.label, error,
+                transactional_id,
+                entry.image.state.label,
+                error,
             )
         self._markers.finish(transactional_id)

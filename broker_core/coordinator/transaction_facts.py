@@ -6,13 +6,7 @@ from typing import Final
 from broker_core.coordinator.transaction_messages import InitProducerId
 from broker_core.coordinator.transaction_records import TransactionImage
 from broker_core.coordinator.transaction_states import PREPARED
-from broker_core.types import (
-    FENCING_EPOCH,
-    LAST_CLIENT_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    ProducerIdentity,
-)
+from broker_core.types import FENCING_EPOCH, LAST_CLIENT_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity
 
 
 class IdForm(Enum):

@@ -63,9 +63,7 @@ class Change(NamedTuple):
             previous_producer_id=old.producer_id,
             next_producer_id=next_producer_id,
             client_transaction_version=(
-                old.client_transaction_version
-                if client_transaction_version is None
-                else client_transaction_version
+                old.client_transaction_version if client_transaction_version is None else client_transaction_version
             ),
         )
 
@@ -157,9 +155,7 @@ def _complete(change: Change) -> Draft:
 
 
 def _complete_rotated(change: Change) -> Draft:
-    image = change.image(
-        producer_id=change.stored.next_producer_id, producer_epoch=0, partitions=frozenset()
-    )
+    image = change.image(producer_id=change.stored.next_producer_id, producer_epoch=0, partitions=frozenset())
     return Draft(image, LAST_CLIENT_EPOCH)
 
 
@@ -196,9 +192,7 @@ def build(image: Image, change: Change) -> Draft:
 
 def fresh_image(producer_id: int, now_ms: int) -> TransactionImage:
     """Return what a transactional id that nobody used yet counts as (facts A.1)."""
-    return TransactionImage(
-        producer_id, NO_PRODUCER_EPOCH, 0, TransactionState.EMPTY, frozenset(), now_ms
-    )
+    return TransactionImage(producer_id, NO_PRODUCER_EPOCH, 0, TransactionState.EMPTY, frozenset(), now_ms)
 
 
 def _same_identity(old: TransactionImage, new: TransactionImage) -> bool:
@@ -250,8 +244,14 @@ STORED_RULES: Final[tuple[tuple[str, frozenset[TransactionState], Callable[[Tran
     ("no start", _EMPTY, lambda image: image.start_ms == NO_TIMESTAMP),
     ("has a start", _ANY - _EMPTY, lambda image: image.start_ms != NO_TIMESTAMP),
     ("nothing to rotate", _ANY - PREPARED, lambda image: image.next_producer_id == NO_PRODUCER_ID),
-    ("rotates to another id, if at all", PREPARED, lambda image: image.next_producer_id == NO_PRODUCER_ID or (
-        image.rotates and 0 <= image.next_producer_id != image.producer_id)),
+    (
+        "rotates to another id, if at all",
+        PREPARED,
+        lambda image: (
+            image.next_producer_id == NO_PRODUCER_ID
+            or (image.rotates and 0 <= image.next_producer_id != image.producer_id)
+        ),
+    ),
 )
 
 

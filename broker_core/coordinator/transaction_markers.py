@@ -29,9 +29,7 @@ class MarkerBacklog(NamedTuple):
 class MarkerProgress:
     """Follow the markers of one transaction."""
 
-    def __init__(
-        self, template: MarkerOrder, partitions: Collection[TopicPartition]
-    ) -> None:
+    def __init__(self, template: MarkerOrder, partitions: Collection[TopicPartition]) -> None:
         self.template: Final = template
         self.ready = set(partitions)
         self.in_flight: dict[TopicPartition, int] = {}
@@ -78,7 +76,10 @@ class MarkerProgress:
             logging.ERROR if action is MarkerAction.ILLEGAL else logging.WARNING,
             "transaction of %s stays prepared: %s answered its marker with %s; its markers are sent again when"
             " state partition %d is next loaded",
-            self.template.transactional_id, topic_partition, error.name, self.template.state_partition,
+            self.template.transactional_id,
+            topic_partition,
+            error.name,
+            self.template.state_partition,
         )
         self.cancel()
 
@@ -165,7 +166,8 @@ class MarkerQueue:
         alive = [progress for progress in self._progress.values() if not progress.cancelled]
         return MarkerBacklog(
             tuple(one for progress in alive for one in progress.due_ms),
-            sum(progress.completion_due_ms is not None for progress in alive))
+            sum(progress.completion_due_ms is not None for progress in alive),
+        )
 
     def finish(self, transactional_id: str) -> None:
         """Forget the id's transaction."""

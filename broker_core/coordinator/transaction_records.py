@@ -96,9 +96,7 @@ def encode_value(image: TransactionImage, transaction_version: int) -> bytes:
     assert image.state in PERSISTED, f"{image.state.name} is never written"
     assert not (image.state is TransactionState.EMPTY and image.partitions), "an EMPTY id has no partitions"
     version = 0 if transaction_version == 0 and image.fits_version_0 else 1
-    value = bytearray(
-        pack(">hqhib", version, image.producer_id, image.producer_epoch, image.timeout_ms, image.state)
-    )
+    value = bytearray(pack(">hqhib", version, image.producer_id, image.producer_epoch, image.timeout_ms, image.state))
     if version == 0:
         _append_partitions_v0(value, image)
     else:

@@ -49,9 +49,7 @@ class StatePartition:
 class TransactionStore:
     """Find, record and load transactional ids."""
 
-    def __init__(
-        self, journal: Journal, partition_count: int, transaction_version: Callable[[], int]
-    ) -> None:
+    def __init__(self, journal: Journal, partition_count: int, transaction_version: Callable[[], int]) -> None:
         self._journal: Final = journal
         self._partition_count: Final = partition_count
         self._transaction_version: Final = transaction_version
@@ -138,9 +136,14 @@ class TransactionStore:
         nonsense = nonsense_in(image)
         if nonsense:
             # The next step from it would be an illegal one, and the id alone is concerned.
-            LOG.error("skipped the record of transactional id %r at offset %d of __transaction_state-%d, which no"
-                      " coordinator has written: it breaks %s; the id stands where it stood before",
-                      transactional_id, entry.offset, partition, nonsense)
+            LOG.error(
+                "skipped the record of transactional id %r at offset %d of __transaction_state-%d, which no"
+                " coordinator has written: it breaks %s; the id stands where it stood before",
+                transactional_id,
+                entry.offset,
+                partition,
+                nonsense,
+            )
             return
         found = entries.setdefault(transactional_id, TransactionEntry(transactional_id, image))
         found.image = image
@@ -163,7 +166,10 @@ class TransactionStore:
                     " ids may be missing or stand where they stood before. Look at the record with a dump tool; to go"
                     " on without it, stop the broker, move the folder __transaction_state-%d away, and start again: its"
                     " ids are then unknown, and open transactions have to be aborted by hand (kafka-transactions.sh)",
-                    partition, entry.offset, damage, partition
+                    partition,
+                    entry.offset,
+                    damage,
+                    partition,
                 )
                 break
         self._led[partition].loading = False

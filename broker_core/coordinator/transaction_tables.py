@@ -294,18 +294,14 @@ END_V2: Final = Table[Verdict](
         _end_v2("A.8 V2/8", _S.PREPARE_COMMIT, (Claim.PREVIOUS,), _YES, _refuse(_E.CONCURRENT_TRANSACTIONS)),
         _end_v2("A.8 V2/8 other", _S.PREPARE_COMMIT, (Claim.PREVIOUS,), _NO, _refuse(_E.INVALID_TXN_STATE)),
         _end_v2("A.8 V2/8 abort", _S.PREPARE_ABORT, (Claim.PREVIOUS,), _NO, _refuse(_E.CONCURRENT_TRANSACTIONS)),
-        _end_v2(
-            "A.8 V2/8 abort other", _S.PREPARE_ABORT, (Claim.PREVIOUS,), _YES, _refuse(_E.INVALID_TXN_STATE)
-        ),
+        _end_v2("A.8 V2/8 abort other", _S.PREPARE_ABORT, (Claim.PREVIOUS,), _YES, _refuse(_E.INVALID_TXN_STATE)),
         _end_v2("A.8 V2/9", _S.COMPLETE_COMMIT, _RETRY, _YES, _TOLD_AGAIN),
         _end_v2("A.8 V2/10", _S.COMPLETE_COMMIT, _MINE, _YES, _refuse(_E.INVALID_TXN_STATE)),
         _end_v2("A.8 V2/11 retry", _S.COMPLETE_COMMIT, _RETRY, _NO, _refuse(_E.INVALID_TXN_STATE)),
         _end_v2("A.8 V2/11", _S.COMPLETE_COMMIT, _MINE, _NO, _bumping(_S.PREPARE_ABORT)),
         _end_v2("A.8 V2/12 retry", _S.COMPLETE_ABORT, _RETRY, _NO, _TOLD_AGAIN),
         _end_v2("A.8 V2/12", _S.COMPLETE_ABORT, _MINE, _NO, _bumping(_S.PREPARE_ABORT)),
-        _end_v2(
-            "A.8 V2/13", _S.COMPLETE_ABORT, (*_MINE, *_RETRY), _YES, _refuse(_E.INVALID_TXN_STATE)
-        ),
+        _end_v2("A.8 V2/13", _S.COMPLETE_ABORT, (*_MINE, *_RETRY), _YES, _refuse(_E.INVALID_TXN_STATE)),
     ],
 )
 

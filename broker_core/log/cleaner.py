@@ -53,8 +53,11 @@ class Cleaner:
         self._horizon_ms = now_ms + state.config.delete_retention_ms
         self._newest: dict[bytes, int] = {}
         self._transactions = CleanedTransactions(
-            entry for segment in state.segments for entry in segment.transaction_index.entries
-            if entry.first_offset < plan.end_offset)
+            entry
+            for segment in state.segments
+            for entry in segment.transaction_index.entries
+            if entry.first_offset < plan.end_offset
+        )
         self._producers = {entry.producer_id: entry for entry in state.producers.entries}
 
     def run(self) -> CompactionResult:
@@ -72,7 +75,8 @@ class Cleaner:
         state.save_first_dirty(plan.end_offset)
         bytes_after = sum(segment.size_bytes for segment in islice(state.segments, len(groups)))
         return CompactionResult(
-            plan.first_dirty_offset, plan.end_offset, bytes_before, bytes_after, plan.end_at, len(groups))
+            plan.first_dirty_offset, plan.end_offset, bytes_before, bytes_after, plan.end_at, len(groups)
+        )
 
     def _make_sure_of_the_rest(self) -> None:
         """Make durable what the pass builds on, and let no replay begin in the middle of what it takes away."""
@@ -212,8 +216,10 @@ def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, bytes, int]]:
     except InvalidBatch as error:
         raise DamageError(f"{segment!r} cannot be compacted: byte {end}: {error}") from error
     if end != segment.size_bytes:
-        raise DamageError(f"{segment!r} cannot be compacted: the batch at byte {end} is cut short or fails its "
-                          "checksum; restore the partition or delete its records up to there")
+        raise DamageError(
+            f"{segment!r} cannot be compacted: the batch at byte {end} is cut short or fails its "
+            "checksum; restore the partition or delete its records up to there"
+        )
 
 
 def _section(header: BatchHeader, buffer: bytes, at: int) -> bytes:

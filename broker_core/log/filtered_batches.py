@@ -61,9 +61,7 @@ def walk_records(section: bytes, record_count: int) -> Iterator[RawRecord]:
         raise InvalidBatch(f"the records end at byte {at} of {len(section)}")
 
 
-def rewrite(
-    header: BatchHeader, section: bytes, records: Sequence[RawRecord], delete_horizon_ms: int | None
-) -> bytes:
+def rewrite(header: BatchHeader, section: bytes, records: Sequence[RawRecord], delete_horizon_ms: int | None) -> bytes:
     """Return the batch with just these records of its section, with the delete horizon if one is to be set."""
     attributes, base_timestamp = header.attributes, header.base_timestamp
     if delete_horizon_ms is not None:
@@ -81,15 +79,20 @@ def rewrite(
     max_timestamp = header.max_timestamp
     if header.timestamp_type is TimestampType.CREATE_TIME:
         max_timestamp = header.base_timestamp + max(record.timestamp_delta for record in records)
-    return _seal(header._replace(
-        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp,
-        record_count=len(records)), compress(header.compression, body))
+    return _seal(
+        header._replace(
+            attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=len(records)
+        ),
+        compress(header.compression, body),
+    )
 
 
 def empty_batch(header: BatchHeader) -> bytes:
     """Return the batch without any record: what is left of a live producer's last one, for its epoch and sequence."""
-    return _seal(header._replace(
-        attributes=header.attributes & _KEPT_WHEN_EMPTY, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
+    return _seal(
+        header._replace(attributes=header.attributes & _KEPT_WHEN_EMPTY, base_timestamp=NO_TIMESTAMP, record_count=0),
+        b"",
+    )
 
 
 def _seal(header: BatchHeader, body: bytes) -> bytes:

@@ -4,6 +4,7 @@ An entry file is only a cache of its segment, so entries wait in memory until th
 recovery rebuilds what a crash took. Kafka preallocates these files with zeros; zeros at the end are no entries.
 """
 
+import itertools
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
@@ -96,7 +97,7 @@ class _SparseIndex:
         self._loaded = True
         self._written = len(values)
         for column in (self._firsts, self._seconds):
-            if any(left > right for left, right in zip(column, column[1:], strict=False)):
+            if any(left > right for left, right in itertools.pairwise(column)):
                 raise DamageError(f"{self._path}: entries do not ascend")
         if values and min(self._firsts[0], self._seconds[0]) < 0:
             raise DamageError(f"{self._path}: an entry is negative")

@@ -1,5 +1,6 @@
 """Know at which offset each leader epoch began, so that a reader can tell where histories part (KIP-101)."""
 
+import itertools
 from bisect import bisect_left, bisect_right
 from typing import Final, NamedTuple
 
@@ -52,7 +53,7 @@ class LeaderEpochs:
             starts = [EpochStart(int(epoch), int(offset)) for epoch, offset in rows]
         except ValueError:
             raise DamageError(f"{self._folder}/{LEADER_EPOCHS_FILE}: a line is not two numbers") from None
-        for one, next_one in zip(starts, starts[1:], strict=False):
+        for one, next_one in itertools.pairwise(starts):
             if next_one.leader_epoch <= one.leader_epoch or next_one.start_offset < one.start_offset:
                 raise DamageError(f"{self._folder}/{LEADER_EPOCHS_FILE}: {next_one} follows {one}")
         self._starts = starts

@@ -55,8 +55,15 @@ class PartitionLog:
 
     @classmethod
     def open(
-        cls, storage: Storage, folder: str, topic_partition: TopicPartition, config: TopicConfig, now_ms: int, *,
-        producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS, verification_enabled: bool = True,
+        cls,
+        storage: Storage,
+        folder: str,
+        topic_partition: TopicPartition,
+        config: TopicConfig,
+        now_ms: int,
+        *,
+        producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
+        verification_enabled: bool = True,
     ) -> Self:
         """Return the log kept in `folder`, recovered from whatever state it is in; a new folder gives an empty log."""
         state, findings = open_log(storage, folder, topic_partition, config, now_ms, producer_expiration_ms)
@@ -120,8 +127,13 @@ class PartitionLog:
     # Appending.
 
     def append_as_leader(
-        self, data: bytes | bytearray | memoryview, *, now_ms: int, leader_epoch: int,
-        origin: AppendOrigin = AppendOrigin.CLIENT, transaction_guard: Guard | None = None,
+        self,
+        data: bytes | bytearray | memoryview,
+        *,
+        now_ms: int,
+        leader_epoch: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        transaction_guard: Guard | None = None,
         advance: bool = True,
     ) -> AppendResult:
         """Append one batch and return its place, or that of the batch it repeats.
@@ -135,22 +147,40 @@ class PartitionLog:
         header = batch.header
         if header.producer_id >= 0:
             duplicate = state.producers.check_batch(
-                header, origin=origin, guard=SENTINEL if transaction_guard is None else transaction_guard,
-                verification_enabled=self._verification_enabled)
+                header,
+                origin=origin,
+                guard=SENTINEL if transaction_guard is None else transaction_guard,
+                verification_enabled=self._verification_enabled,
+            )
             if duplicate is not None:
                 return AppendResult(
-                    duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms, state.log_start_offset, True)
+                    duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms, state.log_start_offset, True
+                )
         return self._append(batch.data, header, leader_epoch, batch.stamp_ms, advance)
 
     def append_end_txn_marker(
-        self, *, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int, now_ms: int,
-        leader_epoch: int, transaction_version: int = 0, advance: bool = True,
+        self,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        now_ms: int,
+        leader_epoch: int,
+        transaction_version: int = 0,
+        advance: bool = True,
     ) -> AppendResult:
         """Append the marker that ends the producer's transaction here; raises 47 or 52 as facts C.6 say."""
         self._state.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
-        data = bytearray(build_end_txn_marker(
-            commit=commit, producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch,
-            timestamp_ms=now_ms))
+        data = bytearray(
+            build_end_txn_marker(
+                commit=commit,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                timestamp_ms=now_ms,
+            )
+        )
         return self._append(data, BatchHeader.parse(data), leader_epoch, None, advance)
 
     def _append(
@@ -166,8 +196,10 @@ class PartitionLog:
             active = state.segments.active
             active.append(data, last_offset, header.max_timestamp, state.config.index_interval_bytes)
         except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{state.topic_partition}: the batch was not written: "
-                             f"{error}; check the disk of folder {state.folder}") from error
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{state.topic_partition}: the batch was not written: {error}; check the disk of folder {state.folder}",
+            ) from error
         if header.producer_id >= 0:
             aborted = state.take_in(header, base_offset, data, 0)
             if aborted is not None:
@@ -192,9 +224,11 @@ class PartitionLog:
             limit_ms = min(limit_ms, config.max_compaction_lag_ms)
         # Age is told by the records' own timestamps, so that history written today rolls as it did then.
         since_ms = active.rolling_since_ms
-        return (0 <= since_ms < max_timestamp_ms - limit_ms
-                or last_offset - active.base_offset > _MAX_RELATIVE_OFFSET
-                or active.is_index_full(config.segment_index_bytes))
+        return (
+            0 <= since_ms < max_timestamp_ms - limit_ms
+            or last_offset - active.base_offset > _MAX_RELATIVE_OFFSET
+            or active.is_index_full(config.segment_index_bytes)
+        )
 
     def start_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, supports_epoch_bump: bool
@@ -203,14 +237,11 @@ class PartitionLog:
 
         Raises 47 when a newer epoch was here (facts C.3, step 1).
         """
-        return self._state.producers.start_verification(
-            producer_id, producer_epoch, base_sequence, supports_epoch_bump)
+        return self._state.producers.start_verification(producer_id, producer_epoch, base_sequence, supports_epoch_bump)
 
     # Reading.
 
-    def read(
-        self, offset: int, max_bytes: int, isolation: IsolationLevel, *, min_one_batch: bool = True
-    ) -> ReadResult:
+    def read(self, offset: int, max_bytes: int, isolation: IsolationLevel, *, min_one_batch: bool = True) -> ReadResult:
         """Return whole batches from `offset` on, at most `max_bytes` unless the first one alone is larger.
 
         Raises 1 when the offset is before the log start or behind the log end, 2 when what lies there is no batch.
@@ -317,8 +348,11 @@ class PartitionLog:
         try:
             return Cleaner(state, plan, now_ms).run()
         except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{state.topic_partition} was not compacted: {error}; "
-                             f"check the disk of folder {state.folder}, then open the log again") from error
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{state.topic_partition} was not compacted: {error}; "
+                f"check the disk of folder {state.folder}, then open the log again",
+            ) from error
 
     # Durability.
 

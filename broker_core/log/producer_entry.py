@@ -2,12 +2,7 @@
 
 from typing import Final, NamedTuple, Self
 
-from broker_core.types import (
-    NO_PRODUCER_EPOCH,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
-    previous_sequence,
-)
+from broker_core.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, previous_sequence
 
 # Clients have at most five unanswered requests, so no older batch can be sent again in good faith (KIP-98).
 REMEMBERED_BATCHES: Final = 5
@@ -66,8 +61,13 @@ class ProducerStateEntry(NamedTuple):
         """Return the entry after a data batch; a changed epoch forgets the batches before it."""
         kept = self.batches[1 - REMEMBERED_BATCHES :] if producer_epoch == self.producer_epoch else ()
         return self.__class__(
-            self.producer_id, producer_epoch, self.coordinator_epoch, batch.timestamp_ms, txn_first_offset,
-            (*kept, batch))
+            self.producer_id,
+            producer_epoch,
+            self.coordinator_epoch,
+            batch.timestamp_ms,
+            txn_first_offset,
+            (*kept, batch),
+        )
 
     def with_marker(self, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int) -> Self:
         """Return the entry after a marker, which ends whatever was open."""

@@ -114,8 +114,11 @@ _BAD_SEQUENCE = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 BATCH_RULES: Final[tuple[Rule[BatchCase], ...]] = (
     Rule("an older epoch is fenced", (epoch_is_old,), _OLD_EPOCH),
-    Rule("a V2 transaction begins at sequence 0",
-         (verification_bumps_epochs, no_batch_is_known, does_not_begin_at_zero), _BAD_SEQUENCE),
+    Rule(
+        "a V2 transaction begins at sequence 0",
+        (verification_bumps_epochs, no_batch_is_known, does_not_begin_at_zero),
+        _BAD_SEQUENCE,
+    ),
     Rule("an earlier batch still waits for verification", (is_behind_a_verified_batch,), _BAD_SEQUENCE),
     Rule("an unknown producer may begin anywhere", (producer_is_unknown,), ACCEPT),
     Rule("a new epoch begins at sequence 0", (epoch_is_new, begins_at_zero), ACCEPT),
@@ -132,8 +135,12 @@ def judge_batch(case: BatchCase) -> ErrorCode:
     is what the table says, and a test holds it to that.
     """
     entry = case.entry
-    if (case.verification is None and case.producer_epoch == entry.producer_epoch and entry.batches
-            and case.base_sequence == entry.batches[-1].last_sequence + 1):
+    if (
+        case.verification is None
+        and case.producer_epoch == entry.producer_epoch
+        and entry.batches
+        and case.base_sequence == entry.batches[-1].last_sequence + 1
+    ):
         return ACCEPT
     return decide(BATCH_RULES, case).verdict
 
@@ -170,8 +177,11 @@ def coordinator_is_older(case: MarkerCase) -> bool:
 
 MARKER_RULES: Final[tuple[Rule[MarkerCase], ...]] = (
     Rule("an older epoch is fenced", (marker_is_older,), _OLD_EPOCH),
-    Rule("a V2 marker may not end a transaction of its own epoch",
-         (marker_must_be_newer, marker_has_the_epoch, transaction_is_open, epoch_can_grow), _OLD_EPOCH),
+    Rule(
+        "a V2 marker may not end a transaction of its own epoch",
+        (marker_must_be_newer, marker_has_the_epoch, transaction_is_open, epoch_can_grow),
+        _OLD_EPOCH,
+    ),
     Rule("a zombie coordinator is fenced", (coordinator_is_older,), ErrorCode.TRANSACTION_COORDINATOR_FENCED),
     Rule("a marker, the first or a repetition", (), ACCEPT),
 )

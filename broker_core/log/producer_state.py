@@ -63,8 +63,11 @@ class ProducerState:
 
     def __init__(self, entries: Iterable[ProducerStateEntry] = ()) -> None:
         self._entries = {entry.producer_id: entry for entry in entries}
-        opened = [(entry.current_txn_first_offset, entry.producer_id) for entry in self._entries.values()
-                  if entry.current_txn_first_offset is not None]
+        opened = [
+            (entry.current_txn_first_offset, entry.producer_id)
+            for entry in self._entries.values()
+            if entry.current_txn_first_offset is not None
+        ]
         self._ongoing: OrderedDict[int, int] = OrderedDict(sorted(opened))
         self._unreplicated: deque[CompletedTransaction] = deque()
         self._verifications: dict[int, Verification] = {}
@@ -102,8 +105,9 @@ class ProducerState:
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Say whether that incarnation of the producer has a transaction open here."""
         entry = self._entries.get(producer_id)
-        return entry is not None and entry.current_txn_first_offset is not None \
-            and entry.producer_epoch == producer_epoch
+        return (
+            entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch
+        )
 
     def has_late_transaction(self, now_ms: int, transaction_max_timeout_ms: int) -> bool:
         """Say whether the oldest open transaction outlived every allowed timeout: it hangs (KIP-664)."""
@@ -160,8 +164,11 @@ class ProducerState:
             if verdict is not ErrorCode.NONE:
                 raise _out_of_order(header, entry, verification, verdict)
         if not transactional and entry.current_txn_first_offset is not None:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} sent a batch outside a transaction "
-                             f"while its transaction from offset {entry.current_txn_first_offset} is open here")
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {producer_id} sent a batch outside a transaction "
+                f"while its transaction from offset {entry.current_txn_first_offset} is open here",
+            )
         return None
 
     def _check_first_batch(
@@ -173,9 +180,12 @@ class ProducerState:
             return
         known = self._verifications.get(entry.producer_id)
         if guard == SENTINEL or known is None or known.guard != guard:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"producer {entry.producer_id} has no transaction of epoch "
-                             f"{producer_epoch} open here and the batch was not verified with its coordinator, or the "
-                             "transaction ended meanwhile")
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {entry.producer_id} has no transaction of epoch "
+                f"{producer_epoch} open here and the batch was not verified with its coordinator, or the "
+                "transaction ended meanwhile",
+            )
 
     def apply_batch(self, header: BatchHeader, base_offset: int) -> None:
         """Take in a data batch that begins at `base_offset`; never refuses, so that replay can use it."""
@@ -200,12 +210,21 @@ class ProducerState:
             return
         rule = decide(MARKER_RULES, MarkerCase(entry, producer_epoch, coordinator_epoch, transaction_version))
         if rule.verdict is not ErrorCode.NONE:
-            raise KafkaError(rule.verdict, f"{rule.name}: marker of producer {producer_id}, epoch {producer_epoch}, "
-                             f"coordinator epoch {coordinator_epoch}; known here are epoch {entry.producer_epoch} and "
-                             f"coordinator epoch {entry.coordinator_epoch}")
+            raise KafkaError(
+                rule.verdict,
+                f"{rule.name}: marker of producer {producer_id}, epoch {producer_epoch}, "
+                f"coordinator epoch {coordinator_epoch}; known here are epoch {entry.producer_epoch} and "
+                f"coordinator epoch {entry.coordinator_epoch}",
+            )
 
     def apply_marker(
-        self, producer_id: int, producer_epoch: int, *, offset: int, aborted: bool, coordinator_epoch: int,
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        offset: int,
+        aborted: bool,
+        coordinator_epoch: int,
         timestamp_ms: int,
     ) -> CompletedTransaction | None:
         """Take in a marker at `offset` and return the transaction it ended; None when none was open."""
@@ -255,14 +274,19 @@ def is_expired(entry: ProducerStateEntry, now_ms: int, expiration_ms: int) -> bo
 
 
 def _fenced(producer_id: int, producer_epoch: int, entry: ProducerStateEntry) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} came with epoch {producer_epoch}, "
-                      f"but epoch {entry.producer_epoch} was here already")
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"producer {producer_id} came with epoch {producer_epoch}, but epoch {entry.producer_epoch} was here already",
+    )
 
 
 def _out_of_order(
     header: BatchHeader, entry: ProducerStateEntry, verification: Verification | None, verdict: ErrorCode
 ) -> KafkaError:
     waiting = f"; sequence {verification.lowest_sequence} is still being verified" if verification else ""
-    return KafkaError(verdict, f"producer {header.producer_id}, epoch {header.producer_epoch} sent sequence "
-                      f"{header.base_sequence}; the newest known is {entry.last_sequence} of epoch "
-                      f"{entry.producer_epoch}{waiting}")
+    return KafkaError(
+        verdict,
+        f"producer {header.producer_id}, epoch {header.producer_epoch} sent sequence "
+        f"{header.base_sequence}; the newest known is {entry.last_sequence} of epoch "
+        f"{entry.producer_epoch}{waiting}",
+    )

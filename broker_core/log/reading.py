@@ -38,8 +38,11 @@ class TimestampedOffset(NamedTuple):
 def read(state: LogState, offset: int, max_bytes: int, isolation: IsolationLevel, min_one_batch: bool) -> ReadResult:
     """Return whole batches from the one that holds `offset`, out of one segment, below the reader's bound."""
     if not state.log_start_offset <= offset <= state.log_end_offset:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {state.topic_partition}: the log holds "
-                         f"{state.log_start_offset} to {state.log_end_offset}")
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {state.topic_partition}: the log holds "
+            f"{state.log_start_offset} to {state.log_end_offset}",
+        )
     records, next_offset = _read_below(state, offset, state.bound(isolation), max_bytes, min_one_batch)
     aborted = None
     if isolation is IsolationLevel.READ_COMMITTED:
@@ -48,7 +51,8 @@ def read(state: LogState, offset: int, max_bytes: int, isolation: IsolationLevel
             indexes = (segment.transaction_index for segment in state.segments.from_offset(offset))
             aborted = collect_aborted(indexes, offset, next_offset)
     return ReadResult(
-        records, aborted, state.high_watermark, state.last_stable_offset, state.log_start_offset, next_offset)
+        records, aborted, state.high_watermark, state.last_stable_offset, state.log_start_offset, next_offset
+    )
 
 
 def _read_below(state: LogState, offset: int, bound: int, max_bytes: int, min_one_batch: bool) -> tuple[bytes, int]:

@@ -57,12 +57,23 @@ class _Place(NamedTuple):
 
 
 def open_log(
-    storage: Storage, folder: str, topic_partition: TopicPartition, config: TopicConfig, now_ms: int,
+    storage: Storage,
+    folder: str,
+    topic_partition: TopicPartition,
+    config: TopicConfig,
+    now_ms: int,
     producer_expiration_ms: int,
 ) -> tuple[LogState, list[Finding]]:
     """Return the log in the folder, recovered, and what was met on the way; a new folder gives an empty log."""
-    state = LogState(storage, folder, topic_partition, config, Segments([]), SnapshotFiles(storage, folder),
-                     LeaderEpochs(storage, folder))
+    state = LogState(
+        storage,
+        folder,
+        topic_partition,
+        config,
+        Segments([]),
+        SnapshotFiles(storage, folder),
+        LeaderEpochs(storage, folder),
+    )
     recovery = Recovery(state, now_ms, producer_expiration_ms)
     return state, recovery.run()
 
@@ -156,8 +167,10 @@ class Recovery:
         state.log_start_offset = first
         try:
             # Ours is beside the segments; Kafka keeps one for all its logs, which we read and leave alone.
-            rows = [*(read_checkpoint(state.storage, state.folder, LOG_START_FILE) or []),
-                    *(read_checkpoint(state.storage, "", LOG_START_FILE) or [])]
+            rows = [
+                *(read_checkpoint(state.storage, state.folder, LOG_START_FILE) or []),
+                *(read_checkpoint(state.storage, "", LOG_START_FILE) or []),
+            ]
             name = [state.topic_partition.topic, str(state.topic_partition.partition)]
             state.log_start_offset = max([first, *(int(row[-1]) for row in rows if row[:-1] == name)])
         except (DamageError, ValueError, IndexError):
@@ -234,8 +247,7 @@ class Recovery:
         subject = Subject(repr(segment), segment)
         if not (segment.offset_index.file_exists() and segment.time_index.file_exists()):
             self._repairs.meet(Found.INDEX_MISSING, subject)
-        elif (not segment.indexes_fit(whole=whole)
-              or segment.lacks_entries(self._state.config.index_interval_bytes)):
+        elif not segment.indexes_fit(whole=whole) or segment.lacks_entries(self._state.config.index_interval_bytes):
             self._repairs.meet(Found.INDEX_DAMAGED, subject)
 
     def _check_transaction_index(self, at: int, end_offset: int) -> None:
@@ -286,7 +298,8 @@ class Recovery:
                 if not self._is_good(header, buffer, at):
                     break
                 segment.note_batch(
-                    place, header.size_bytes, header.last_offset, indexed_timestamp(header), interval_bytes)
+                    place, header.size_bytes, header.last_offset, indexed_timestamp(header), interval_bytes
+                )
                 self._take_in_batch(segment, header, buffer, at)
                 state.log_end_offset = header.next_offset
                 end = place + header.size_bytes
@@ -304,8 +317,11 @@ class Recovery:
             segment.transaction_index.append(aborted)
 
     def _is_good(self, header: BatchHeader, buffer: bytes, at: int) -> bool:
-        return (header.base_offset >= self._state.log_end_offset and header.last_offset_delta >= 0
-                and crc_matches(buffer, at, header))
+        return (
+            header.base_offset >= self._state.log_end_offset
+            and header.last_offset_delta >= 0
+            and crc_matches(buffer, at, header)
+        )
 
     def _drop_from(self, at: int) -> None:
         while len(self._state.segments) > at:

@@ -111,8 +111,16 @@ class Repairs:
         Its log end is the offset the replay has to begin at, `base_offset` or before.
         """
         state = self._state
-        shadow = LogState(state.storage, state.folder, state.topic_partition, state.config, state.segments,
-                          state.snapshots, state.leader_epochs, log_end_offset=state.segments[0].base_offset)
+        shadow = LogState(
+            state.storage,
+            state.folder,
+            state.topic_partition,
+            state.config,
+            state.segments,
+            state.snapshots,
+            state.leader_epochs,
+            log_end_offset=state.segments[0].base_offset,
+        )
         bases = {segment.base_offset for segment in state.segments}
         for offset in reversed(state.snapshots.offsets):
             if offset <= base_offset and offset in bases:

@@ -54,7 +54,8 @@ class Segment:
         self.offset_index = OffsetIndex(storage, self._path + INDEX_SUFFIX + work_suffix, base_offset)
         self.time_index = TimeIndex(storage, self._path + TIME_INDEX_SUFFIX + work_suffix, base_offset)
         self.transaction_index = TransactionIndex(
-            storage, self._path + TRANSACTION_INDEX_SUFFIX + work_suffix, base_offset)
+            storage, self._path + TRANSACTION_INDEX_SUFFIX + work_suffix, base_offset
+        )
         self._bytes_since_entry = 0
         self._largest: tuple[int, int] | None = None
         self._rolling_since_ms: int | None = None
@@ -247,7 +248,8 @@ class Segment:
         try:
             for position, header, _, _ in self.headers():
                 self.note_batch(
-                    position, header.size_bytes, header.last_offset, indexed_timestamp(header), interval_bytes)
+                    position, header.size_bytes, header.last_offset, indexed_timestamp(header), interval_bytes
+                )
         except InvalidBatch:
             # The log ends at this damage; whoever reads on from here will meet it again.
             return
@@ -295,8 +297,10 @@ class Segment:
 
     def is_index_full(self, max_index_bytes: int) -> bool:
         """Say whether an index may not grow any more; one time entry is kept for the end of the segment."""
-        return (self.offset_index.size_bytes >= max_index_bytes // 8 * 8
-                or self.time_index.size_bytes + 12 >= max_index_bytes // 12 * 12)
+        return (
+            self.offset_index.size_bytes >= max_index_bytes // 8 * 8
+            or self.time_index.size_bytes + 12 >= max_index_bytes // 12 * 12
+        )
 
     def sync(self) -> None:
         """Make the batches durable; the indexes follow from them."""

@@ -28,8 +28,15 @@ def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
         newest = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, 0)
         first_offset = NO_OFFSET if entry.current_txn_first_offset is None else entry.current_txn_first_offset
         body += _ENTRY.pack(
-            entry.producer_id, entry.producer_epoch, newest.last_sequence, newest.last_offset, newest.offset_delta,
-            entry.last_timestamp_ms, entry.coordinator_epoch, first_offset)
+            entry.producer_id,
+            entry.producer_epoch,
+            newest.last_sequence,
+            newest.last_offset,
+            newest.offset_delta,
+            entry.last_timestamp_ms,
+            entry.coordinator_epoch,
+            first_offset,
+        )
     count = len(body) // _ENTRY.size
     crc = crc32c.crc32c(count.to_bytes(4, "big") + body)
     return _HEAD.pack(_VERSION, crc, count) + bytes(body)
@@ -50,8 +57,14 @@ def decode_snapshot(data: bytes) -> list[ProducerStateEntry]:
 
 
 def _entry(
-    producer_id: int, producer_epoch: int, last_sequence: int, last_offset: int, offset_delta: int,
-    timestamp_ms: int, coordinator_epoch: int, first_offset: int,
+    producer_id: int,
+    producer_epoch: int,
+    last_sequence: int,
+    last_offset: int,
+    offset_delta: int,
+    timestamp_ms: int,
+    coordinator_epoch: int,
+    first_offset: int,
 ) -> ProducerStateEntry:
     batches = (BatchMetadata(last_sequence, last_offset, offset_delta, timestamp_ms),) if last_offset >= 0 else ()
     opened = first_offset if first_offset >= 0 else None
@@ -74,8 +87,10 @@ class SnapshotFiles:
     def find(self) -> None:
         """Look at the folder anew."""
         self._offsets = sorted(
-            int(name.removesuffix(SNAPSHOT_SUFFIX)) for name in self._storage.list_folder(self._folder)
-            if name.endswith(SNAPSHOT_SUFFIX) and name.removesuffix(SNAPSHOT_SUFFIX).isdecimal())
+            int(name.removesuffix(SNAPSHOT_SUFFIX))
+            for name in self._storage.list_folder(self._folder)
+            if name.endswith(SNAPSHOT_SUFFIX) and name.removesuffix(SNAPSHOT_SUFFIX).isdecimal()
+        )
 
     def read(self, offset: int) -> list[ProducerStateEntry]:
         """Return the producers in the snapshot at `offset`; `DamageError` when it cannot be trusted."""

@@ -76,9 +76,13 @@ class LogState:
         if marker is None:
             return None
         completed = self.producers.apply_marker(
-            header.producer_id, header.producer_epoch, offset=base_offset,
-            aborted=marker.control_type is ControlType.ABORT, coordinator_epoch=marker.coordinator_epoch,
-            timestamp_ms=header.max_timestamp)
+            header.producer_id,
+            header.producer_epoch,
+            offset=base_offset,
+            aborted=marker.control_type is ControlType.ABORT,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp_ms=header.max_timestamp,
+        )
         if completed is None or not completed.aborted:
             return None
         stable = self.producers.stable_offset_after(completed)

@@ -10,13 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from broker_core.log.segment import (
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    Segment,
-)
+from broker_core.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, Segment
 from broker_core.ports import Storage
 from broker_core.records.header import InvalidBatch
 

@@ -13,13 +13,19 @@ UP_TO_HIGH_WATERMARK = -1
 def delete_records_before(state: LogState, offset: int) -> int:
     """Move the log start to `offset` (-1: the high watermark) and return it; segments below it go."""
     if "delete" not in state.config.cleanup_policy:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"records of {state.topic_partition} cannot be deleted: its "
-                         f"cleanup.policy is {state.config.cleanup_policy}, which must include delete")
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"records of {state.topic_partition} cannot be deleted: its "
+            f"cleanup.policy is {state.config.cleanup_policy}, which must include delete",
+        )
     if offset == UP_TO_HIGH_WATERMARK:
         offset = state.high_watermark
     if offset < 0 or offset > state.high_watermark:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {state.topic_partition} is not between 0 "
-                         f"and the high watermark {state.high_watermark}")
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {state.topic_partition} is not between 0 "
+            f"and the high watermark {state.high_watermark}",
+        )
     state.advance_log_start(offset)
     drop_below_log_start(state)
     return state.log_start_offset
@@ -101,8 +107,10 @@ def truncate_to(state: LogState, offset: int, now_ms: int, producer_expiration_m
     # Every segment above the cut goes first, from the end, so that a crash in between leaves a whole log.
     segments = state.segments
     if offset < segments[0].base_offset:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"cannot truncate {state.topic_partition} to {offset}: the log "
-                         f"begins at {segments[0].base_offset}")
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"cannot truncate {state.topic_partition} to {offset}: the log begins at {segments[0].base_offset}",
+        )
     while len(segments) > 1 and segments.active.base_offset > offset:
         segments.drop_last().delete()
     active = segments.active

@@ -32,8 +32,11 @@ _MOST_NAMED: Final = 100
 _ANY_AGE: Final = 2**63 - 1
 _NO_KEY: Final = "a compacted topic takes no record without a key"
 _CODECS: Final = {
-    "uncompressed": Compression.NONE, "gzip": Compression.GZIP, "snappy": Compression.SNAPPY,
-    "lz4": Compression.LZ4, "zstd": Compression.ZSTD,
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
 }
 
 
@@ -64,8 +67,10 @@ def validate_batch(
             header = BatchHeader.parse(data)
             _check_size(header, config)
     if header.size_bytes > config.segment_bytes:
-        raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"a batch of {header.size_bytes} bytes does not fit a "
-                         f"segment of segment.bytes={config.segment_bytes}")
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"a batch of {header.size_bytes} bytes does not fit a segment of segment.bytes={config.segment_bytes}",
+        )
     buffer = data if isinstance(data, bytearray) else bytearray(data)
     if stamped:
         return ValidBatch(buffer, header._replace(max_timestamp=now_ms), now_ms)
@@ -89,15 +94,20 @@ def _header(data: bytes | bytearray | memoryview, config: TopicConfig, origin: A
     if len(data) > header.size_bytes:
         raise _invalid(f"{len(data) - header.size_bytes} bytes follow the batch; a partition takes one at a time")
     if not crc_matches(data, 0, header):
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {header.size_bytes} bytes, {len(data)} of them here, "
-                         f"fails its CRC-32C {header.crc:#010x}; at least {HEADER_SIZE} bytes were expected")
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"a batch of {header.size_bytes} bytes, {len(data)} of them here, "
+            f"fails its CRC-32C {header.crc:#010x}; at least {HEADER_SIZE} bytes were expected",
+        )
     return header
 
 
 def _check_size(header: BatchHeader, config: TopicConfig) -> None:
     if header.size_bytes > config.max_message_bytes:
-        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {header.size_bytes} bytes is over "
-                         f"max.message.bytes={config.max_message_bytes}")
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {header.size_bytes} bytes is over max.message.bytes={config.max_message_bytes}",
+        )
 
 
 def _largest_plain_bytes(config: TopicConfig) -> int:
@@ -118,8 +128,10 @@ def _check_client_header(header: BatchHeader, config: TopicConfig) -> None:
         raise _invalid(f"producer {header.producer_id} sent base sequence {header.base_sequence}")
     most = _largest_plain_bytes(config) // _SMALLEST_RECORD_BYTES
     if header.compression is not Compression.NONE and count > most:
-        raise _too_large(f"a compressed batch of {count} records; at most {most} are taken at once, as many as a plain "
-                         "batch could hold")
+        raise _too_large(
+            f"a compressed batch of {count} records; at most {most} are taken at once, as many as a plain "
+            "batch could hold"
+        )
 
 
 def _check_records(
@@ -136,19 +148,29 @@ def _check_records(
     except InvalidBatch as error:
         raise _invalid(str(error)) from None
     limits = _Limits.of(config, header, now_ms)
-    if ((summary.all_have_keys or not limits.need_keys)
-            and limits.allow(summary.min_timestamp_ms) and limits.allow(summary.max_timestamp_ms)):
+    if (
+        (summary.all_have_keys or not limits.need_keys)
+        and limits.allow(summary.min_timestamp_ms)
+        and limits.allow(summary.max_timestamp_ms)
+    ):
         return summary.max_timestamp_ms
-    guilty = ((index, problem) for index, record in enumerate(iter_record_facts(data, 0, header))
-              if (problem := limits.judge(record)) is not None)
+    guilty = (
+        (index, problem)
+        for index, record in enumerate(iter_record_facts(data, 0, header))
+        if (problem := limits.judge(record)) is not None
+    )
     errors = list(islice(guilty, _MOST_NAMED))
     if not errors:
         # The smallest timestamp was that of a record that has none.
         return summary.max_timestamp_ms
     code = ErrorCode.INVALID_RECORD if all(problem == _NO_KEY for _, problem in errors) else ErrorCode.INVALID_TIMESTAMP
     counted = f"{len(errors)}" if len(errors) < _MOST_NAMED else f"{len(errors)} or more"
-    raise KafkaError(code, f"{counted} of the batch's {header.record_count} records are refused, the first of "
-                     f"them, number {errors[0][0]}: {errors[0][1]}", errors)
+    raise KafkaError(
+        code,
+        f"{counted} of the batch's {header.record_count} records are refused, the first of "
+        f"them, number {errors[0][0]}: {errors[0][1]}",
+        errors,
+    )
 
 
 class _Limits(NamedTuple):
@@ -164,12 +186,14 @@ class _Limits(NamedTuple):
         """Read the demands off the topic's settings; `now_ms` is None when the broker stamps the records."""
         need_keys = "compact" in config.cleanup_policy
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME and (
-                now_ms is None or header.max_timestamp == NO_TIMESTAMP):
+            now_ms is None or header.max_timestamp == NO_TIMESTAMP
+        ):
             return cls(need_keys, 1, 0, forbid_stamps=True)
         if now_ms is None:
             return cls(need_keys, -_ANY_AGE - 1, _ANY_AGE)
-        return cls(need_keys, now_ms - config.message_timestamp_before_max_ms,
-                   now_ms + config.message_timestamp_after_max_ms)
+        return cls(
+            need_keys, now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
+        )
 
     def allow(self, timestamp_ms: int) -> bool:
         """Say whether the range holds the timestamp."""
@@ -183,18 +207,24 @@ class _Limits(NamedTuple):
             return "a producer may not mark its batch as stamped by the broker"
         if self.allow(record.timestamp_ms) or record.timestamp_ms == NO_TIMESTAMP:
             return None
-        return (f"timestamp {record.timestamp_ms} is not between {self.oldest_ms} and {self.newest_ms}, which is what "
-                "the topic takes at this time of the broker's clock")
+        return (
+            f"timestamp {record.timestamp_ms} is not between {self.oldest_ms} and {self.newest_ms}, which is what "
+            "the topic takes at this time of the broker's clock"
+        )
 
 
 def _recompress(data: bytes | bytearray | memoryview, header: BatchHeader, codec: Compression) -> bytes:
     records = [
-        NewRecord(record.key, record.value, record.headers, record.timestamp_ms)
-        for record in _records(data, header)
+        NewRecord(record.key, record.value, record.headers, record.timestamp_ms) for record in _records(data, header)
     ]
     return build_batch(
-        records, compression=codec, producer_id=header.producer_id, producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence, is_transactional=header.is_transactional)
+        records,
+        compression=codec,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        is_transactional=header.is_transactional,
+    )
 
 
 def _records(data: bytes | bytearray | memoryview, header: BatchHeader) -> list[Record]:

@@ -47,11 +47,17 @@ _ON_ANY_CLUSTER = frozenset({"topics", "brokers"})
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let the tests run on a real cluster."""
     parser.getgroup("kafka").addoption(
-        "--kafka-bootstrap", metavar="HOST:PORT", help="run tests with the fixtures kafka and kafka_cluster on this "
-        "cluster instead of an embedded broker; what cannot be had there is skipped")
+        "--kafka-bootstrap",
+        metavar="HOST:PORT",
+        help="run tests with the fixtures kafka and kafka_cluster on this "
+        "cluster instead of an embedded broker; what cannot be had there is skipped",
+    )
     parser.getgroup("kafka").addoption(
-        "--kafka-config", metavar="FILE", help="how clients get into that cluster: librdkafka's settings, name=value a "
-        "line, such as security.protocol=SASL_SSL")
+        "--kafka-config",
+        metavar="FILE",
+        help="how clients get into that cluster: librdkafka's settings, name=value a "
+        "line, such as security.protocol=SASL_SSL",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,8 +67,10 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--kafka-config says how to get into a real cluster: name it with --kafka-bootstrap")
     config.stash[_SETTINGS] = _read_settings(path) if path else {}
     config.addinivalue_line(
-        "markers", "kafka(brokers=1, topics=None, transaction_version=2, ...): what the fixture kafka is made with; "
-        "takes the arguments of broker_core.embedded.EmbeddedBroker")
+        "markers",
+        "kafka(brokers=1, topics=None, transaction_version=2, ...): what the fixture kafka is made with; "
+        "takes the arguments of broker_core.embedded.EmbeddedBroker",
+    )
 
 
 def _read_settings(path: str) -> dict[str, str]:
@@ -161,12 +169,16 @@ def kafka_consumer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Co
 
     def make(*topics_and_settings: str | Settings) -> Consumer:
         topics = [each for each in topics_and_settings if isinstance(each, str)]
-        settings = {key: value for each in topics_and_settings if not isinstance(each, str)
-                    for key, value in each.items()}
+        settings = {
+            key: value for each in topics_and_settings if not isinstance(each, str) for key, value in each.items()
+        }
         if real is not None:
             settings["group.id"] = real.group(settings.get("group.id"))
-        made.append(Consumer({**_client_settings(broker, real), "group.id": "test", "auto.offset.reset": "earliest",
-                              **settings}))
+        made.append(
+            Consumer(
+                {**_client_settings(broker, real), "group.id": "test", "auto.offset.reset": "earliest", **settings}
+            )
+        )
         if topics:
             made[-1].subscribe(topics)
         return made[-1]
@@ -247,4 +259,4 @@ def _shortened(listing: str) -> str:
     lines = listing.splitlines()
     if len(lines) <= _SHOWN_LINES:
         return listing
-    return "\n".join([lines[0], f"  ... {len(lines) - _SHOWN_LINES} earlier batches", *lines[1 - _SHOWN_LINES:]])
+    return "\n".join([lines[0], f"  ... {len(lines) - _SHOWN_LINES} earlier batches", *lines[1 - _SHOWN_LINES :]])

@@ -14,14 +14,7 @@ from contextlib import suppress
 from typing import Any, NoReturn, Self, TypeVar
 
 import pytest
-from confluent_kafka import (
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from broker_core.embedded import EmbeddedBroker
@@ -207,7 +200,8 @@ class RealCluster:
         if not places:
             return []
         asked = self._run.admin.list_offsets(
-            dict.fromkeys(places, spec), isolation_level=isolation, request_timeout=_REPORT_PATIENCE_S)
+            dict.fromkeys(places, spec), isolation_level=isolation, request_timeout=_REPORT_PATIENCE_S
+        )
         return [asked[place].result(_REPORT_PATIENCE_S).offset for place in places]
 
     def _newest(self, place: TopicPartition, start: int, end: int) -> Iterator[str]:
@@ -215,9 +209,15 @@ class RealCluster:
         first = max(start, end - _SHOWN_RECORDS)
         if first > start:
             yield f"  ... {first - start} earlier offsets"
-        reader = Consumer({**self.client_settings, "group.id": self._own_group, "enable.auto.commit": False,
-                           "isolation.level": "read_uncommitted",
-                           "enable.partition.eof": True})
+        reader = Consumer(
+            {
+                **self.client_settings,
+                "group.id": self._own_group,
+                "enable.auto.commit": False,
+                "isolation.level": "read_uncommitted",
+                "enable.partition.eof": True,
+            }
+        )
         try:
             reader.assign([TopicPartition(place.topic, place.partition, first)])
             while (message := reader.poll(_REPORT_PATIENCE_S)) is not None and message.error() is None:

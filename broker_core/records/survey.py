@@ -86,9 +86,7 @@ def survey_records(data: bytes, start: int, count: int) -> Survey:
     return Survey(min(deltas), max(deltas), all_have_keys)
 
 
-def _pass_plain(
-    data: bytes, at: int, index: int, count: int, next_try: int, deltas: set[int]
-) -> tuple[int, int, bool]:
+def _pass_plain(data: bytes, at: int, index: int, count: int, next_try: int, deltas: set[int]) -> tuple[int, int, bool]:
     """Pass records one by one as long as they are sound and short, which most are.
 
     Returns where that ends, and whether all had keys. It ends at a record that has to be walked with care, and from
@@ -127,8 +125,14 @@ def _pass_plain(
                 value_size, place, wide = value_size & 0x7F | high << 7, place + 1, wide | high
             place += value_size >> 1
             # An odd length is negative, of which only -1 is usual; and a varint may be wider than what was read of it.
-            if (not is_next or wide > 0x7F or size & 1 or key_size > 0x7F
-                    or (key_size & 1 and key_size > 1) or (value_size & 1 and value_size > 1)):
+            if (
+                not is_next
+                or wide > 0x7F
+                or size & 1
+                or key_size > 0x7F
+                or (key_size & 1 and key_size > 1)
+                or (value_size & 1 and value_size > 1)
+            ):
                 break
             if data[place] or place + 1 != end:
                 _check_headers(data, place, end)
@@ -218,8 +222,12 @@ def _learn_shape(data: bytes, at: int, end: int) -> _Shape:
     key_size, after_key = read_varint32(data, key)
     value = after_key + max(key_size, 0)
     value_size, after_value = read_varint32(data, value)
-    places = [*range(at, body), *range(key, after_key), *range(value, after_value),
-              *_header_lengths(data, after_value + max(value_size, 0), end)]
+    places = [
+        *range(at, body),
+        *range(key, after_key),
+        *range(value, after_value),
+        *_header_lengths(data, after_value + max(value_size, 0), end),
+    ]
     return _Shape(end - at, tuple(place - at for place in places), body + 1 - at, offset - at, key - at)
 
 
@@ -270,8 +278,10 @@ def _note_deltas(data: bytes, at: int, shape: _Shape, count: int, deltas: set[in
 
     Zigzag numbers alternate between signs, so the extremes are among the largest and smallest even and odd ones.
     """
-    columns = [data[at + place : at + count * shape.stride : shape.stride]
-               for place in range(shape.offset - 1, shape.timestamp - 1, -1)]
+    columns = [
+        data[at + place : at + count * shape.stride : shape.stride]
+        for place in range(shape.offset - 1, shape.timestamp - 1, -1)
+    ]
     found = set(zip(*columns, strict=True))
     for sign in (0, 1):
         same_sign = [digits for digits in found if digits[-1] & 1 == sign]

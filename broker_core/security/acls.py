@@ -69,21 +69,40 @@ class Permission(IntEnum):
 
 # What a right to do one thing allows besides: an ALLOW of any of these is a DESCRIBE too, a DENY is not (facts G).
 IMPLYING: Final = {
-    Operation.DESCRIBE: frozenset({
-        Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
+    Operation.DESCRIBE: frozenset(
+        {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
+    ),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
 }
 
 # What can be done to a resource of each type at all, so far as clients are told of it.
 SUPPORTED: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
     ResourceType.TOPIC: (
-        Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS),
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
     ResourceType.GROUP: (
-        Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS),
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
     ResourceType.CLUSTER: (
-        Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION, Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE),
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
 }
 
 
@@ -179,8 +198,13 @@ def stored_acl(
     resource_type: int, pattern_type: int, name: str, principal: str, host: str, operation: int, permission: int
 ) -> Acl:
     """Return an ACL of numbers that were checked when they came."""
-    return Acl(Pattern(ResourceType(resource_type), PatternType(pattern_type), name), principal, host,
-               Operation(operation), Permission(permission))
+    return Acl(
+        Pattern(ResourceType(resource_type), PatternType(pattern_type), name),
+        principal,
+        host,
+        Operation(operation),
+        Permission(permission),
+    )
 
 
 def check_host(host: str) -> None:

@@ -99,7 +99,9 @@ class Acls:
             patterns.append(Pattern(resource_type, PatternType.LITERAL, WILDCARD))
         patterns += [
             Pattern(resource_type, PatternType.PREFIXED, name[:length])
-            for length in self._prefix_lengths.get(resource_type, ()) if length <= len(name)]
+            for length in self._prefix_lengths.get(resource_type, ())
+            if length <= len(name)
+        ]
         for pattern in patterns:
             principals = self._rules.get(pattern)
             if principals is not None:
@@ -136,12 +138,12 @@ class Authorizer:
     ) -> frozenset[Operation]:
         """Return all that the client may do to the resource."""
         return frozenset(
-            operation for operation in SUPPORTED[resource_type]
-            if self.allows(principal, host, operation, resource_type, name))
+            operation
+            for operation in SUPPORTED[resource_type]
+            if self.allows(principal, host, operation, resource_type, name)
+        )
 
-    def allows_on_any(
-        self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType
-    ) -> bool:
+    def allows_on_any(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         """Say whether there is any resource of the type to which the client may do this, existing or not.
 
         Kafka asks this of somebody who wants a producer id without a transactional id (KIP-679).
@@ -153,9 +155,12 @@ class Authorizer:
         denied: set[Pattern] = set()
         for acl in self._acls:
             # No operation that another implies counts here: Kafka looks for the very one.
-            if (acl.pattern.resource_type != resource_type or acl.principal not in client.principals
-                    or acl.operation not in (operation, Operation.ALL)
-                    or not _Rule(acl, network_of(acl.host)).is_about(client.host)):
+            if (
+                acl.pattern.resource_type != resource_type
+                or acl.principal not in client.principals
+                or acl.operation not in (operation, Operation.ALL)
+                or not _Rule(acl, network_of(acl.host)).is_about(client.host)
+            ):
                 continue
             if acl.permission == Permission.ALLOW:
                 allowed.append(acl.pattern)
@@ -170,13 +175,10 @@ def authorizer_for(config: BrokerConfig, acls: Acls) -> Authorizer | None:
     """Return what decides under these settings; None, when nothing is asked of anybody."""
     if not config.authorizer_class_name:
         return None
-    return Authorizer(
-        acls, super_users=config.super_users, allows_by_default=config.allow_everyone_if_no_acl_is_found)
+    return Authorizer(acls, super_users=config.super_users, allows_by_default=config.allow_everyone_if_no_acl_is_found)
 
 
-def _rules_for(
-    principals: dict[str, dict[Acl, _Rule]], client: _Client, operation: Operation
-) -> Iterable[Acl]:
+def _rules_for(principals: dict[str, dict[Acl, _Rule]], client: _Client, operation: Operation) -> Iterable[Acl]:
     for principal in client.principals:
         for rule in principals.get(principal, {}).values():
             if rule.acl.covers(operation) and rule.is_about(client.host):

@@ -16,7 +16,11 @@ from broker_core.security.acls import Operation as Op
 from broker_core.security.acls import ResourceType
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
-    ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID)
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.CLUSTER,
+    ResourceType.TRANSACTIONAL_ID,
+)
 
 FILTERED: Final = None
 
@@ -119,12 +123,20 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
     ),
     # Besides, a client that may describe the topic of an id is told its name, though it may not delete it.
     "DeleteTopics": (
-        _needs_one((Op.DELETE, CLUSTER), (Op.DESCRIBE, TOPIC)), _needs_one((Op.DELETE, CLUSTER), (Op.DELETE, TOPIC))),
+        _needs_one((Op.DELETE, CLUSTER), (Op.DESCRIBE, TOPIC)),
+        _needs_one((Op.DELETE, CLUSTER), (Op.DELETE, TOPIC)),
+    ),
     "CreatePartitions": (_needs(Op.ALTER, TOPIC),),
     "DescribeConfigs": (
-        _needs(Op.DESCRIBE_CONFIGS, TOPIC), _needs(Op.DESCRIBE_CONFIGS, CLUSTER), _needs(Op.DESCRIBE_CONFIGS, GROUP)),
+        _needs(Op.DESCRIBE_CONFIGS, TOPIC),
+        _needs(Op.DESCRIBE_CONFIGS, CLUSTER),
+        _needs(Op.DESCRIBE_CONFIGS, GROUP),
+    ),
     "IncrementalAlterConfigs": (
-        _needs(Op.ALTER_CONFIGS, TOPIC), _needs(Op.ALTER_CONFIGS, CLUSTER), _needs(Op.ALTER_CONFIGS, GROUP)),
+        _needs(Op.ALTER_CONFIGS, TOPIC),
+        _needs(Op.ALTER_CONFIGS, CLUSTER),
+        _needs(Op.ALTER_CONFIGS, GROUP),
+    ),
     # The cluster.
     "UpdateFeatures": (_needs(Op.ALTER, CLUSTER),),
     "DescribeAcls": (_needs(Op.DESCRIBE, CLUSTER),),

@@ -9,8 +9,15 @@ from broker_core.errors import ConfigError
 
 # RFC 2253's own keywords; every other attribute goes by its number, and its value in hexadecimal.
 _KEYWORDS: Final = {
-    "2.5.4.3": "CN", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST", "2.5.4.9": "STREET", "2.5.4.10": "O",
-    "2.5.4.11": "OU", "0.9.2342.19200300.100.1.25": "DC", "0.9.2342.19200300.100.1.1": "UID",
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.25": "DC",
+    "0.9.2342.19200300.100.1.1": "UID",
 }
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,\s*|$)")
@@ -40,8 +47,10 @@ def _escape(text: str) -> str:
     start = text.find(inner) if inner else len(text)
     end = start + len(inner)
     return "".join(
-        "\\00" if character == "\0"
-        else f"\\{character}" if character in _ESCAPED or not start <= index < end
+        "\\00"
+        if character == "\0"
+        else f"\\{character}"
+        if character in _ESCAPED or not start <= index < end
         else character
         for index, character in enumerate(text)
     )
@@ -60,8 +69,10 @@ class PrincipalRules:
         while position < len(text):
             rule = _RULE.match(text, position)
             if rule is None:
-                raise ConfigError(f"ssl.principal.mapping.rules: {text[position:]!r} is neither DEFAULT nor "
-                                  "RULE:pattern/replacement/[LU]")
+                raise ConfigError(
+                    f"ssl.principal.mapping.rules: {text[position:]!r} is neither DEFAULT nor "
+                    "RULE:pattern/replacement/[LU]"
+                )
             self._rules.append((None, "", "") if rule[1] else _compile(rule))
             position = rule.end()
 

@@ -139,8 +139,9 @@ class SaslSession:
             self._is_again = True
             self._again_at_ms = now_ms
         if mechanism not in self.settings.mechanisms:
-            raise AuthenticationFailed("the client asks for a SASL mechanism that is not enabled",
-                                       ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+            raise AuthenticationFailed(
+                "the client asks for a SASL mechanism that is not enabled", ErrorCode.UNSUPPORTED_SASL_MECHANISM
+            )
         self.has_bare_tokens = version == 0
         if self._is_again and mechanism != self._mechanism_name:
             self.state = SaslState.WRONG_MECHANISM
@@ -184,5 +185,6 @@ class SaslSession:
 
     def _failure_message(self) -> str:
         what = "re-authentication" if self._is_again else "authentication"
-        return (f"Authentication failed during {what} due to invalid credentials "
-                f"with SASL mechanism {self._mechanism_name}")
+        return (
+            f"Authentication failed during {what} due to invalid credentials with SASL mechanism {self._mechanism_name}"
+        )

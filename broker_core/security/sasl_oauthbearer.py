@@ -10,7 +10,8 @@ from broker_core.security.sasl import AuthenticationFailed
 
 _KEY_VALUES: Final = r"(?:[A-Za-z]+=[\x21-\x7E \t\r\n]+\x01)*"
 _FIRST: Final = re.compile(
-    rf"n,(?:a=(?P<authorization_id>(?:[\x01-\x2B\x2D-\x3C\x3E-\x7F]|=2C|=3D)+))?,\x01(?P<pairs>{_KEY_VALUES})\x01")
+    rf"n,(?:a=(?P<authorization_id>(?:[\x01-\x2B\x2D-\x3C\x3E-\x7F]|=2C|=3D)+))?,\x01(?P<pairs>{_KEY_VALUES})\x01"
+)
 _BEARER: Final = re.compile(r"(?i:bearer) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)")
 _ERROR_SEEN: Final = b"\x01"
 
@@ -60,8 +61,10 @@ class OAuthBearer:
             self._error = json.dumps({"status": refused.status, **scope}, separators=(", ", ":"))
             return self._error.encode()
         if authorization_id not in ("", valid.principal_name):
-            raise AuthenticationFailed("Authentication failed: Client requested an authorization id that is "
-                                       "different from the token's principal name")
+            raise AuthenticationFailed(
+                "Authentication failed: Client requested an authorization id that is "
+                "different from the token's principal name"
+            )
         self.user_name = valid.principal_name
         self.expires_ms = valid.expires_ms
         return b""

@@ -30,6 +30,7 @@ class Plain:
             raise AuthenticationFailed("Authentication failed: Invalid username or password")
         if authorization_id not in ("", name):
             raise AuthenticationFailed(
-                "Authentication failed: Client requested an authorization id that is different from username")
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
         self.user_name = name
         return b""

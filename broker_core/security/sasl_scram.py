@@ -65,7 +65,8 @@ def credential_of_salted(mechanism: str, salted_password: bytes, salt: bytes, it
     name = _HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", name)
     return ScramCredential(
-        iterations, salt, hashlib.new(name, client_key).digest(), hmac.digest(salted_password, b"Server Key", name))
+        iterations, salt, hashlib.new(name, client_key).digest(), hmac.digest(salted_password, b"Server Key", name)
+    )
 
 
 def credential_of_password(mechanism: str, password: str, entropy: Entropy) -> ScramCredential:

@@ -53,8 +53,11 @@ def _mechanism(config: BrokerConfig, listener: str, name: str, world: SaslWorld)
         return partial(Plain, {**world.passwords, **users_of(options)})
     if name == "OAUTHBEARER":
         if world.token_validator is None:
-            log.warning("listener %s takes unsigned tokens at their word: whoever reaches it can be anybody. For tests "
-                        "only; give a token_validator, or leave OAUTHBEARER out of sasl.enabled.mechanisms", listener)
+            log.warning(
+                "listener %s takes unsigned tokens at their word: whoever reaches it can be anybody. For tests "
+                "only; give a token_validator, or leave OAUTHBEARER out of sasl.enabled.mechanisms",
+                listener,
+            )
         return partial(OAuthBearer, world.token_validator or _unsecured(key, options))
     return partial(Scram, name, world.credential_of, world.entropy)
 

@@ -42,8 +42,9 @@ class UnsecuredTokens:
     def _check_scope(self, scope: Any) -> None:
         held = scope.split() if isinstance(scope, str) else scope if isinstance(scope, list) else []
         if any(needed not in held for needed in self.required_scope):
-            raise InvalidToken("a required scope is missing", status="insufficient_scope",
-                               scope=f"[{', '.join(self.required_scope)}]")
+            raise InvalidToken(
+                "a required scope is missing", status="insufficient_scope", scope=f"[{', '.join(self.required_scope)}]"
+            )
 
 
 def _section(text: str) -> dict[str, Any]:

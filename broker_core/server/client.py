@@ -56,7 +56,12 @@ class Client(asyncio.Protocol):
     """Be the client at one socket; it takes a seat until the socket is closed."""
 
     def __init__(
-        self, driver: Driver, broker: Broker, listener: Listener, rules: PrincipalRules | None, seat: Seat,
+        self,
+        driver: Driver,
+        broker: Broker,
+        listener: Listener,
+        rules: PrincipalRules | None,
+        seat: Seat,
     ) -> None:
         self._driver = driver
         self._broker = broker
@@ -79,13 +84,18 @@ class Client(asyncio.Protocol):
         return self._listener.name
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve a client that has connected."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         host = printed_host((transport.get_extra_info("peername") or ("?",))[0])
         principal = self._certified(transport.get_extra_info("ssl_object"))
         if principal is None:
-            log.warning("broker %d: closing connection from %s: ssl.principal.mapping.rules make no name of "
-                        "that in its certificate", self.broker_id, host)
+            log.warning(
+                "broker %d: closing connection from %s: ssl.principal.mapping.rules make no name of "
+                "that in its certificate",
+                self.broker_id,
+                host,
+            )
             transport.abort()
             return
         self._connection = Connection(self._broker, self, host, self._listener, principal)
@@ -104,6 +114,7 @@ class Client(asyncio.Protocol):
         return None if name is None else user(name)
 
     def data_received(self, data: bytes) -> None:
+        """Take what the client has sent."""
         if self._connection is None:
             return
         assert self._transport is not None
@@ -123,6 +134,7 @@ class Client(asyncio.Protocol):
         return is_drained
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a client that has gone."""
         if self._connection is not None:
             self._connection.lost()
         self._seat.leave()
@@ -160,10 +172,12 @@ class Client(asyncio.Protocol):
             self._transport.abort()
 
     def pause_writing(self) -> None:
+        """Stop to answer a client that does not read its answers."""
         if self._connection is not None:
             self._connection.pause()
 
     def resume_writing(self) -> None:
+        """Go on to answer a client that reads again."""
         self._active_ms = self._driver.now_ms()
         if self._connection is not None and not self._driver.has_failed:
             self._connection.resume(self._driver.now_ms())

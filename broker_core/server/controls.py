@@ -40,6 +40,7 @@ class Controls:
 
     def call(self, action: Callable[[Cluster], T]) -> T:
         """Run `action(cluster)` in the broker's thread and return its result: the way to look inside."""
+
         def act(server: Server) -> T:
             if server.is_down:
                 raise RuntimeError("all brokers have crashed: `restart()` starts them again")
@@ -80,7 +81,8 @@ class Controls:
         """Return the id of the broker that coordinates a transactional id or a group, -1 while none does."""
         topic, key = _coordinated(transactional_id, group)
         return self.call(
-            lambda cluster: cluster.catalog.leadership(cluster.coordinator_partition_of(topic, key)).leader)
+            lambda cluster: cluster.catalog.leadership(cluster.coordinator_partition_of(topic, key)).leader
+        )
 
     def move_coordinator(self, broker: int, *, transactional_id: str | None = None, group: str | None = None) -> None:
         """Make `broker` the coordinator of a transactional id or a group.
@@ -142,6 +144,7 @@ class Controls:
         ...     meanwhile, kafka.leader(("in", 1))
         (1, 2)
         """
+
         def begin(server: Server) -> None:
             if server.is_down:
                 raise ValueError("no broker runs")

@@ -84,8 +84,11 @@ class Door:
                 sock.close()
                 raise
             if seat is None:
-                log.warning("closing connection from %s at %s: it has as many as it may (max.connections.per.ip)",
-                            host, self._listener)
+                log.warning(
+                    "closing connection from %s at %s: it has as many as it may (max.connections.per.ip)",
+                    host,
+                    self._listener,
+                )
                 sock.close()
                 continue
             arrival = loop.create_task(self._arrive(sock, seat, host))
@@ -109,13 +112,20 @@ class Door:
         has_tls = self._context is not None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: self._new_client(seat), sock, ssl=self._context,
+                lambda: self._new_client(seat),
+                sock,
+                ssl=self._context,
                 ssl_handshake_timeout=_TLS_HANDSHAKE_S if has_tls else None,
-                ssl_shutdown_timeout=_TLS_GOODBYE_S if has_tls else None)
+                ssl_shutdown_timeout=_TLS_GOODBYE_S if has_tls else None,
+            )
         except OSError as error:
             seat.leave()
-            log.info("no connection from %s at %s: %s", address, self._listener,
-                     getattr(error, "reason", None) or type(error).__name__)
+            log.info(
+                "no connection from %s at %s: %s",
+                address,
+                self._listener,
+                getattr(error, "reason", None) or type(error).__name__,
+            )
         except asyncio.CancelledError:
             seat.leave()
             raise

@@ -57,5 +57,6 @@ class ClockHandle:
         """
         if seconds < 0:
             raise ValueError("time does not go back")
-        self._thread.act(lambda server: self._clock.pass_by(
-            round(seconds * 1000), server.cluster.next_deadline_ms, server.advance))
+        self._thread.act(
+            lambda server: self._clock.pass_by(round(seconds * 1000), server.cluster.next_deadline_ms, server.advance)
+        )

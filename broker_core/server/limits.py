@@ -35,8 +35,10 @@ class ConnectionLimits:
         # Only what a listener has of its own bounds it alone; the broker's number bounds them all together.
         own = {plan.name: f"{LISTENER_PREFIX}{plan.name.lower()}.max.connections" for plan in plans}
         self._max_of_listener = {
-            plan.name: plan.config.max_connections for plan in plans
-            if own[plan.name] in dict(config.listener_overrides)}
+            plan.name: plan.config.max_connections
+            for plan in plans
+            if own[plan.name] in dict(config.listener_overrides)
+        }
         self._max_per_address = config.max_connections_per_ip
         self._overrides = _overrides(config.max_connections_per_ip_overrides)
         self._rates = {plan.name: _Rate(plan.config.max_connection_creation_rate) for plan in plans}
@@ -118,6 +120,8 @@ def _resolved(host: str) -> str:
         try:
             host = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
         except (OSError, UnicodeError) as error:
-            raise ConfigError(f"max.connections.per.ip.overrides: {host!r} is no address, nor the name of one "
-                              f"({getattr(error, 'strerror', None) or 'no host is named so'})") from None
+            raise ConfigError(
+                f"max.connections.per.ip.overrides: {host!r} is no address, nor the name of one "
+                f"({getattr(error, 'strerror', None) or 'no host is named so'})"
+            ) from None
     return printed_host(host)

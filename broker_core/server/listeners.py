@@ -73,15 +73,18 @@ def plan_listeners(config: BrokerConfig, *, brokers: int, host: str, port: int) 
     protocols = _protocols(config.listener_security_protocol_map)
     plans = [
         ListenerPlan(name, _protocol_of(name, protocols), bind, advertised.get(name, bind), config.of_listener(name))
-        for name, bind in bound.items()]
+        for name, bind in bound.items()
+    ]
     _check_overrides(config, bound)
     if config.inter_broker_listener_name:
         _check_names("inter.broker.listener.name", [config.inter_broker_listener_name], bound)
     _check_ports(plans, brokers)
     for plan in plans:
         if config.listeners and plan.advertised.host in _NOWHERE:
-            raise ConfigError(f"advertised.listeners: clients cannot connect to {plan.advertised.host}; "
-                              f"add {plan.name}://<a name they know>:{plan.advertised.port}")
+            raise ConfigError(
+                f"advertised.listeners: clients cannot connect to {plan.advertised.host}; "
+                f"add {plan.name}://<a name they know>:{plan.advertised.port}"
+            )
     return plans
 
 
@@ -105,15 +108,18 @@ def _protocols(text: str) -> dict[str, str]:
         name, _, protocol = part.upper().partition(":")
         if protocol not in _PROTOCOLS:
             raise ConfigError(
-                f"listener.security.protocol.map: {part!r} is not NAME:PROTOCOL with one of {', '.join(_PROTOCOLS)}")
+                f"listener.security.protocol.map: {part!r} is not NAME:PROTOCOL with one of {', '.join(_PROTOCOLS)}"
+            )
         protocols[name] = protocol
     return protocols
 
 
 def _protocol_of(name: str, protocols: Mapping[str, str]) -> str:
     if name not in protocols:
-        raise ConfigError(f"listeners: {name} has no protocol; add {name}:SASL_SSL, or another of "
-                          f"{', '.join(_PROTOCOLS)}, to listener.security.protocol.map")
+        raise ConfigError(
+            f"listeners: {name} has no protocol; add {name}:SASL_SSL, or another of "
+            f"{', '.join(_PROTOCOLS)}, to listener.security.protocol.map"
+        )
     return protocols[name]
 
 
@@ -127,8 +133,10 @@ def _check_overrides(config: BrokerConfig, bound: Mapping[str, Address]) -> None
     for key, _ in config.listener_overrides:
         name = key.removeprefix(LISTENER_PREFIX).partition(".")[0]
         if name.upper() not in bound or name != name.lower():
-            raise ConfigError(f"{key}: there is no listener {name}; its name is written in lower case here, and "
-                              f"listeners has {', '.join(bound)}")
+            raise ConfigError(
+                f"{key}: there is no listener {name}; its name is written in lower case here, and "
+                f"listeners has {', '.join(bound)}"
+            )
 
 
 def _check_ports(plans: list[ListenerPlan], brokers: int) -> None:
@@ -137,7 +145,9 @@ def _check_ports(plans: list[ListenerPlan], brokers: int) -> None:
         for index in range(brokers):
             port = plan.bind_port(index)
             if port and taken.setdefault(port, plan.name) != plan.name:
-                raise ConfigError(f"listeners: {plan.name} and {taken[port]} both need port {port}; each broker takes "
-                                  f"the next port, so leave {brokers} between two listeners")
+                raise ConfigError(
+                    f"listeners: {plan.name} and {taken[port]} both need port {port}; each broker takes "
+                    f"the next port, so leave {brokers} between two listeners"
+                )
             if port > 65535:
                 raise ConfigError(f"listeners: {plan.name} needs port {port} for broker number {index + 1}")

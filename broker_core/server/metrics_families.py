@@ -32,7 +32,8 @@ def _one(value: Callable[[Metrics], float | Durations]) -> Callable[[Metrics], _
 def _each_partition(mark: str) -> Callable[[Metrics], _Samples]:
     return lambda metrics: [
         ({"topic": each.topic, "partition": str(each.partition)}, getattr(marks, mark))
-        for each, marks in metrics.partitions.items()]
+        for each, marks in metrics.partitions.items()
+    ]
 
 
 def _states(metrics: Metrics) -> _Samples:
@@ -40,13 +41,19 @@ def _states(metrics: Metrics) -> _Samples:
 
 
 def _requests(metrics: Metrics) -> _Samples:
-    return [({"request": api, "version": str(version)}, count)
-            for api, requests in metrics.by_api.items() for version, count in requests.by_version.items()]
+    return [
+        ({"request": api, "version": str(version)}, count)
+        for api, requests in metrics.by_api.items()
+        for version, count in requests.by_version.items()
+    ]
 
 
 def _errors(metrics: Metrics) -> _Samples:
-    return [({"request": api, "error": error}, count)
-            for api, requests in metrics.by_api.items() for error, count in requests.errors.items()]
+    return [
+        ({"request": api, "error": error}, count)
+        for api, requests in metrics.by_api.items()
+        for error, count in requests.errors.items()
+    ]
 
 
 def _latencies(metrics: Metrics) -> _Samples:
@@ -56,45 +63,85 @@ def _latencies(metrics: Metrics) -> _Samples:
 _MARKERS: Final = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
 _LOADS: Final = "kafka_server_{}_coordinator_metrics_partition_load_time_{}"
 _ROWS: Final = (
-    _Row("kafka_server_replicamanager_partitionswithlatetransactionscount", _GAUGE,
-         "Partitions whose oldest open transaction has been silent for transaction.max.timeout.ms and five minutes",
-         _one(lambda metrics: metrics.partitions_with_late_transactions)),
-    _Row("kafka_server_replicamanager_produceridcount", _GAUGE,
-         "Live producer ids, one counted in each partition that knows it",
-         _one(lambda metrics: metrics.producer_id_count)),
-    _Row("broker_core_producer_ids", _GAUGE, "Live producer ids, each counted once",
-         _one(lambda metrics: len(metrics.producer_ids))),
-    _Row("broker_core_transactional_ids", _GAUGE, "Transactional ids that have not expired, by state",
-         _states),
-    _Row("kafka_cluster_partition_laststableoffsetlag", _GAUGE,
-         "How far the last stable offset is behind the high watermark", _each_partition("last_stable_offset_lag")),
-    _Row("broker_core_partition_last_stable_offset", _GAUGE,
-         "The offset below which every transaction is decided", _each_partition("last_stable_offset")),
+    _Row(
+        "kafka_server_replicamanager_partitionswithlatetransactionscount",
+        _GAUGE,
+        "Partitions whose oldest open transaction has been silent for transaction.max.timeout.ms and five minutes",
+        _one(lambda metrics: metrics.partitions_with_late_transactions),
+    ),
+    _Row(
+        "kafka_server_replicamanager_produceridcount",
+        _GAUGE,
+        "Live producer ids, one counted in each partition that knows it",
+        _one(lambda metrics: metrics.producer_id_count),
+    ),
+    _Row(
+        "broker_core_producer_ids",
+        _GAUGE,
+        "Live producer ids, each counted once",
+        _one(lambda metrics: len(metrics.producer_ids)),
+    ),
+    _Row("broker_core_transactional_ids", _GAUGE, "Transactional ids that have not expired, by state", _states),
+    _Row(
+        "kafka_cluster_partition_laststableoffsetlag",
+        _GAUGE,
+        "How far the last stable offset is behind the high watermark",
+        _each_partition("last_stable_offset_lag"),
+    ),
+    _Row(
+        "broker_core_partition_last_stable_offset",
+        _GAUGE,
+        "The offset below which every transaction is decided",
+        _each_partition("last_stable_offset"),
+    ),
     _Row("kafka_log_log_logstartoffset", _GAUGE, "The first offset there is", _each_partition("log_start_offset")),
     _Row("kafka_log_log_logendoffset", _GAUGE, "The offset the next record gets", _each_partition("log_end_offset")),
-    _Row("kafka_server_addpartitionstotxnmanager_verificationtimems", _SUMMARY,
-         "Milliseconds until the transaction coordinator has answered a leader's question about partitions",
-         _one(lambda metrics: metrics.verification_time_ms)),
-    _Row("kafka_server_addpartitionstotxnmanager_verificationfailurerate", _COUNTER,
-         "Partitions that the transaction coordinator did not confirm",
-         _one(lambda metrics: metrics.verification_failures)),
-    *(_Row(_LOADS.format(kind, what), _GAUGE,
-           f"Milliseconds the {kind} coordinator took to load a partition of its topic, {word}", _one(value))
-      for kind, what, word, value in (
-          ("transaction", "max", "at the most", lambda metrics: metrics.transaction_load_time_ms.max_ms),
-          ("transaction", "avg", "on average", lambda metrics: metrics.transaction_load_time_ms.mean_ms),
-          ("group", "max", "at the most", lambda metrics: metrics.group_load_time_ms.max_ms),
-          ("group", "avg", "on average", lambda metrics: metrics.group_load_time_ms.mean_ms))),
-    _Row(f"{_MARKERS}unknowndestinationqueuesize", _GAUGE,
-         "Transaction markers that wait because their partition cannot be found",
-         _one(lambda metrics: metrics.unknown_destination_queue_size)),
-    _Row(f"{_MARKERS}logappendretryqueuesize", _GAUGE,
-         "Transactions with all markers written whose completion could not be recorded yet",
-         _one(lambda metrics: metrics.log_append_retry_queue_size)),
+    _Row(
+        "kafka_server_addpartitionstotxnmanager_verificationtimems",
+        _SUMMARY,
+        "Milliseconds until the transaction coordinator has answered a leader's question about partitions",
+        _one(lambda metrics: metrics.verification_time_ms),
+    ),
+    _Row(
+        "kafka_server_addpartitionstotxnmanager_verificationfailurerate",
+        _COUNTER,
+        "Partitions that the transaction coordinator did not confirm",
+        _one(lambda metrics: metrics.verification_failures),
+    ),
+    *(
+        _Row(
+            _LOADS.format(kind, what),
+            _GAUGE,
+            f"Milliseconds the {kind} coordinator took to load a partition of its topic, {word}",
+            _one(value),
+        )
+        for kind, what, word, value in (
+            ("transaction", "max", "at the most", lambda metrics: metrics.transaction_load_time_ms.max_ms),
+            ("transaction", "avg", "on average", lambda metrics: metrics.transaction_load_time_ms.mean_ms),
+            ("group", "max", "at the most", lambda metrics: metrics.group_load_time_ms.max_ms),
+            ("group", "avg", "on average", lambda metrics: metrics.group_load_time_ms.mean_ms),
+        )
+    ),
+    _Row(
+        f"{_MARKERS}unknowndestinationqueuesize",
+        _GAUGE,
+        "Transaction markers that wait because their partition cannot be found",
+        _one(lambda metrics: metrics.unknown_destination_queue_size),
+    ),
+    _Row(
+        f"{_MARKERS}logappendretryqueuesize",
+        _GAUGE,
+        "Transactions with all markers written whose completion could not be recorded yet",
+        _one(lambda metrics: metrics.log_append_retry_queue_size),
+    ),
     _Row("kafka_network_requestmetrics_requests", _COUNTER, "Answered requests", _requests),
     _Row("kafka_network_requestmetrics_errors", _COUNTER, "Error codes in answers, NONE left out", _errors),
-    _Row("kafka_network_requestmetrics_totaltimems", _SUMMARY,
-         "Milliseconds from taking up a request to its answer, waiting included", _latencies),
+    _Row(
+        "kafka_network_requestmetrics_totaltimems",
+        _SUMMARY,
+        "Milliseconds from taking up a request to its answer, waiting included",
+        _latencies,
+    ),
 )
 
 

@@ -72,8 +72,11 @@ class Server:
         self._plans = listeners
         self._broker_ids = [config.broker_id + index for index in range(brokers)]
         self._contexts = {plan.name: tls or tls_context(plan) for plan in listeners if plan.has_tls}
-        self._rules = {plan.name: PrincipalRules(plan.config.ssl_principal_mapping_rules)
-                       for plan in listeners if plan.has_tls and not plan.has_sasl}
+        self._rules = {
+            plan.name: PrincipalRules(plan.config.ssl_principal_mapping_rules)
+            for plan in listeners
+            if plan.has_tls and not plan.has_sasl
+        }
         self._users = users or {}
         self._token_validator = token_validator
         self._purgatory = purgatory
@@ -135,24 +138,35 @@ class Server:
         for name, addresses in self._addresses.items():
             self.reachable[name] = dict(addresses)
         self._cluster = Cluster(
-            storage=self._storage, entropy=self._entropy, config=self._config,
-            addresses=self._addresses[self._plans[0].name], now_ms=self._clock.now_ms(),
-            stopwatch=self._clock.stopwatch_ms, purgatory=self._purgatory())
+            storage=self._storage,
+            entropy=self._entropy,
+            config=self._config,
+            addresses=self._addresses[self._plans[0].name],
+            now_ms=self._clock.now_ms(),
+            stopwatch=self._clock.stopwatch_ms,
+            purgatory=self._purgatory(),
+        )
         self._cluster.hooks = self.hooks
         self._listeners = {plan.name: self._listener(plan) for plan in self._plans}
-        self._limits = {broker_id: ConnectionLimits(self._config, self._plans, self._room_made)
-                        for broker_id in self._broker_ids}
+        self._limits = {
+            broker_id: ConnectionLimits(self._config, self._plans, self._room_made) for broker_id in self._broker_ids
+        }
 
     def _open_doors(self, broker_id: int) -> None:
         limits = self._limits[broker_id]
         for plan in self._plans:
             name = plan.name
             door = self._doors[name, broker_id] = Door(
-                self._sockets.pop((name, broker_id)), name, limits=limits, now_ms=self._clock.now_ms,
+                self._sockets.pop((name, broker_id)),
+                name,
+                limits=limits,
+                now_ms=self._clock.now_ms,
                 context=self._contexts.get(name),
-                new_client=partial(Client, self, self.cluster.brokers[broker_id], self._listeners[name],
-                                   self._rules.get(name)),
-                made_room_for=partial(self._make_room, broker_id, limits))
+                new_client=partial(
+                    Client, self, self.cluster.brokers[broker_id], self._listeners[name], self._rules.get(name)
+                ),
+                made_room_for=partial(self._make_room, broker_id, limits),
+            )
             door.open()
 
     def _drop_sockets(self) -> None:
@@ -170,7 +184,8 @@ class Server:
     def is_away(self, broker_id: int) -> bool:
         """Say whether a broker is stopped or has crashed."""
         return self._cluster is None or (
-            broker_id not in self._cluster.addresses and not is_cut_off(self._cluster, broker_id))
+            broker_id not in self._cluster.addresses and not is_cut_off(self._cluster, broker_id)
+        )
 
     def broker_leaves(self, broker_id: int, *, abruptly: bool) -> None:
         """Let a broker be away; the last one that crashes takes with it what was not made durable."""
@@ -262,8 +277,12 @@ class Server:
         if not plan.has_sasl:
             return Listener(plan.name, self.reachable[plan.name])
         catalog = self.cluster.catalog
-        world = SaslWorld(lambda mechanism, user: catalog.scram.get((mechanism, user)), self._entropy, self._users,
-                          self._token_validator)
+        world = SaslWorld(
+            lambda mechanism, user: catalog.scram.get((mechanism, user)),
+            self._entropy,
+            self._users,
+            self._token_validator,
+        )
         sasl = sasl_settings(self._config, plan.name, world)
         for mechanism in sorted(MECHANISM_NAMES & sasl.mechanisms.keys()):
             for user, password in self._users.items():
@@ -271,8 +290,11 @@ class Server:
                 if known is None:
                     catalog.set_scram(mechanism, user, credential_of_password(mechanism, password, self._entropy))
                 elif not known.is_of(mechanism, password):
-                    log.info("users: %r keeps the password for %s that an earlier start or an administrator has set",
-                             user, mechanism)
+                    log.info(
+                        "users: %r keeps the password for %s that an earlier start or an administrator has set",
+                        user,
+                        mechanism,
+                    )
         return Listener(plan.name, self.reachable[plan.name], sasl)
 
     async def stop(self) -> None:
@@ -304,8 +326,11 @@ class Server:
 
     def _make_room(self, broker_id: int, limits: ConnectionLimits) -> None:
         """Close the connection that has been quiet for longest, for one that the brokers themselves need."""
-        others = [client for client in self._clients
-                  if client.broker_id == broker_id and not limits.is_protected(client.listener_name)]
+        others = [
+            client
+            for client in self._clients
+            if client.broker_id == broker_id and not limits.is_protected(client.listener_name)
+        ]
         if others:
             max(others, key=Client.quiet_ms).close()
 

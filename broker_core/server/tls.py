@@ -9,15 +9,19 @@ from broker_core.server.listeners import ListenerPlan
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-_HOW_TO_PEM = ("only PEM is read here: openssl pkcs12 -in store.p12 -nodes -out store.pem makes it from PKCS12, "
-               "keytool -importkeystore -deststoretype PKCS12 makes that from JKS")
+_HOW_TO_PEM = (
+    "only PEM is read here: openssl pkcs12 -in store.p12 -nodes -out store.pem makes it from PKCS12, "
+    "keytool -importkeystore -deststoretype PKCS12 makes that from JKS"
+)
 
 
 def tls_context(plan: ListenerPlan) -> ssl.SSLContext:
     """Return the context that serves the listener; raises `ConfigError`, which never quotes a key."""
     config = plan.config
-    for key, store_type in (("ssl.keystore.type", config.ssl_keystore_type),
-                            ("ssl.truststore.type", config.ssl_truststore_type)):
+    for key, store_type in (
+        ("ssl.keystore.type", config.ssl_keystore_type),
+        ("ssl.truststore.type", config.ssl_truststore_type),
+    ):
         if store_type.upper() != "PEM":
             raise ConfigError(f"{key}={store_type}: {_HOW_TO_PEM}")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -43,7 +47,8 @@ def _load_identity(context: ssl.SSLContext, plan: ListenerPlan) -> None:
         if not (config.ssl_keystore_certificate_chain and config.ssl_keystore_key):
             raise ConfigError(
                 f"listener {plan.name} has no certificate: give ssl.keystore.location (a PEM file with key and chain), "
-                "or ssl.keystore.certificate.chain and ssl.keystore.key (their text)")
+                "or ssl.keystore.certificate.chain and ssl.keystore.key (their text)"
+            )
         # Python reads keys from files only; the folder is nobody else's, and gone at once.
         with tempfile.TemporaryDirectory() as folder:
             chain, key = Path(folder, "chain.pem"), Path(folder, "key.pem")
@@ -56,7 +61,8 @@ def _load_identity(context: ssl.SSLContext, plan: ListenerPlan) -> None:
             raise
         where = config.ssl_keystore_location or "given as text"
         raise ConfigError(
-            f"the certificate and key of listener {plan.name} ({where}) cannot be used: {_reason(error)}") from None
+            f"the certificate and key of listener {plan.name} ({where}) cannot be used: {_reason(error)}"
+        ) from None
 
 
 def _load_trust(context: ssl.SSLContext, plan: ListenerPlan) -> None:
@@ -71,7 +77,8 @@ def _load_trust(context: ssl.SSLContext, plan: ListenerPlan) -> None:
     except (OSError, ValueError) as error:
         where = config.ssl_truststore_location or "given as text"
         raise ConfigError(
-            f"the trusted certificates of listener {plan.name} ({where}) cannot be used: {_reason(error)}") from None
+            f"the trusted certificates of listener {plan.name} ({where}) cannot be used: {_reason(error)}"
+        ) from None
 
 
 def _reason(error: Exception) -> str:

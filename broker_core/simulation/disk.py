@@ -259,8 +259,9 @@ class SimulatedDisk(MemoryStorage):
         """Forget what was not made durable; of each file a part of it may have got through, in no order."""
         self.fuse = None
         keep = self.random.choice((0.0, 0.3, 1.0))
-        self.crash(survives=lambda _path, unsynced: self._survived(unsynced, keep),
-                   names_survive=self.random.random() < keep)
+        self.crash(
+            survives=lambda _path, unsynced: self._survived(unsynced, keep), names_survive=self.random.random() < keep
+        )
 
     def lose_process(self) -> None:
         """Keep all that was written, as the operating system does when only a process dies; not a byte more is safe."""

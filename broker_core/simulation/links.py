@@ -20,9 +20,17 @@ if TYPE_CHECKING:
 
 # Where a framed request names its API, and which APIs write or change a transaction.
 API_KEY_PLACE = slice(4, 6)
-_CHANGING = frozenset(request.API_KEY.to_bytes(2, "big") for request in (
-    m.ProduceRequest, m.InitProducerIdRequest, m.AddPartitionsToTxnRequest, m.AddOffsetsToTxnRequest, m.EndTxnRequest,
-    m.TxnOffsetCommitRequest))
+_CHANGING = frozenset(
+    request.API_KEY.to_bytes(2, "big")
+    for request in (
+        m.ProduceRequest,
+        m.InitProducerIdRequest,
+        m.AddPartitionsToTxnRequest,
+        m.AddOffsetsToTxnRequest,
+        m.EndTxnRequest,
+        m.TxnOffsetCommitRequest,
+    )
+)
 
 
 class Sent(NamedTuple):

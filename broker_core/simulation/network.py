@@ -122,8 +122,14 @@ class SimulatedServer:
     """Drive a cluster over a network and a disk, and survive its deaths."""
 
     def __init__(
-        self, *, network: SimulatedNetwork, disk: SimulatedDisk, entropy: Entropy, clock: SimulatedClock,
-        config: BrokerConfig, broker_count: int,
+        self,
+        *,
+        network: SimulatedNetwork,
+        disk: SimulatedDisk,
+        entropy: Entropy,
+        clock: SimulatedClock,
+        config: BrokerConfig,
+        broker_count: int,
     ) -> None:
         self.network = network
         self.scheduler = network.scheduler
@@ -163,8 +169,12 @@ class SimulatedServer:
         assert self._cluster is None
         try:
             self._cluster = Cluster(
-                storage=self.disk, entropy=self._entropy, config=self._config, addresses=self._addresses,
-                now_ms=self.clock.now_ms())
+                storage=self.disk,
+                entropy=self._entropy,
+                config=self._config,
+                addresses=self._addresses,
+                now_ms=self.clock.now_ms(),
+            )
         except PowerLoss:
             self._fell(power=True, fault=Fault.POWER_LOST_WRITING)
         except Exception as error:
@@ -214,6 +224,7 @@ class SimulatedServer:
 
     def cut_off(self, broker_id: int) -> None:
         """Cut a broker off from the others, if there are any; clients reach it as before."""
+
         def cut(cluster: Cluster) -> None:
             if broker_id in cluster.addresses and len(cluster.addresses) > 1:
                 stale.cut_off(cluster, broker_id, {PLAINTEXT: cluster.addresses}, MemoryStorage())
@@ -329,5 +340,4 @@ class SimulatedServer:
 
 def is_disk_trouble(error: BaseException) -> bool:
     """Say whether a full disk explains the error."""
-    return isinstance(error, OSError) or (
-        isinstance(error, KafkaError) and error.code == ErrorCode.KAFKA_STORAGE_ERROR)
+    return isinstance(error, OSError) or (isinstance(error, KafkaError) and error.code == ErrorCode.KAFKA_STORAGE_ERROR)

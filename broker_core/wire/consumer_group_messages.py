@@ -11,8 +11,12 @@ from kafka.protocol.api_message import ApiMessage
 
 
 def _message(name: str) -> Any:
-    return types.new_class(name, (ApiMessage,), {"load_json": __package__}, lambda body: body.update(
-        __module__=__name__, __qualname__=name))
+    return types.new_class(
+        name,
+        (ApiMessage,),
+        {"load_json": __package__},
+        lambda body: body.update(__module__=__name__, __qualname__=name),
+    )
 
 
 ConsumerGroupHeartbeatRequest = _message("ConsumerGroupHeartbeatRequest")

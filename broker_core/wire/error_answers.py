@@ -31,8 +31,9 @@ _ADDED: Final = (_Echo("partitions", "results_by_partition", {"partition_index":
 # What each API repeats of its request; an API that is not here says the error at the top and nothing else.
 _ECHOES: Final[Mapping[str, tuple[_Echo, ...]]] = {
     "Produce": (_Echo("topic_data", "responses", inner=(_Echo("partition_data", "partition_responses"),)),),
-    "Fetch": (_Echo("topics", "responses", inner=(
-        _Echo("partitions", "partitions", {"partition_index": "partition"}),)),),
+    "Fetch": (
+        _Echo("topics", "responses", inner=(_Echo("partitions", "partitions", {"partition_index": "partition"}),)),
+    ),
     "ListOffsets": _TOPICS,
     "Metadata": (_Echo("topics", "topics"),),
     "OffsetCommit": _TOPICS,
@@ -43,8 +44,7 @@ _ECHOES: Final[Mapping[str, tuple[_Echo, ...]]] = {
     "DeleteTopics": (_Echo("topics", "responses"), _Echo("topic_names", "responses", {"name": ""})),
     "DeleteRecords": _TOPICS,
     "OffsetForLeaderEpoch": _TOPICS,
-    "AddPartitionsToTxn": (
-        _Echo("v3_and_below_topics", "results_by_topic_v3_and_below", inner=_ADDED),),
+    "AddPartitionsToTxn": (_Echo("v3_and_below_topics", "results_by_topic_v3_and_below", inner=_ADDED),),
     "WriteTxnMarkers": (_Echo("markers", "markers", inner=(_Echo("topics", "topics", inner=_INDEXES),)),),
     "TxnOffsetCommit": _TOPICS,
     "CreateAcls": (_Echo("creations", "results"),),
@@ -55,7 +55,9 @@ _ECHOES: Final[Mapping[str, tuple[_Echo, ...]]] = {
     "IncrementalAlterConfigs": (_Echo("resources", "responses"),),
     "DescribeUserScramCredentials": (_Echo("users", "results", {"user": "name"}),),
     "AlterUserScramCredentials": (
-        _Echo("deletions", "results", {"user": "name"}), _Echo("upsertions", "results", {"user": "name"})),
+        _Echo("deletions", "results", {"user": "name"}),
+        _Echo("upsertions", "results", {"user": "name"}),
+    ),
     "DescribeProducers": (_Echo("topics", "topics", inner=_INDEXES),),
     "DescribeTransactions": (_Echo("transactional_ids", "transaction_states", {"transactional_id": ""}),),
     "ConsumerGroupDescribe": (_Echo("group_ids", "groups", {"group_id": ""}),),
@@ -63,11 +65,27 @@ _ECHOES: Final[Mapping[str, tuple[_Echo, ...]]] = {
 # Answers of these versions say the error at the top alone, though they have room for the items.
 _ONLY_AT_THE_TOP: Final = {"OffsetFetch": range(2, 8), "Fetch": range(13, 100)}
 # What an answer says of a number that it does not know.
-_UNKNOWN: Final = frozenset({
-    "base_offset", "committed_offset", "committed_leader_epoch", "controller_id", "end_offset", "generation_id",
-    "high_watermark", "leader_epoch", "low_watermark", "node_id", "num_partitions", "offset", "port", "producer_epoch",
-    "producer_id", "replication_factor", "timestamp",
-})
+_UNKNOWN: Final = frozenset(
+    {
+        "base_offset",
+        "committed_offset",
+        "committed_leader_epoch",
+        "controller_id",
+        "end_offset",
+        "generation_id",
+        "high_watermark",
+        "leader_epoch",
+        "low_watermark",
+        "node_id",
+        "num_partitions",
+        "offset",
+        "port",
+        "producer_epoch",
+        "producer_id",
+        "replication_factor",
+        "timestamp",
+    }
+)
 
 
 def error_answer(request: Request, error_code: int) -> Any:
@@ -79,7 +97,13 @@ def error_answer(request: Request, error_code: int) -> Any:
 
 
 def _filled(
-    form: Any, struct: Any, asked: Any, asked_struct: Any, echoes: tuple[_Echo, ...], error_code: int, version: int,
+    form: Any,
+    struct: Any,
+    asked: Any,
+    asked_struct: Any,
+    echoes: tuple[_Echo, ...],
+    error_code: int,
+    version: int,
     names: Mapping[str, str] | None = None,
 ) -> Any:
     values: dict[str, Any] = {}
@@ -90,9 +114,13 @@ def _filled(
                 values[name] = error_code
         elif field.is_struct_array() or field.is_array():
             values[name] = [
-                item for echo in echoes if echo.answered == name and echo.asked in known
+                item
+                for echo in echoes
+                if echo.answered == name and echo.asked in known
                 for item in _items(
-                    getattr(form, field.type_str), field, asked, known[echo.asked], echo, error_code, version)]
+                    getattr(form, field.type_str), field, asked, known[echo.asked], echo, error_code, version
+                )
+            ]
         elif names is not None and name in names:
             values[name] = asked if names[name] == "" else getattr(asked, names[name])
         # At the top nothing is repeated: a producer that is refused gets no producer id.

@@ -128,7 +128,7 @@ def decode_request(frame: bytes) -> Request:
         body = api.request.decode(content, version=version)
     except MalformedLayout as error:
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {error}") from None
-    except Exception as error:  # noqa: BLE001 - the decoder raises many kinds on hostile bytes
+    except Exception as error:
         # Some kinds quote the bytes they choke on, and those may be a password.
         what = type(error).__name__ if api.key in _WITH_SECRETS else repr(error)
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {what}") from None
@@ -148,8 +148,9 @@ def encode_response(request: Request, response: Any) -> bytes:
 def refuse_api_versions(correlation_id: int, error_code: int) -> bytes:
     """Encode the answer to an ApiVersions request of a version we do not know: always in version 0."""
     api = SERVED[API_VERSIONS_KEY]
-    ranges = [m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.advertised_min,
-                                               max_version=api.max_version)]
+    ranges = [
+        m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
+    ]
     return _encode(m.ApiVersionsResponse(error_code=error_code, api_keys=ranges), 0, correlation_id)
 
 

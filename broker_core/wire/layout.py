@@ -176,8 +176,10 @@ def _array_step(field: Any, version: int, compact: bool, tagged: bool | None, nu
     form = None if compact else _LENGTH
     name, item = field.name, field.array_of
     size = _fixed_size(item)
-    step = _fields_step(item, version, compact, tagged) if field.is_struct_array() else (
-        None if size is not None else _step(item, version, compact, tagged)
+    step = (
+        _fields_step(item, version, compact, tagged)
+        if field.is_struct_array()
+        else (None if size is not None else _step(item, version, compact, tagged))
     )
 
     def walk_array(walk: _Walk, position: int) -> int:

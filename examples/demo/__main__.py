@@ -22,8 +22,10 @@ from examples.demo.lines import LINES_KEY, count_directly, produce, read_lines
 
 _PRODUCERS = 2
 _SEED = 20
-_KILLS = (("driver.before_decide", 1, "between prepare and decide"),
-          ("driver.after_decide", 3, "between decide and complete"))
+_KILLS = (
+    ("driver.before_decide", 1, "between prepare and decide"),
+    ("driver.after_decide", 3, "between decide and complete"),
+)
 _RUN_SECONDS = 150
 
 _started = time.monotonic()
@@ -42,13 +44,17 @@ def main() -> int:
     with EmbeddedBroker(topics={"lines": 4, "counts": 2}) as kafka, tempfile.TemporaryDirectory() as folder:
         say(f"embedded broker is up at {kafka.bootstrap_servers}")
         produced = produce(kafka.bootstrap_servers, "lines", lines, _PRODUCERS, _SEED)
-        say(f"{produced.lines} lines produced in {produced.committed} committed transactions; "
-            f"{produced.aborted_lines} more in {produced.aborted} aborted ones")
+        say(
+            f"{produced.lines} lines produced in {produced.committed} committed transactions; "
+            f"{produced.aborted_lines} more in {produced.aborted} aborted ones"
+        )
         restarts = run_query(kafka.bootstrap_servers, Path(folder))
         counted, rows = read_committed_counts(kafka.bootstrap_servers, "counts")
         committed, aborted = count_transactions(kafka, "counts")
-    say(f"topic counts: {rows} rows visible, {committed} transactions committed, {aborted} aborted; "
-        f"{restarts} restarts after SIGKILL")
+    say(
+        f"topic counts: {rows} rows visible, {committed} transactions committed, {aborted} aborted; "
+        f"{restarts} restarts after SIGKILL"
+    )
     return report(expected, counted)
 
 
@@ -81,9 +87,14 @@ def start_query(bootstrap_servers: str, folder: Path, failpoints: str) -> "subpr
     say("starting the Spark query")
     return subprocess.Popen(
         [sys.executable, "-m", "examples.demo.query", bootstrap_servers, str(folder / "checkpoint")],
-        env={**os.environ, "SPARK_EOS_FAILPOINTS": failpoints, "PYSPARK_PYTHON": sys.executable,
-             "SPARK_LOCAL_IP": "127.0.0.1"},
-        start_new_session=True)
+        env={
+            **os.environ,
+            "SPARK_EOS_FAILPOINTS": failpoints,
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        start_new_session=True,
+    )
 
 
 def wait_for(held: Path, process: "subprocess.Popen[bytes]") -> None:
@@ -100,14 +111,18 @@ def wait_for(held: Path, process: "subprocess.Popen[bytes]") -> None:
 def report(expected: Counter[bytes], counted: Counter[bytes]) -> int:
     """Compare, say the result in the last line, and return the exit code."""
     if counted == expected:
-        print(f"EXACTLY ONCE: all {expected[LINES_KEY]} lines and {expected.total() - expected[LINES_KEY]} identifiers "
-              "were counted exactly once.")
+        print(
+            f"EXACTLY ONCE: all {expected[LINES_KEY]} lines and {expected.total() - expected[LINES_KEY]} identifiers "
+            "were counted exactly once."
+        )
         return 0
     wrong = [key for key in expected.keys() | counted.keys() if expected[key] != counted[key]]
     for key in sorted(wrong)[:10]:
         print(f"  {key.decode()}: expected {expected[key]}, counted {counted[key]}")
-    print(f"NOT EXACTLY ONCE: {len(wrong)} of {len(expected)} counts are wrong "
-          f"({counted[LINES_KEY]} of {expected[LINES_KEY]} lines counted).")
+    print(
+        f"NOT EXACTLY ONCE: {len(wrong)} of {len(expected)} counts are wrong "
+        f"({counted[LINES_KEY]} of {expected[LINES_KEY]} lines counted)."
+    )
     return 1
 
 

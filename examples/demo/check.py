@@ -14,9 +14,16 @@ _PATIENCE_SECONDS = 30
 
 def read_committed_counts(bootstrap_servers: str, topic: str) -> tuple[Counter[bytes], int]:
     """Sum the counts in the topic with a read_committed confluent-kafka consumer; return them and the row count."""
-    consumer = Consumer({
-        "bootstrap.servers": bootstrap_servers, "group.id": "demo-check", "isolation.level": "read_committed",
-        "auto.offset.reset": "earliest", "enable.auto.commit": False, "enable.partition.eof": True})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "demo-check",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
     counts: Counter[bytes] = Counter()
     rows = 0
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -29,8 +36,10 @@ def read_committed_counts(bootstrap_servers: str, topic: str) -> tuple[Counter[b
             if messages:
                 deadline = time.monotonic() + _PATIENCE_SECONDS
             elif time.monotonic() > deadline:
-                raise TimeoutError(f"partitions {sorted(unfinished)} of {topic} did not end within "
-                                   f"{_PATIENCE_SECONDS} s: is a transaction still open there?")
+                raise TimeoutError(
+                    f"partitions {sorted(unfinished)} of {topic} did not end within "
+                    f"{_PATIENCE_SECONDS} s: is a transaction still open there?"
+                )
             for message in messages:
                 error = message.error()
                 if error is None:

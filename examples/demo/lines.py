@@ -56,8 +56,16 @@ def produce(bootstrap_servers: str, topic: str, lines: Sequence[bytes], producer
     threads = [
         threading.Thread(
             target=_run_producer,
-            args=(bootstrap_servers, topic, f"demo-lines-{index}", chunks[index::producers],
-                  random.Random(seed + index), done, lock))
+            args=(
+                bootstrap_servers,
+                topic,
+                f"demo-lines-{index}",
+                chunks[index::producers],
+                random.Random(seed + index),
+                done,
+                lock,
+            ),
+        )
         for index in range(producers)
     ]
     for thread in threads:
@@ -70,13 +78,24 @@ def produce(bootstrap_servers: str, topic: str, lines: Sequence[bytes], producer
 
 
 def _run_producer(
-    bootstrap_servers: str, topic: str, transactional_id: str, chunks: Sequence[Sequence[bytes]],
-    chance: random.Random, done: Produced, lock: threading.Lock,
+    bootstrap_servers: str,
+    topic: str,
+    transactional_id: str,
+    chunks: Sequence[Sequence[bytes]],
+    chance: random.Random,
+    done: Produced,
+    lock: threading.Lock,
 ) -> None:
     try:
-        producer = Producer({
-            "bootstrap.servers": bootstrap_servers, "transactional.id": transactional_id,
-            "compression.type": "lz4", "linger.ms": 5, "queue.buffering.max.messages": 200_000})
+        producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "transactional.id": transactional_id,
+                "compression.type": "lz4",
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 200_000,
+            }
+        )
         producer.init_transactions(30)
         for chunk in chunks:
             if chance.random() < _ABORTED_SHARE:
@@ -91,7 +110,7 @@ def _run_producer(
             with lock:
                 done.committed += 1
                 done.lines += len(chunk)
-    except BaseException as error:  # noqa: B036 - handed to the caller, who raises it
+    except BaseException as error:
         done.failures.append(error)
 
 

@@ -24,9 +24,12 @@ def count_identifiers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
         counts.update(IDENTIFIER.findall(b"\n".join(lines)))
         counts[LINES_KEY] += len(lines)
     if counts:
-        yield pa.record_batch({
-            "key": pa.array(list(counts), pa.binary()),
-            "value": pa.array([str(count) for count in counts.values()], pa.string())})
+        yield pa.record_batch(
+            {
+                "key": pa.array(list(counts), pa.binary()),
+                "value": pa.array([str(count) for count in counts.values()], pa.string()),
+            }
+        )
 
 
 def main(bootstrap_servers: str, checkpoint: str) -> None:
@@ -58,8 +61,11 @@ def main(bootstrap_servers: str, checkpoint: str) -> None:
         for progress in query.recentProgress:
             if progress["batchId"] > shown:
                 shown = progress["batchId"]
-                print(f"    micro-batch {shown}: {progress['numInputRows']} lines "
-                      f"in {progress['durationMs']['triggerExecution']} ms", flush=True)
+                print(
+                    f"    micro-batch {shown}: {progress['numInputRows']} lines "
+                    f"in {progress['durationMs']['triggerExecution']} ms",
+                    flush=True,
+                )
     spark.stop()
 
 

@@ -65,9 +65,7 @@ def run(chosen: argparse.Namespace, cluster: Cluster) -> int:
     if chosen.command == "show":
         fates = fates_now(cluster, decision)
         audit = read_audit(cluster, chosen.decision_topic, decision.prefix, decision.query)
-        _print(
-            chosen, output.show_text(decision, fates, audit), output.show_document(decision, fates, audit)
-        )
+        _print(chosen, output.show_text(decision, fates, audit), output.show_document(decision, fates, audit))
         return ExitCode.DONE
     return _intervene(chosen, cluster, decision)
 
@@ -91,10 +89,18 @@ def _intervene(chosen: argparse.Namespace, cluster: Cluster, decision: Decision)
         f"Now {len(settled.committed)} of {len(settled.decision.transactions)} transactions are committed, "
         f"{len(settled.lost)} are aborted or lost, {len(settled.unknown) + len(settled.pending)} are not known."
     )
-    _print(chosen, result, {
-        "action": chosen.command, "restart": restart, "done": complete,
-        "decision": output.decision_document(settled.decision), "problems": list(problems), **_counts(settled),
-    })
+    _print(
+        chosen,
+        result,
+        {
+            "action": chosen.command,
+            "restart": restart,
+            "done": complete,
+            "decision": output.decision_document(settled.decision),
+            "problems": list(problems),
+            **_counts(settled),
+        },
+    )
     for text in problems if complete else (*problems, str(lost_error(settled))):
         print(text, file=sys.stderr)
     return ExitCode.DONE if complete and not problems else ExitCode.DONE_IN_PART
@@ -102,7 +108,9 @@ def _intervene(chosen: argparse.Namespace, cluster: Cluster, decision: Decision)
 
 def _counts(settled: Settlement) -> dict[str, int]:
     return {
-        "committed": len(settled.committed), "lost": len(settled.lost), "unknown": len(settled.unknown),
+        "committed": len(settled.committed),
+        "lost": len(settled.lost),
+        "unknown": len(settled.unknown),
         "pending": len(settled.pending),
     }
 
@@ -141,11 +149,17 @@ def _parser() -> argparse.ArgumentParser:
     commands = decisions.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add(commands, "list", "list the newest decision of each query", one_query=False)
     _add(commands, "show", "show one decision, the fate of each of its transactions, and earlier interventions")
-    _add_intervention(commands, "complete", "roll a dead query's decision forward: commit what is still open, or "
-                      "abort it where a part is lost and none is committed")
+    _add_intervention(
+        commands,
+        "complete",
+        "roll a dead query's decision forward: commit what is still open, or "
+        "abort it where a part is lost and none is committed",
+    )
     abort = _add_intervention(commands, "abort", "abandon a dead query's decision: abort what is still open")
     abort.add_argument(
-        "--restart", choices=[each.value for each in Restart], default=Restart.REWRITE.value,
+        "--restart",
+        choices=[each.value for each in Restart],
+        default=Restart.REWRITE.value,
         help="what the restarted query does: write all of the micro-batch again (refused where any of it may be "
         "visible), or skip it, whatever of it is visible (default: %(default)s)",
     )
@@ -162,7 +176,8 @@ def _add(
     )
     parser.add_argument("--decision-topic", default=DEFAULT_DECISION_TOPIC, help="(default: %(default)s)")
     parser.add_argument(
-        "--prefix", default=DEFAULT_PREFIX if one_query else None,
+        "--prefix",
+        default=DEFAULT_PREFIX if one_query else None,
         help="the query's transactionalIdPrefix (default: %(default)s)" if one_query else "only this one's decisions",
     )
     parser.add_argument(
@@ -178,15 +193,17 @@ def _add_intervention(
     parser = _add(commands, name, text)
     parser.add_argument("--yes", action="store_true", help="do it; without this it is only said what would be done")
     parser.add_argument("--reason", default="", help="kept in the audit record")
+    parser.add_argument("--by", default=_user(), help="who does it, for the audit record (default: %(default)s)")
     parser.add_argument(
-        "--by", default=_user(), help="who does it, for the audit record (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--query-is-dead", action="store_true",
+        "--query-is-dead",
+        action="store_true",
         help="the query is known not to run: what it has open besides is no sign of life, and is aborted too",
     )
     parser.add_argument(
-        "--watch-seconds", type=_seconds, default=3.0, metavar="SECONDS",
+        "--watch-seconds",
+        type=_seconds,
+        default=3.0,
+        metavar="SECONDS",
         help="how long the query is watched for signs of life first (default: %(default)s)",
     )
     return parser

@@ -115,7 +115,8 @@ def find_hanging(
     old = [each for each in opened if each.age_ms(now_ms) > limit_ms]
     findings = [
         Finding(each, Verdict.YOUNG, None, _YOUNG.format(limit=limit_ms // MINUTE_MS))
-        for each in opened if each.age_ms(now_ms) <= limit_ms
+        for each in opened
+        if each.age_ms(now_ms) <= limit_ms
     ]
     findings += judge(admin, old, broker_id) if old else []
     return sorted(findings, key=lambda each: (each.transaction.topic_partition, each.transaction.producer.first_offset))
@@ -128,13 +129,13 @@ def open_transactions(
     described = admin.describe_producers(topic_partitions, broker_id)
     return [
         OpenTransaction(topic_partition, producer)
-        for topic_partition, producers in described.items() for producer in producers if producer.is_in_transaction
+        for topic_partition, producers in described.items()
+        for producer in producers
+        if producer.is_in_transaction
     ]
 
 
-def judge(
-    admin: TransactionAdmin, opened: Sequence[OpenTransaction], broker_id: int | None = None
-) -> list[Finding]:
+def judge(admin: TransactionAdmin, opened: Sequence[OpenTransaction], broker_id: int | None = None) -> list[Finding]:
     """Ask the coordinators about transactions that were seen open, and the partitions of the suspects again."""
     producer_ids = {each.producer.producer_id for each in opened}
     owners = owners_of(admin, producer_ids)
@@ -179,7 +180,8 @@ def owners_of(admin: TransactionAdmin, producer_ids: Collection[int]) -> Mapping
         return {}
     listed = {
         each.transactional_id: (node, each.producer_id)
-        for node, listings in admin.list_transactions(producer_ids=producer_ids).items() for each in listings
+        for node, listings in admin.list_transactions(producer_ids=producer_ids).items()
+        for each in listings
         if each.producer_id in producer_ids
     }
     found: dict[int, tuple[Owner, ...]] = {}

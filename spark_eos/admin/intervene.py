@@ -81,9 +81,13 @@ class Plan:
         last = "abort what else the query has open and nobody decided"
         if self.action is Action.COMPLETE:
             return [first, note, self._completion(name, opened), last]
-        after = "writes all of it again" if self.restart is Restart.REWRITE else (
-            f"goes on after it: {self.count(Fate.COMMITTED)} of {len(self.fates)} transactions stay visible, the rows "
-            "of the others are never written"
+        after = (
+            "writes all of it again"
+            if self.restart is Restart.REWRITE
+            else (
+                f"goes on after it: {self.count(Fate.COMMITTED)} of {len(self.fates)} transactions stay visible, the "
+                "rows of the others are never written"
+            )
         )
         return [first, note, f"abort the {opened} open transactions of {name}; the restarted query {after}", last]
 
@@ -171,10 +175,13 @@ class Operator:
         try:
             settled = settle(self.cluster, amended)
         except EosKafkaError as error:
-            raise _with_remedy(error, (
-                "The intervention is written into the decision: starting the query again carries it out, and so does "
-                "`eos-kafka decisions complete` where that was the intervention"
-            )) from error
+            raise _with_remedy(
+                error,
+                (
+                    "The intervention is written into the decision: starting the query again carries it out, and so "
+                    "does `eos-kafka decisions complete` where that was the intervention"
+                ),
+            ) from error
         problems = []
         if settled.took_effect:
             try:
@@ -279,7 +286,9 @@ def _after_fencing(decision: Decision, error: EosKafkaError) -> EosKafkaError:
 def _with_remedy(error: EosKafkaError, more: str) -> EosKafkaError:
     remedy = error.remedy or error.default_remedy
     return type(error)(
-        error.happened, checked=error.checked, remedy=f"{remedy}. {more}" if remedy else more,
+        error.happened,
+        checked=error.checked,
+        remedy=f"{remedy}. {more}" if remedy else more,
         error_code=error.error_code,
     )
 

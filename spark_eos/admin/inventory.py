@@ -38,14 +38,10 @@ class Entry:
         return ", ".join(f"{count} {fate}" for fate, count in self.fates.items() if count)
 
 
-def read_inventory(
-    cluster: Cluster, topic: str, prefix: str | None = None, query: str | None = None
-) -> list[Entry]:
+def read_inventory(cluster: Cluster, topic: str, prefix: str | None = None, query: str | None = None) -> list[Entry]:
     """List the newest decision of each query, all at once described by their coordinators."""
     found = _read_entries(_live(cluster.all_records(topic)))
-    entries = [
-        each for each in found if prefix in (None, each.prefix) and query in (None, each.query)
-    ]
+    entries = [each for each in found if prefix in (None, each.prefix) and query in (None, each.query)]
     undone = [e.decision for e in entries if e.decision is not None and e.decision.completed_at_ms is None]
     names = [t.transactional_id for decision in undone for t in decision.transactions]
     described = cluster.describe_transactions(names) if names else {}
@@ -61,7 +57,10 @@ def fate_counts(decision: Decision, described: Mapping[str, Description]) -> dic
         return {"committed": len(decision.transactions)}
     fates = Counter(described_fate(t, described.get(t.transactional_id)) for t in decision.transactions)
     return {
-        "committed": fates[Fate.COMMITTED], "open": fates[Fate.OPEN], "lost": fates[Fate.LOST], "unclear": fates[None],
+        "committed": fates[Fate.COMMITTED],
+        "open": fates[Fate.OPEN],
+        "lost": fates[Fate.LOST],
+        "unclear": fates[None],
     }
 
 
@@ -85,9 +84,7 @@ def _audit(value: bytes, where: str) -> dict[str, Any]:
     return document
 
 
-def _live(
-    records: Iterable[tuple[TopicPartition, KeyedRecord]]
-) -> dict[tuple[TopicPartition, bytes], KeyedRecord]:
+def _live(records: Iterable[tuple[TopicPartition, KeyedRecord]]) -> dict[tuple[TopicPartition, bytes], KeyedRecord]:
     """Keep the last record of each key, as compaction will."""
     live: dict[tuple[TopicPartition, bytes], KeyedRecord] = {}
     for place, record in records:

@@ -15,22 +15,39 @@ from spark_eos.operator_commands import OperatorCommands
 
 LIST_HEADS: Final = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
 DESCRIBE_HEADS: Final = (
-    "CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState", "TransactionTimeoutMs",
-    "CurrentTransactionStartTimeMs", "TransactionDurationMs", "TopicPartitions",
+    "CoordinatorId",
+    "TransactionalId",
+    "ProducerId",
+    "ProducerEpoch",
+    "TransactionState",
+    "TransactionTimeoutMs",
+    "CurrentTransactionStartTimeMs",
+    "TransactionDurationMs",
+    "TopicPartitions",
 )
 PRODUCERS_HEADS: Final = (
-    "ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp",
+    "ProducerId",
+    "ProducerEpoch",
+    "LatestCoordinatorEpoch",
+    "LastSequence",
+    "LastTimestamp",
     "CurrentTransactionStartOffset",
 )
 HANGING_HEADS: Final = (
-    "Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset", "LastTimestamp",
+    "Topic",
+    "Partition",
+    "ProducerId",
+    "ProducerEpoch",
+    "CoordinatorEpoch",
+    "StartOffset",
+    "LastTimestamp",
     "Duration(min)",
 )
 _NONE: Final = "None"
 
 
 def kafka_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Lay rows out as Kafka's tools do; every line but the last ends with a line feed.
+    r"""Lay rows out as Kafka's tools do; every line but the last ends with a line feed.
 
     >>> kafka_table(["Id", "State"], [["long-id", "Empty"]])
     'Id     \\tState\\t\\nlong-id\\tEmpty\\t'
@@ -52,7 +69,8 @@ def list_rows(listed: Mapping[int, Sequence[TransactionListing]]) -> list[tuple[
     """Give one row for each transactional id."""
     return [
         (each.transactional_id, node, each.producer_id, each.state)
-        for node, listings in listed.items() for each in listings
+        for node, listings in listed.items()
+        for each in listings
     ]
 
 
@@ -68,8 +86,14 @@ def describe_row(node: int, each: TransactionDescription, now_ms: int) -> tuple[
     """Give the row of one transactional id."""
     is_started = each.start_time_ms >= 0
     return (
-        node, each.transactional_id, each.producer_id, each.producer_epoch, each.state, each.transaction_timeout_ms,
-        each.start_time_ms if is_started else _NONE, now_ms - each.start_time_ms if is_started else _NONE,
+        node,
+        each.transactional_id,
+        each.producer_id,
+        each.producer_epoch,
+        each.state,
+        each.transaction_timeout_ms,
+        each.start_time_ms if is_started else _NONE,
+        now_ms - each.start_time_ms if is_started else _NONE,
         ",".join(map(str, each.topic_partitions)),
     )
 
@@ -93,8 +117,14 @@ def describe_document(node: int, each: TransactionDescription, now_ms: int) -> d
 def producer_rows(producers: Sequence[ActiveProducer]) -> list[tuple[object, ...]]:
     """Give one row for each producer of a partition."""
     return [
-        (each.producer_id, each.producer_epoch, each.coordinator_epoch, each.last_sequence, each.last_timestamp_ms,
-         each.first_offset if each.is_in_transaction else _NONE)
+        (
+            each.producer_id,
+            each.producer_epoch,
+            each.coordinator_epoch,
+            each.last_sequence,
+            each.last_timestamp_ms,
+            each.first_offset if each.is_in_transaction else _NONE,
+        )
         for each in producers
     ]
 
@@ -119,17 +149,21 @@ def hanging_rows(hanging: Sequence[Finding], now_ms: int) -> list[tuple[object, 
     """Give one row for each transaction that hangs."""
     return [
         (
-            each.transaction.topic_partition.topic, each.transaction.topic_partition.partition, producer.producer_id,
-            producer.producer_epoch, producer.coordinator_epoch, producer.first_offset, producer.last_timestamp_ms,
+            each.transaction.topic_partition.topic,
+            each.transaction.topic_partition.partition,
+            producer.producer_id,
+            producer.producer_epoch,
+            producer.coordinator_epoch,
+            producer.first_offset,
+            producer.last_timestamp_ms,
             each.transaction.age_minutes(now_ms),
         )
-        for each in hanging for producer in [each.transaction.producer]
+        for each in hanging
+        for producer in [each.transaction.producer]
     ]
 
 
-def findings_document(
-    findings: Sequence[Finding], commands: OperatorCommands, now_ms: int
-) -> list[dict[str, Any]]:
+def findings_document(findings: Sequence[Finding], commands: OperatorCommands, now_ms: int) -> list[dict[str, Any]]:
     """Give one object for each open transaction, hanging or not, with the reasons."""
     return [_finding(each, commands, now_ms) for each in findings]
 
@@ -169,8 +203,7 @@ def command_for(each: Finding, commands: OperatorCommands) -> str | None:
     """Give the command that ends a hanging transaction, or a live one that its owner has left; None for the others."""
     if each.verdict is Verdict.HANGING:
         transaction = each.transaction
-        return commands.abort(
-            transaction.topic_partition, transaction.producer.first_offset, commit=each.is_committed)
+        return commands.abort(transaction.topic_partition, transaction.producer.first_offset, commit=each.is_committed)
     if each.verdict is Verdict.LIVE and each.owner is not None and each.owner.description.state == "Ongoing":
         return commands.force_terminate(each.owner.description.transactional_id)
     return None

@@ -28,10 +28,18 @@ def list_table(entries: Sequence[Entry]) -> str:
         if decision is None:
             rows.append((each.prefix, each.query, "?", "?", "?", "?", "?", each.problem))
         else:
-            rows.append((
-                each.prefix, each.query, str(decision.micro_batch), str(decision.attempt), utc(decision.decided_at_ms),
-                str(len(decision.transactions)), str(decision.record_count), each.state,
-            ))
+            rows.append(
+                (
+                    each.prefix,
+                    each.query,
+                    str(decision.micro_batch),
+                    str(decision.attempt),
+                    utc(decision.decided_at_ms),
+                    str(len(decision.transactions)),
+                    str(decision.record_count),
+                    each.state,
+                )
+            )
     return table(rows)
 
 
@@ -39,7 +47,10 @@ def list_document(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Give one object for each query."""
     return [
         {
-            "prefix": each.prefix, "query": each.query, "state": each.state, "problem": each.problem or None,
+            "prefix": each.prefix,
+            "query": each.query,
+            "state": each.state,
+            "problem": each.problem or None,
             "fates": dict(each.fates),
             "decision": None if each.decision is None else decision_document(each.decision),
         }
@@ -63,21 +74,21 @@ def decision_document(decision: Decision) -> dict[str, Any]:
     }
 
 
-def show_text(
-    decision: Decision, fates: Mapping[PreparedTransaction, Fate], audit: Sequence[Mapping[str, Any]]
-) -> str:
+def show_text(decision: Decision, fates: Mapping[PreparedTransaction, Fate], audit: Sequence[Mapping[str, Any]]) -> str:
     """Write one decision with the fate of each of its transactions and every intervention in its query."""
     head = [
         f"Query {decision.query}, prefix {decision.prefix}, run {decision.run}",
         f"Micro-batch {decision.micro_batch}, attempt {decision.attempt}, {decision.split_count} tasks, decided at "
-        f"{utc(decision.decided_at_ms)}" + (
-            f", completed at {utc(decision.completed_at_ms)}" if decision.completed_at_ms is not None else ""
+        f"{utc(decision.decided_at_ms)}"
+        + (f", completed at {utc(decision.completed_at_ms)}" if decision.completed_at_ms is not None else ""),
+    ]
+    rows = [
+        _TRANSACTION_HEADS,
+        *(
+            (str(t.split), t.transactional_id, str(t.producer_id), str(t.producer_epoch), fate.name.lower(), _places(t))
+            for t, fate in fates.items()
         ),
     ]
-    rows = [_TRANSACTION_HEADS, *(
-        (str(t.split), t.transactional_id, str(t.producer_id), str(t.producer_epoch), fate.name.lower(), _places(t))
-        for t, fate in fates.items()
-    )]
     return "\n".join([*head, table(rows), *(_audit_line(each) for each in audit)])
 
 
@@ -86,15 +97,28 @@ def show_document(
 ) -> dict[str, Any]:
     """Give the same as `show_text` as one object."""
     return {
-        "prefix": decision.prefix, "query": decision.query, "decision": decision_document(decision),
+        "prefix": decision.prefix,
+        "query": decision.query,
+        "decision": decision_document(decision),
         "transactions": [
             {
-                "task": t.split, "transactional_id": t.transactional_id, "producer_id": t.producer_id,
-                "producer_epoch": t.producer_epoch, "transaction_version": t.transaction_version,
-                "timeout_ms": t.timeout_ms, "started_at_ms": t.started_at_ms, "fate": fate.name.lower(),
+                "task": t.split,
+                "transactional_id": t.transactional_id,
+                "producer_id": t.producer_id,
+                "producer_epoch": t.producer_epoch,
+                "transaction_version": t.transaction_version,
+                "timeout_ms": t.timeout_ms,
+                "started_at_ms": t.started_at_ms,
+                "fate": fate.name.lower(),
                 "written": [
-                    {"topic": w.topic, "partition": w.partition, "first_offset": w.first_offset,
-                     "last_offset": w.last_offset, "record_count": w.record_count} for w in t.ranges
+                    {
+                        "topic": w.topic,
+                        "partition": w.partition,
+                        "first_offset": w.first_offset,
+                        "last_offset": w.last_offset,
+                        "record_count": w.record_count,
+                    }
+                    for w in t.ranges
                 ],
             }
             for t, fate in fates.items()

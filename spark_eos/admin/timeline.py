@@ -34,7 +34,8 @@ from spark_eos.source_positions import EARLIEST, LATEST
 
 DEFAULT_LAST_OFFSETS: Final = 100_000
 _LIMITS: Final = FetchLimits(
-    max_bytes=52_428_800, partition_max_bytes=8_388_608, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000)
+    max_bytes=52_428_800, partition_max_bytes=8_388_608, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000
+)
 
 
 def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -50,12 +51,17 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="where to write the page")
     parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT", help="several with commas")
     parser.add_argument(
-        "--command-config", metavar="FILE", help="properties of the Java client, for TLS and SASL among others")
+        "--command-config", metavar="FILE", help="properties of the Java client, for TLS and SASL among others"
+    )
     reach = parser.add_mutually_exclusive_group()
     reach.add_argument("--from-offset", type=int, metavar="OFFSET", help="the first offset to draw")
     reach.add_argument(
-        "--last", type=int, default=DEFAULT_LAST_OFFSETS, metavar="OFFSETS",
-        help="how many offsets to draw up to the high watermark (default: %(default)s)")
+        "--last",
+        type=int,
+        default=DEFAULT_LAST_OFFSETS,
+        metavar="OFFSETS",
+        help="how many offsets to draw up to the high watermark (default: %(default)s)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -64,21 +70,26 @@ def run(chosen: argparse.Namespace) -> int:
     _check_reach(chosen)
     with KafkaClient(options_of(chosen.bootstrap_server, chosen.command_config)) as client:
         timeline = take_timeline(
-            client, TopicPartition(chosen.topic, chosen.partition), from_offset=chosen.from_offset, last=chosen.last)
+            client, TopicPartition(chosen.topic, chosen.partition), from_offset=chosen.from_offset, last=chosen.last
+        )
     drawn = page(timeline)
     try:
         chosen.out.write_text(drawn.html, encoding="utf-8")
     except OSError as error:
-        raise OptionError(f"The page cannot be written: {error}", remedy="Give --out a file that can be written") \
-            from error
+        raise OptionError(
+            f"The page cannot be written: {error}", remedy="Give --out a file that can be written"
+        ) from error
     print(drawn.summary)
     print(f"{len(timeline.transactions)} transactions drawn: {chosen.out}", file=sys.stderr)
     return 0
 
 
 def _check_reach(chosen: argparse.Namespace) -> None:
-    for name, value, least in (("--partition", chosen.partition, 0), ("--last", chosen.last, 1),
-                               ("--from-offset", chosen.from_offset, 0)):
+    for name, value, least in (
+        ("--partition", chosen.partition, 0),
+        ("--last", chosen.last, 1),
+        ("--from-offset", chosen.from_offset, 0),
+    ):
         if value is not None and value < least:
             raise OptionError(f"{name} is {value}", remedy=f"Give a whole number from {least} on")
 
@@ -106,8 +117,7 @@ def take_timeline(
     asked_for = {topic_partition: LATEST}
     stable = _mark(lookup.offsets(asked_for, IsolationLevel.READ_COMMITTED), topic_partition)
     high_watermark = _mark(lookup.offsets(asked_for, IsolationLevel.READ_UNCOMMITTED), topic_partition)
-    log_start = _mark(
-        lookup.offsets({topic_partition: EARLIEST}, IsolationLevel.READ_UNCOMMITTED), topic_partition)
+    log_start = _mark(lookup.offsets({topic_partition: EARLIEST}, IsolationLevel.READ_UNCOMMITTED), topic_partition)
     start = min(max(log_start, high_watermark - last if from_offset is None else from_offset), high_watermark)
     reading = _read(client, topic_partition, place, start, high_watermark)
     for each in open_transactions(client, topic_partition, place.leader_id):
@@ -118,8 +128,20 @@ def take_timeline(
     left = {(each.producer_id, each.first_offset) for each in still_open}
     ended = frozenset(bar.producer_id for bar in reading.open if (bar.producer_id, bar.first_offset) not in left)
     return Timeline(
-        topic_partition, int(clock() * 1_000), OperatorCommands.of(client.options), start, log_start, stable,
-        high_watermark, reading.transactions, reading.plain, owners, descriptions, untold, ended)
+        topic_partition,
+        int(clock() * 1_000),
+        OperatorCommands.of(client.options),
+        start,
+        log_start,
+        stable,
+        high_watermark,
+        reading.transactions,
+        reading.plain,
+        owners,
+        descriptions,
+        untold,
+        ended,
+    )
 
 
 def _mark(answers: Mapping[TopicPartition, int | None], topic_partition: TopicPartition) -> int:

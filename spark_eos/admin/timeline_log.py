@@ -131,9 +131,15 @@ class LogReading:
             last.record_count += header.record_count
             last.last_timestamp_ms = max(last.last_timestamp_ms, header.max_timestamp)
         else:
-            self.plain.append(PlainStretch(
-                header.base_offset, header.last_offset, header.record_count, header.base_timestamp,
-                header.max_timestamp))
+            self.plain.append(
+                PlainStretch(
+                    header.base_offset,
+                    header.last_offset,
+                    header.record_count,
+                    header.base_timestamp,
+                    header.max_timestamp,
+                )
+            )
 
     def take_marker(self, header: BatchHeader, marker: EndTxnMarker) -> None:
         """Take in the batch that ends a transaction."""

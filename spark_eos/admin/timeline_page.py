@@ -26,7 +26,8 @@ def page(timeline: Timeline) -> Page:
     template = resources.files("spark_eos.admin").joinpath(_TEMPLATE).read_text(encoding="utf-8")
     summary = summary_of(timeline)
     parts = {
-        "TITLE": html.escape(str(timeline.topic_partition)), "SUMMARY": html.escape(summary),
+        "TITLE": html.escape(str(timeline.topic_partition)),
+        "SUMMARY": html.escape(summary),
         "DATA": _embedded(timeline),
     }
     return Page(_PLACEHOLDER.sub(lambda found: parts[found[1]], template), summary)
@@ -78,8 +79,11 @@ def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
             f"Its coordinator knows it: {described.state} for {age_seconds:.0f} s, and ends it after "
             f"{described.transaction_timeout_ms / 1_000:.0f} s."
         )
-    knows = "no coordinator knows its producer id" if described is None else (
-        f"its coordinator says {described.state} and does not count this partition in")
+    knows = (
+        "no coordinator knows its producer id"
+        if described is None
+        else (f"its coordinator says {described.state} and does not count this partition in")
+    )
     committed = described is not None and described.has_committed(bar.producer_id, bar.producer_epoch)
     lost = f" {LOST_ITS_MARKER}" if committed else ""
     return f"It hangs: {knows}.{lost} To end it: {timeline.commands.abort(tp, _first_offset(bar), commit=committed)}"
@@ -89,9 +93,12 @@ def _embedded(timeline: Timeline) -> str:
     """Write the data as JSON that cannot end the script element it stands in."""
     bar = blocking(timeline)
     document: dict[str, Any] = {
-        "topic": timeline.topic_partition.topic, "partition": timeline.topic_partition.partition,
-        "takenAtMs": timeline.taken_at_ms, "start": timeline.start,
-        "logStartOffset": timeline.log_start_offset, "lastStableOffset": timeline.last_stable_offset,
+        "topic": timeline.topic_partition.topic,
+        "partition": timeline.topic_partition.partition,
+        "takenAtMs": timeline.taken_at_ms,
+        "start": timeline.start,
+        "logStartOffset": timeline.log_start_offset,
+        "lastStableOffset": timeline.last_stable_offset,
         "highWatermark": timeline.high_watermark,
         "transactions": [_bar(timeline, each, each is bar) for each in timeline.transactions],
         "plain": [asdict(each) for each in timeline.plain],
@@ -103,8 +110,11 @@ def _embedded(timeline: Timeline) -> str:
 def _bar(timeline: Timeline, bar: TransactionBar, is_blocking: bool) -> dict[str, Any]:
     described = timeline.descriptions.get(bar.producer_id) if bar.outcome is Outcome.OPEN else None
     return {
-        **asdict(bar), "outcome": bar.outcome.value, "transactional_id": timeline.owners.get(bar.producer_id),
-        "coordinator_state": described.state if described else None, "is_blocking": is_blocking,
+        **asdict(bar),
+        "outcome": bar.outcome.value,
+        "transactional_id": timeline.owners.get(bar.producer_id),
+        "coordinator_state": described.state if described else None,
+        "is_blocking": is_blocking,
     }
 
 

@@ -46,8 +46,9 @@ def with_subcommand(arguments: Sequence[str]) -> list[str]:
 def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the parser of `eos-kafka`."""
     text = "find, explain and abort transactions as kafka-transactions.sh does"
-    parser = areas.add_parser(AREA, help=text, description=f"{text.capitalize()}.", epilog=_EXIT_CODES,
-                              allow_abbrev=False)
+    parser = areas.add_parser(
+        AREA, help=text, description=f"{text.capitalize()}.", epilog=_EXIT_CODES, allow_abbrev=False
+    )
     parser.add_argument("-v", "--version", action="version", version=f"eos-kafka {_version()}")
     _add_reach(parser)
     parser.set_defaults(bootstrap_server=None, command_config=None, output="table", run=run)
@@ -79,18 +80,35 @@ def _add_reach(parser: argparse.ArgumentParser) -> None:
     """Add what Apache's tool takes before the subcommand only and people write after it; the last one counts."""
     unset = argparse.SUPPRESS
     parser.add_argument("--bootstrap-server", default=unset, metavar="HOST:PORT", help="several with commas (required)")
-    parser.add_argument("--command-config", default=unset, metavar="FILE",
-                        help="properties of the Java client, for TLS and SASL among others")
-    parser.add_argument("--output", default=unset, choices=("table", "json"),
-                        help="the table of Apache's tool, or JSON with the reasons (default: table)")
+    parser.add_argument(
+        "--command-config",
+        default=unset,
+        metavar="FILE",
+        help="properties of the Java client, for TLS and SASL among others",
+    )
+    parser.add_argument(
+        "--output",
+        default=unset,
+        choices=("table", "json"),
+        help="the table of Apache's tool, or JSON with the reasons (default: table)",
+    )
 
 
 def _add(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str, action: object,
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    text: str,
+    action: object,
     *aliases: str,
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, aliases=aliases, help=text, description=f"{text[0].upper()}{text[1:]}.",
-                                 epilog=_EXIT_CODES, allow_abbrev=False)
+    parser = commands.add_parser(
+        name,
+        aliases=aliases,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog=_EXIT_CODES,
+        allow_abbrev=False,
+    )
     _add_reach(parser)
     parser.set_defaults(action=action)
     return parser
@@ -98,31 +116,44 @@ def _add(
 
 def _add_views(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     listing = _add(commands, "list", "list all transactional ids with their states", transactions_view.list_all)
-    listing.add_argument("--duration-filter", type=_number(64), metavar="MS",
-                         help="only those that run longer than this")
-    listing.add_argument("--transactional-id-pattern", type=_name, metavar="RE2",
-                         help="only ids that match as a whole (Kafka 4.1)")
+    listing.add_argument(
+        "--duration-filter", type=_number(64), metavar="MS", help="only those that run longer than this"
+    )
+    listing.add_argument(
+        "--transactional-id-pattern", type=_name, metavar="RE2", help="only ids that match as a whole (Kafka 4.1)"
+    )
     describe = _add(commands, "describe", "describe one transactional id", transactions_view.describe)
     describe.add_argument("--transactional-id", type=_name, required=True, metavar="ID")
-    producers = _add(commands, "describe-producers", "describe the producers that a partition knows",
-                     transactions_view.describe_producers)
+    producers = _add(
+        commands,
+        "describe-producers",
+        "describe the producers that a partition knows",
+        transactions_view.describe_producers,
+    )
     producers.add_argument("--broker-id", type=_number(32), metavar="N", help="ask this replica and not the leader")
     _add_partition(producers)
 
 
 def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = _add(commands, "find-hanging", "find transactions that no coordinator will ever end",
-                  transactions_view.find_hanging)
+    parser = _add(
+        commands, "find-hanging", "find transactions that no coordinator will ever end", transactions_view.find_hanging
+    )
     parser.add_argument("--broker-id", type=_number(32), metavar="N", help="look at this broker's replicas")
-    parser.add_argument("--topic", type=_name,
-                        help="look at this topic; internal ones are looked at only if named here")
+    parser.add_argument(
+        "--topic", type=_name, help="look at this topic; internal ones are looked at only if named here"
+    )
     parser.add_argument("--partition", type=_number(32), metavar="N", help="look at this partition of the topic only")
     parser.add_argument(
-        "--max-transaction-timeout", type=int, default=_DEFAULT_LIMIT_MINUTES, metavar="MINUTES",
+        "--max-transaction-timeout",
+        type=int,
+        default=_DEFAULT_LIMIT_MINUTES,
+        metavar="MINUTES",
         help="leave transactions in peace whose last record is not older; give the brokers' transaction.max.timeout.ms "
-        "(default: %(default)s)")
-    parser.add_argument("--explain", action="store_true",
-                        help="give the reasons for open transactions that do not hang, too")
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--explain", action="store_true", help="give the reasons for open transactions that do not hang, too"
+    )
 
 
 def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -132,14 +163,24 @@ def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     abort.add_argument("--producer-id", type=_number(64), metavar="ID", help="name it by its producer, for old brokers")
     abort.add_argument("--producer-epoch", type=_number(16), metavar="EPOCH", help="needed with --producer-id")
     abort.add_argument("--coordinator-epoch", type=_number(32), metavar="EPOCH", help="needed with --producer-id")
-    abort.add_argument("--force", action="store_true",
-                       help="abort it although its coordinator will end it, or cannot be asked: an outcome of its own "
-                       "in this partition, other than in the transaction's other ones perhaps")
-    abort.add_argument("--commit", action="store_true",
-                       help="write a commit marker, for a transaction whose coordinator has committed it")
+    abort.add_argument(
+        "--force",
+        action="store_true",
+        help="abort it although its coordinator will end it, or cannot be asked: an outcome of its own "
+        "in this partition, other than in the transaction's other ones perhaps",
+    )
+    abort.add_argument(
+        "--commit",
+        action="store_true",
+        help="write a commit marker, for a transaction whose coordinator has committed it",
+    )
     terminate = _add(
-        commands, _FORCE_TERMINATE, "have the coordinator abort what a transactional id has open, and fence its "
-        "producer", transactions_end.force_terminate, _CAMEL_CASE)
+        commands,
+        _FORCE_TERMINATE,
+        "have the coordinator abort what a transactional id has open, and fence its producer",
+        transactions_end.force_terminate,
+        _CAMEL_CASE,
+    )
     terminate.add_argument("--transactional-id", "--transactionalId", type=_name, required=True, metavar="ID")
     terminate.add_argument("--force", action="store_true", help="even if it is named like one of the eos-kafka sink's")
     for parser in (abort, terminate):
@@ -164,6 +205,7 @@ def _name(text: str) -> str:
 
 def _number(bits: int) -> Callable[[str], int]:
     """Read a number that Kafka sends in so many bits; on a larger one the library would fail, or wait for ever."""
+
     def read(text: str) -> int:
         try:
             number = int(text)

@@ -100,20 +100,21 @@ def _at_offset(chosen: argparse.Namespace, place: TopicPartition, admin: Transac
             raise RefusedError(f"The transaction at offset {chosen.start_offset} of {place} has just ended by itself")
         _refuse_live(place, finding.owners or (), commands_of(chosen))
         _refuse_wrong_fate(
-            chosen, place, found.producer.producer_id, found.producer.producer_epoch, finding.owners or ())
+            chosen, place, found.producer.producer_id, found.producer.producer_epoch, finding.owners or ()
+        )
     producer = found.producer
     return _Marker(producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
 
 
 def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin) -> _Marker:
     """Take the producer as given, for brokers that cannot be asked what is open."""
-    missing = [
-        name for name in ("producer_id", "producer_epoch", "coordinator_epoch") if getattr(chosen, name) is None
-    ]
+    missing = [name for name in ("producer_id", "producer_epoch", "coordinator_epoch") if getattr(chosen, name) is None]
     if missing:
         raise OptionError(
-            "abort is not told which transaction: " + ", ".join(f"--{n.replace('_', '-')}" for n in missing)
-            + " missing", remedy="Give --start-offset, or all of --producer-id, --producer-epoch, --coordinator-epoch",
+            "abort is not told which transaction: "
+            + ", ".join(f"--{n.replace('_', '-')}" for n in missing)
+            + " missing",
+            remedy="Give --start-offset, or all of --producer-id, --producer-epoch, --coordinator-epoch",
         )
     if not chosen.force:
         try:

@@ -88,8 +88,9 @@ def describe_producers(chosen: argparse.Namespace, admin: TransactionAdmin, now_
 def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
     """Find the hanging transactions in a scope, and say of each open one why it counts as hanging or not."""
     places = _scope(chosen, admin)
-    findings = search(admin, places, broker_id=chosen.broker_id, now_ms=now_ms,
-                      limit_ms=chosen.max_transaction_timeout * MINUTE_MS)
+    findings = search(
+        admin, places, broker_id=chosen.broker_id, now_ms=now_ms, limit_ms=chosen.max_transaction_timeout * MINUTE_MS
+    )
     commands = commands_of(chosen)
     hanging = [each for each in findings if each.verdict is Verdict.HANGING]
     if chosen.output == _TABLE:
@@ -117,8 +118,11 @@ def _require_broker(broker_id: int | None, admin: TransactionAdmin) -> None:
         return
     known = admin.broker_ids()
     if broker_id not in known:
-        raise OptionError(f"There is no broker {broker_id}",
-                          checked=f"The cluster has {', '.join(map(str, known))}", remedy="Give one of these")
+        raise OptionError(
+            f"There is no broker {broker_id}",
+            checked=f"The cluster has {', '.join(map(str, known))}",
+            remedy="Give one of these",
+        )
 
 
 def _scope(chosen: argparse.Namespace, admin: TransactionAdmin) -> list[TopicPartition]:

@@ -52,12 +52,18 @@ def check_answers(
     transport before it is used.
     """
     manager._connect = functools.partial(
-        _connect, weakref.proxy(manager), type(manager)._connect, note_versions, prepare)
+        _connect, weakref.proxy(manager), type(manager)._connect, note_versions, prepare
+    )
 
 
 async def _connect(
-    manager: Any, connect: Any, note_versions: NoteVersions | None, prepare: Callable[[Any], None] | None, node: Any,
-    connection: Any, **how: Any,
+    manager: Any,
+    connect: Any,
+    note_versions: NoteVersions | None,
+    prepare: Callable[[Any], None] | None,
+    node: Any,
+    connection: Any,
+    **how: Any,
 ) -> None:
     made = connection.connection_made
     # The manager limits all connections to what the first broker could do, although it may have been upgraded since.
@@ -225,7 +231,7 @@ class AnswerReader(KafkaProtocol):  # type: ignore[misc]
         except MalformedLayout as error:
             what = f"{kind.name} version {request.request_api_version}"
             raise MalformedAnswer(f"{what} cannot be decoded: {error}") from None
-        except Exception as error:  # noqa: BLE001 - the decoder raises many kinds on hostile bytes
+        except Exception as error:
             raise MalformedAnswer(f"an answer cannot be decoded, {type(error).__name__}: {error}") from None
 
 

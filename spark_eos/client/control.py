@@ -95,9 +95,7 @@ def init_producer_id(
             f"transactional id {transactional_id!r}",
             detail=f"asked with a transaction timeout of {transaction_timeout_ms} ms",
         )
-    return TransactionIdentity(
-        transactional_id, response.producer_id, response.producer_epoch, transaction_version
-    )
+    return TransactionIdentity(transactional_id, response.producer_id, response.producer_epoch, transaction_version)
 
 
 def own_one_of(
@@ -112,8 +110,11 @@ def own_one_of(
     for attempt, transactional_id in enumerate(transactional_ids):
         try:
             return init_producer_id(
-                client, transactional_id, transaction_timeout_ms=transaction_timeout_ms,
-                timeout_ms=remaining_ms(deadline), repeats=False,
+                client,
+                transactional_id,
+                transaction_timeout_ms=transaction_timeout_ms,
+                timeout_ms=remaining_ms(deadline),
+                repeats=False,
             )
         except UnansweredError:
             if not client.back_off(attempt, deadline):

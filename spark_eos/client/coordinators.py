@@ -91,9 +91,7 @@ class Coordinators:
                 )
             attempt += 1
 
-    def _disagreement(
-        self, client: "KafkaClient", key_type: CoordinatorType, key: str, deadline: float
-    ) -> str | None:
+    def _disagreement(self, client: "KafkaClient", key_type: CoordinatorType, key: str, deadline: float) -> str | None:
         """Ask every broker once, all at the same time, and remember whom all of them name."""
         self._nodes.pop((key_type, key), None)
         client.metadata([], timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000))
@@ -146,7 +144,10 @@ def _is_batched(client: "KafkaClient") -> bool:
 
 
 def _ask(
-    client: "KafkaClient", key_type: CoordinatorType, asked: Sequence[tuple[int | None, Sequence[str]]], batched: bool,
+    client: "KafkaClient",
+    key_type: CoordinatorType,
+    asked: Sequence[tuple[int | None, Sequence[str]]],
+    batched: bool,
     deadline: float,
 ) -> list[Any]:
     """Ask brokers for the coordinators of keys, all at once."""

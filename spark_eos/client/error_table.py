@@ -171,10 +171,14 @@ DEFAULTS: Final[Mapping[Api, Verdict]] = {
     api: Verdict.ABORTABLE if api in (Api.ADD_PARTITIONS, Api.PRODUCE) else Verdict.FATAL for api in Api
 }
 
-_AUTHORIZATION: Final = frozenset({
-    _E.TOPIC_AUTHORIZATION_FAILED, _E.GROUP_AUTHORIZATION_FAILED, _E.CLUSTER_AUTHORIZATION_FAILED,
-    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-})
+_AUTHORIZATION: Final = frozenset(
+    {
+        _E.TOPIC_AUTHORIZATION_FAILED,
+        _E.GROUP_AUTHORIZATION_FAILED,
+        _E.CLUSTER_AUTHORIZATION_FAILED,
+        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
 
 # What happened, and what to do, for codes whose name alone does not help.
 _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
@@ -197,17 +201,20 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
     ),
     _E.TRANSACTION_ABORTABLE: ("the broker asks for this transaction to be aborted", "Run the micro-batch again"),
     _E.OUT_OF_ORDER_SEQUENCE_NUMBER: (
-        "the partition does not hold the records sent before these", "Check the partition's leader for lost data",
+        "the partition does not hold the records sent before these",
+        "Check the partition's leader for lost data",
     ),
     _E.MESSAGE_TOO_LARGE: (
         "one record is larger than the topic accepts",
         "Raise max.message.bytes of the topic (and message.max.bytes of the brokers), or make the records smaller",
     ),
     _E.RECORD_LIST_TOO_LARGE: (
-        "one record is larger than a segment of the topic", "Raise segment.bytes of the topic",
+        "one record is larger than a segment of the topic",
+        "Raise segment.bytes of the topic",
     ),
     _E.TOPIC_AUTHORIZATION_FAILED: (
-        "the principal may not write to the topic", "Grant WRITE and DESCRIBE on the topic",
+        "the principal may not write to the topic",
+        "Grant WRITE and DESCRIBE on the topic",
     ),
     _E.GROUP_AUTHORIZATION_FAILED: ("the principal may not use the group", "Grant READ and DESCRIBE on the group"),
     _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
@@ -216,22 +223,26 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
     ),
     _E.UNKNOWN_MEMBER_ID: ("consumers are active in the group", "Choose a group that nothing else uses"),
     _E.CLUSTER_AUTHORIZATION_FAILED: (
-        "the principal lacks a right on the cluster", "Grant it, or let an administrator do this step",
+        "the principal lacks a right on the cluster",
+        "Grant it, or let an administrator do this step",
     ),
     _E.INVALID_RECORD: (
-        "the broker refuses a record of the batch", "If the topic is compacted, every record needs a key",
+        "the broker refuses a record of the batch",
+        "If the topic is compacted, every record needs a key",
     ),
     _E.INVALID_TIMESTAMP: (
         "a record's timestamp is outside what the topic accepts",
         "Compare the timestamp column with message.timestamp.before.max.ms and message.timestamp.after.max.ms",
     ),
     _E.UNSUPPORTED_COMPRESSION_TYPE: (
-        "the broker does not know the compression", "Choose another kafka.compression.type",
+        "the broker does not know the compression",
+        "Choose another kafka.compression.type",
     ),
     _E.UNKNOWN_TOPIC_OR_PARTITION: ("the topic or partition does not exist", "Create it, or correct its name"),
     _E.UNKNOWN_TOPIC_ID: ("the topic was deleted, or deleted and made again", "Run the micro-batch again"),
     _E.NOT_ENOUGH_REPLICAS: (
-        "fewer replicas are in sync than the topic's min.insync.replicas", "Bring the missing brokers back",
+        "fewer replicas are in sync than the topic's min.insync.replicas",
+        "Bring the missing brokers back",
     ),
     _E.CONCURRENT_TRANSACTIONS: (
         "an earlier transaction of the same id is still being completed",
@@ -243,12 +254,16 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
 _WORDS_OF_API: Final[Mapping[tuple[Api, ErrorCode], tuple[str, str]]] = {
     (api, _E.TOPIC_AUTHORIZATION_FAILED): (f"the principal lacks {right} on the topic", f"Grant {right} on the topic")
     for api, right in {
-        Api.TXN_OFFSET_COMMIT: "READ", Api.OFFSET_COMMIT: "READ", Api.OFFSET_FETCH: "DESCRIBE",
-        Api.CREATE_TOPICS: "CREATE", Api.DESCRIBE_CONFIGS: "DESCRIBE_CONFIGS",
+        Api.TXN_OFFSET_COMMIT: "READ",
+        Api.OFFSET_COMMIT: "READ",
+        Api.OFFSET_FETCH: "DESCRIBE",
+        Api.CREATE_TOPICS: "CREATE",
+        Api.DESCRIBE_CONFIGS: "DESCRIBE_CONFIGS",
     }.items()
 } | {
     (Api.DESCRIBE_CONFIGS, _E.CLUSTER_AUTHORIZATION_FAILED): (
-        "the principal lacks DESCRIBE_CONFIGS on the cluster", "Grant DESCRIBE_CONFIGS on the cluster",
+        "the principal lacks DESCRIBE_CONFIGS on the cluster",
+        "Grant DESCRIBE_CONFIGS on the cluster",
     ),
 }
 

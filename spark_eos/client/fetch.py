@@ -288,7 +288,8 @@ class RangeFetch:
         timeout_ms = self._limits.max_wait_ms + _ANSWER_GRACE_MS
         try:
             response = self._client.send(
-                self._leader_id, message, min_version=FIRST_FENCED_VERSION, timeout_ms=timeout_ms)
+                self._leader_id, message, min_version=FIRST_FENCED_VERSION, timeout_ms=timeout_ms
+            )
             answer = only_part(only_part(response.topics, "OffsetForLeaderEpoch").partitions, "OffsetForLeaderEpoch")
         except UnansweredError:
             self._leader_id = -1

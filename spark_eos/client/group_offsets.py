@@ -59,9 +59,7 @@ def add_offsets_to_txn(
         max_version=4,
     )
     if response.error_code != ErrorCode.NONE:
-        raise failure(
-            Api.ADD_OFFSETS, response.error_code, f"group {group_id!r} in {identity.transactional_id!r}"
-        )
+        raise failure(Api.ADD_OFFSETS, response.error_code, f"group {group_id!r} in {identity.transactional_id!r}")
 
 
 def txn_offset_commit(
@@ -132,7 +130,8 @@ def start_txn_offset_commit(
     node_id = client.find_coordinator(CoordinatorType.GROUP, group_id, timeout_ms=timeout_ms)
     request = _txn_commit_request(identity, group_id, offsets)
     pending = client.start(
-        node_id, request, deadline, min_version=_TV2_TXN_OFFSET_COMMIT, max_version=_TV2_TXN_OFFSET_COMMIT)
+        node_id, request, deadline, min_version=_TV2_TXN_OFFSET_COMMIT, max_version=_TV2_TXN_OFFSET_COMMIT
+    )
     return StartedCommit(pending, request, node_id, deadline)
 
 
@@ -144,7 +143,6 @@ def commit_offsets(
     timeout_ms: float | None = None,
 ) -> None:
     """Commit offsets at once, as no member of the group; refused while consumers are active in it."""
-
     topic_class = OffsetCommitRequest.OffsetCommitRequestTopic
 
     def make() -> Any:
@@ -218,13 +216,17 @@ def fetch_offsets_from(
         _FIRST_GROUPED_OFFSET_FETCH
     )
     response = client.send(
-        node_id, _fetch_request(group_id, None, False, grouped), min_version=2, max_version=_LAST_OFFSET_FETCH_BY_NAME,
+        node_id,
+        _fetch_request(group_id, None, False, grouped),
+        min_version=2,
+        max_version=_LAST_OFFSET_FETCH_BY_NAME,
         timeout_ms=timeout_ms,
     )
     code = _worst_fetch_code(response, grouped)
     if classify(Api.OFFSET_FETCH, code) in RESENT:
         raise UnansweredError(
-            f"Broker {node_id} does not say what group {group_id!r} has committed", checked=code_name(code),
+            f"Broker {node_id} does not say what group {group_id!r} has committed",
+            checked=code_name(code),
             error_code=code,
         )
     return _read_offsets(response, group_id, grouped)
@@ -289,18 +291,14 @@ def _topics_to_commit(
 
 
 def _committed(response: Any) -> set[TopicPartition]:
-    return {
-        TopicPartition(topic.name, each.partition_index) for topic in response.topics for each in topic.partitions
-    }
+    return {TopicPartition(topic.name, each.partition_index) for topic in response.topics for each in topic.partitions}
 
 
 def _worst_commit_code(api: Api, response: Any) -> int:
     return worst_code(api, [each.error_code for topic in response.topics for each in topic.partitions])
 
 
-def _fetch_request(
-    group_id: str, by_topic: Mapping[str, list[int]] | None, require_stable: bool, grouped: bool
-) -> Any:
+def _fetch_request(group_id: str, by_topic: Mapping[str, list[int]] | None, require_stable: bool, grouped: bool) -> Any:
     group_class = OffsetFetchRequest.OffsetFetchRequestGroup
     topic_class = group_class.OffsetFetchRequestTopics if grouped else OffsetFetchRequest.OffsetFetchRequestTopic
     topics = None

@@ -125,9 +125,7 @@ def _take_description(client: KafkaClient, state: Any, into: dict[str, Transacti
             client.forget_coordinator(CoordinatorType.TRANSACTION, state.transactional_id)
         return code_name(state.error_code)
     if state.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-        raise failure(
-            Api.DESCRIBE_TRANSACTIONS, state.error_code, f"transactional id {state.transactional_id!r}"
-        )
+        raise failure(Api.DESCRIBE_TRANSACTIONS, state.error_code, f"transactional id {state.transactional_id!r}")
     into[state.transactional_id] = TransactionDescription(
         transactional_id=state.transactional_id,
         error_code=state.error_code,
@@ -156,8 +154,7 @@ def list_transactions(
     every id.
     """
     by_pattern = id_pattern is not None and client.api_version(ListTransactionsRequest) >= FIRST_PATTERN_VERSION
-    found = list_by_broker(
-        client, states=states, id_pattern=id_pattern if by_pattern else None, timeout_ms=timeout_ms)
+    found = list_by_broker(client, states=states, id_pattern=id_pattern if by_pattern else None, timeout_ms=timeout_ms)
     # One that moves while the brokers are asked may be listed twice.
     by_id = {each.transactional_id: each for listings in found.values() for each in listings}
     return sorted(by_id.values(), key=lambda each: each.transactional_id)
@@ -184,9 +181,15 @@ def list_by_broker(
         client.metadata([], timeout_ms=remaining_ms(deadline))
         nodes = [broker.node_id for broker in client.brokers() if broker.node_id not in listings]
         requests = [
-            (node, ListTransactionsRequest(
-                state_filters=list(states), producer_id_filters=list(producer_ids),
-                duration_filter=-1 if duration_ms is None else duration_ms, transactional_id_pattern=id_pattern))
+            (
+                node,
+                ListTransactionsRequest(
+                    state_filters=list(states),
+                    producer_id_filters=list(producer_ids),
+                    duration_filter=-1 if duration_ms is None else duration_ms,
+                    transactional_id_pattern=id_pattern,
+                ),
+            )
             for node in nodes
         ]
         responses = client.send_all(requests, timeout_ms=remaining_ms(deadline))
@@ -232,8 +235,12 @@ def list_answered(
 
 
 def _ask_once(
-    client: KafkaClient, nodes: Sequence[int], slow: Collection[int], what: tuple[Collection[str], str | None],
-    deadline: float, into: dict[int, list[TransactionListing]],
+    client: KafkaClient,
+    nodes: Sequence[int],
+    slow: Collection[int],
+    what: tuple[Collection[str], str | None],
+    deadline: float,
+    into: dict[int, list[TransactionListing]],
 ) -> str:
     """Ask brokers, wait for those that are not slow until the deadline, and take what has come."""
     states, id_pattern = what
@@ -241,7 +248,8 @@ def _ask_once(
     trouble = ""
     for node in nodes:
         request = ListTransactionsRequest(
-            state_filters=list(states), producer_id_filters=[], duration_filter=-1, transactional_id_pattern=id_pattern)
+            state_filters=list(states), producer_id_filters=[], duration_filter=-1, transactional_id_pattern=id_pattern
+        )
         try:
             # Whose answer is late keeps its connection, so that it need not be slow the next time.
             until = client.deadline() if node in slow else deadline

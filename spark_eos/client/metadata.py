@@ -9,9 +9,13 @@ from broker_core.errors import ErrorCode
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError
 
 # Troubles that end by themselves while a topic is made or a leader is elected.
-WAITED_FOR: Final = frozenset({
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE,
-})
+WAITED_FOR: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+    }
+)
 # Longer than anything is asked for; topics come and go while a query runs, and are not to be kept for ever.
 _LONGEST_USE_SECONDS: Final = 300.0
 
@@ -70,7 +74,8 @@ class RecentTopics:
     def forget_leader(self, node_id: int) -> None:
         """Drop the topics that a broker is said to lead a partition of."""
         self._found = {
-            name: each for name, each in self._found.items()
+            name: each
+            for name, each in self._found.items()
             if all(partition.leader != node_id for partition in each[1].partitions.values())
         }
 
@@ -137,7 +142,9 @@ def topic_error(bad: Mapping[str, ErrorCode], addresses: str) -> EosKafkaError:
     checked = f"Metadata of {addresses}: {code.name}"
     if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return AuthorizationError(
-            f"No right to describe topic '{name}'", checked=checked, error_code=code,
+            f"No right to describe topic '{name}'",
+            checked=checked,
+            error_code=code,
             remedy="Grant the principal READ or WRITE on the topic, whichever it needs; either implies DESCRIBE",
         )
     if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

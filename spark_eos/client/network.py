@@ -96,7 +96,7 @@ class Network:
         if connection is not None and connection.connected and not connection.paused:
             try:
                 return cast(Pending, self._send(connection, request, deadline, low, high))
-            except Exception as error:  # noqa: BLE001 - as in a task of the loop, whatever is wrong is the outcome
+            except Exception as error:
                 return cast(Pending, Future().failure(error))
         return cast(Pending, self._manager.call_soon(self._exchange, node_id, request, deadline, low, high))
 

@@ -32,13 +32,15 @@ def peek(
         by_leader.setdefault(known.leader_id, []).append(place)
     by_leader.pop(-1, None)
     shares = [
-        (leader, places[at:at + _PARTITIONS_AT_ONCE])
-        for leader, places in by_leader.items() for at in range(0, len(places), _PARTITIONS_AT_ONCE)
+        (leader, places[at : at + _PARTITIONS_AT_ONCE])
+        for leader, places in by_leader.items()
+        for at in range(0, len(places), _PARTITIONS_AT_ONCE)
     ]
     with_ids = all(known.topic_id is not None for known, _ in wanted.values())
     responses = client.send_all(
         [(leader, _request(wanted, places, isolation, limits)) for leader, places in shares],
-        max_version=None if with_ids else LAST_VERSION_WITH_TOPIC_NAMES, timeout_ms=timeout_ms,
+        max_version=None if with_ids else LAST_VERSION_WITH_TOPIC_NAMES,
+        timeout_ms=timeout_ms,
     )
     found: dict[TopicPartition, FetchedChunk | int] = {}
     for response in responses:
@@ -54,14 +56,22 @@ def _request(wanted: _Wanted, places: Sequence[TopicPartition], isolation: Isola
     topics: dict[str, list[Any]] = {}
     for place in places:
         known, offset = wanted[place]
-        topics.setdefault(place.topic, []).append(form.FetchPartition(
-            partition=place.partition, current_leader_epoch=known.leader_epoch, fetch_offset=offset,
-            partition_max_bytes=limits.partition_max_bytes,
-        ))
+        topics.setdefault(place.topic, []).append(
+            form.FetchPartition(
+                partition=place.partition,
+                current_leader_epoch=known.leader_epoch,
+                fetch_offset=offset,
+                partition_max_bytes=limits.partition_max_bytes,
+            )
+        )
     ids = {place.topic: wanted[place][0].topic_id for place in places}
     return FetchRequest(
-        max_wait_ms=limits.max_wait_ms, min_bytes=limits.min_bytes, max_bytes=limits.max_bytes,
-        isolation_level=int(isolation), session_id=0, session_epoch=NO_SESSION_EPOCH,
+        max_wait_ms=limits.max_wait_ms,
+        min_bytes=limits.min_bytes,
+        max_bytes=limits.max_bytes,
+        isolation_level=int(isolation),
+        session_id=0,
+        session_epoch=NO_SESSION_EPOCH,
         topics=[form(topic=name, topic_id=ids[name] or UUID(int=0), partitions=each) for name, each in topics.items()],
         forgotten_topics_data=[],
     )

@@ -71,6 +71,4 @@ def produce_answers(response: Any, topic_ids: Mapping[str, uuid.UUID | None]) ->
         for each in topic.partition_responses:
             details = [error.batch_index_error_message for error in each.record_errors or ()]
             words = [text for text in (each.error_message, *details[:3]) if text]
-            yield PartitionAnswer(
-                TopicPartition(name, each.index), each.error_code, each.base_offset, "; ".join(words)
-            )
+            yield PartitionAnswer(TopicPartition(name, each.index), each.error_code, each.base_offset, "; ".join(words))

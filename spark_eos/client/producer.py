@@ -39,9 +39,13 @@ _LOOK_EVERY_BYTES: Final = 256 * 1024
 # The last transaction of the id is being completed, which takes a coordinator some milliseconds.
 _CONCURRENT_BACKOFF_MS: Final = 20
 # A leader may have appended although it answered with one of these.
-_MAYBE_APPENDED: Final = frozenset({
-    ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NETWORK_EXCEPTION,
-})
+_MAYBE_APPENDED: Final = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
 
 
 @dataclass(slots=True)

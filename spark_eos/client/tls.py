@@ -100,9 +100,10 @@ def _identify(context: ssl.SSLContext, options: ClientOptions) -> None:
     if options.ssl_certificate_path is None and options.ssl_certificate_pem is None:
         return
     try:
-        with _as_file(options.ssl_certificate_pem, options.ssl_certificate_path) as certificate, _as_file(
-            options.ssl_key_pem, options.ssl_key_path
-        ) as key:
+        with (
+            _as_file(options.ssl_certificate_pem, options.ssl_certificate_path) as certificate,
+            _as_file(options.ssl_key_pem, options.ssl_key_path) as key,
+        ):
             # The empty password keeps OpenSSL from asking on the terminal when the key is encrypted.
             context.load_cert_chain(certificate or "", key, options.ssl_key_password or "")
     except (OSError, ssl.SSLError) as error:

@@ -82,10 +82,14 @@ class TopicsRequest(MetadataRequest, init=False):  # type: ignore[misc, call-arg
         response = MetadataResponse[version].decode(body)
         topics = [
             TopicAnswer(
-                each.name, None, bool(each.is_internal), each.error_code,
+                each.name,
+                None,
+                bool(each.is_internal),
+                each.error_code,
                 [PartitionLeader(part.partition_index, part.leader_id, part.leader_epoch) for part in each.partitions],
             )
-            for each in response.topics if self._wanted(each.name)
+            for each in response.topics
+            if self._wanted(each.name)
         ]
         response.topics = []
         return TopicsAnswer(response, topics)

@@ -38,9 +38,7 @@ def create_topic(
 
     def make() -> Any:
         topic_class = CreateTopicsRequest.CreatableTopic
-        settings = [
-            topic_class.CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()
-        ]
+        settings = [topic_class.CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()]
         topic = topic_class(
             name=name,
             num_partitions=partition_count,
@@ -48,9 +46,7 @@ def create_topic(
             assignments=[],
             configs=settings,
         )
-        return CreateTopicsRequest(
-            topics=[topic], timeout_ms=client.options.request_timeout_ms, validate_only=False
-        )
+        return CreateTopicsRequest(topics=[topic], timeout_ms=client.options.request_timeout_ms, validate_only=False)
 
     attempt = 0
     while True:
@@ -64,18 +60,14 @@ def create_topic(
 
 def _create_once(client: KafkaClient, request: Any, deadline: float) -> tuple[int, str]:
     try:
-        response = client.send(
-            None, request, min_version=_FIRST_DEFAULTS_VERSION, timeout_ms=remaining_ms(deadline)
-        )
+        response = client.send(None, request, min_version=_FIRST_DEFAULTS_VERSION, timeout_ms=remaining_ms(deadline))
         answer = only_part(response.topics, "CreateTopics")
     except UnansweredError as error:
         return ErrorCode.NETWORK_EXCEPTION, error.happened
     return answer.error_code, answer.error_message or ""
 
 
-def describe_topic_config(
-    client: KafkaClient, topic: str, *, timeout_ms: float | None = None
-) -> dict[str, str | None]:
+def describe_topic_config(client: KafkaClient, topic: str, *, timeout_ms: float | None = None) -> dict[str, str | None]:
     """Read all settings of a topic, defaults included; secrets are None."""
     deadline = client.deadline(timeout_ms)
     attempt = 0

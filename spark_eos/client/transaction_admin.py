@@ -56,8 +56,11 @@ _LAST_CLASSIC_MARKER_VERSION: Final = 1
 _MISSING_GRACE_SECONDS: Final = 2.0
 # After these a request may have been carried out all the same.
 _ANSWER_LOST: Final = (
-    kafka_errors.KafkaConnectionError, kafka_errors.KafkaTimeoutError, kafka_errors.RequestTimedOutError,
-    kafka_errors.Cancelled, kafka_errors.KafkaProtocolError,
+    kafka_errors.KafkaConnectionError,
+    kafka_errors.KafkaTimeoutError,
+    kafka_errors.RequestTimedOutError,
+    kafka_errors.Cancelled,
+    kafka_errors.KafkaProtocolError,
 )
 _RIGHTS: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Grant the principal READ on the topic",
@@ -151,7 +154,8 @@ class TransactionAdmin:
         """List transactional ids by the broker that coordinates them; every broker must answer."""
         needed = FIRST_DURATION_VERSION if duration_ms is not None else 0
         self.client.api_version(
-            ListTransactionsRequest, min_version=needed if id_pattern is None else FIRST_PATTERN_VERSION)
+            ListTransactionsRequest, min_version=needed if id_pattern is None else FIRST_PATTERN_VERSION
+        )
         return list_by_broker(self.client, producer_ids=producer_ids, duration_ms=duration_ms, id_pattern=id_pattern)
 
     def write_abort_marker(
@@ -162,7 +166,9 @@ class TransactionAdmin:
         A marker whose answer was lost is not sent again: the producer may have begun something new meanwhile.
         """
         spec = AbortTransactionSpec(
-            KafkaTopicPartition(topic_partition.topic, topic_partition.partition), producer_id, producer_epoch,
+            KafkaTopicPartition(topic_partition.topic, topic_partition.partition),
+            producer_id,
+            producer_epoch,
             coordinator_epoch,
         )
         what = f"WriteTxnMarkers for {topic_partition}"
@@ -180,11 +186,18 @@ class TransactionAdmin:
         if place is None:
             raise TopicError(f"There is no partition {topic_partition}")
         marker = WriteTxnMarkersRequest.WritableTxnMarker
-        topic = marker.WritableTxnMarkerTopic(
-            name=topic_partition.topic, partition_indexes=[topic_partition.partition])
-        request = WriteTxnMarkersRequest(markers=[marker(
-            producer_id=producer_id, producer_epoch=producer_epoch, transaction_result=True, topics=[topic],
-            coordinator_epoch=coordinator_epoch)])
+        topic = marker.WritableTxnMarkerTopic(name=topic_partition.topic, partition_indexes=[topic_partition.partition])
+        request = WriteTxnMarkersRequest(
+            markers=[
+                marker(
+                    producer_id=producer_id,
+                    producer_epoch=producer_epoch,
+                    transaction_result=True,
+                    topics=[topic],
+                    coordinator_epoch=coordinator_epoch,
+                )
+            ]
+        )
         # From version 2 on the epoch would have to be the next one already.
         response = self.client.send(place.leader_id, request, max_version=_LAST_CLASSIC_MARKER_VERSION)
         written = [part for made in response.markers for each in made.topics for part in each.partitions]
@@ -192,9 +205,7 @@ class TransactionAdmin:
             if code != ErrorCode.NONE:
                 raise partition_error(topic_partition, code, what)
 
-    def _ask(
-        self, what: str, call: Callable[[Any], Answer], never_again: tuple[type[Exception], ...] = ()
-    ) -> Answer:
+    def _ask(self, what: str, call: Callable[[Any], Answer], never_again: tuple[type[Exception], ...] = ()) -> Answer:
         """Call until it works, or until the trouble is none that passes; some trouble the caller takes for final."""
         deadline = self.client.deadline()
         missing_until = min(deadline, time.monotonic() + _MISSING_GRACE_SECONDS)
@@ -275,7 +286,8 @@ def _translated(error: Any, what: str) -> EosKafkaError | BaseException:
     if isinstance(error, kafka_errors.UnknownTopicOrPartitionError | kafka_errors.InvalidTopicError):
         # Metadata leaves a topic out that the principal has no right on, as if it were not there.
         return TopicError(
-            happened, error_code=code,
+            happened,
+            error_code=code,
             remedy="Correct the topic's name or the number of the partition; or, since a topic is hidden from whoever "
             "has no right on it: Grant the principal READ on the topic",
         )

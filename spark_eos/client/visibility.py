@@ -50,7 +50,8 @@ def visible_batches(
 def visible_in(chunk: FetchedChunk) -> Iterator[tuple[int, BatchHeader]]:
     """Give the data batches of a fetched chunk that its reader may see, each with its position in the data."""
     return visible_batches(
-        chunk.batches, chunk.aborted, lambda position, header: _is_abort_marker(chunk.data, position, header))
+        chunk.batches, chunk.aborted, lambda position, header: _is_abort_marker(chunk.data, position, header)
+    )
 
 
 def ends_in(chunk: FetchedChunk, after: Mapping[int, int]) -> dict[int, bool]:

@@ -253,8 +253,20 @@ class RecordAccumulator(Generic[Place]):
             data = bytearray(HEADER_SIZE)
             data += compress(self._compression, b"".join(parts), self._level)
         HEADER.pack_into(
-            data, 0, 0, len(data) - LENGTH_OVERHEAD, NO_LEADER_EPOCH, MAGIC, 0, self._compression, count - 1,
-            int(self._firsts_ms[number]), int(self._lasts_ms[number]), NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE,
+            data,
+            0,
+            0,
+            len(data) - LENGTH_OVERHEAD,
+            NO_LEADER_EPOCH,
+            MAGIC,
+            0,
+            self._compression,
+            count - 1,
+            int(self._firsts_ms[number]),
+            int(self._lasts_ms[number]),
+            NO_PRODUCER_ID,
+            NO_PRODUCER_EPOCH,
+            NO_SEQUENCE,
             count,
         )
         return EncodedBatch(data, count, self._level)

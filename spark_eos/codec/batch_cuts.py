@@ -44,9 +44,7 @@ class _Sizes(NamedTuple):
     budget_bytes: int
 
 
-def cut_batches(
-    fixed_sizes: Ints, timestamps: Ints | int, boundaries: Ints, budget_bytes: int
-) -> BatchCuts:
+def cut_batches(fixed_sizes: Ints, timestamps: Ints | int, boundaries: Ints, budget_bytes: int) -> BatchCuts:
     """Cut groups of rows, which lie between `boundaries`, into batches whose records take `budget_bytes` at most.
 
     `fixed_sizes` are the sizes of the records without their length, timestamp delta and offset delta. A record that is
@@ -58,7 +56,10 @@ def cut_batches(
     if not len(fixed_sizes):
         return BatchCuts(boundaries[:1], np.empty(0, np.int64), ends)
     sizes = _Sizes(
-        fixed_sizes, ends, _most_added(fixed_sizes, timestamps, int(counts.max())), timestamps,
+        fixed_sizes,
+        ends,
+        _most_added(fixed_sizes, timestamps, int(counts.max())),
+        timestamps,
         min(budget_bytes, LARGEST_SECTION_BYTES),
     )
     firsts, lasts = boundaries[:-1], boundaries[1:]

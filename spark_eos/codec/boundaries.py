@@ -231,9 +231,7 @@ def _walk_lanes(
     return walked, nowhere
 
 
-def _walk(
-    data: bytes | bytearray | memoryview, place: int, goal: int, most: int, append: Callable[[int], None]
-) -> int:
+def _walk(data: bytes | bytearray | memoryview, place: int, goal: int, most: int, append: Callable[[int], None]) -> int:
     """Append the start of each record from `place` on, up to `goal`; returns where the walk came to stand.
 
     That is before the goal when it takes more than `most` records to get there.

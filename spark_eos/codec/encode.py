@@ -89,8 +89,14 @@ def encode_batches(
     (2, 76)
     """
     groups = encode_groups(
-        key=key, value=value, headers=headers, timestamp_ms=timestamp_ms, boundaries=[0, len(value)],
-        max_batch_bytes=max_batch_bytes, compression=compression, level=level,
+        key=key,
+        value=value,
+        headers=headers,
+        timestamp_ms=timestamp_ms,
+        boundaries=[0, len(value)],
+        max_batch_bytes=max_batch_bytes,
+        compression=compression,
+        level=level,
     )
     for _, batch in groups:
         yield batch
@@ -130,7 +136,7 @@ def encode_groups(
     _check_places(len(value), bounds, order)
     rows = record_columns(key, value, headers, timestamp_ms, order)
     cuts = cut_batches(rows.fixed_sizes, rows.timestamps, bounds, max_batch_bytes - HEADER_SIZE)
-    headings = zip(cuts.groups.tolist(), cuts.counts.tolist(), *_time_spans(rows.timestamps, cuts.starts))
+    headings = zip(cuts.groups.tolist(), cuts.counts.tolist(), *_time_spans(rows.timestamps, cuts.starts), strict=True)
     for (group, count, base_ms, max_ms), parts in zip(headings, _sections(rows, cuts), strict=True):
         yield group, EncodedBatch(_assemble(parts, count, base_ms, max_ms, compression, level), count, level)
 
@@ -204,8 +210,19 @@ def _assemble(
         parts = [compress(compression, b"".join(parts), level)]
     size_bytes = HEADER_SIZE + sum(map(len, parts))
     header = HEADER.pack(
-        0, size_bytes - LENGTH_OVERHEAD, NO_LEADER_EPOCH, MAGIC, 0, compression, count - 1, base_ms, max_ms,
-        NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, count,
+        0,
+        size_bytes - LENGTH_OVERHEAD,
+        NO_LEADER_EPOCH,
+        MAGIC,
+        0,
+        compression,
+        count - 1,
+        base_ms,
+        max_ms,
+        NO_PRODUCER_ID,
+        NO_PRODUCER_EPOCH,
+        NO_SEQUENCE,
+        count,
     )
     # Joined, so that no byte is cleared before it is written.
     return bytearray().join((header, *parts))

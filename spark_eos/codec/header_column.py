@@ -1,5 +1,6 @@
 """Encode and decode the headers column: lists of (key, value) structs, by arithmetic on the flattened children."""
 
+import itertools
 from array import array
 from typing import Any, Final, NamedTuple
 
@@ -83,15 +84,16 @@ def decode_headers(overlay: Overlay, positions: Ints, counts: Ints, record_ends:
     Rows are taken together as long as memory bears their headers. Raises `InvalidBatch` for a row of more than 524,288.
     """
     if len(counts) and counts.max() > _MOST_HEADERS:
-        raise InvalidBatch(f"a record has {counts.max()} headers; with more than {_MOST_HEADERS} it can "
-                           "only be read without headers")
+        raise InvalidBatch(
+            f"a record has {counts.max()} headers; with more than {_MOST_HEADERS} it can only be read without headers"
+        )
     sums = np.cumsum(counts)
     total = int(sums[-1]) if len(sums) else 0
     cuts = np.searchsorted(sums, np.arange(_MOST_HEADERS, total, _MOST_HEADERS), "right")
     bounds = [0, *np.unique(cuts[cuts > 0]).tolist(), len(counts)]
     parts = [
         _decode_rows(overlay, positions[first:after], counts[first:after], record_ends[first:after])
-        for first, after in zip(bounds, bounds[1:], strict=False)
+        for first, after in itertools.pairwise(bounds)
     ]
     return pa.concat_arrays(parts) if len(parts) > 1 else parts[0]
 

@@ -32,9 +32,7 @@ class Overlay:
         if not rows:
             return pa.array([], pa.binary()), pa.array([], pa.binary())
         offsets = bounds.astype(np.int32, copy=False).ravel()
-        laid = pa.Array.from_buffers(
-            pa.binary(), _FIELDS * rows - 1, [None, pa.py_buffer(offsets), self._buffer]
-        )
+        laid = pa.Array.from_buffers(pa.binary(), _FIELDS * rows - 1, [None, pa.py_buffer(offsets), self._buffer])
         places = np.arange(0, _FIELDS * rows, _FIELDS, dtype=np.int32)
         return laid.take(_places(places, first_lengths)), laid.take(_places(places + 2, second_lengths))
 

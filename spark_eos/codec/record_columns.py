@@ -53,9 +53,7 @@ class EncodedRows(NamedTuple):
         return self.data[self.bounds[first] : self.bounds[after]]
 
 
-def record_columns(
-    key: Any, value: Any, headers: Any, timestamp_ms: Any, order: Ints | None = None
-) -> RecordColumns:
+def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any, order: Ints | None = None) -> RecordColumns:
     """See the columns that `encode_batches` takes as those of records; raises `EncodeError` where they cannot be."""
     values = binary_column(value, "value")
     keys = None if key is None else binary_column(key, "key")

@@ -34,8 +34,9 @@ SWEEPS_AFTER_SECONDS: Final = (0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0,
 def runs_of(cluster: Cluster, prefix: str, launch: str) -> set[tuple[str, str]]:
     """Find the queries and runs of which a launch has transactions open."""
     names = [parse_task_id(each) for each in cluster.open_transactions(f"{prefix}.", wait_ms=_WAIT_MS)]
-    return {(name.query, name.run) for name in names
-            if name is not None and (name.prefix, name.launch) == (prefix, launch)}
+    return {
+        (name.query, name.run) for name in names if name is not None and (name.prefix, name.launch) == (prefix, launch)
+    }
 
 
 def sweep_launch(options: SinkOptions, launch: str, micro_batch: int) -> None:

@@ -68,8 +68,11 @@ def _forget_expired(log: DecisionLog, now_ms: int) -> None:
             newest = None if is_pointed_to else each.newest()
             if newest is not None and (newest.run, newest.rank) == (decision.run, decision.rank):
                 each.forget(newest, driver, now_ms, place)
-                LOG.info("the decision of job %s is deleted: it was completed more than %d days ago", decision.query,
-                         KEPT_MS // _DAY_MS)
+                LOG.info(
+                    "the decision of job %s is deleted: it was completed more than %d days ago",
+                    decision.query,
+                    KEPT_MS // _DAY_MS,
+                )
         except EosKafkaError as error:
             LOG.info("the decision of job %s is left in the decision topic: %s", decision.query, error)
 

@@ -111,7 +111,8 @@ class KafkaCluster:
             listed = inspection.list_transactions(self.client, states=states, id_pattern=pattern)
         else:
             listed = inspection.list_answered(
-                self.client, self._slow_brokers, states=states, id_pattern=pattern, timeout_ms=wait_ms)
+                self.client, self._slow_brokers, states=states, id_pattern=pattern, timeout_ms=wait_ms
+            )
         names = dict.fromkeys(each.transactional_id for each in listed)
         return [name for name in names if name.startswith(id_prefix)]
 
@@ -227,7 +228,10 @@ class KafkaCluster:
         for place, start in starts.items():
             try:
                 for chunk in self._chunks(
-                    place, begins[place] if start is None else start, ends[place], IsolationLevel.READ_UNCOMMITTED,
+                    place,
+                    begins[place] if start is None else start,
+                    ends[place],
+                    IsolationLevel.READ_UNCOMMITTED,
                     _SCAN,
                 ):
                     searches[place].take(chunk)

@@ -43,10 +43,15 @@ def report_of(
     run: str, micro_batch: int, committed: Iterable[PreparedTransaction], before: CommitReport | None = None
 ) -> CommitReport:
     """Report the transactions of a micro-batch that are committed, beside what was reported before."""
-    workers = {} if before is None or before.run != run else {
-        worker: each for worker, each in before.workers.items()
-        if micro_batch - _MICRO_BATCHES_REPORTED < each.micro_batch < micro_batch
-    }
+    workers = (
+        {}
+        if before is None or before.run != run
+        else {
+            worker: each
+            for worker, each in before.workers.items()
+            if micro_batch - _MICRO_BATCHES_REPORTED < each.micro_batch < micro_batch
+        }
+    )
     for transaction in committed:
         name = parse_task_id(transaction.transactional_id)
         if name is not None:
@@ -75,7 +80,9 @@ def last_report(place: str | None) -> CommitReport | None:
         if path is None:
             return None
         run, workers = json.loads(path.read_text())
-        return CommitReport(run, {
-            worker: WorkerIds(micro_batch, int(numbers, 16)) for worker, (micro_batch, numbers) in workers.items()})
+        return CommitReport(
+            run,
+            {worker: WorkerIds(micro_batch, int(numbers, 16)) for worker, (micro_batch, numbers) in workers.items()},
+        )
     except (OSError, ValueError, TypeError, AttributeError):
         return None

@@ -102,7 +102,11 @@ class Committer:
                     self.log.forget_coordinators()
 
     def _commit_once(
-        self, messages: Sequence[TaskMessage], prepared: Sequence[PreparedTransaction], micro_batch: int, *,
+        self,
+        messages: Sequence[TaskMessage],
+        prepared: Sequence[PreparedTransaction],
+        micro_batch: int,
+        *,
         is_first: bool,
     ) -> None:
         """Commit, as short as it can be the first time and step by step where that has failed."""
@@ -145,8 +149,9 @@ class Committer:
             swept = self._orphans(micro_batch).abort(prepared)
         failpoints.reach("driver.after_abort", micro_batch)
         METRICS.add("transactions_aborted", len(swept))
-        LOG.info("micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared),
-                 len(swept))
+        LOG.info(
+            "micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared), len(swept)
+        )
 
     def _examine(self, before: Decision, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """Stop before the take-over: a query that is about to stop must not stop the one whose checkpoint it copied."""
@@ -178,20 +183,36 @@ class Committer:
 
     def _check_rows(self, decision: Decision, messages: Sequence[TaskMessage], *, by_task: bool) -> None:
         check_rows(
-            decision, messages, is_job=self.closing is Closing.MARK, accept_difference=self.discard_differing_rows,
+            decision,
+            messages,
+            is_job=self.closing is Closing.MARK,
+            accept_difference=self.discard_differing_rows,
             by_task=by_task,
         )
 
     def _orphans(self, micro_batch: int) -> Orphans:
         return Orphans(
-            self.cluster, self.log, self.prefix, self.query, self.run, self.state, micro_batch,
-            lambda name: self._step(name, micro_batch), self.may_hang,
+            self.cluster,
+            self.log,
+            self.prefix,
+            self.query,
+            self.run,
+            self.state,
+            micro_batch,
+            lambda name: self._step(name, micro_batch),
+            self.may_hang,
         )
 
     def _driver(self, micro_batch: int, messages: Sequence[TaskMessage]) -> Driver:
         return Driver(
-            self.log, self.run, self.state, micro_batch, lambda name: self._step(name, micro_batch),
-            lambda before: self._examine(before, messages, micro_batch), self.may_be_decided, self._is_query,
+            self.log,
+            self.run,
+            self.state,
+            micro_batch,
+            lambda name: self._step(name, micro_batch),
+            lambda before: self._examine(before, messages, micro_batch),
+            self.may_be_decided,
+            self._is_query,
         )
 
     @property
@@ -239,8 +260,12 @@ class Committer:
                 ),
             )
         if not settled.is_closed:
-            LOG.warning("micro-batch %d of %s: going on although an older one is not shown to be complete: %s",
-                        micro_batch, self.query, lost_error(settled))
+            LOG.warning(
+                "micro-batch %d of %s: going on although an older one is not shown to be complete: %s",
+                micro_batch,
+                self.query,
+                lost_error(settled),
+            )
 
     def _kept(
         self, settled: Settlement | None, messages: Sequence[TaskMessage], micro_batch: int
@@ -315,21 +340,30 @@ class Committer:
         METRICS.add("records_committed", sum(t.record_count for t in prepared))
         METRICS.add("bytes_committed", sum(m.size_bytes for m in messages if isinstance(m, Prepared)))
         METRICS.add("produce_retries", sum(m.retries for m in messages if isinstance(m, Prepared)))
-        LOG.info("micro-batch %d of %s: %d records in %d transactions are committed", micro_batch, self.query,
-                 decision.record_count, len(decision.transactions))
+        LOG.info(
+            "micro-batch %d of %s: %d records in %d transactions are committed",
+            micro_batch,
+            self.query,
+            decision.record_count,
+            len(decision.transactions),
+        )
         return decision
 
-    def _finish_decided(
-        self, driver: Driver, settled: Settlement, prepared: Sequence[PreparedTransaction]
-    ) -> None:
+    def _finish_decided(self, driver: Driver, settled: Settlement, prepared: Sequence[PreparedTransaction]) -> None:
         """End a micro-batch that was decided before: its own transactions, if any, are swept as orphans."""
         decision, micro_batch = settled.decision, driver.micro_batch
         if decision.run == self.run:
-            LOG.warning("micro-batch %d of %s: an earlier attempt at this commit has decided it", micro_batch,
-                        self.query)
+            LOG.warning(
+                "micro-batch %d of %s: an earlier attempt at this commit has decided it", micro_batch, self.query
+            )
         else:
-            LOG.warning("micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped",
-                        micro_batch, self.query, why_closed(decision), len(prepared))
+            LOG.warning(
+                "micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped",
+                micro_batch,
+                self.query,
+                why_closed(decision),
+                len(prepared),
+            )
         decision = self._supersede(driver, decision)
         runs = decision.superseded if self._is_query else (decision.run,)
         self._orphans(micro_batch).sweep(runs, prepared)
@@ -348,8 +382,13 @@ class Committer:
             noted = replace(decision, revision=decision.revision + 1, superseded=superseding(decision, self.run))
             driver.amend(noted, _now_ms())
         except EosKafkaError as error:
-            LOG.warning("micro-batch %d of %s is committed; what run %s has left open is swept later: %s",
-                        driver.micro_batch, self.query, decision.run, error)
+            LOG.warning(
+                "micro-batch %d of %s is committed; what run %s has left open is swept later: %s",
+                driver.micro_batch,
+                self.query,
+                decision.run,
+                error,
+            )
             return decision
         return noted
 

@@ -50,8 +50,12 @@ def complete(
             wait_until_ms = max(completion.now_ms(), wait_until_ms) + pause_ms
             if wait_until_ms >= completion.ends_at_ms or isinstance(error, AuthorizationError | UnsupportedError):
                 raise incomplete_error(decision, error) from error
-            LOG.warning("micro-batch %d of %s is decided, completing it is tried again: %s", decision.micro_batch,
-                        decision.query, error)
+            LOG.warning(
+                "micro-batch %d of %s is decided, completing it is tried again: %s",
+                decision.micro_batch,
+                decision.query,
+                error,
+            )
             METRICS.add("completion_retries")
             completion.pause(pause_ms)
             pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)

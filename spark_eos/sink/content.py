@@ -118,7 +118,7 @@ def has_same_rows(decision: Decision, messages: Sequence[TaskMessage]) -> bool:
 def renamed_error(decision: Decision, query: str) -> OptionError:
     """Refuse to write rows again that the same query has written under another name."""
     _, before = _query_and_name(decision)
-    way = f"option(\"writeName\", {before!r}) in foreachBatch" if before else "writeStream"
+    way = f'option("writeName", {before!r}) in foreachBatch' if before else "writeStream"
     return OptionError(
         f"{_name(decision, is_job=False)} was written by run {decision.run} at {utc(decision.decided_at_ms)}, and now "
         f"the same rows are to be written again as {query}",
@@ -153,7 +153,8 @@ def check_rows(
     if any(each.checksum is None for rows in decided.values() for each in rows):
         LOG.warning(
             "%s: the decision was written by an older version of this package and has no checksums; only the numbers "
-            "of rows were compared", _name(decision, is_job),
+            "of rows were compared",
+            _name(decision, is_job),
         )
     if not difference:
         return
@@ -181,9 +182,7 @@ def rows_of(message: TaskMessage) -> Rows:
     return message.rows if isinstance(message, AlreadyCommitted) else ()
 
 
-def _difference(
-    decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_same_plan: bool, by_task: bool
-) -> str:
+def _difference(decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_same_plan: bool, by_task: bool) -> str:
     """Say in which topics and tasks rows differ; empty where they do not."""
     before, now = _totals(decided.values()), _totals(found.values())
     tasks = {
@@ -253,8 +252,10 @@ def _topic_text(topic: str) -> str:
 
 
 def _name(decision: Decision, is_job: bool) -> str:
-    return f"The job with jobId={decision.query}" if is_job else (
-        f"Micro-batch {decision.micro_batch} of query {decision.query}"
+    return (
+        f"The job with jobId={decision.query}"
+        if is_job
+        else (f"Micro-batch {decision.micro_batch} of query {decision.query}")
     )
 
 
@@ -269,7 +270,7 @@ def _name_the_others(name: str) -> str:
     return (
         f"If the foreachBatch function writes more than once under this name, leave the first write under the name "
         f"{name!r} (without writeName it is the topic), and give the others names of their own with "
-        "option(\"writeName\", ...)"
+        'option("writeName", ...)'
     )
 
 

@@ -50,7 +50,8 @@ class Verification:
         """Look, and give the time until when may be decided; raises where nothing may be."""
         with self.step():
             self.ends_at_ms, self.began_at_ms = verify(
-                self.cluster, self.query, self.micro_batch, self.prepared, self.now)
+                self.cluster, self.query, self.micro_batch, self.prepared, self.now
+            )
         margin = min((margin_ms(t.timeout_ms) for t in self.prepared), default=0)
         self.decide_by_ms = self.ends_at_ms - margin // 2
         return self.decide_by_ms
@@ -84,8 +85,13 @@ def verify(
     METRICS.set("oldest_open_age_ms", 0 if began_at_ms is None else now_ms - began_at_ms)
     METRICS.set("time_to_timeout_ms", min(left_ms, default=0))
     if any(2 * left < t.timeout_ms for left, t in zip(left_ms, prepared, strict=True)):
-        LOG.warning("micro-batch %d of %s: its oldest transaction times out in %d ms, half of its time is over; "
-                    "raise transactionTimeout or make micro-batches smaller", micro_batch, query, min(left_ms))
+        LOG.warning(
+            "micro-batch %d of %s: its oldest transaction times out in %d ms, half of its time is over; "
+            "raise transactionTimeout or make micro-batches smaller",
+            micro_batch,
+            query,
+            min(left_ms),
+        )
     # A coordinator whose clock is ahead of ours gives no transaction more than its timeout.
     return now_ms + min(left_ms, default=MARGIN_LIMIT_MS), began_at_ms
 

@@ -166,7 +166,11 @@ def read_pointer(topic_partition: tuple[str, int], offset: int, metadata: str, w
         if fields["v"] != POINTER_VERSION:
             raise UnreadableDecisionError(f"The pointer in {where} has version {fields['v']}")
         return Pointer(
-            topic_partition, offset, int(fields["batch"]), int(fields["attempt"]), int(fields["parts"]),
+            topic_partition,
+            offset,
+            int(fields["batch"]),
+            int(fields["attempt"]),
+            int(fields["parts"]),
             int(fields.get("revision", 0)),
         )
     except (ValueError, KeyError, TypeError):

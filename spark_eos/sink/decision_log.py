@@ -16,20 +16,8 @@ from typing import Final, TypeVar
 from broker_core.errors import ErrorCode
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition
 from spark_eos import failpoints
-from spark_eos.errors import (
-    EosKafkaError,
-    FencedError,
-    TransactionError,
-    UnansweredError,
-    UnreachableError,
-)
-from spark_eos.sink.decision import (
-    Decision,
-    Pointer,
-    read_pointer,
-    write_decision,
-    write_pointer,
-)
+from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError, UnreachableError
+from spark_eos.sink.decision import Decision, Pointer, read_pointer, write_decision, write_pointer
 from spark_eos.sink.decision_record import other_topic_error, read_decision
 from spark_eos.sink.decision_scan import DecisionScan
 from spark_eos.sink.descriptions import describe_since
@@ -175,7 +163,9 @@ class DecisionLog:
                 "query %s keeps its decisions under transactionalIdPrefix=%s, with which it was begun; the driver goes "
                 "on under that name, whatever the option says now (%s). Set it back: to find this out, the decision "
                 "topic is read at each start, and what a task finds decided is written first and dropped then",
-                self._query, found.prefix, self._prefix,
+                self._query,
+                found.prefix,
+                self._prefix,
             )
             self._go_by(found.prefix)
             # The pointer under the earlier name may know of a newer decision than the scan has seen.
@@ -200,7 +190,8 @@ class DecisionLog:
         driver = driver.at_level(self._cluster.transaction_version())
         try:
             answer = self._write(
-                decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms, known=known, confirm=confirm)
+                decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms, known=known, confirm=confirm
+            )
         except EosKafkaError as error:
             if isinstance(error, UndecidedError) or not may_be_decided_again(error):
                 raise
@@ -266,17 +257,19 @@ class DecisionLog:
         driver = driver.at_level(self._cluster.transaction_version())
         self._place = place or self._place or self._choose_place()
         keys = [decision_key(self._prefix, self._query, number) for number in range(len(write_decision(decision)))]
-        answer = self._cluster.write_decision(DecisionWrite(
-            transactional_id=self._driver,
-            identity=driver.identity,
-            transaction_version=driver.transaction_version,
-            topic_partition=self._place,
-            records=tuple((key, None) for key in keys),
-            group_id=self._group,
-            metadata=None,
-            now_ms=now_ms,
-            micro_batch=decision.micro_batch,
-        ))
+        answer = self._cluster.write_decision(
+            DecisionWrite(
+                transactional_id=self._driver,
+                identity=driver.identity,
+                transaction_version=driver.transaction_version,
+                topic_partition=self._place,
+                records=tuple((key, None) for key in keys),
+                group_id=self._group,
+                metadata=None,
+                now_ms=now_ms,
+                micro_batch=decision.micro_batch,
+            )
+        )
         if answer.code is not ErrorCode.NONE:
             raise TransactionError(
                 f"The decision of {decision.query} is perhaps not deleted: the end of the transaction that deletes it "
@@ -301,20 +294,22 @@ class DecisionLog:
         values = write_decision(decision)
         keys = [decision_key(self._prefix, self._query, number) for number in range(len(values))]
         self._place = self._place or self._choose_place()
-        return self._cluster.write_decision(DecisionWrite(
-            transactional_id=self._driver,
-            identity=driver.identity,
-            transaction_version=driver.transaction_version,
-            topic_partition=self._place,
-            records=(*zip(keys, values, strict=True), *more),
-            group_id=self._group,
-            metadata=write_pointer(decision, len(values)),
-            now_ms=now_ms,
-            micro_batch=decision.micro_batch,
-            decide_by_ms=decide_by_ms,
-            check=None if known is None else lambda offsets: self._check(known, offsets),
-            confirm=confirm,
-        ))
+        return self._cluster.write_decision(
+            DecisionWrite(
+                transactional_id=self._driver,
+                identity=driver.identity,
+                transaction_version=driver.transaction_version,
+                topic_partition=self._place,
+                records=(*zip(keys, values, strict=True), *more),
+                group_id=self._group,
+                metadata=write_pointer(decision, len(values)),
+                now_ms=now_ms,
+                micro_batch=decision.micro_batch,
+                decide_by_ms=decide_by_ms,
+                check=None if known is None else lambda offsets: self._check(known, offsets),
+                confirm=confirm,
+            )
+        )
 
     def _check(self, known: Known, offsets: Sequence[CommittedOffset]) -> None:
         """Refuse to decide where the pointer is not the one known: that came from a broker which answers from the past.

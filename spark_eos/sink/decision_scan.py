@@ -117,7 +117,8 @@ class DecisionScan:
         count = self.cluster.partition_count(self.topic)
         if self._has_layout is None:
             self._has_layout = count >= DECISION_TOPIC_PARTITIONS and self.cluster.begins_with(
-                TopicPartition(self.topic, 0), LAYOUT_KEY)
+                TopicPartition(self.topic, 0), LAYOUT_KEY
+            )
         numbers = set(range(count))
         if self._has_layout:
             numbers = {decision_partition(self._query, count), former_partition(prefix, self._query, count)}
@@ -137,7 +138,8 @@ class DecisionScan:
         wanted = set(keys)
         return [
             read_part(record.value or b"", f"{place}@{record.offset}")
-            for (place, key), record in self._kept.items() if key in wanted
+            for (place, key), record in self._kept.items()
+            if key in wanted
         ]
 
 

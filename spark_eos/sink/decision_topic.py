@@ -28,7 +28,9 @@ _REPLICAS_OF_TWO_INSYNC: Final = 3
 _TWO_INSYNC: Final = 2
 # Kafka compacts what it has closed: by its own defaults a segment of a gigabyte, or of a week.
 _COMPACTION: Final = {
-    "segment.bytes": "67108864", "segment.ms": "21600000", "max.compaction.lag.ms": "86400000",
+    "segment.bytes": "67108864",
+    "segment.ms": "21600000",
+    "max.compaction.lag.ms": "86400000",
     "min.cleanable.dirty.ratio": "0.1",
 }
 _LAYOUT: Final = "layout"
@@ -75,8 +77,12 @@ def ensure_decision_topic(
         config = describe_topic_config(client, name)
     except (AuthorizationError, UnsupportedError) as error:
         if is_first:
-            LOG.info("the settings of the decision topic %s cannot be read, so it is not checked that it keeps "
-                     "decisions: %s", name, error)
+            LOG.info(
+                "the settings of the decision topic %s cannot be read, so it is not checked that it keeps "
+                "decisions: %s",
+                name,
+                error,
+            )
         return
     problem = topic_problem(name, config, replica_count(described))
     if problem is not None:
@@ -166,8 +172,12 @@ def _create(client: KafkaClient, name: str, survey: Survey) -> bool:
         ) from error
     client.require_topics([name])
     if made:
-        LOG.info("created the decision topic %s, replication factor %d (-1: the brokers' default), with %s", name,
-                 replicas, config)
+        LOG.info(
+            "created the decision topic %s, replication factor %d (-1: the brokers' default), with %s",
+            name,
+            replicas,
+            config,
+        )
     return made
 
 
@@ -196,17 +206,19 @@ def _mark(client: KafkaClient, name: str, prefix: str) -> None:
     transactional_id = f"{prefix}.{_LAYOUT}"
     try:
         made = init_producer_id(client, transactional_id, transaction_timeout_ms=_MARK_TIMEOUT_MS)
-        DecisionWriter(client)(DecisionWrite(
-            transactional_id=transactional_id,
-            identity=ProducerIdentity(made.producer_id, made.producer_epoch),
-            transaction_version=made.transaction_version,
-            topic_partition=TopicPartition(name, 0),
-            records=((LAYOUT_KEY, sealed_json({"version": 1, "partitions": DECISION_TOPIC_PARTITIONS})),),
-            group_id="",
-            metadata=None,
-            now_ms=time.time_ns() // 1_000_000,
-            micro_batch=-1,
-        ))
+        DecisionWriter(client)(
+            DecisionWrite(
+                transactional_id=transactional_id,
+                identity=ProducerIdentity(made.producer_id, made.producer_epoch),
+                transaction_version=made.transaction_version,
+                topic_partition=TopicPartition(name, 0),
+                records=((LAYOUT_KEY, sealed_json({"version": 1, "partitions": DECISION_TOPIC_PARTITIONS})),),
+                group_id="",
+                metadata=None,
+                now_ms=time.time_ns() // 1_000_000,
+                micro_batch=-1,
+            )
+        )
     except EosKafkaError as error:
         LOG.info("the decision topic %s will be read as a whole by each new query: %s", name, error)
 

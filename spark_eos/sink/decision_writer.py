@@ -63,8 +63,10 @@ class DecisionWriter:
         Whatever fails afterwards is an unclear answer: the end may have been recorded before its answer was lost.
         """
         identity = TransactionIdentity(write.transactional_id, *write.identity, write.transaction_version)
-        producer, self._producer = self._producer or TransactionalProducer(
-            self._client, max_request_bytes=_AT_ONCE), None
+        producer, self._producer = (
+            self._producer or TransactionalProducer(self._client, max_request_bytes=_AT_ONCE),
+            None,
+        )
         producer.delivery_timeout_ms = _at_most(self._client.options.delivery_timeout_ms, write)
         producer.begin(identity)
         expected = self._ends.pop(write.topic_partition, None)
@@ -105,7 +107,8 @@ class DecisionWriter:
     def _start_commit(self, write: DecisionWrite, identity: TransactionIdentity, offset: int) -> StartedCommit:
         timeout_ms = _at_most(self._client.options.request_timeout_ms, write)
         return start_txn_offset_commit(
-            self._client, identity, write.group_id, _offset_of(write, offset), timeout_ms=timeout_ms)
+            self._client, identity, write.group_id, _offset_of(write, offset), timeout_ms=timeout_ms
+        )
 
     def _accepted_by(self, started: StartedCommit, is_as_predicted: bool) -> int | None:
         """Name the node that has accepted an offset, None where it was refused, or is to be sent again.
@@ -122,10 +125,14 @@ class DecisionWriter:
     def _commit(self, write: DecisionWrite, identity: TransactionIdentity, offset: int) -> int:
         timeout_ms = _at_most(self._client.options.api_timeout_ms, write)
         return txn_offset_commit(
-            self._client, identity, write.group_id, _offset_of(write, offset), timeout_ms=timeout_ms)
+            self._client, identity, write.group_id, _offset_of(write, offset), timeout_ms=timeout_ms
+        )
 
     def _abort(
-        self, producer: TransactionalProducer, write: DecisionWrite, identity: TransactionIdentity,
+        self,
+        producer: TransactionalProducer,
+        write: DecisionWrite,
+        identity: TransactionIdentity,
         started: StartedCommit | None,
     ) -> None:
         """Abort a decision that failed; that it failed is the news, so another failure is only logged."""

@@ -82,9 +82,7 @@ def describe_since(cluster: Cluster, transactional_id: str, held: ProducerIdenti
     return _describe(cluster, {transactional_id: doubt}).get(transactional_id)
 
 
-def _describe(
-    cluster: Cluster, wanted: Mapping[str, _Doubt], *, leave_out: bool = False
-) -> Mapping[str, Description]:
+def _describe(cluster: Cluster, wanted: Mapping[str, _Doubt], *, leave_out: bool = False) -> Mapping[str, Description]:
     """Describe ids, again and again where there is a doubt; unknown ones are left out in the end."""
     found: dict[str, Description] = {}
     described: Mapping[str, Description] = {}

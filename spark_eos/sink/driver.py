@@ -125,8 +125,11 @@ class Driver:
             self.state.identity = self.state.decided = None
             before = self._newest_unless_superseded()
             # An attempt whose answers were lost may have decided this very micro-batch: it is only completed then.
-            run_has_decided = before is not None and before.run == self.run and (
-                before.micro_batch == self.micro_batch or (before.micro_batch < self.micro_batch and not has_rows))
+            run_has_decided = (
+                before is not None
+                and before.run == self.run
+                and (before.micro_batch == self.micro_batch or (before.micro_batch < self.micro_batch and not has_rows))
+            )
             return before if run_has_decided else self._take_over(before, identity or self.state.attempted)
         if not identity.spent:
             failpoints.reach("driver.taken_over", self.micro_batch)
@@ -153,9 +156,13 @@ class Driver:
         Where the id is still as this process `held` it, though, the decision is older than that, and what was read
         then was from the past.
         """
-        if (before is not None and before.run != self.run
-                and self.state.has_taken_over and _seen(before) != self.state.seen
-                and not (held is not None and self.log.is_kept(held))):
+        if (
+            before is not None
+            and before.run != self.run
+            and self.state.has_taken_over
+            and _seen(before) != self.state.seen
+            and not (held is not None and self.log.is_kept(held))
+        ):
             raise superseded_error(before, self.run)
         if before is not None:
             self.examine(before)

@@ -20,9 +20,7 @@ class Kept(Generic[_Key, _Value]):
     A forked process inherits its parent's values and leaves them alone.
     """
 
-    def __init__(
-        self, idle_seconds: float = IDLE_SECONDS, drop: Callable[[_Value], None] = lambda value: None
-    ) -> None:
+    def __init__(self, idle_seconds: float = IDLE_SECONDS, drop: Callable[[_Value], None] = lambda value: None) -> None:
         self._idle_seconds = idle_seconds
         self._drop = drop
         # Used last, dropped last.

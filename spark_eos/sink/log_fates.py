@@ -51,9 +51,7 @@ class _Search:
         self.settle(Fate.HIDDEN if self.hidden >= _MOST_HIDDEN else None)
 
 
-def logged_fates(
-    cluster: Cluster, transactions: Collection[PreparedTransaction]
-) -> dict[PreparedTransaction, Fate]:
+def logged_fates(cluster: Cluster, transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:
     """Find the fates of transactions; hidden is what cannot be read yet, unknown what is not there any more."""
     searches = [_search(each, at) for at, each in enumerate(transactions)]
     while left := [each for each in searches if each.fate is None]:

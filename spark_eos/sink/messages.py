@@ -11,8 +11,16 @@ from spark_eos.errors import TransactionError
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 
 __all__ = [
-    "AlreadyCommitted", "Empty", "MESSAGE_VERSION", "Prepared", "PreparedTransaction", "TaskMessage", "TopicRows",
-    "WrittenRange", "check_messages", "show_other_attempts",
+    "MESSAGE_VERSION",
+    "AlreadyCommitted",
+    "Empty",
+    "Prepared",
+    "PreparedTransaction",
+    "TaskMessage",
+    "TopicRows",
+    "WrittenRange",
+    "check_messages",
+    "show_other_attempts",
 ]
 
 MESSAGE_VERSION: Final = 3
@@ -89,9 +97,7 @@ def show_other_attempts(messages: Sequence[TaskMessage]) -> bool:
     something else at the same time, which is taken for a sign too many.
     """
     ids = [message.task_attempt_id for message in messages if message.task_attempt_id is not None]
-    return any(message.has_other_attempts for message in messages) or (
-        bool(ids) and max(ids) - min(ids) >= len(ids)
-    )
+    return any(message.has_other_attempts for message in messages) or (bool(ids) and max(ids) - min(ids) >= len(ids))
 
 
 def check_messages(messages: Iterable[TaskMessage], query: str, run: str, micro_batch: int) -> None:

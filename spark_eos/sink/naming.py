@@ -72,8 +72,11 @@ def group_id(prefix: str, query: str) -> str:
 
 
 def decision_key(prefix: str, query: str, part: int = 0) -> bytes:
-    """Name a decision in the compacted topic; the parts after the first have keys of their own, or they would be
-    compacted into one another. No escaped name holds the `#`, so no part is taken for another query's decision."""
+    """Name a decision in the compacted topic; each part after the first has a key of its own.
+
+    Under one key they would be compacted into one another. No escaped name holds the `#`, so no part is taken for
+    another query's decision.
+    """
     suffix = f"#{part}" if part else ""
     return f"{prefix}/{escape(query)}{suffix}".encode()
 
@@ -105,9 +108,7 @@ def is_decision_of(key: bytes, prefix: str, query: str) -> bool:
     another user's job with another prefix may have the same.
     """
     found_prefix, _, name = key.rpartition(b"/")
-    return name == escape(query).encode() and (
-        found_prefix == prefix.encode() or _QUERY_ID.match(query) is not None
-    )
+    return name == escape(query).encode() and (found_prefix == prefix.encode() or _QUERY_ID.match(query) is not None)
 
 
 def is_job_of(key: bytes, prefix: str) -> bool:
@@ -157,9 +158,7 @@ def id_pattern(beginning: str) -> str:
 
 def escape(name: str) -> str:
     """Write a name without dots, slashes or anything else but letters, digits, `_`, `-` and `%XX`."""
-    return "".join(
-        c if _PLAIN.fullmatch(c) else "".join(f"%{byte:02X}" for byte in c.encode()) for c in name
-    )
+    return "".join(c if _PLAIN.fullmatch(c) else "".join(f"%{byte:02X}" for byte in c.encode()) for c in name)
 
 
 def unescape(text: str) -> str | None:

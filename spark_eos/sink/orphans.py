@@ -62,16 +62,25 @@ class Orphans:
                 swept = self._end({self.run, *runs}, self.state.began_at_ms, dropped, newest, _SWEEP_WAIT_MS)
         except EosKafkaError as error:
             METRICS.add("sweeps_failed")
-            LOG.warning("micro-batch %d of %s is committed; what lost attempts left open is swept later: %s",
-                        self.micro_batch, self.query, error)
+            LOG.warning(
+                "micro-batch %d of %s is committed; what lost attempts left open is swept later: %s",
+                self.micro_batch,
+                self.query,
+                error,
+            )
         METRICS.add("transactions_swept", len(swept))
         self.state.sweeps.note(bool(swept))
         if self.state.is_new_run:
             older = [run_of(each.transactional_id) for each in swept]
             self.state.superseded = superseding(None, self.run, (*older, *self.state.superseded))
         for each in swept:
-            LOG.warning("micro-batch %d of %s: aborted orphan %s (producer %d, epoch %d)", self.micro_batch, self.query,
-                        each.transactional_id, *each.identity)
+            LOG.warning(
+                "micro-batch %d of %s: aborted orphan %s (producer %d, epoch %d)",
+                self.micro_batch,
+                self.query,
+                each.transactional_id,
+                *each.identity,
+            )
 
     def _end(
         self,

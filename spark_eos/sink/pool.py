@@ -135,7 +135,8 @@ class IdentityPool:
         following = identity_after_commit(slot.last, slot.transaction_version, version)
         if following is None or not _is_committed(slot, following):
             transactional_id, following = self._own(
-                itertools.chain([slot.transactional_id], self._fresh_names), timeout_ms)
+                itertools.chain([slot.transactional_id], self._fresh_names), timeout_ms
+            )
             return self._add(transactional_id, following, version)
         return self._add(slot.transactional_id, following, version)
 
@@ -147,7 +148,8 @@ class IdentityPool:
         self._reported = mine.micro_batch
         for slots in (self._taken, self._unknown):
             committed = [
-                slot for slot in slots if slot.micro_batch == mine.micro_batch and mine.numbers >> slot.number & 1]
+                slot for slot in slots if slot.micro_batch == mine.micro_batch and mine.numbers >> slot.number & 1
+            ]
             for slot in committed:
                 slot.is_committed, slot.known_at = True, slot.taken_at
             slots[:] = [slot for slot in slots if not slot.is_committed]

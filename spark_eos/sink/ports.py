@@ -151,13 +151,18 @@ class Cluster(Protocol):
     def unstable_ends(
         self, topic_partition: TopicPartition, offsets: Mapping[int, int], *, wait_ms: int
     ) -> Mapping[int, bool]:
-        """Say which producers' transactions are committed, and which aborted, by their markers, where committed readers
-        do not get that far yet. Each producer comes with the last offset of its transaction; one whose marker is not
-        found within the time is left out."""
+        """Say by their markers which producers' transactions are committed and which aborted.
+
+        For where committed readers do not get that far yet. Each producer comes with the last offset of its
+        transaction; one whose marker is not found within the time is left out.
+        """
 
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
-        """Read all offsets of a group, in whatever topics; raises `UnstableOffsetsError` when a pending one does not
-        settle in time, and `TopicError` when the decision topic is not there."""
+        """Read all offsets of a group, in whatever topics.
+
+        Raises `UnstableOffsetsError` when a pending one does not settle in time, and `TopicError` when the decision
+        topic is not there.
+        """
 
     def last_offsets(self, group_id: str) -> Sequence[CommittedOffset]:
         """Read all offsets of a group by one request; one that is pending is left out."""

@@ -84,15 +84,17 @@ def check_cluster(
     survey.complete(client)
     may_hang = _check_verification(client, options, survey, is_first)
     data = data_durability(client, options.topic) if is_first else Durability(0, 0)
-    ensure_decision_topic(
-        client, options.decision_topic, data, survey, prefix=options.prefix, is_first=is_first
-    )
+    ensure_decision_topic(client, options.decision_topic, data, survey, prefix=options.prefix, is_first=is_first)
     if is_first:
         _check_transactions(client, options)
     limit_ms = min(survey.numbers(TIMEOUT_LIMIT), default=None)
     if limit_ms is None and is_first:
-        LOG.info("%s cannot be read, %d ms is used: %s", TIMEOUT_LIMIT, FALLBACK_TIMEOUT_MS,
-                 "; ".join(survey.troubles) or "no broker knows it")
+        LOG.info(
+            "%s cannot be read, %d ms is used: %s",
+            TIMEOUT_LIMIT,
+            FALLBACK_TIMEOUT_MS,
+            "; ".join(survey.troubles) or "no broker knows it",
+        )
     timeout_ms = settle_timeout(options.transaction_timeout_ms, limit_ms)
     if is_first:
         # The id is nobody's and never holds a transaction. Rights and timeout are judged as for the tasks' own ids.
@@ -138,7 +140,9 @@ def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
     if found:
         LOG.warning(
             "%d transactions of job %s are open already: an earlier run of it died, or one is going on. Of two runs at "
-            "once one commits and the other writes nothing or fails; give every job a jobId of its own", found, job,
+            "once one commits and the other writes nothing or fails; give every job a jobId of its own",
+            found,
+            job,
         )
 
 
@@ -158,6 +162,7 @@ def _check_verification(client: KafkaClient, options: SinkOptions, survey: Surve
             ),
         )
     if unverifying and is_first:
-        LOG.warning("transactions may hang, and what lost tasks leave open holds readers back until its timeout: %s",
-                    reasons)
+        LOG.warning(
+            "transactions may hang, and what lost tasks leave open holds readers back until its timeout: %s", reasons
+        )
     return options.allow_hanging_transactions and (bool(unverifying) or bool(survey.troubles))

@@ -19,7 +19,12 @@ from spark_eos.sink.ports import Cluster
 from spark_eos.sink_options import SinkOptions
 
 _USED_COLUMNS: Final = (
-    columns.KEY, columns.VALUE, columns.TOPIC, columns.HEADERS, columns.PARTITION, columns.TIMESTAMP,
+    columns.KEY,
+    columns.VALUE,
+    columns.TOPIC,
+    columns.HEADERS,
+    columns.PARTITION,
+    columns.TIMESTAMP,
 )
 # Rows are gathered up to this much, since a Spark batch spread over many partitions makes small record batches. Arrays
 # much larger than this are mapped and cleared again for every chunk, and placing and encoding take a fifth more time.
@@ -61,14 +66,17 @@ class Placer:
         given = given_timestamps(ordered)
         self.counter.add(ordered, given)
         now_ms = time.time_ns() // 1_000_000
-        return PlacedBatches(placed.topic_partitions, self._batches.add(
+        return PlacedBatches(
             placed.topic_partitions,
-            placed.boundaries,
-            key=columns.column_of(ordered, columns.KEY),
-            value=ordered.column(columns.VALUE),
-            headers=columns.column_of(ordered, columns.HEADERS),
-            timestamp_ms=now_ms if given is None else pc.fill_null(given, now_ms),
-        ))
+            self._batches.add(
+                placed.topic_partitions,
+                placed.boundaries,
+                key=columns.column_of(ordered, columns.KEY),
+                value=ordered.column(columns.VALUE),
+                headers=columns.column_of(ordered, columns.HEADERS),
+                timestamp_ms=now_ms if given is None else pc.fill_null(given, now_ms),
+            ),
+        )
 
     def rest(self) -> PlacedBatches:
         """Give the batches that are not full, when there are no more rows."""

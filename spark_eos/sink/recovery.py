@@ -87,17 +87,27 @@ def settle(cluster: Cluster, decision: Decision) -> Settlement:
             progressed_at, fewest = time.monotonic(), len(waiting)
         if not action.is_followed_by_a_look or time.monotonic() >= progressed_at + SETTLE_LIMIT_SECONDS:
             break
-        LOG.info("micro-batch %d of %s: %d of %d decided transactions are not settled yet, %s among them; next: %s",
-                 decision.micro_batch, decision.query, len(waiting), len(fates), waiting[0].transactional_id,
-                 action.value)
+        LOG.info(
+            "micro-batch %d of %s: %d of %d decided transactions are not settled yet, %s among them; next: %s",
+            decision.micro_batch,
+            decision.query,
+            len(waiting),
+            len(fates),
+            waiting[0].transactional_id,
+            action.value,
+        )
         time.sleep(_PAUSE_SECONDS)
     by_fate = {fate: tuple(t for t in decision.transactions if fates[t] is fate) for fate in Fate}
     # Of a micro-batch that is closed, whatever is visible, only what could still become visible matters.
     hidden, unknown = by_fate[Fate.HIDDEN], by_fate[Fate.UNKNOWN]
     pending = by_fate[Fate.OPEN] if decision.is_skipped else by_fate[Fate.OPEN] + hidden
     return Settlement(
-        decision, by_fate[Fate.COMMITTED], by_fate[Fate.LOST], unknown + hidden if decision.is_skipped else unknown,
-        pending, by_fate[Fate.OPEN],
+        decision,
+        by_fate[Fate.COMMITTED],
+        by_fate[Fate.LOST],
+        unknown + hidden if decision.is_skipped else unknown,
+        pending,
+        by_fate[Fate.OPEN],
     )
 
 
@@ -107,9 +117,15 @@ def _end_open(
     """End the open transactions; gives those that are known to be committed now."""
     still_open = [transaction for transaction, fate in fates.items() if fate is Fate.OPEN]
     if not commit:
-        LOG.warning("micro-batch %d of %s: %d of its %d decided transactions are aborted, %s among them: %s",
-                    decision.micro_batch, decision.query, len(still_open), len(fates), still_open[0].transactional_id,
-                    table_for(decision)[frozenset(fates.values())].reason)
+        LOG.warning(
+            "micro-batch %d of %s: %d of its %d decided transactions are aborted, %s among them: %s",
+            decision.micro_batch,
+            decision.query,
+            len(still_open),
+            len(fates),
+            still_open[0].transactional_id,
+            table_for(decision)[frozenset(fates.values())].reason,
+        )
     failpoints.reach("recovery.before_commit", decision.micro_batch)
     ended = end_all(cluster, still_open, commit=commit)
     failpoints.reach("recovery.after_commit", decision.micro_batch)
@@ -121,9 +137,7 @@ def commit_all(cluster: Cluster, transactions: Sequence[PreparedTransaction]) ->
     return end_all(cluster, transactions, commit=True)
 
 
-def end_all(
-    cluster: Cluster, transactions: Sequence[PreparedTransaction], *, commit: bool
-) -> set[PreparedTransaction]:
+def end_all(cluster: Cluster, transactions: Sequence[PreparedTransaction], *, commit: bool) -> set[PreparedTransaction]:
     """Send EndTxn for all; returns those whose answer was plain success."""
     answers = cluster.end_transactions([ending(transaction, commit=commit) for transaction in transactions])
     return {t for t in transactions if answers[t.transactional_id].code is ErrorCode.NONE}
@@ -147,7 +161,7 @@ def fates_of(cluster: Cluster, transactions: Collection[PreparedTransaction]) ->
     unclear = [each for each, fate in fates.items() if fate is None or fate is Fate.LOST]
     logged = logged_fates(cluster, unclear)
     return {
-        each: logged[each] if fate is None or fate is Fate.LOST and logged[each] is Fate.COMMITTED else fate
+        each: logged[each] if fate is None or (fate is Fate.LOST and logged[each] is Fate.COMMITTED) else fate
         for each, fate in fates.items()
     }
 
@@ -234,8 +248,11 @@ def disagreement_error(
     settled: Settlement | None, query: str, micro_batch: int, splits: Sequence[int]
 ) -> UndecidedError:
     """Stop where tasks skipped their rows because they found them committed, and the driver finds nothing visible."""
-    what = "no decision for it" if settled is None else (
-        f"all {len(settled.lost)} transactions of attempt {settled.decision.attempt} lost")
+    what = (
+        "no decision for it"
+        if settled is None
+        else (f"all {len(settled.lost)} transactions of attempt {settled.decision.attempt} lost")
+    )
     return UndecidedError(
         f"{len(splits)} tasks, {splits[0]} among them, found micro-batch {micro_batch} of query {query} decided and "
         f"committed; the driver finds {what}",

@@ -76,16 +76,28 @@ def _rule(present: Collection[Fate], action: Action, reason: str) -> Rule:
 _OPEN, _COMMITTED, _LOST, _HIDDEN, _UNKNOWN = Fate.OPEN, Fate.COMMITTED, Fate.LOST, Fate.HIDDEN, Fate.UNKNOWN
 # The first rule that fits counts.
 _RULES: Final = (
-    _rule((_OPEN, _COMMITTED), Action.COMMIT,
-          "a part is visible, so only forward is left, and each further part is one less to repair"),
-    _rule((_OPEN, _LOST), Action.ABORT,
-          "a part is lost and none is known to be visible: the whole can still be rolled back. If one that is hidden "
-          "or unknown was committed, the loss has torn the micro-batch already, not the abort"),
-    _rule((_OPEN, _HIDDEN), Action.WAIT,
-          "the hidden one may be lost, then a commit would tear, or committed, then an abort would; it will be known"),
-    _rule((_OPEN, _UNKNOWN), Action.STOP,
-          "to commit tears if the unknown one is lost, to abort tears if it is committed, and no look will tell: an "
-          "operator has to say, before the open ones time out"),
+    _rule(
+        (_OPEN, _COMMITTED),
+        Action.COMMIT,
+        "a part is visible, so only forward is left, and each further part is one less to repair",
+    ),
+    _rule(
+        (_OPEN, _LOST),
+        Action.ABORT,
+        "a part is lost and none is known to be visible: the whole can still be rolled back. If one that is hidden "
+        "or unknown was committed, the loss has torn the micro-batch already, not the abort",
+    ),
+    _rule(
+        (_OPEN, _HIDDEN),
+        Action.WAIT,
+        "the hidden one may be lost, then a commit would tear, or committed, then an abort would; it will be known",
+    ),
+    _rule(
+        (_OPEN, _UNKNOWN),
+        Action.STOP,
+        "to commit tears if the unknown one is lost, to abort tears if it is committed, and no look will tell: an "
+        "operator has to say, before the open ones time out",
+    ),
     _rule((_OPEN,), Action.COMMIT, "nothing is lost: the decision is completed"),
     _rule((_HIDDEN,), Action.WAIT, "whether all, a part or nothing is visible is known when it can be read"),
     _rule((_UNKNOWN,), Action.STOP, "what cannot be shown to be lost must not be written again"),
@@ -107,9 +119,7 @@ _SKIPPED: Final = (_ABANDONED[0], _rule((), Action.CLOSED, "an operator has clos
 
 def _expanded(rules: Collection[Rule]) -> Mapping[frozenset[Fate], Rule]:
     every = chain.from_iterable(combinations(Fate, count) for count in range(len(Fate) + 1))
-    return {
-        fates: next(rule for rule in rules if rule.present <= fates) for fates in map(frozenset, every)
-    }
+    return {fates: next(rule for rule in rules if rule.present <= fates) for fates in map(frozenset, every)}
 
 
 # Every combination of fates; none at all is a decision without a transaction.
@@ -150,8 +160,11 @@ class Settlement:
     def action(self) -> Action:
         """Say what the table wants to be done next."""
         found = {
-            Fate.COMMITTED: self.committed, Fate.LOST: self.lost, Fate.UNKNOWN: self.unknown,
-            Fate.OPEN: self.still_open, Fate.HIDDEN: set(self.pending).difference(self.still_open),
+            Fate.COMMITTED: self.committed,
+            Fate.LOST: self.lost,
+            Fate.UNKNOWN: self.unknown,
+            Fate.OPEN: self.still_open,
+            Fate.HIDDEN: set(self.pending).difference(self.still_open),
         }
         return action_for(self.decision, [fate for fate, transactions in found.items() if transactions])
 

@@ -42,7 +42,8 @@ class Successor:
         command = [sys.executable, "-S", "-E", "-c", _CODE, *sys.path]
         nothing = subprocess.DEVNULL
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing, bufsize=0, start_new_session=True)
+            command, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing, bufsize=0, start_new_session=True
+        )
         assert self._process.stdin is not None
         self._pipe = self._process.stdin
         # A successor that is stopped must not stop this process.

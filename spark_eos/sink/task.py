@@ -14,14 +14,7 @@ from spark_eos.codec.encode import EncodedBatch
 from spark_eos.errors import EosKafkaError
 from spark_eos.sink.content import RowCounter, check_topic, check_write
 from spark_eos.sink.decision_log import DecisionLog
-from spark_eos.sink.messages import (
-    AlreadyCommitted,
-    Empty,
-    Prepared,
-    PreparedTransaction,
-    TaskMessage,
-    WrittenRange,
-)
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, PreparedTransaction, TaskMessage, WrittenRange
 from spark_eos.sink.pool import IdentityPool, TaskIdentity, TaskSet, is_worker_kept
 from spark_eos.sink.ports import Cluster
 from spark_eos.sink.records import CHUNK_BYTES, PlacedBatches, Placer, gather, given_timestamps
@@ -118,8 +111,14 @@ class TaskWriter:
         failpoints.reach("task.settled", self.place.micro_batch)
         # Of a job this may be news: its name was used before, and nothing of what it has computed is written.
         level = logging.WARNING if self.options.job_id is not None and course is Course.SKIP else logging.INFO
-        LOG.log(level, "task %s: decided by run %s at %s, now %s", self.place, earlier.run,
-                utc(earlier.decided_at_ms), course.name)
+        LOG.log(
+            level,
+            "task %s: decided by run %s at %s, now %s",
+            self.place,
+            earlier.run,
+            utc(earlier.decided_at_ms),
+            course.name,
+        )
         if course is Course.WRITE:
             return False
         if not earlier.is_skipped:
@@ -152,16 +151,34 @@ class TaskWriter:
         if self.task_set is not None:
             self.pool.note_prepared(identity.transactional_id, self.task_set)
         transaction = PreparedTransaction(
-            self.place.split, identity.transactional_id, *identity.identity, identity.transaction_version, timeout_ms,
-            started_at_ms, ranges, placer.counter.rows(),
+            self.place.split,
+            identity.transactional_id,
+            *identity.identity,
+            identity.transaction_version,
+            timeout_ms,
+            started_at_ms,
+            ranges,
+            placer.counter.rows(),
         )
-        LOG.info("task %s: prepare took %.0f ms: %d records, %d bytes, %d retries, as %s", self.place,
-                 (time.monotonic() - started) * 1000, transaction.record_count, placer.size_bytes,
-                 self.transaction.retries, identity)
+        LOG.info(
+            "task %s: prepare took %.0f ms: %d records, %d bytes, %d retries, as %s",
+            self.place,
+            (time.monotonic() - started) * 1000,
+            transaction.record_count,
+            placer.size_bytes,
+            self.transaction.retries,
+            identity,
+        )
         failpoints.reach("task.prepared", micro_batch)
         return Prepared(
-            self.place.query, self.place.run, micro_batch, self.place.split, transaction, placer.size_bytes,
-            self.transaction.retries, is_worker_kept=is_worker_kept(),
+            self.place.query,
+            self.place.run,
+            micro_batch,
+            self.place.split,
+            transaction,
+            placer.size_bytes,
+            self.transaction.retries,
+            is_worker_kept=is_worker_kept(),
         )
 
     def _send(self, placed: PlacedBatches) -> None:

@@ -22,9 +22,9 @@ class TaskTransaction:
 
     def begin(self, identity: TaskIdentity) -> None:
         """Get ready to send under an identity."""
-        self._producer.begin(TransactionIdentity(
-            identity.transactional_id, *identity.identity, identity.transaction_version
-        ))
+        self._producer.begin(
+            TransactionIdentity(identity.transactional_id, *identity.identity, identity.transaction_version)
+        )
 
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Announce where batches will go."""

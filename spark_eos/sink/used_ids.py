@@ -26,9 +26,7 @@ class UsedIds:
     def note(self, query: str, messages: Sequence[TaskMessage]) -> None:
         """Count what was not seen before; warn once of workers that serve one task only."""
         prepared = [message for message in messages if isinstance(message, Prepared)]
-        new = dict.fromkeys(
-            name for each in prepared if (name := each.transaction.transactional_id) not in self._seen
-        )
+        new = dict.fromkeys(name for each in prepared if (name := each.transaction.transactional_id) not in self._seen)
         METRICS.add("transactional_ids_used", len(new))
         self._seen |= new
         for oldest in list(self._seen)[:-_REMEMBERED]:
@@ -38,5 +36,6 @@ class UsedIds:
             LOG.warning(
                 "query %s: spark.python.worker.reuse is false, so every task makes a transactional id of its own, and "
                 "brokers keep each in memory for transactional.id.expiration.ms (7 days by default). Set "
-                "spark.python.worker.reuse=true", query,
+                "spark.python.worker.reuse=true",
+                query,
             )

@@ -70,9 +70,10 @@ class WatchedTransaction:
 
     def begin(self, identity: TaskIdentity) -> None:
         """Get ready to send under an identity."""
-        self.watcher.begin(self.options, TransactionIdentity(
-            identity.transactional_id, *identity.identity, identity.transaction_version
-        ))
+        self.watcher.begin(
+            self.options,
+            TransactionIdentity(identity.transactional_id, *identity.identity, identity.transaction_version),
+        )
         self.transaction.begin(identity)
 
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:

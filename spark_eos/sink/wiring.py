@@ -94,12 +94,15 @@ def cluster_of(options: SinkOptions) -> KafkaCluster:
     # Also if there is a cluster: a client that is used is not idle.
     client = client_of(options.client)
     return _clusters.get(
-        (options.client, options.decision_topic), lambda: KafkaCluster(client, options.decision_topic, DecisionWriter))
+        (options.client, options.decision_topic), lambda: KafkaCluster(client, options.decision_topic, DecisionWriter)
+    )
 
 
 def _log(cluster: KafkaCluster, options: SinkOptions, query: str, run: str) -> DecisionLog:
-    return _logs.get(_key(options, query, run), lambda: DecisionLog(
-        cluster, options.prefix, query, options.decision_topic, driver_timeout_ms(options)))
+    return _logs.get(
+        _key(options, query, run),
+        lambda: DecisionLog(cluster, options.prefix, query, options.decision_topic, driver_timeout_ms(options)),
+    )
 
 
 def _key(options: SinkOptions, query: str, run: str) -> _RunKey:

@@ -89,7 +89,8 @@ class BatchWriter(DataSourceArrowWriter):
             place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, context.partitionId(), self.run)
         may_be_decided = place.query != self.query or self.options.job_id is not None
         writer = task_writer(
-            self.options, place, may_be_decided=may_be_decided, launch=launch, committed=self.committed)
+            self.options, place, may_be_decided=may_be_decided, launch=launch, committed=self.committed
+        )
         writer.transaction = watched(writer.transaction, self.options)
         return writer.write(iterator)
 
@@ -128,7 +129,11 @@ class BatchWriter(DataSourceArrowWriter):
         is_job, named = place.query == self.query, self.options.job_id is not None
         closing = Closing.REPLACE if not is_job else Closing.MARK if named else Closing.FORGET
         return committer(
-            self.options, place.query, place.run, may_be_decided=named or not is_job, closing=closing,
+            self.options,
+            place.query,
+            place.run,
+            may_be_decided=named or not is_job,
+            closing=closing,
             write=place.write,
         )
 
@@ -136,7 +141,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Write every micro-batch of a streaming query exactly once; output modes do not matter, as in Spark's sink."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:  # noqa: ARG002
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self.options: SinkOptions = sink_options(options)
         if self.options.job_id is not None:
             raise OptionError(
@@ -163,8 +168,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         failpoints.enter(self.options.prefix)
         acknowledge_input()
         place = streaming_place(_task_context())
-        writer = task_writer(
-            self.options, place, may_be_decided=True, launch=self.launch, committed=self.committed)
+        writer = task_writer(self.options, place, may_be_decided=True, launch=self.launch, committed=self.committed)
         writer.transaction = watched(writer.transaction, self.options)
         return writer.write(iterator)
 
@@ -242,7 +246,7 @@ def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) 
         raise OptionError(
             "Option 'jobId' is for batch jobs, and this is a write in foreachBatch",
             remedy="Remove it: a micro-batch is known by Spark's query id and batch id. Where one function writes more "
-            "than once to one topic, name the writes with option(\"writeName\", ...)",
+            'than once to one topic, name the writes with option("writeName", ...)',
         )
     if run is None or not _RUN_ID.fullmatch(run):
         raise ClientStateError(

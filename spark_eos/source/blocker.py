@@ -86,9 +86,14 @@ class BlockerSearch:
         if producer_id not in self._owners:
             listed = list_by_broker(self._client, producer_ids=[producer_id], timeout_ms=_TIMEOUT_MS)
             # A broker that does not know the filter lists every id.
-            self._owners[producer_id] = sorted({
-                each.transactional_id for found in listed.values() for each in found if each.producer_id == producer_id
-            })
+            self._owners[producer_id] = sorted(
+                {
+                    each.transactional_id
+                    for found in listed.values()
+                    for each in found
+                    if each.producer_id == producer_id
+                }
+            )
         return self._owners[producer_id]
 
     def _live(self, opened: OpenTransaction, described: TransactionDescription) -> str:

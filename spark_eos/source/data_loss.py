@@ -60,5 +60,6 @@ class DataLossPolicy:
         checked, remedy = _WORDS.get(loss, (_CHECKED, _REMEDY))
         raise DataLossError(
             f"[KAFKA_DATA_LOSS.{loss.name}] Some data may have been lost: {loss.value}: {details}",
-            checked=checked, remedy=remedy,
+            checked=checked,
+            remedy=remedy,
         )

@@ -25,9 +25,7 @@ _REPEAT_SECONDS: Final = 600.0
 class GroupCommits:
     """Commit to one group, and say once when that begins to fail and once when it works again."""
 
-    def __init__(
-        self, client: KafkaClient, group_id: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, client: KafkaClient, group_id: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._group_id = group_id
         self._clock = clock

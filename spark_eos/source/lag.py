@@ -80,17 +80,22 @@ class LagWatch:
                     tp, position[tp], stable[tp] - position[tp], high_watermarks[tp] - position[tp],
                 )  # fmt: skip
         # What is not looked at any more stands nowhere.
-        self._stands = {
-            tp: self._stand(tp, stable[tp], now) for tp in both if stable[tp] < high_watermarks[tp]
-        }
+        self._stands = {tp: self._stand(tp, stable[tp], now) for tp in both if stable[tp] < high_watermarks[tp]}
         set_for_partitions("offsets_behind_last_stable_offset", {tp: stable[tp] - position[tp] for tp in both})
         set_for_partitions("offsets_behind_high_watermark", {tp: high_watermarks[tp] - position[tp] for tp in both})
-        set_for_partitions("last_stable_offset_standing_ms", {
-            tp: round((now - self._stands[tp].since) * 1_000) if tp in self._stands else 0 for tp in both})
-        self._report([
-            Standstill(tp, stand.last_stable_offset, now - stand.since, high_watermarks[tp] - stand.last_stable_offset)
-            for tp, stand in sorted(self._stands.items()) if now - stand.since >= self._warn_after_seconds
-        ])
+        set_for_partitions(
+            "last_stable_offset_standing_ms",
+            {tp: round((now - self._stands[tp].since) * 1_000) if tp in self._stands else 0 for tp in both},
+        )
+        self._report(
+            [
+                Standstill(
+                    tp, stand.last_stable_offset, now - stand.since, high_watermarks[tp] - stand.last_stable_offset
+                )
+                for tp, stand in sorted(self._stands.items())
+                if now - stand.since >= self._warn_after_seconds
+            ]
+        )
 
     def _stand(self, tp: TopicPartition, last_stable: int, now: float) -> _Stand:
         stand = self._stands.get(tp)

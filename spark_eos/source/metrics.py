@@ -12,5 +12,6 @@ PREFIX: Final = "eos_kafka_source"
 
 def set_for_partitions(name: str, values: Mapping[TopicPartition, int]) -> None:
     """Set a gauge for each partition."""
-    METRICS.set_each(name, {
-        (("topic", tp.topic), ("partition", str(tp.partition))): value for tp, value in sorted(values.items())})
+    METRICS.set_each(
+        name, {(("topic", tp.topic), ("partition", str(tp.partition))): value for tp, value in sorted(values.items())}
+    )

@@ -224,7 +224,8 @@ class Planner:
             young = self._lookup.offsets(dict.fromkeys(kept, narrowing.since_ms), self._options.isolation)
             # A partition that is gone by now keeps its range, so that its task tells of the loss.
             kept = {
-                tp: (first, until) for tp, (begin, until) in kept.items()
+                tp: (first, until)
+                for tp, (begin, until) in kept.items()
                 if (found := young.get(tp, begin)) is not None and (first := max(begin, found)) < until
             }
         logger.info("The query's filters leave %d of %d partitions to read", len(kept), len(start))
@@ -240,9 +241,7 @@ class Planner:
             self._losses.report(DataLoss.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS, ", ".join(map(str, unknown)))
         late = {tp: offset for tp, offset in first.items() if offset != 0}
         for tp, offset in sorted(late.items()):
-            self._losses.report(
-                DataLoss.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO, f"{tp} starts at {offset}"
-            )
+            self._losses.report(DataLoss.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO, f"{tp} starts at {offset}")
         return first
 
     def _edges(self, partitions: Collection[TopicPartition], edge: int) -> OffsetMap:

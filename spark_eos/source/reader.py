@@ -58,9 +58,7 @@ def _after_loss(gone: OffsetsGoneError, piece: OffsetRange, losses: DataLossPoli
     what = f"offset {gone.position} cannot be read"
     if gone.reason is Gone.LOG_TRUNCATED:
         what = f"what was planned from offset {gone.cut_at} on is gone"
-    losses.report(
-        DataLoss.COULD_NOT_READ_OFFSET_RANGE, f"wanted {piece}, {what} because {gone.reason.value}; {log}"
-    )
+    losses.report(DataLoss.COULD_NOT_READ_OFFSET_RANGE, f"wanted {piece}, {what} because {gone.reason.value}; {log}")
     if gone.log_start_offset is None or gone.end_offset is None:
         return piece.end, piece.end
     if gone.reason is Gone.LOG_TRUNCATED:

@@ -55,13 +55,15 @@ class RewrittenLogs:
         if recreated:
             self._losses.report(
                 DataLoss.TOPIC_RECREATED,
-                "; ".join(f"offsets 0 to {read[tp] - 1} of {tp} now hold records that are not read"
-                          for tp in recreated),
+                "; ".join(
+                    f"offsets 0 to {read[tp] - 1} of {tp} now hold records that are not read" for tp in recreated
+                ),
             )
         doubted = {
             tp: before[tp].leader_epoch
             for tp in read
-            if tp in before and before[tp].topic_id == self._topic_id(tp)
+            if tp in before
+            and before[tp].topic_id == self._topic_id(tp)
             and NO_LEADER_EPOCH < before[tp].leader_epoch < self._seen[tp].leader_epoch
         }
         ended = self._lookup.epoch_ends(doubted) if doubted else {}

@@ -64,7 +64,8 @@ class StandstillWarnings:
         standing = {each.topic_partition: each.last_stable_offset for each in stands}
         self._named = {tp: each for tp, each in self._named.items() if standing.get(tp) == each[0]}
         wanted = [
-            each for each in stands
+            each
+            for each in stands
             if each.topic_partition not in self._named
             or now - self._named[each.topic_partition][1] >= max(_REPEAT_SECONDS, each.seconds / 2)
         ]

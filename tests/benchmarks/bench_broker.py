@@ -26,8 +26,15 @@ from tests.support.apache_kafka import Unavailable, apache_kafka
 
 APACHE = "Apache Kafka"
 # What Apache Kafka's own start script gives its JVM.
-APACHE_JVM = ("-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
-              "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent")
+APACHE_JVM = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
 RECORDS = {100: 200_000, 10_000: 10_000}
 # How many transactions a round has, by the number of producers that share them.
 TRANSACTIONS = {1: 300, 10: 1000, 100: 1000}
@@ -76,8 +83,15 @@ def produce(address: str, size_bytes: int) -> float:
     """Produce records to a new topic and return MB/s."""
     topic, count = f"size-{size_bytes}", RECORDS[size_bytes]
     recreate(address, topic)
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 5, "queue.buffering.max.messages": count,
-                         "queue.buffering.max.kbytes": 2_000_000, **QUIET})
+    producer = Producer(
+        {
+            "bootstrap.servers": address,
+            "linger.ms": 5,
+            "queue.buffering.max.messages": count,
+            "queue.buffering.max.kbytes": 2_000_000,
+            **QUIET,
+        }
+    )
     value = b"x" * size_bytes
     started = time.perf_counter()
     for _ in range(count):
@@ -103,8 +117,10 @@ def fetch(address: str, size_bytes: int) -> float:
 
 def transactional_producers(address: str, count: int) -> list[Producer]:
     """Return producers that have their producer ids."""
-    producers = [Producer({"bootstrap.servers": address, "transactional.id": f"bench-{count}-{number}",
-                           "linger.ms": 0, **QUIET}) for number in range(count)]
+    producers = [
+        Producer({"bootstrap.servers": address, "transactional.id": f"bench-{count}-{number}", "linger.ms": 0, **QUIET})
+        for number in range(count)
+    ]
     for producer in producers:
         producer.init_transactions(DEADLINE_S)
     return producers
@@ -145,7 +161,8 @@ def in_new_interpreter(code: str) -> float:
     """Return the median of the figures that the code prints."""
     return statistics.median(
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
-        for _ in range(STARTS))
+        for _ in range(STARTS)
+    )
 
 
 def medians(measurements: dict[str, Measurement]) -> dict[str, float]:
@@ -167,14 +184,18 @@ def compare(brokers: dict[str, str]) -> None:
     print(f"{f'medians of {ROUNDS} rounds':37}" + "".join(f"{name:>14}" for name in brokers) + "".join(ratios))
     for size_bytes in RECORDS:
         for work in (produce, fetch):
-            report(f"{work.__name__} {size_bytes} B records, MB/s", medians({
-                name: partial(work, address, size_bytes) for name, address in brokers.items()}))
+            report(
+                f"{work.__name__} {size_bytes} B records, MB/s",
+                medians({name: partial(work, address, size_bytes) for name, address in brokers.items()}),
+            )
     for address in brokers.values():
         recreate(address, "transactions")
     for count, total in TRANSACTIONS.items():
         producers = {name: transactional_producers(address, count) for name, address in brokers.items()}
-        report(f"transactions/s, {count} producers at once", medians({
-            name: partial(transactions, own, total) for name, own in producers.items()}))
+        report(
+            f"transactions/s, {count} producers at once",
+            medians({name: partial(transactions, own, total) for name, own in producers.items()}),
+        )
 
 
 def main() -> None:
@@ -183,8 +204,11 @@ def main() -> None:
     print(f"start to first acknowledged record: {in_new_interpreter(FIRST):.0f} ms", flush=True)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         brokers = {}
-        for name, broker in {"memory": standalone(), "disk": standalone("--data-dir", folder),
-                             APACHE: apache()}.items():
+        for name, broker in {
+            "memory": standalone(),
+            "disk": standalone("--data-dir", folder),
+            APACHE: apache(),
+        }.items():
             try:
                 brokers[name] = stack.enter_context(broker)
             except Unavailable as problem:

@@ -120,17 +120,28 @@ def parts_of_a_task(keys: Any, values: Any, stamps: Any) -> None:
     print(f"{count} rows of 4 MiB: checksum {hashed * 1e3:5.2f} ms")
     for partitions in (4, 300, 5000):
         place = partial(
-            place_rows, rows, topic="bench", partition_count=lambda _, count=partitions: count,
-            leaderless=lambda _: (), rows_per_run=ROWS, chance=random.Random(1),
+            place_rows,
+            rows,
+            topic="bench",
+            partition_count=lambda _, count=partitions: count,
+            leaderless=lambda _: (),
+            rows_per_run=ROWS,
+            chance=random.Random(1),
         )
         ordered = place()
         batches = accumulate(ordered, times)
         placed, encoded, sealed = best_seconds(place, partial(accumulate, ordered, times), partial(seal_all, batches))
-        print(f"{partitions:5} partitions: place {placed * 1e3:5.2f} ms, encode {encoded * 1e3:5.2f} ms, "
-              f"seal {sealed * 1e3:5.2f} ms")
+        print(
+            f"{partitions:5} partitions: place {placed * 1e3:5.2f} ms, encode {encoded * 1e3:5.2f} ms, "
+            f"seal {sealed * 1e3:5.2f} ms"
+        )
     for few in (10, 160):
         encode_few = partial(
-            encode_batches, key=rows["key"][:few], value=rows["value"][:few], headers=None, timestamp_ms=times[:few],
+            encode_batches,
+            key=rows["key"][:few],
+            value=rows["value"][:few],
+            headers=None,
+            timestamp_ms=times[:few],
             max_batch_bytes=BATCH_BYTES,
         )
         [seconds] = best_seconds(lambda encode_few=encode_few: list(encode_few()))
@@ -143,8 +154,12 @@ def accumulate(ordered: PlacedRows, times: Any) -> list[EncodedBatch]:
         max_batch_bytes=lambda _: BATCH_BYTES, max_open_bytes=2 * CHUNK_BYTES
     )
     added = batches.add(
-        ordered.topic_partitions, ordered.boundaries, key=ordered.rows["key"], value=ordered.rows["value"],
-        headers=None, timestamp_ms=times,
+        ordered.topic_partitions,
+        ordered.boundaries,
+        key=ordered.rows["key"],
+        value=ordered.rows["value"],
+        headers=None,
+        timestamp_ms=times,
     )
     return [batch for found in (added, batches.close()) for _, batch in found]
 
@@ -170,8 +185,11 @@ def main() -> None:
     decoded, consumed = best_seconds(lambda: decode(data), lambda: consume(f"{broker.host}:{broker.port}"))
     [placed] = best_seconds(lambda: murmur2_partitions(keys, 12))
     for name, seconds in (
-        ("encode and seal", encoded), ("confluent produce()", produced), ("decode", decoded),
-        ("confluent consume()", consumed), ("murmur2", placed),
+        ("encode and seal", encoded),
+        ("confluent produce()", produced),
+        ("decode", decoded),
+        ("confluent consume()", consumed),
+        ("murmur2", placed),
     ):
         print(f"{name:20} {ROWS / seconds / 1e6:7.2f} M rows/s")
     print(f"encode / produce()   {produced / encoded:7.1f}")

@@ -44,8 +44,10 @@ def write_log(root: Path) -> int:
     now_ms = int(time.time() * 1000)
     log = PartitionLog.open(DiskStorage(root), FOLDER, PARTITION, CONFIG, now_ms)
     records = [NewRecord(b"key", os.urandom(RECORD_BYTES), (), now_ms)] * RECORDS
-    made = [bytearray(build_batch(records, producer_id=number, producer_epoch=0, base_sequence=0))
-            for number in range(PRODUCERS)]
+    made = [
+        bytearray(build_batch(records, producer_id=number, producer_epoch=0, base_sequence=0))
+        for number in range(PRODUCERS)
+    ]
     number = 0
     while log.size_bytes < LOG_BYTES:
         data = made[number % PRODUCERS]
@@ -109,8 +111,11 @@ def make_topic(node: Path) -> None:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
         settings = {"segment.bytes": str(SEGMENT_BYTES)}
         admin.create_topics([NewTopic(PARTITION.topic, 1, 1, config=settings)])[PARTITION.topic].result(DEADLINE_S)
-        wait_until((node / DATA / FOLDER / "partition.metadata").exists, "the partition's folder is there",
-                   deadline_s=DEADLINE_S)
+        wait_until(
+            (node / DATA / FOLDER / "partition.metadata").exists,
+            "the partition's folder is there",
+            deadline_s=DEADLINE_S,
+        )
         kafka.stop()
 
 
@@ -120,8 +125,10 @@ def main() -> None:
         folder = Path(name)
         source, node = folder / "written" / FOLDER, folder / "node"
         end_offset = write_log(folder / "written")
-        taken = {scenario: [open_by_broker_core(source, folder / f"core-{snapshots}", end_offset, snapshots=snapshots)]
-                 for scenario, snapshots in SCENARIOS.items()}
+        taken = {
+            scenario: [open_by_broker_core(source, folder / f"core-{snapshots}", end_offset, snapshots=snapshots)]
+            for scenario, snapshots in SCENARIOS.items()
+        }
         columns = ["broker_core"]
         try:
             node.mkdir()
@@ -131,8 +138,11 @@ def main() -> None:
             columns.append("Apache Kafka")
         except Unavailable as problem:
             print(f"Apache Kafka: {problem}")
-    print(f"{f'recovery of {LOG_BYTES / 1e9:.0f} GB after a kill, ms':45}" + "".join(f"{name:>15}" for name in columns)
-          + (f"{'core/Apache':>15}" if len(columns) > 1 else ""))
+    print(
+        f"{f'recovery of {LOG_BYTES / 1e9:.0f} GB after a kill, ms':45}"
+        + "".join(f"{name:>15}" for name in columns)
+        + (f"{'core/Apache':>15}" if len(columns) > 1 else "")
+    )
     for scenario, row in taken.items():
         ratio = f"{row[0] / row[1]:15.2f}" if len(columns) > 1 else ""
         print(f"{scenario:45}" + "".join(f"{value:15.0f}" for value in row[: len(columns)]) + ratio)

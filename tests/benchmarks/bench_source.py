@@ -139,8 +139,11 @@ def main() -> None:
                 assert arrow_schema(False) == ready[0][0].schema
                 source = cost(lambda: hand_over(read_range(piece, options) for piece in pieces))  # noqa: B023
                 peer = cost(lambda: hand_over(ready))  # noqa: B023
-                print(f"{partitions} partitions, {topic}: source {source:.2f} s per million rows, ready batches "
-                      f"{peer:.2f}, {batches} batches", flush=True)
+                print(
+                    f"{partitions} partitions, {topic}: source {source:.2f} s per million rows, ready batches "
+                    f"{peer:.2f}, {batches} batches",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -39,8 +39,12 @@ def main() -> int:
     """Run every measurement in a process of its session: a JVM keeps its settings, and workers what they loaded."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.bench_spark")
     parser.add_argument("--what", action="append", choices=[_COLD, *_PARTS], help="may be repeated; default: all")
-    parser.add_argument("--session", action="append", choices=list(SESSIONS),
-                        help="may be repeated; default: those that matter to a measurement")
+    parser.add_argument(
+        "--session",
+        action="append",
+        choices=list(SESSIONS),
+        help="may be repeated; default: those that matter to a measurement",
+    )
     parser.add_argument("--broker", choices=["broker_core", "apache"], default="broker_core")
     parser.add_argument("--repeats", type=int, default=3, help="how often each is measured after one to warm up")
     parser.add_argument("--micro-batches", type=int, default=30, help="how many each of those times, for latency")

@@ -78,12 +78,17 @@ class Scene:
         """Say what may have grown."""
         with KafkaClient(ClientOptions((self.address,))) as client:
             ids = len(list_transactions(client))
-        logs = [path.stat().st_size for folder in self.folder.glob(f"{DEFAULT_DECISION_TOPIC}-*")
-                for path in folder.glob("*.log")]
+        logs = [
+            path.stat().st_size
+            for folder in self.folder.glob(f"{DEFAULT_DECISION_TOPIC}-*")
+            for path in folder.glob("*.log")
+        ]
         sockets, broker_sockets = socket_count("self"), socket_count(self.process_id)
-        return (f"now: {ids:,} transactional ids; {sockets} sockets here, {broker_sockets} in the broker; "
-                f"{resident_mib('VmRSS'):.0f} MiB here, {resident_mib('VmRSS', self.process_id):.0f} in the broker; "
-                f"decision topic {sum(logs):,} bytes")
+        return (
+            f"now: {ids:,} transactional ids; {sockets} sockets here, {broker_sockets} in the broker; "
+            f"{resident_mib('VmRSS'):.0f} MiB here, {resident_mib('VmRSS', self.process_id):.0f} in the broker; "
+            f"decision topic {sum(logs):,} bytes"
+        )
 
 
 def socket_count(process_id: int | str) -> int:
@@ -110,8 +115,21 @@ def open_scene(broker: str) -> Iterator[Scene]:
         [port] = free_ports(1)
         # Apache Kafka does not sync before it answers either.
         (folder / "broker.properties").write_text("log.flush.before.ack=false\ntransaction.max.timeout.ms=900000\n")
-        command = [sys.executable, "-m", "broker_core", "--port", "0", "--log-level", "ERROR", "--metrics-port",
-                   str(port), "--config", str(folder / "broker.properties"), "--data-dir", str(folder / "logs")]
+        command = [
+            sys.executable,
+            "-m",
+            "broker_core",
+            "--port",
+            "0",
+            "--log-level",
+            "ERROR",
+            "--metrics-port",
+            str(port),
+            "--config",
+            str(folder / "broker.properties"),
+            "--data-dir",
+            str(folder / "logs"),
+        ]
         process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         stack.callback(process.terminate)
         assert process.stdout is not None
@@ -160,8 +178,11 @@ def _context(query: Query, micro_batch: int, split: int) -> TaskContext:
     """Make what Spark tells a task of itself."""
     context = TaskContext()
     context._stageId, context._partitionId, context._attemptNumber = micro_batch, split, 0
-    context._localProperties = {"sql.streaming.queryId": query.query, "spark.jobGroup.id": query.run,
-                                "streaming.sql.batchId": str(micro_batch)}
+    context._localProperties = {
+        "sql.streaming.queryId": query.query,
+        "spark.jobGroup.id": query.run,
+        "streaming.sql.batchId": str(micro_batch),
+    }
     return context
 
 
@@ -181,8 +202,9 @@ def tasks(scene: Scene, scale: float) -> None:
     create_topic(scene.address, "tasks", 4)
     query = Query(scene.address, {"topic": "tasks"})
     for number in range(2):
-        messages = scene.phase(f"micro-batch {number}: {count:,} tasks prepared",
-                               partial(query.prepare, number, [rows(10)] * count))
+        messages = scene.phase(
+            f"micro-batch {number}: {count:,} tasks prepared", partial(query.prepare, number, [rows(10)] * count)
+        )
         scene.phase(f"micro-batch {number}: committed", partial(query.commit, number, messages))
 
 
@@ -193,8 +215,9 @@ def partitions(scene: Scene, scale: float) -> None:
     query = Query(scene.address, {"topic": "partitions"})
     for number in range(2):
         batches = [rows(20 * count, keys=True)] * 4
-        scene.phase(f"micro-batch {number}: 4 tasks to {count:,} partitions",
-                    partial(query.micro_batch, number, batches))
+        scene.phase(
+            f"micro-batch {number}: 4 tasks to {count:,} partitions", partial(query.micro_batch, number, batches)
+        )
 
 
 def topics(scene: Scene, scale: float) -> None:
@@ -205,8 +228,9 @@ def topics(scene: Scene, scale: float) -> None:
     query = Query(scene.address, {})
     for number in range(2):
         batches = [rows(10 * len(names), topics=names)] * 4
-        scene.phase(f"micro-batch {number}: 4 tasks to {len(names):,} topics",
-                    partial(query.micro_batch, number, batches))
+        scene.phase(
+            f"micro-batch {number}: 4 tasks to {len(names):,} topics", partial(query.micro_batch, number, batches)
+        )
 
 
 def queries(scene: Scene, scale: float) -> None:
@@ -233,8 +257,7 @@ def micro_batches(scene: Scene, scale: float) -> None:
             query.micro_batch(number, [rows(10)] * 2)
 
     for part in range(parts):
-        scene.phase(f"micro-batches {part * count:,} to {(part + 1) * count - 1:,}",
-                    partial(go_on, part * count))
+        scene.phase(f"micro-batches {part * count:,} to {(part + 1) * count - 1:,}", partial(go_on, part * count))
 
 
 def decision(scene: Scene, scale: float) -> None:
@@ -243,14 +266,19 @@ def decision(scene: Scene, scale: float) -> None:
     create_topic(scene.address, "decision", count)
     query = Query(scene.address, {"topic": "decision"})
     batch = rows(6 * count, keys=True)
-    messages = scene.phase(f"{task_count:,} tasks to {count:,} partitions prepared",
-                           lambda: query.prepare(0, [batch] * task_count))
+    messages = scene.phase(
+        f"{task_count:,} tasks to {count:,} partitions prepared", lambda: query.prepare(0, [batch] * task_count)
+    )
     scene.phase("committed", lambda: query.commit(0, messages))
     scene.phase("the next micro-batch, of 2 tasks", lambda: query.micro_batch(1, [batch] * 2))
 
 
 RUNS: Mapping[str, Callable[[Scene, float], None]] = {
-    "tasks": tasks, "partitions": partitions, "topics": topics, "queries": queries, "micro-batches": micro_batches,
+    "tasks": tasks,
+    "partitions": partitions,
+    "topics": topics,
+    "queries": queries,
+    "micro-batches": micro_batches,
     "decision": decision,
 }
 
@@ -268,12 +296,26 @@ def main() -> None:
     if len(chosen) > 1:
         # A process each: what one run has opened is not counted in the next.
         for what in chosen:
-            subprocess.run([sys.executable, "-m", "tests.benchmarks.large_runs", "--what", what, "--broker",
-                            arguments.broker, "--scale", str(arguments.scale)], check=False)
+            subprocess.run(
+                [
+                    sys.executable,
+                    "-m",
+                    "tests.benchmarks.large_runs",
+                    "--what",
+                    what,
+                    "--broker",
+                    arguments.broker,
+                    "--scale",
+                    str(arguments.scale),
+                ],
+                check=False,
+            )
         return
     for what in chosen:
-        print(f"{what}: {(RUNS[what].__doc__ or '').splitlines()[0]} ({arguments.broker}, scale {arguments.scale:g})",
-              flush=True)
+        print(
+            f"{what}: {(RUNS[what].__doc__ or '').splitlines()[0]} ({arguments.broker}, scale {arguments.scale:g})",
+            flush=True,
+        )
         try:
             with open_scene(arguments.broker) as scene:
                 RUNS[what](scene, arguments.scale)

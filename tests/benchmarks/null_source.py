@@ -61,6 +61,6 @@ class NullSource(DataSource):
         """Give the columns of our source."""
         return source_schema(include_headers=False)
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Read it once."""
         return _Reader(*(int(self.options[name]) for name in ("rows", "recordBytes", "partitions")))

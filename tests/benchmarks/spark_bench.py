@@ -23,8 +23,11 @@ from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.spark_kafka import spark_kafka_settings
 
 OURS, SPARKS = "eos-kafka", "kafka"
-PEERS = {NULL_FORMAT: "a Python sink that does nothing", NULL_SOURCE_FORMAT: "a Python source of ready batches",
-         SPARKS: "Spark's own"}
+PEERS = {
+    NULL_FORMAT: "a Python sink that does nothing",
+    NULL_SOURCE_FORMAT: "a Python source of ready batches",
+    SPARKS: "Spark's own",
+}
 DEADLINE_S = 300
 _SHOWN_CHARACTERS = 4_000
 ROOT = Path(__file__).parents[2]
@@ -96,8 +99,13 @@ def open_session(session: str, more: Mapping[str, str] | None = None) -> SparkSe
     """Start Spark in this process: its default options, but for what keeps its output out of the way."""
     os.environ.update(environment(session))
     builder = SparkSession.builder.master("local[2]").appName("bench")
-    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF",
-             "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    quiet = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
     for key, value in {**quiet, **SESSIONS[session], **(more or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
@@ -141,8 +149,10 @@ def open_bench(session: str, arguments: Namespace) -> Iterator[Bench]:
 def describe(arguments: Namespace) -> str:
     """Say what the figures were taken with, and what else the machine was doing."""
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
-    return (f"against {arguments.broker}, {os.cpu_count()} cores, load {load}, "
-            f"each the median of {arguments.repeats} runs in turn")
+    return (
+        f"against {arguments.broker}, {os.cpu_count()} cores, load {load}, "
+        f"each the median of {arguments.repeats} runs in turn"
+    )
 
 
 def run_quietly(command: Sequence[str], stdout: IO[str] | None = None) -> bool:

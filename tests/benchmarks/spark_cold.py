@@ -46,8 +46,10 @@ def measure(session: str, broker: str) -> int:
         figures = ", ".join(f"{name} {first:.1f} {second:.2f}" for name, (first, second) in seconds.items())
         more = ", ".join(f"{seconds[OURS][0] - seconds[peer][0]:.1f} s more than {PEERS[peer]}"
                          for peer in formats[1:] if OURS in seconds and peer in seconds)  # fmt: skip
-        print(f"[{session}] cold, {what} of {ROWS:,} rows, s: {figures}; the first takes {more or 'that alone'}",
-              flush=True)
+        print(
+            f"[{session}] cold, {what} of {ROWS:,} rows, s: {figures}; the first takes {more or 'that alone'}",
+            flush=True,
+        )
     return failed
 
 

@@ -98,8 +98,10 @@ def look_inside(bench: Bench, topic: str) -> None:
     line = ", ".join(f"{name} {count:.1f}" for name, count in sorted(counts.items(), key=lambda each: -each[1])
                      if count >= 0.05)  # fmt: skip
     if counts:
-        print(f"[{bench.name}] requests per steady micro-batch of {TASKS} tasks: {sum(counts.values()):.1f} ({line})",
-              flush=True)
+        print(
+            f"[{bench.name}] requests per steady micro-batch of {TASKS} tasks: {sum(counts.values()):.1f} ({line})",
+            flush=True,
+        )
 
 
 def request_counts(bench: Bench) -> dict[str, int]:

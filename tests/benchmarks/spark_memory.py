@@ -27,8 +27,11 @@ def measure(bench: Bench) -> None:
         for kind in (NULL_FORMAT, OURS):
             peaks = [peak(bench, broker.bootstrap_servers, kind, megabytes) for megabytes in amounts]
             line = ", ".join(f"{megabytes:,} MB: {found:.0f}" for megabytes, found in zip(amounts, peaks, strict=True))
-            print(f"[{bench.name}] memory of a worker while one task writes, MiB at its peak, {kind}: {line} "
-                  "(buffer.memory is 64 MiB)", flush=True)
+            print(
+                f"[{bench.name}] memory of a worker while one task writes, MiB at its peak, {kind}: {line} "
+                "(buffer.memory is 64 MiB)",
+                flush=True,
+            )
 
 
 def peak(bench: Bench, address: str, kind: str, megabytes: int) -> float:

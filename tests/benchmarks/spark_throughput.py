@@ -24,7 +24,8 @@ def rows(bench: Bench, count: int, tasks: int, size: int = 100) -> DataFrame:
     """Make rows of about `size` bytes, whose making costs little beside their writing; zstd halves them."""
     text = f"concat(cast(id as string), repeat(sha2(cast(id as string), 256), {size // 128}), repeat('x', {size // 2}))"
     return bench.spark.range(0, count, 1, tasks).selectExpr(
-        "cast(cast(id as string) as binary) as key", f"cast(left({text}, {size - 10}) as binary) as value")
+        "cast(cast(id as string) as binary) as key", f"cast(left({text}, {size - 10}) as binary) as value"
+    )
 
 
 def timed(action: Callable[[], Any]) -> float:
@@ -69,18 +70,29 @@ def measure_source(bench: Bench) -> None:
         count = bench.arguments.rows if size < 1_000 else bench.arguments.rows // 40
         topic = bench.create_topic(f"from-{partition_count}-{size}-{codec}", partition_count)
         rows(bench, count, TASKS, size).write.format(OURS).mode("append").options(
-            **{"kafka.bootstrap.servers": bench.address, "topic": topic, "compression.type": codec}).save()
-        seconds = in_turn(bench.formats(OURS, NULL_SOURCE_FORMAT), reading(bench, topic, count, size, partition_count),
-                          bench.arguments.repeats)
-        bench.show(f"source, {partition_count} partitions, {codec}, thousand rows of {size:,} B/s",
-                   rates(seconds, count), digits=1)
+            **{"kafka.bootstrap.servers": bench.address, "topic": topic, "compression.type": codec}
+        ).save()
+        seconds = in_turn(
+            bench.formats(OURS, NULL_SOURCE_FORMAT),
+            reading(bench, topic, count, size, partition_count),
+            bench.arguments.repeats,
+        )
+        bench.show(
+            f"source, {partition_count} partitions, {codec}, thousand rows of {size:,} B/s",
+            rates(seconds, count),
+            digits=1,
+        )
 
 
 def reading(bench: Bench, topic: str, count: int, size: int, partition_count: int) -> Callable[[str], float]:
     """Give what reads a topic to its end with one format, or as many ready rows, and returns the seconds it took."""
+
     def read(kind: str) -> float:
-        options: dict[str, Any] = {"kafka.bootstrap.servers": bench.address, "subscribe": topic,
-                                   "kafka.isolation.level": "read_committed"}
+        options: dict[str, Any] = {
+            "kafka.bootstrap.servers": bench.address,
+            "subscribe": topic,
+            "kafka.isolation.level": "read_committed",
+        }
         if kind == NULL_SOURCE_FORMAT:
             options = {"rows": count, "recordBytes": size, "partitions": partition_count}
         frame = bench.spark.read.format(kind).options(**options).load()

@@ -10,8 +10,15 @@ from broker_core.wire import messages as m
 from tests.support.direct import DirectClient, direct_cluster
 
 SETTINGS = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:root"}
-EVERY_ACL = {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1,
-             "principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
+EVERY_ACL = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
 
 
 class AclWorld:
@@ -26,13 +33,34 @@ class AclWorld:
         """Connect as a user."""
         return DirectClient(self.cluster, principal=user(name), host=host)
 
-    def grant(self, operation: Operation, resource_type: ResourceType, name: str, *, who: str = "User:alice",
-              pattern: PatternType = PatternType.LITERAL, permission: Permission = Permission.ALLOW,
-              host: str = "*") -> None:
+    def grant(
+        self,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        who: str = "User:alice",
+        pattern: PatternType = PatternType.LITERAL,
+        permission: Permission = Permission.ALLOW,
+        host: str = "*",
+    ) -> None:
         """Create an ACL."""
-        answer = self.root.ask(m.CreateAclsRequest(creations=[m.CreateAclsRequest.AclCreation(
-            resource_type=resource_type, resource_name=name, resource_pattern_type=pattern, principal=who, host=host,
-            operation=operation, permission_type=permission)]), 3)
+        answer = self.root.ask(
+            m.CreateAclsRequest(
+                creations=[
+                    m.CreateAclsRequest.AclCreation(
+                        resource_type=resource_type,
+                        resource_name=name,
+                        resource_pattern_type=pattern,
+                        principal=who,
+                        host=host,
+                        operation=operation,
+                        permission_type=permission,
+                    )
+                ]
+            ),
+            3,
+        )
         assert [result.error_code for result in answer.results] == [0], answer
 
     def revoke_all(self) -> None:

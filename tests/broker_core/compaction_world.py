@@ -14,17 +14,36 @@ from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, UNCOMMITTED,
 RETENTION_MS = 1000
 LATER_MS = NOW_MS + RETENTION_MS
 COMPACTED = {
-    "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": str(RETENTION_MS),
-    "index.interval.bytes": "80", "segment.bytes": "100000"}
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0",
+    "delete.retention.ms": str(RETENTION_MS),
+    "index.interval.bytes": "80",
+    "segment.bytes": "100000",
+}
 Pairs = Iterable[tuple[bytes | None, bytes | None]]
 
 
-def write(log: PartitionLog, pairs: Pairs, *, producer_id: int = -1, epoch: int = -1, sequence: int = -1,
-          transactional: bool = False, timestamp_ms: int = NOW_MS, **fields: Any) -> AppendResult:
+def write(
+    log: PartitionLog,
+    pairs: Pairs,
+    *,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    transactional: bool = False,
+    timestamp_ms: int = NOW_MS,
+    **fields: Any,
+) -> AppendResult:
     """Append one batch of keys and values, with a verified transaction if it belongs to one."""
     records = [NewRecord(key, value, (("h", b"x"),), timestamp_ms + at) for at, (key, value) in enumerate(pairs)]
-    data = build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence,
-                       is_transactional=transactional, **fields)
+    data = build_batch(
+        records,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=transactional,
+        **fields,
+    )
     guard = log.start_verification(producer_id, epoch, sequence, False) if transactional else None
     return log.append_as_leader(data, now_ms=NOW_MS, leader_epoch=0, transaction_guard=guard)
 
@@ -40,8 +59,9 @@ def world(settings: Mapping[str, str] | None = None) -> tuple[MemoryStorage, Par
     return storage, open_log(storage, {**COMPACTED, **(settings or {})})
 
 
-def reopened(storage: MemoryStorage, settings: Mapping[str, str] | None = None, *,
-             without_snapshots: bool = False) -> PartitionLog:
+def reopened(
+    storage: MemoryStorage, settings: Mapping[str, str] | None = None, *, without_snapshots: bool = False
+) -> PartitionLog:
     """Open the log again, if wanted with nothing but its batches to go by."""
     if without_snapshots:
         for name in storage.list_folder(FOLDER):
@@ -52,8 +72,14 @@ def reopened(storage: MemoryStorage, settings: Mapping[str, str] | None = None, 
 
 def transact(log: PartitionLog, producer_id: int, sequence: int, *keys: bytes, commit: bool | None = True) -> None:
     """Write keys in a transaction, and end it unless `commit` is None."""
-    write(log, [(key, b"%d" % sequence) for key in keys], producer_id=producer_id, epoch=0, sequence=sequence,
-          transactional=True)
+    write(
+        log,
+        [(key, b"%d" % sequence) for key in keys],
+        producer_id=producer_id,
+        epoch=0,
+        sequence=sequence,
+        transactional=True,
+    )
     if commit is not None:
         end(log, producer_id, commit=commit)
 

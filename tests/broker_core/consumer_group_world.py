@@ -40,7 +40,8 @@ class ConsumerWorld(GroupWorld):
         """Send one heartbeat; `owned` names topics."""
         reported = None if owned is None else frozenset(self.partition(*each) for each in owned)
         return self.coordinator.consumer_heartbeat(
-            ConsumerHeartbeat(GROUP, member_id, epoch, owned=reported, **fields), self.now_ms)
+            ConsumerHeartbeat(GROUP, member_id, epoch, owned=reported, **fields), self.now_ms
+        )
 
     def named(self, result: ConsumerHeartbeatResult) -> Owned | None:
         """Return what a heartbeat assigned, topics by name."""

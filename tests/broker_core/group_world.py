@@ -123,8 +123,12 @@ class GroupWorld:
     def instance(self) -> GroupCoordinator:
         """Make one more coordinator over the same journal; it leads nothing yet."""
         return GroupCoordinator(
-            config=self.config, journal=self.journal, partition_count=self.partition_count,
-            new_member_id=self._new_member_id, topics=self.topics)
+            config=self.config,
+            journal=self.journal,
+            partition_count=self.partition_count,
+            new_member_id=self._new_member_id,
+            topics=self.topics,
+        )
 
     def _new_member_id(self, prefix: str) -> str:
         self.ids += 1
@@ -163,9 +167,16 @@ class GroupWorld:
     def join(self, member_id: str = "", **fields: Any) -> Answer[JoinResult]:
         """Send a join with the usual fields."""
         request = {
-            "group_id": GROUP, "client_id": "c", "client_host": "/127.0.0.1", "protocol_type": "consumer",
-            "protocols": (("range", subscription("t")),), "session_timeout_ms": SESSION_MS,
-            "rebalance_timeout_ms": REBALANCE_MS, "requires_known_member_id": False, **fields}
+            "group_id": GROUP,
+            "client_id": "c",
+            "client_host": "/127.0.0.1",
+            "protocol_type": "consumer",
+            "protocols": (("range", subscription("t")),),
+            "session_timeout_ms": SESSION_MS,
+            "rebalance_timeout_ms": REBALANCE_MS,
+            "requires_known_member_id": False,
+            **fields,
+        }
         answer: Answer[JoinResult] = Answer()
         self.coordinator.join_group(JoinGroup(member_id=member_id, **request), self.now_ms, answer)
         return answer
@@ -173,8 +184,7 @@ class GroupWorld:
     def sync(self, member_id: str, generation_id: int, **fields: Any) -> Answer[SyncResult]:
         """Send a sync."""
         answer: Answer[SyncResult] = Answer()
-        self.coordinator.sync_group(
-            SyncGroup(GROUP, member_id, generation_id, **fields), self.now_ms, answer)
+        self.coordinator.sync_group(SyncGroup(GROUP, member_id, generation_id, **fields), self.now_ms, answer)
         return answer
 
     def heartbeat(self, member_id: str, generation_id: int, instance: str | None = None) -> ErrorCode:
@@ -186,15 +196,23 @@ class GroupWorld:
         return self.coordinator.leave_group(LeaveGroup(GROUP, members), self.now_ms)
 
     def commit(
-        self, offset: int = 42, partition: TopicPartition = T0, group_id: str = GROUP, **fields: Any,
+        self,
+        offset: int = 42,
+        partition: TopicPartition = T0,
+        group_id: str = GROUP,
+        **fields: Any,
     ) -> ErrorCode:
         """Commit one offset and return its verdict."""
         request = OffsetCommit(group_id, {partition: OffsetToCommit(offset)}, **fields)
         return self.coordinator.commit_offsets(request, self.now_ms)[partition]
 
     def txn_commit(
-        self, offset: int = 42, partition: TopicPartition = T0, group_id: str = GROUP,
-        producer: ProducerIdentity = PRODUCER, **fields: Any,
+        self,
+        offset: int = 42,
+        partition: TopicPartition = T0,
+        group_id: str = GROUP,
+        producer: ProducerIdentity = PRODUCER,
+        **fields: Any,
     ) -> ErrorCode:
         """Commit one offset in a transaction and return its verdict."""
         request = TxnOffsetCommit(group_id, {partition: OffsetToCommit(offset)}, producer, **fields)
@@ -203,7 +221,8 @@ class GroupWorld:
     def end(self, *, commit: bool, producer: ProducerIdentity = PRODUCER, partition: int = 0) -> ErrorCode:
         """Deliver a marker."""
         return self.coordinator.complete_transaction(
-            partition, producer, commit=commit, txn_coordinator_epoch=1, transaction_version=2, now_ms=self.now_ms)
+            partition, producer, commit=commit, txn_coordinator_epoch=1, transaction_version=2, now_ms=self.now_ms
+        )
 
     def fetch(self, partition: TopicPartition = T0, *, require_stable: bool = False) -> int:
         """Return the committed offset; minus the error code where there is one."""
@@ -228,5 +247,6 @@ class GroupWorld:
         order = sorted(assignments, key=lambda member: member == leader)
         answers = {
             member: self.sync(member, generation, assignments=assignments if member == leader else {})
-            for member in order}
+            for member in order
+        }
         return {member: answer.now for member, answer in answers.items()}

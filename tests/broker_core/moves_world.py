@@ -14,12 +14,7 @@ from broker_core.coordinator.transaction_records import encode_key, encode_value
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.header import BatchHeader, iter_headers
-from broker_core.types import (
-    CONSUMER_OFFSETS_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    ProducerIdentity,
-    TopicPartition,
-)
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from tests.support.direct import DirectClient, direct_cluster
 
@@ -37,14 +32,23 @@ class MovesWorld:
     """Hold a cluster of several broker ids and the one transactional id that all is about."""
 
     def __init__(
-        self, *, protocol: int = V2, level: int = 2, brokers: int = 2, settings: dict[str, str] | None = None,
-        beside: "MovesWorld | None" = None, transactional_id: str = "id",
+        self,
+        *,
+        protocol: int = V2,
+        level: int = 2,
+        brokers: int = 2,
+        settings: dict[str, str] | None = None,
+        beside: "MovesWorld | None" = None,
+        transactional_id: str = "id",
     ) -> None:
         """Make a cluster, or use the one of another world for one more transactional id."""
         self.protocol = protocol
         self.transactional_id = transactional_id
-        self.cluster = beside.cluster if beside else direct_cluster(
-            brokers=brokers, settings={"transaction.version": str(level), **(settings or {})})
+        self.cluster = (
+            beside.cluster
+            if beside
+            else direct_cluster(brokers=brokers, settings={"transaction.version": str(level), **(settings or {})})
+        )
         if beside is None:
             self.cluster.create_topic(TOPIC, len(PARTITIONS))
         self.clients = {broker: DirectClient(self.cluster, broker) for broker in self.cluster.brokers}
@@ -82,10 +86,18 @@ class MovesWorld:
         leadership = self.cluster.catalog.leadership(self.state_partition)
         image = replace(broker.transactions.images()[self.transactional_id], producer_epoch=producer_epoch)
         journal = TopicJournal(
-            TRANSACTION_STATE_TOPIC, broker.broker_id, self.cluster.catalog, self.cluster.logs,
-            lambda: self.cluster.now_ms)
-        journal.append(self.state_partition.partition, leadership.leader_epoch,
-                       [JournalRecord(encode_key(self.transactional_id), encode_value(image, 1))], self.cluster.now_ms)
+            TRANSACTION_STATE_TOPIC,
+            broker.broker_id,
+            self.cluster.catalog,
+            self.cluster.logs,
+            lambda: self.cluster.now_ms,
+        )
+        journal.append(
+            self.state_partition.partition,
+            leadership.leader_epoch,
+            [JournalRecord(encode_key(self.transactional_id), encode_value(image, 1))],
+            self.cluster.now_ms,
+        )
         self.identity = image.identity
         self.move(self.state_partition)
 
@@ -93,8 +105,13 @@ class MovesWorld:
         """Change the cluster's `transaction.version` while it runs."""
         kind = 1 if level > self.cluster.catalog.transaction_version else 2
         form = m.UpdateFeaturesRequest.FeatureUpdateKey
-        answer = self.clients[1].ask(m.UpdateFeaturesRequest(validate_only=False, feature_updates=[
-            form(feature="transaction.version", max_version_level=level, upgrade_type=kind)]), 2)
+        answer = self.clients[1].ask(
+            m.UpdateFeaturesRequest(
+                validate_only=False,
+                feature_updates=[form(feature="transaction.version", max_version_level=level, upgrade_type=kind)],
+            ),
+            2,
+        )
         assert answer.error_code == 0, answer
 
     # Requests; each goes to the leader of the moment unless it names a broker
@@ -103,9 +120,16 @@ class MovesWorld:
         return self.clients[broker or self.coordinator].ask(request, version)
 
     def init(self, broker: int | None = None, timeout_ms: int = 60_000) -> ErrorCode:
-        answer = self.ask_coordinator(m.InitProducerIdRequest(
-            transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms, producer_id=-1,
-            producer_epoch=-1), 4, broker)
+        answer = self.ask_coordinator(
+            m.InitProducerIdRequest(
+                transactional_id=self.transactional_id,
+                transaction_timeout_ms=timeout_ms,
+                producer_id=-1,
+                producer_epoch=-1,
+            ),
+            4,
+            broker,
+        )
         if answer.error_code == 0:
             self._hold(answer)
         return ErrorCode(answer.error_code)
@@ -116,11 +140,18 @@ class MovesWorld:
 
     def add(self, topic_partition: TopicPartition, broker: int | None = None) -> ErrorCode:
         request = m.AddPartitionsToTxnRequest
-        answer = self.ask_coordinator(request(
-            v3_and_below_transactional_id=self.transactional_id, v3_and_below_producer_id=self.identity.producer_id,
-            v3_and_below_producer_epoch=self.identity.producer_epoch,
-            v3_and_below_topics=[request.AddPartitionsToTxnTopic(
-                name=topic_partition.topic, partitions=[topic_partition.partition])]), 3, broker)
+        answer = self.ask_coordinator(
+            request(
+                v3_and_below_transactional_id=self.transactional_id,
+                v3_and_below_producer_id=self.identity.producer_id,
+                v3_and_below_producer_epoch=self.identity.producer_epoch,
+                v3_and_below_topics=[
+                    request.AddPartitionsToTxnTopic(name=topic_partition.topic, partitions=[topic_partition.partition])
+                ],
+            ),
+            3,
+            broker,
+        )
         return ErrorCode(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     def produce(
@@ -129,14 +160,27 @@ class MovesWorld:
         """Write one record in the transaction; return error and offset."""
         used = self._sequences.get(topic_partition, 0) if sequence is None else sequence
         batch = build_batch(
-            [NewRecord(None, b"x", (), self.cluster.now_ms)], producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.producer_epoch, base_sequence=used, is_transactional=True)
+            [NewRecord(None, b"x", (), self.cluster.now_ms)],
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
+            base_sequence=used,
+            is_transactional=True,
+        )
         form = m.ProduceRequest.TopicProduceData
-        answer = self.clients[broker or self.leader(topic_partition)].ask(m.ProduceRequest(
-            transactional_id=self.transactional_id, acks=-1, timeout_ms=1000, topic_data=[form(
-                name=topic_partition.topic,
-                partition_data=[form.PartitionProduceData(index=topic_partition.partition, records=batch)])],
-        ), PRODUCE[self.protocol])
+        answer = self.clients[broker or self.leader(topic_partition)].ask(
+            m.ProduceRequest(
+                transactional_id=self.transactional_id,
+                acks=-1,
+                timeout_ms=1000,
+                topic_data=[
+                    form(
+                        name=topic_partition.topic,
+                        partition_data=[form.PartitionProduceData(index=topic_partition.partition, records=batch)],
+                    )
+                ],
+            ),
+            PRODUCE[self.protocol],
+        )
         part = answer.responses[0].partition_responses[0]
         if part.error_code == 0:
             self._sequences[topic_partition] = used + 1
@@ -154,23 +198,56 @@ class MovesWorld:
         request = m.TxnOffsetCommitRequest
         topics = request.TxnOffsetCommitRequestTopic
         if self.protocol == CLASSIC:
-            assert self.ask_coordinator(m.AddOffsetsToTxnRequest(
-                transactional_id=self.transactional_id, producer_id=self.identity.producer_id,
-                producer_epoch=self.identity.producer_epoch, group_id=GROUP), 3).error_code == 0
-        answer = self.clients[broker or self.leader(self.offsets_partition)].ask(request(
-            transactional_id=self.transactional_id, group_id=GROUP, producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.producer_epoch, generation_id=-1, member_id="", group_instance_id=None,
-            topics=[topics(name=TOPIC, partitions=[topics.TxnOffsetCommitRequestPartition(
-                partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="")])],
-        ), OFFSETS[self.protocol])
+            assert (
+                self.ask_coordinator(
+                    m.AddOffsetsToTxnRequest(
+                        transactional_id=self.transactional_id,
+                        producer_id=self.identity.producer_id,
+                        producer_epoch=self.identity.producer_epoch,
+                        group_id=GROUP,
+                    ),
+                    3,
+                ).error_code
+                == 0
+            )
+        answer = self.clients[broker or self.leader(self.offsets_partition)].ask(
+            request(
+                transactional_id=self.transactional_id,
+                group_id=GROUP,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.producer_epoch,
+                generation_id=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=[
+                    topics(
+                        name=TOPIC,
+                        partitions=[
+                            topics.TxnOffsetCommitRequestPartition(
+                                partition_index=0,
+                                committed_offset=offset,
+                                committed_leader_epoch=-1,
+                                committed_metadata="",
+                            )
+                        ],
+                    )
+                ],
+            ),
+            OFFSETS[self.protocol],
+        )
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     def committed(self, broker: int | None = None) -> tuple[ErrorCode, int]:
         """Return what a consumer that wants stable offsets is told."""
         request = m.OffsetFetchRequest
-        answer = self.clients[broker or self.leader(self.offsets_partition)].ask(request(
-            group_id=GROUP, topics=[request.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])],
-            require_stable=True), 7)
+        answer = self.clients[broker or self.leader(self.offsets_partition)].ask(
+            request(
+                group_id=GROUP,
+                topics=[request.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])],
+                require_stable=True,
+            ),
+            7,
+        )
         if answer.error_code:
             return ErrorCode(answer.error_code), -1
         part = answer.topics[0].partitions[0]
@@ -178,9 +255,16 @@ class MovesWorld:
 
     def end(self, *, commit: bool, broker: int | None = None) -> tuple[ErrorCode, ProducerIdentity]:
         """End the transaction; the next identity, where there is one, is not held yet."""
-        answer = self.ask_coordinator(m.EndTxnRequest(
-            transactional_id=self.transactional_id, producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.producer_epoch, committed=commit), END[self.protocol], broker)
+        answer = self.ask_coordinator(
+            m.EndTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.producer_epoch,
+                committed=commit,
+            ),
+            END[self.protocol],
+            broker,
+        )
         return ErrorCode(answer.error_code), ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     def go_on_as(self, identity: ProducerIdentity) -> None:
@@ -197,32 +281,51 @@ class MovesWorld:
 
     def found_coordinators(self, broker: int) -> list[tuple[ErrorCode, int]]:
         """Return what a broker answers to FindCoordinator for the group and for the id."""
-        answers = [self.clients[broker].ask(m.FindCoordinatorRequest(key=key, key_type=key_type), 3)
-                   for key_type, key in enumerate((GROUP, self.transactional_id))]
+        answers = [
+            self.clients[broker].ask(m.FindCoordinatorRequest(key=key, key_type=key_type), 3)
+            for key_type, key in enumerate((GROUP, self.transactional_id))
+        ]
         return [(ErrorCode(answer.error_code), answer.node_id) for answer in answers]
 
     def described_leader(self, topic_partition: TopicPartition, broker: int) -> tuple[ErrorCode, int, int]:
         """Return what a broker's metadata says about a partition: error, leader and leader epoch."""
         asked = m.MetadataRequest.MetadataRequestTopic(name=topic_partition.topic)
-        [topic] = self.clients[broker].ask(
-            m.MetadataRequest(topics=[asked], allow_auto_topic_creation=False), 9).topics
+        [topic] = self.clients[broker].ask(m.MetadataRequest(topics=[asked], allow_auto_topic_creation=False), 9).topics
         part = topic.partitions[topic_partition.partition]
         return ErrorCode(part.error_code), part.leader_id, part.leader_epoch
 
     def described_end(self, topic_partition: TopicPartition, broker: int, isolation: int = 1) -> tuple[ErrorCode, int]:
         """Return where a broker says that a partition ends."""
         form = m.ListOffsetsRequest.ListOffsetsTopic
-        answer = self.clients[broker].ask(m.ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[form(
-            name=topic_partition.topic, partitions=[form.ListOffsetsPartition(
-                partition_index=topic_partition.partition, current_leader_epoch=-1, timestamp=-1)])]), 4)
+        answer = self.clients[broker].ask(
+            m.ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=isolation,
+                topics=[
+                    form(
+                        name=topic_partition.topic,
+                        partitions=[
+                            form.ListOffsetsPartition(
+                                partition_index=topic_partition.partition, current_leader_epoch=-1, timestamp=-1
+                            )
+                        ],
+                    )
+                ],
+            ),
+            4,
+        )
         part = answer.topics[0].partitions[0]
         return ErrorCode(part.error_code), part.offset
 
     def described_open(self, topic_partition: TopicPartition, broker: int) -> list[int]:
         """Return the first offsets of the transactions that are open in a partition, as a broker describes it."""
         form = m.DescribeProducersRequest.TopicRequest
-        answer = self.clients[broker].ask(m.DescribeProducersRequest(topics=[form(
-            name=topic_partition.topic, partition_indexes=[topic_partition.partition])]), 0)
+        answer = self.clients[broker].ask(
+            m.DescribeProducersRequest(
+                topics=[form(name=topic_partition.topic, partition_indexes=[topic_partition.partition])]
+            ),
+            0,
+        )
         producers = answer.topics[0].partitions[0].active_producers
         return [each.current_txn_start_offset for each in producers if each.current_txn_start_offset >= 0]
 
@@ -230,12 +333,34 @@ class MovesWorld:
 
     def fetched(self, topic_partition: TopicPartition, isolation: int, broker: int | None = None) -> Any:
         form = m.FetchRequest.FetchTopic
-        answer = self.clients[broker or self.leader(topic_partition)].ask(m.FetchRequest(
-            replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=_OUT, isolation_level=isolation, session_id=0,
-            session_epoch=-1, forgotten_topics_data=[], rack_id="", topics=[form(
-                topic=topic_partition.topic, partitions=[form.FetchPartition(
-                    partition=topic_partition.partition, current_leader_epoch=-1, fetch_offset=0,
-                    log_start_offset=-1, partition_max_bytes=_OUT)])]), 11)
+        answer = self.clients[broker or self.leader(topic_partition)].ask(
+            m.FetchRequest(
+                replica_id=-1,
+                max_wait_ms=0,
+                min_bytes=0,
+                max_bytes=_OUT,
+                isolation_level=isolation,
+                session_id=0,
+                session_epoch=-1,
+                forgotten_topics_data=[],
+                rack_id="",
+                topics=[
+                    form(
+                        topic=topic_partition.topic,
+                        partitions=[
+                            form.FetchPartition(
+                                partition=topic_partition.partition,
+                                current_leader_epoch=-1,
+                                fetch_offset=0,
+                                log_start_offset=-1,
+                                partition_max_bytes=_OUT,
+                            )
+                        ],
+                    )
+                ],
+            ),
+            11,
+        )
         return answer.responses[0].partitions[0]
 
     def markers(self, topic_partition: TopicPartition) -> list[BatchHeader]:
@@ -258,11 +383,30 @@ def waiting_fetch(topic_partition: TopicPartition, offset: int = 0) -> Any:
     """Build a fetch of committed data that waits a minute for some."""
     form = m.FetchRequest.FetchTopic
     return m.FetchRequest(
-        replica_id=-1, max_wait_ms=60_000, min_bytes=1, max_bytes=_OUT, isolation_level=1, session_id=0,
-        session_epoch=-1, forgotten_topics_data=[], rack_id="", topics=[form(
-            topic=topic_partition.topic, partitions=[form.FetchPartition(
-                partition=topic_partition.partition, current_leader_epoch=-1, fetch_offset=offset,
-                log_start_offset=-1, partition_max_bytes=_OUT)])])
+        replica_id=-1,
+        max_wait_ms=60_000,
+        min_bytes=1,
+        max_bytes=_OUT,
+        isolation_level=1,
+        session_id=0,
+        session_epoch=-1,
+        forgotten_topics_data=[],
+        rack_id="",
+        topics=[
+            form(
+                topic=topic_partition.topic,
+                partitions=[
+                    form.FetchPartition(
+                        partition=topic_partition.partition,
+                        current_leader_epoch=-1,
+                        fetch_offset=offset,
+                        log_start_offset=-1,
+                        partition_max_bytes=_OUT,
+                    )
+                ],
+            )
+        ],
+    )
 
 
 def holding_markers(patch: pytest.MonkeyPatch, let_through: Collection[TopicPartition] = ()) -> list[MarkerOrder]:

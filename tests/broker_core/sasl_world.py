@@ -15,8 +15,9 @@ ALL = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
 
 
 def secured_cluster(**settings: str):
-    cluster = direct_cluster(settings={
-        "sasl.enabled.mechanisms": ALL, **{key.replace("_", "."): value for key, value in settings.items()}})
+    cluster = direct_cluster(
+        settings={"sasl.enabled.mechanisms": ALL, **{key.replace("_", "."): value for key, value in settings.items()}}
+    )
     for name, password in PASSWORDS.items():
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
             cluster.catalog.set_scram(mechanism, name, credential_of_password(mechanism, password, CountingEntropy()))
@@ -29,10 +30,12 @@ class SaslClient(DirectClient):
     def __init__(self, cluster: Any, **world: Any) -> None:
         super().__init__(cluster)
         scram = cluster.catalog.scram
-        settings = sasl_settings(cluster.config, "SECURE", SaslWorld(
-            lambda mechanism, user: scram.get((mechanism, user)), CountingEntropy(), PASSWORDS, **world))
-        self._connection = Connection(
-            cluster.brokers[1], self, "test", Listener("SECURE", cluster.addresses, settings))
+        settings = sasl_settings(
+            cluster.config,
+            "SECURE",
+            SaslWorld(lambda mechanism, user: scram.get((mechanism, user)), CountingEntropy(), PASSWORDS, **world),
+        )
+        self._connection = Connection(cluster.brokers[1], self, "test", Listener("SECURE", cluster.addresses, settings))
 
     @property
     def principal(self) -> str:

@@ -80,11 +80,18 @@ def test_the_features_epoch_grows_with_each_change():
     assert (catalog.transaction_version, catalog.features_epoch > first) == (1, True)
 
 
-@pytest.mark.parametrize("name, code", [
-    ("", ErrorCode.INVALID_TOPIC_EXCEPTION), (".", ErrorCode.INVALID_TOPIC_EXCEPTION),
-    ("..", ErrorCode.INVALID_TOPIC_EXCEPTION), ("a" * 250, ErrorCode.INVALID_TOPIC_EXCEPTION),
-    ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION), ("ä", ErrorCode.INVALID_TOPIC_EXCEPTION),
-    ("there", ErrorCode.TOPIC_ALREADY_EXISTS)])
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (".", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("..", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a" * 250, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("ä", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("there", ErrorCode.TOPIC_ALREADY_EXISTS),
+    ],
+)
 def test_bad_names_are_refused_and_nothing_is_recorded(name, code):
     journal = Journal()
     catalog = opened(journal)
@@ -95,8 +102,14 @@ def test_bad_names_are_refused_and_nothing_is_recorded(name, code):
     assert (caught.value.code, len(journal.records)) == (code, recorded)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["create", "delete", "widen", "configure", "move", "feature", "ids"]),
-                          st.integers(0, 3)), max_size=25))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["create", "delete", "widen", "configure", "move", "feature", "ids"]), st.integers(0, 3)
+        ),
+        max_size=25,
+    )
+)
 def test_replay_gives_the_live_state(steps):
     journal = Journal()
     catalog = opened(journal)
@@ -137,12 +150,20 @@ def test_every_type_of_record_has_shapes_and_an_example():
         assert set(each) == {"type", *SHAPES[each["type"]]}
 
 
-@pytest.mark.parametrize("spoil", [
-    lambda record, field: record.pop(field), lambda record, field: record.update({field: -1}),
-    lambda record, field: record.update({field: ["x"]}), lambda record, field: record.update({field: 2**70}),
-], ids=["missing", "negative", "another kind", "huge"])
-@pytest.mark.parametrize(("name", "field"), [
-    (name, field) for name, fields in SHAPES.items() for field in fields if (name, field) != ("opened", "settings")])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda record, field: record.pop(field),
+        lambda record, field: record.update({field: -1}),
+        lambda record, field: record.update({field: ["x"]}),
+        lambda record, field: record.update({field: 2**70}),
+    ],
+    ids=["missing", "negative", "another kind", "huge"],
+)
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [(name, field) for name, fields in SHAPES.items() for field in fields if (name, field) != ("opened", "settings")],
+)
 def test_a_field_that_does_not_fit_is_damage_and_named(name, field, spoil):
     document = next(each for each in map(json.loads, metadata_records()[1:]) if each["type"] == name)
     spoil(document, field)
@@ -151,20 +172,31 @@ def test_a_field_that_does_not_fit_is_damage_and_named(name, field, spoil):
 
 
 def topic_line(name, number):
-    return json.dumps({
-        "type": "topic", "name": name, "id": str(UUID(int=number)), "partitions": [[1, 0]], "config": {}}).encode()
+    return json.dumps(
+        {"type": "topic", "name": name, "id": str(UUID(int=number)), "partitions": [[1, 0]], "config": {}}
+    ).encode()
 
 
-@pytest.mark.parametrize(("line", "why"), [
-    (b"", "JSONDecodeError"), (b"[]", "TypeError"), (b"[" * 100_000, "RecursionError"), (b"{}", "KeyError: 'type'"),
-    (b'{"type": "quota"}', "KeyError: 'quota'"), (b'{"type": []}', "TypeError"),
-    (b'{"type": "topic_deleted", "name": "gone"}', "KeyError: 'gone'"),
-    (topic_line("other", 1), "not each other's only ones"),
-    (topic_line("t", 2), "not each other's only ones"),
-    (b'{"type": "feature", "name": "transaction.version", "level": 3}', "there is no transaction.version 3"),
-    (b'{"type": "feature", "name": "share.version", "level": 1}', "there is no share.version 1"),
-    (b'{"type": "acl", "name": "[99, 3, \\"t\\", \\"User:a\\", \\"*\\", 3, 3]", "exists": true}', "99 is not a valid"),
-])
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"", "JSONDecodeError"),
+        (b"[]", "TypeError"),
+        (b"[" * 100_000, "RecursionError"),
+        (b"{}", "KeyError: 'type'"),
+        (b'{"type": "quota"}', "KeyError: 'quota'"),
+        (b'{"type": []}', "TypeError"),
+        (b'{"type": "topic_deleted", "name": "gone"}', "KeyError: 'gone'"),
+        (topic_line("other", 1), "not each other's only ones"),
+        (topic_line("t", 2), "not each other's only ones"),
+        (b'{"type": "feature", "name": "transaction.version", "level": 3}', "there is no transaction.version 3"),
+        (b'{"type": "feature", "name": "share.version", "level": 1}', "there is no share.version 1"),
+        (
+            b'{"type": "acl", "name": "[99, 3, \\"t\\", \\"User:a\\", \\"*\\", 3, 3]", "exists": true}',
+            "99 is not a valid",
+        ),
+    ],
+)
 def test_a_journal_of_a_newer_version_is_damage_and_named(line, why):
     with pytest.raises(DamageError, match="record 1 of the cluster's metadata .*newer version") as caught:
         loaded(topic_line("t", 1), line)

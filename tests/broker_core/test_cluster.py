@@ -22,9 +22,11 @@ def records(count=1, **producer):
 def produce(client, data, *, acks=-1, transactional_id=None, version=9, partition=0):
     form = m.ProduceRequest.TopicProduceData
     return m.ProduceRequest(
-        transactional_id=transactional_id, acks=acks, timeout_ms=1000,
-        topic_data=[form(name=TOPIC, partition_data=[
-            form.PartitionProduceData(index=partition, records=data)])]), version
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[form(name=TOPIC, partition_data=[form.PartitionProduceData(index=partition, records=data)])],
+    ), version
 
 
 def produced(client, data, **options):
@@ -35,11 +37,30 @@ def produced(client, data, **options):
 def fetch(offset, *, isolation=0, max_wait_ms=0, min_bytes=1, version=11):
     form = m.FetchRequest.FetchTopic
     return m.FetchRequest(
-        replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=2**20, isolation_level=isolation,
-        session_id=0, session_epoch=-1, forgotten_topics_data=[], rack_id="",
-        topics=[form(topic=TOPIC, partitions=[form.FetchPartition(
-            partition=0, current_leader_epoch=-1, fetch_offset=offset, log_start_offset=-1,
-            partition_max_bytes=2**20)])]), version
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=2**20,
+        isolation_level=isolation,
+        session_id=0,
+        session_epoch=-1,
+        forgotten_topics_data=[],
+        rack_id="",
+        topics=[
+            form(
+                topic=TOPIC,
+                partitions=[
+                    form.FetchPartition(
+                        partition=0,
+                        current_leader_epoch=-1,
+                        fetch_offset=offset,
+                        log_start_offset=-1,
+                        partition_max_bytes=2**20,
+                    )
+                ],
+            )
+        ],
+    ), version
 
 
 def fetched(client, offset, **options):
@@ -48,14 +69,24 @@ def fetched(client, offset, **options):
 
 
 def init_producer(client, transactional_id="id"):
-    return client.ask(m.InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1), 4)
+    return client.ask(
+        m.InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+        ),
+        4,
+    )
 
 
 def end_transaction(client, identity, *, commit, version=5):
-    return client.ask(m.EndTxnRequest(
-        transactional_id="id", producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
-        committed=commit), version)
+    return client.ask(
+        m.EndTxnRequest(
+            transactional_id="id",
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            committed=commit,
+        ),
+        version,
+    )
 
 
 def described_state(client):
@@ -98,9 +129,21 @@ def test_a_record_acknowledged_without_flush_may_be_lost_but_leaves_a_whole_log(
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_decided_transaction_survives_a_crash_before_its_markers(client, storage, commit, monkeypatch):
     identity = init_producer(client)
-    assert produced(client, records(2, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
-                                    base_sequence=0, is_transactional=True),
-                    transactional_id="id", version=12).error_code == 0
+    assert (
+        produced(
+            client,
+            records(
+                2,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
+                base_sequence=0,
+                is_transactional=True,
+            ),
+            transactional_id="id",
+            version=12,
+        ).error_code
+        == 0
+    )
     # The crash comes when the answer has left and no marker is written yet.
     monkeypatch.setattr("broker_core.broker.cluster.deliver", lambda *_: None)
     assert end_transaction(client, identity, commit=commit).error_code == 0
@@ -112,13 +155,24 @@ def test_a_decided_transaction_survives_a_crash_before_its_markers(client, stora
     seen = fetched(again, 0, isolation=1)
     assert (seen.last_stable_offset, seen.high_watermark) == (3, 3)
     assert [(a.producer_id, a.first_offset) for a in seen.aborted_transactions] == (
-        [] if commit else [(identity.producer_id, 0)])
+        [] if commit else [(identity.producer_id, 0)]
+    )
 
 
 def test_an_open_transaction_survives_a_crash_and_can_be_committed(client, storage):
     identity = init_producer(client)
-    produced(client, records(2, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
-                             base_sequence=0, is_transactional=True), transactional_id="id", version=12)
+    produced(
+        client,
+        records(
+            2,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        ),
+        transactional_id="id",
+        version=12,
+    )
     storage.crash()
     again = DirectClient(direct_cluster(storage))
     assert fetched(again, 0, isolation=1).last_stable_offset == 0
@@ -142,8 +196,18 @@ def test_a_waiting_fetch_of_committed_data_waits_for_the_end_of_the_transaction(
     identity = init_producer(client)
     request, version = fetch(0, max_wait_ms=5000, isolation=1)
     reader.post(request, version)
-    produced(client, records(2, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
-                             base_sequence=0, is_transactional=True), transactional_id="id", version=12)
+    produced(
+        client,
+        records(
+            2,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        ),
+        transactional_id="id",
+        version=12,
+    )
     assert reader.take() is None
     end_transaction(client, identity, commit=False)
     partition = reader.take().responses[0].partitions[0]
@@ -178,12 +242,32 @@ def test_a_failed_produce_without_acks_closes_the_connection(client):
 
 def test_a_transaction_times_out_and_fences_its_producer(client):
     identity = init_producer(client)
-    produced(client, records(1, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
-                             base_sequence=0, is_transactional=True), transactional_id="id", version=12)
+    produced(
+        client,
+        records(
+            1,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        ),
+        transactional_id="id",
+        version=12,
+    )
     client.cluster.advance(client.cluster.now_ms + 60_000 + 10_001)
     assert described_state(client) == "CompleteAbort"
-    late = produced(client, records(1, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
-                                    base_sequence=1, is_transactional=True), transactional_id="id", version=12)
+    late = produced(
+        client,
+        records(
+            1,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=1,
+            is_transactional=True,
+        ),
+        transactional_id="id",
+        version=12,
+    )
     assert late.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
@@ -196,8 +280,18 @@ def test_a_moved_coordinator_goes_on_where_the_old_one_stopped():
     leader = DirectClient(cluster, cluster.catalog.leadership(TopicPartition(TOPIC, 0)).leader)
     clients = {broker: DirectClient(cluster, broker) for broker in (1, 2)}
     identity = init_producer(clients[old])
-    produced(leader, records(1, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
-                             base_sequence=0, is_transactional=True), transactional_id="id", version=12)
+    produced(
+        leader,
+        records(
+            1,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        ),
+        transactional_id="id",
+        version=12,
+    )
     new = 3 - old
     cluster.move_leader(partition, new)
     assert end_transaction(clients[old], identity, commit=True).error_code == ErrorCode.NOT_COORDINATOR
@@ -218,16 +312,23 @@ def test_a_moved_leader_is_not_written_through_the_old_one():
 
 def test_time_compacts_and_deletes_old_data():
     cluster = direct_cluster(settings={"log.cleaner.backoff.ms": "1000", "log.retention.check.interval.ms": "1000"})
-    cluster.create_topic(TOPIC, 1, {"cleanup.policy": "compact", "segment.bytes": "200",
-                                    "min.cleanable.dirty.ratio": "0"})
+    cluster.create_topic(
+        TOPIC, 1, {"cleanup.policy": "compact", "segment.bytes": "200", "min.cleanable.dirty.ratio": "0"}
+    )
     cluster.create_topic("old", 1, {"retention.ms": "60000", "segment.bytes": "200"})
     client = DirectClient(cluster)
     for _ in range(20):
         produced(client, records(1))
     form = m.ProduceRequest.TopicProduceData
     for _ in range(20):
-        client.ask(m.ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[form(name="old", partition_data=[
-            form.PartitionProduceData(index=0, records=records(1))])]), 9)
+        client.ask(
+            m.ProduceRequest(
+                acks=-1,
+                timeout_ms=1000,
+                topic_data=[form(name="old", partition_data=[form.PartitionProduceData(index=0, records=records(1))])],
+            ),
+            9,
+        )
     compacted = cluster.logs.get(TopicPartition(TOPIC, 0), cluster.now_ms)
     old = cluster.logs.get(TopicPartition("old", 0), cluster.now_ms)
     before = compacted.size_bytes

@@ -20,12 +20,14 @@ groups = st.dictionaries(names, topic_sets, min_size=1)
 def readers(subscriptions, had=None, instances=None):
     return {
         name: Reader(name, (instances or {}).get(name), topics, frozenset((had or {}).get(name, ())))
-        for name, topics in subscriptions.items()}
+        for name, topics in subscriptions.items()
+    }
 
 
 def numbers(shares, topic=T):
-    return {name: sorted(partition for topic_id, partition in share if topic_id == topic)
-            for name, share in shares.items()}
+    return {
+        name: sorted(partition for topic_id, partition in share if topic_id == topic) for name, share in shares.items()
+    }
 
 
 def count_moves(before, after):
@@ -40,8 +42,11 @@ def test_each_partition_goes_to_one_member_that_reads_it(name, subscriptions, co
     given_out = [partition for share in shares.values() for partition in share]
     assert len(given_out) == len(set(given_out))
     assert set(given_out) == {
-        TopicIdPartition(topic, number) for topic, count in counts.items() for number in range(count)
-        if any(topic in topics for topics in subscriptions.values())}
+        TopicIdPartition(topic, number)
+        for topic, count in counts.items()
+        for number in range(count)
+        if any(topic in topics for topics in subscriptions.values())
+    }
     assert all(partition.topic_id in subscriptions[name] for name, share in shares.items() for partition in share)
 
 
@@ -123,7 +128,8 @@ def move_by_definition(shares, subscribers):
 @given(subscriptions=groups, counts=st.dictionaries(st.sampled_from([T, U, V]), st.integers(1, 12)), data=st.data())
 def test_the_balance_is_reached_by_the_moves_of_the_definition(subscriptions, counts, data):
     subscribers = {
-        topic: tuple(name for name in sorted(subscriptions) if topic in subscriptions[name]) for topic in counts}
+        topic: tuple(name for name in sorted(subscriptions) if topic in subscriptions[name]) for topic in counts
+    }
     shares = {name: set() for name in subscriptions}
     for topic, members in subscribers.items():
         for number in range(counts[topic]):
@@ -137,8 +143,11 @@ def test_the_balance_is_reached_by_the_moves_of_the_definition(subscriptions, co
 
 
 def test_a_member_that_could_give_to_nobody_gives_when_a_reader_of_its_topic_has_given():
-    shares = {"a": {TopicIdPartition(T, number) for number in range(3)},
-              "b": {TopicIdPartition(U, 0), TopicIdPartition(U, 1)}, "c": set()}
+    shares = {
+        "a": {TopicIdPartition(T, number) for number in range(3)},
+        "b": {TopicIdPartition(U, 0), TopicIdPartition(U, 1)},
+        "c": set(),
+    }
     Balance(shares, {T: ("a", "b"), U: ("b", "c")}).even_out()
     assert {name: len(share) for name, share in shares.items()} == {"a": 2, "b": 2, "c": 1}
 

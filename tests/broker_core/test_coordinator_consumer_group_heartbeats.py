@@ -7,13 +7,7 @@ from broker_core.coordinator.group_requests import LeavingMember
 from broker_core.coordinator.group_timers import TimerKey, TimerKind
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from tests.broker_core.consumer_group_world import (
-    LEAVE,
-    LEAVE_FOR_A_WHILE,
-    REVOCATION_MS,
-    SESSION_MS,
-    ConsumerWorld,
-)
+from tests.broker_core.consumer_group_world import LEAVE, LEAVE_FOR_A_WHILE, REVOCATION_MS, SESSION_MS, ConsumerWorld
 from tests.broker_core.group_world import GROUP, NONE, T0, U0
 
 ALL = {("t", number) for number in range(4)}
@@ -95,7 +89,9 @@ def test_what_could_not_be_recorded_has_not_happened(world: ConsumerWorld, refus
     epoch = world.enter("a").member_epoch
     before = world.consumers.copy()
     for attempt in (
-        lambda: world.enter("b"), lambda: world.beat("a", epoch, topics=("u",)), lambda: world.beat("a", LEAVE),
+        lambda: world.enter("b"),
+        lambda: world.beat("a", epoch, topics=("u",)),
+        lambda: world.beat("a", LEAVE),
     ):
         world.journal.refuse_next = [refusal]
         assert attempt().error is not NONE
@@ -200,10 +196,19 @@ def test_the_classic_leave_knows_members_and_instances(world: ConsumerWorld):
     world.enter("a", instance_id="one")
     world.enter("b")
     leavers = (
-        LeavingMember("stranger"), LeavingMember("b", "no-such"), LeavingMember("b", "one"), LeavingMember("", "one"),
-        LeavingMember("b"))
+        LeavingMember("stranger"),
+        LeavingMember("b", "no-such"),
+        LeavingMember("b", "one"),
+        LeavingMember("", "one"),
+        LeavingMember("b"),
+    )
     assert [left.error for left in world.leave(*leavers).members] == [
-        ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, NONE, NONE]
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        NONE,
+        NONE,
+    ]
     assert not world.consumers.members
 
 

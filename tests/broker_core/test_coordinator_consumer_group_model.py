@@ -60,9 +60,14 @@ class Client:
         self.epoch = None
 
 
-actions = st.lists(st.tuples(
-    st.sampled_from(NAMES), st.sampled_from(["beat", "beat", "take_in", "lost", "leave", "subscribe", "fail_over"]),
-    st.sampled_from(TOPICS)), max_size=60)
+actions = st.lists(
+    st.tuples(
+        st.sampled_from(NAMES),
+        st.sampled_from(["beat", "beat", "take_in", "lost", "leave", "subscribe", "fail_over"]),
+        st.sampled_from(TOPICS),
+    ),
+    max_size=60,
+)
 
 
 @settings(max_examples=80)

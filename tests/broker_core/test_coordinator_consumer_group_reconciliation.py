@@ -28,47 +28,65 @@ def unrevoked(assigned: list, pending: list, epoch: int = 3) -> Current:
     return Current(epoch, 2, UNREVOKED, dict.fromkeys(assigned, 2), dict.fromkeys(pending, 2))
 
 
-@pytest.mark.parametrize(("before", "aim", "after"), [
-    # Nothing to do.
-    (stable(P[0], epoch=5), goal(P[0], P[1]), stable(P[0], epoch=5)),
-    # A new target: the epoch follows, new partitions carry it.
-    (stable(P[0]), goal(P[0]), Current(5, 3, STABLE, {P[0]: 2})),
-    (stable(P[0]), goal(P[0], P[1]), Current(5, 3, STABLE, {P[0]: 2, P[1]: 5})),
-    (stable(), goal(), Current(5, 3, STABLE, {})),
-    # What others hold is waited for, what is free is taken at once.
-    (stable(P[0]), goal(P[0], P[1], taken=(P[1],)), Current(5, 3, UNRELEASED, {P[0]: 2})),
-    (stable(), goal(P[0], P[1], taken=(P[1],)), Current(5, 3, UNRELEASED, {P[0]: 5})),
-    # Revocation comes first, and the epoch stays.
-    (stable(P[0], P[1]), goal(P[0], P[2]), Current(3, 3, UNREVOKED, {P[0]: 2}, {P[1]: 2})),
-    (stable(P[0], P[1]), goal(P[0], P[2], owned=[P[0], P[1]]), Current(3, 3, UNREVOKED, {P[0]: 2}, {P[1]: 2})),
-    (stable(P[0], P[1]), goal(P[0], P[2], taken=(P[2],)), Current(3, 3, UNREVOKED, {P[0]: 2}, {P[1]: 2})),
-    # Who does not have it any more need not be asked.
-    (stable(P[0], P[1]), goal(P[0], P[2], owned=[P[0]]), Current(5, 3, STABLE, {P[0]: 2, P[2]: 5})),
-    (stable(P[0]), goal(P[1], owned=[]), Current(5, 3, STABLE, {P[1]: 5})),
-    # Still revoking.
-    (unrevoked([P[0]], [P[1]]), goal(P[0]), unrevoked([P[0]], [P[1]])),
-    (unrevoked([P[0]], [P[1]]), goal(P[0], owned=[P[0], P[1]]), unrevoked([P[0]], [P[1]])),
-    # Done revoking: on to the target, or to the next revocation if the target has moved on.
-    (unrevoked([P[0]], [P[1]]), goal(P[0], owned=[P[0]]), Current(5, 3, STABLE, {P[0]: 2})),
-    (unrevoked([P[0], P[2]], [P[1]]), goal(P[0], owned=[P[0], P[2]]),
-     Current(4, 3, UNREVOKED, {P[0]: 2}, {P[2]: 2})),
-    (unrevoked([P[0], P[2]], [P[1]]), goal(P[0], epoch=3, owned=[P[0], P[2]]),
-     Current(3, 3, UNREVOKED, {P[0]: 2}, {P[2]: 2})),
-    # A partition that was on its way out and is in the target again is free for the one who gave it back.
-    (unrevoked([], [P[1]]), goal(P[1], owned=[], holders={P[1]: "a"}), Current(5, 3, STABLE, {P[1]: 5})),
-    # Waiting goes on, and ends.
-    (Current(5, 3, UNRELEASED, {P[0]: 5}), goal(P[0], P[1], taken=(P[1],)), Current(5, 5, UNRELEASED, {P[0]: 5})),
-    (Current(5, 5, UNRELEASED, {P[0]: 5}), goal(P[0], P[1]), Current(5, 5, STABLE, {P[0]: 5, P[1]: 5})),
-    # A topic given up is taken back at once, in all states, before the next target.
-    (stable(P[0], Q, epoch=5), goal(P[0], Q, readable=frozenset({T}), subscription_changed=True),
-     Current(5, 4, UNREVOKED, {P[0]: 2}, {Q: 2})),
-    (stable(P[0], Q, epoch=5), goal(P[0], Q, readable=frozenset({T}), subscription_changed=True, owned=[P[0]]),
-     Current(5, 4, STABLE, {P[0]: 2})),
-    (stable(P[0], epoch=5), goal(P[0], readable=frozenset({T}), subscription_changed=True), stable(P[0], epoch=5)),
-    (unrevoked([P[0], Q], [P[1]]), goal(P[0], Q, readable=frozenset({T}), subscription_changed=True),
-     unrevoked([P[0]], [P[1], Q])),
-    (stable(P[0], Q), goal(P[0], Q, readable=frozenset({T})), Current(3, 3, UNREVOKED, {P[0]: 2}, {Q: 2})),
-])
+@pytest.mark.parametrize(
+    ("before", "aim", "after"),
+    [
+        # Nothing to do.
+        (stable(P[0], epoch=5), goal(P[0], P[1]), stable(P[0], epoch=5)),
+        # A new target: the epoch follows, new partitions carry it.
+        (stable(P[0]), goal(P[0]), Current(5, 3, STABLE, {P[0]: 2})),
+        (stable(P[0]), goal(P[0], P[1]), Current(5, 3, STABLE, {P[0]: 2, P[1]: 5})),
+        (stable(), goal(), Current(5, 3, STABLE, {})),
+        # What others hold is waited for, what is free is taken at once.
+        (stable(P[0]), goal(P[0], P[1], taken=(P[1],)), Current(5, 3, UNRELEASED, {P[0]: 2})),
+        (stable(), goal(P[0], P[1], taken=(P[1],)), Current(5, 3, UNRELEASED, {P[0]: 5})),
+        # Revocation comes first, and the epoch stays.
+        (stable(P[0], P[1]), goal(P[0], P[2]), Current(3, 3, UNREVOKED, {P[0]: 2}, {P[1]: 2})),
+        (stable(P[0], P[1]), goal(P[0], P[2], owned=[P[0], P[1]]), Current(3, 3, UNREVOKED, {P[0]: 2}, {P[1]: 2})),
+        (stable(P[0], P[1]), goal(P[0], P[2], taken=(P[2],)), Current(3, 3, UNREVOKED, {P[0]: 2}, {P[1]: 2})),
+        # Who does not have it any more need not be asked.
+        (stable(P[0], P[1]), goal(P[0], P[2], owned=[P[0]]), Current(5, 3, STABLE, {P[0]: 2, P[2]: 5})),
+        (stable(P[0]), goal(P[1], owned=[]), Current(5, 3, STABLE, {P[1]: 5})),
+        # Still revoking.
+        (unrevoked([P[0]], [P[1]]), goal(P[0]), unrevoked([P[0]], [P[1]])),
+        (unrevoked([P[0]], [P[1]]), goal(P[0], owned=[P[0], P[1]]), unrevoked([P[0]], [P[1]])),
+        # Done revoking: on to the target, or to the next revocation if the target has moved on.
+        (unrevoked([P[0]], [P[1]]), goal(P[0], owned=[P[0]]), Current(5, 3, STABLE, {P[0]: 2})),
+        (
+            unrevoked([P[0], P[2]], [P[1]]),
+            goal(P[0], owned=[P[0], P[2]]),
+            Current(4, 3, UNREVOKED, {P[0]: 2}, {P[2]: 2}),
+        ),
+        (
+            unrevoked([P[0], P[2]], [P[1]]),
+            goal(P[0], epoch=3, owned=[P[0], P[2]]),
+            Current(3, 3, UNREVOKED, {P[0]: 2}, {P[2]: 2}),
+        ),
+        # A partition that was on its way out and is in the target again is free for the one who gave it back.
+        (unrevoked([], [P[1]]), goal(P[1], owned=[], holders={P[1]: "a"}), Current(5, 3, STABLE, {P[1]: 5})),
+        # Waiting goes on, and ends.
+        (Current(5, 3, UNRELEASED, {P[0]: 5}), goal(P[0], P[1], taken=(P[1],)), Current(5, 5, UNRELEASED, {P[0]: 5})),
+        (Current(5, 5, UNRELEASED, {P[0]: 5}), goal(P[0], P[1]), Current(5, 5, STABLE, {P[0]: 5, P[1]: 5})),
+        # A topic given up is taken back at once, in all states, before the next target.
+        (
+            stable(P[0], Q, epoch=5),
+            goal(P[0], Q, readable=frozenset({T}), subscription_changed=True),
+            Current(5, 4, UNREVOKED, {P[0]: 2}, {Q: 2}),
+        ),
+        (
+            stable(P[0], Q, epoch=5),
+            goal(P[0], Q, readable=frozenset({T}), subscription_changed=True, owned=[P[0]]),
+            Current(5, 4, STABLE, {P[0]: 2}),
+        ),
+        (stable(P[0], epoch=5), goal(P[0], readable=frozenset({T}), subscription_changed=True), stable(P[0], epoch=5)),
+        (
+            unrevoked([P[0], Q], [P[1]]),
+            goal(P[0], Q, readable=frozenset({T}), subscription_changed=True),
+            unrevoked([P[0]], [P[1], Q]),
+        ),
+        (stable(P[0], Q), goal(P[0], Q, readable=frozenset({T})), Current(3, 3, UNREVOKED, {P[0]: 2}, {Q: 2})),
+    ],
+)
 def test_a_step(before: Current, aim: Goal, after: Current):
     assert reconcile(before, aim) == after
 

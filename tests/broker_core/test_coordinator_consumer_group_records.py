@@ -31,13 +31,22 @@ held = st.dictionaries(partitions, numbers, max_size=5)
 VALUES = {
     RecordType.GROUP_EPOCH: st.builds(GroupEpoch, numbers, st.integers(-(2**63), 2**63 - 1)),
     RecordType.MEMBER: st.builds(
-        Subscription, st.none() | texts, st.none() | texts, texts, texts, st.lists(texts, max_size=3).map(tuple), texts,
-        numbers, st.none() | texts),
+        Subscription,
+        st.none() | texts,
+        st.none() | texts,
+        texts,
+        texts,
+        st.lists(texts, max_size=3).map(tuple),
+        texts,
+        numbers,
+        st.none() | texts,
+    ),
     RecordType.TARGET_EPOCH: st.builds(TargetEpoch, numbers, st.integers(0, 2**63 - 1)),
     RecordType.TARGET: st.frozensets(partitions, max_size=5),
     RecordType.CURRENT: st.builds(Current, numbers, numbers, st.sampled_from(MemberState), held, held),
     RecordType.REGULAR_EXPRESSION: st.builds(
-        ResolvedRegex, st.lists(texts, max_size=3).map(tuple), numbers, st.integers(0, 2**63 - 1)),
+        ResolvedRegex, st.lists(texts, max_size=3).map(tuple), numbers, st.integers(0, 2**63 - 1)
+    ),
 }
 
 
@@ -54,24 +63,50 @@ def test_what_is_written_is_read_back(kind, data, group_id, part):
     assert consumer_record(key, None) == (record.key, None)
 
 
-@pytest.mark.parametrize(("key", "value", "key_bytes", "value_bytes"), [
-    (RecordKey(RecordType.GROUP_EPOCH, "g"), GroupEpoch(7), "0003 0001 67", "0000 00000007 00"),
-    (RecordKey(RecordType.GROUP_EPOCH, "g"), GroupEpoch(7, 258), "0003 0001 67",
-     "0000 00000007 01 00 08 0000000000000102"),
-    (RecordKey(RecordType.MEMBER, "g", "m"),
-     Subscription("i", None, "c", "/h", ("t",), "", 5, None), "0005 0001 67 0001 6d",
-     "0000 0269 00 0263 032f68 02 0274 01 00000005 00 01 00 01 00"),
-    (RecordKey(RecordType.TARGET_EPOCH, "g"), TargetEpoch(7), "0006 0001 67", "0000 00000007 00"),
-    (RecordKey(RecordType.TARGET_EPOCH, "g"), TargetEpoch(7, 9), "0006 0001 67",
-     "0000 00000007 01 00 08 0000000000000009"),
-    (RecordKey(RecordType.TARGET, "g", "m"), frozenset({TopicIdPartition(ID, 1), TopicIdPartition(ID, 0)}),
-     "0007 0001 67 0001 6d", f"0000 02 {ID.hex} 03 00000000 00000001 00 00"),
-    (RecordKey(RecordType.CURRENT, "g", "m"),
-     Current(4, 3, MemberState.UNREVOKED, {TopicIdPartition(ID, 1): 2}, {}), "0008 0001 67 0001 6d",
-     f"0000 00000004 00000003 01 02 {ID.hex} 02 00000001 01 00 05 02 00000002 01 00"),
-    (RecordKey(RecordType.REGULAR_EXPRESSION, "g", "t.*"), ResolvedRegex(("t",), 1, 2), "0010 0001 67 0003 742e2a",
-     "0000 02 0274 0000000000000001 0000000000000002 00"),
-], ids=str)
+@pytest.mark.parametrize(
+    ("key", "value", "key_bytes", "value_bytes"),
+    [
+        (RecordKey(RecordType.GROUP_EPOCH, "g"), GroupEpoch(7), "0003 0001 67", "0000 00000007 00"),
+        (
+            RecordKey(RecordType.GROUP_EPOCH, "g"),
+            GroupEpoch(7, 258),
+            "0003 0001 67",
+            "0000 00000007 01 00 08 0000000000000102",
+        ),
+        (
+            RecordKey(RecordType.MEMBER, "g", "m"),
+            Subscription("i", None, "c", "/h", ("t",), "", 5, None),
+            "0005 0001 67 0001 6d",
+            "0000 0269 00 0263 032f68 02 0274 01 00000005 00 01 00 01 00",
+        ),
+        (RecordKey(RecordType.TARGET_EPOCH, "g"), TargetEpoch(7), "0006 0001 67", "0000 00000007 00"),
+        (
+            RecordKey(RecordType.TARGET_EPOCH, "g"),
+            TargetEpoch(7, 9),
+            "0006 0001 67",
+            "0000 00000007 01 00 08 0000000000000009",
+        ),
+        (
+            RecordKey(RecordType.TARGET, "g", "m"),
+            frozenset({TopicIdPartition(ID, 1), TopicIdPartition(ID, 0)}),
+            "0007 0001 67 0001 6d",
+            f"0000 02 {ID.hex} 03 00000000 00000001 00 00",
+        ),
+        (
+            RecordKey(RecordType.CURRENT, "g", "m"),
+            Current(4, 3, MemberState.UNREVOKED, {TopicIdPartition(ID, 1): 2}, {}),
+            "0008 0001 67 0001 6d",
+            f"0000 00000004 00000003 01 02 {ID.hex} 02 00000001 01 00 05 02 00000002 01 00",
+        ),
+        (
+            RecordKey(RecordType.REGULAR_EXPRESSION, "g", "t.*"),
+            ResolvedRegex(("t",), 1, 2),
+            "0010 0001 67 0003 742e2a",
+            "0000 02 0274 0000000000000001 0000000000000002 00",
+        ),
+    ],
+    ids=str,
+)
 def test_the_bytes(key, value, key_bytes, value_bytes):
     assert consumer_record(key, value) == (bytes.fromhex(key_bytes), bytes.fromhex(value_bytes))
 

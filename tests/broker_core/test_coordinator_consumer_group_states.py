@@ -23,10 +23,17 @@ from broker_core.errors import ErrorCode
 NONE = ErrorCode.NONE
 
 
-@pytest.mark.parametrize(("received", "fit"), [
-    (0, EpochFit.JOINING), (5, EpochFit.CURRENT), (4, EpochFit.OLDER), (3, EpochFit.PREVIOUS), (2, EpochFit.OLDER),
-    (6, EpochFit.NEWER),
-])
+@pytest.mark.parametrize(
+    ("received", "fit"),
+    [
+        (0, EpochFit.JOINING),
+        (5, EpochFit.CURRENT),
+        (4, EpochFit.OLDER),
+        (3, EpochFit.PREVIOUS),
+        (2, EpochFit.OLDER),
+        (6, EpochFit.NEWER),
+    ],
+)
 def test_a_member_epoch_is_the_known_one_or_the_one_before_or_wrong(received: int, fit: EpochFit):
     assert epoch_fit(received, 5, 3) is fit
 
@@ -44,9 +51,15 @@ def test_a_heartbeat_is_let_in_by_its_epoch(fit: EpochFit, owns_its_own_only: bo
     assert len(HEARTBEAT_EPOCH) == 2 * len(EpochFit)
 
 
-@pytest.mark.parametrize(("member_id", "epoch", "caller"), [
-    ("", -1, Caller.NOBODY), ("a", -1, Caller.EPOCHLESS), ("a", 0, Caller.MEMBER), ("", 3, Caller.MEMBER),
-])
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "caller"),
+    [
+        ("", -1, Caller.NOBODY),
+        ("a", -1, Caller.EPOCHLESS),
+        ("a", 0, Caller.MEMBER),
+        ("", 3, Caller.MEMBER),
+    ],
+)
 def test_a_caller_is_known_by_what_it_tells(member_id: str, epoch: int, caller: Caller):
     assert caller_of(member_id, epoch) is caller
 
@@ -78,11 +91,19 @@ def test_who_may_fetch_offsets(case: dict):
     assert FETCH.resolve(**case) is expected
 
 
-@pytest.mark.parametrize(("members", "behind", "reconciled", "state"), [
-    (False, False, True, "Empty"), (False, True, True, "Empty"), (False, False, False, "Empty"),
-    (False, True, False, "Empty"), (True, True, True, "Assigning"), (True, True, False, "Assigning"),
-    (True, False, False, "Reconciling"), (True, False, True, "Stable"),
-])
+@pytest.mark.parametrize(
+    ("members", "behind", "reconciled", "state"),
+    [
+        (False, False, True, "Empty"),
+        (False, True, True, "Empty"),
+        (False, False, False, "Empty"),
+        (False, True, False, "Empty"),
+        (True, True, True, "Assigning"),
+        (True, True, False, "Assigning"),
+        (True, False, False, "Reconciling"),
+        (True, False, True, "Stable"),
+    ],
+)
 def test_the_state_of_a_group(members: bool, behind: bool, reconciled: bool, state: str):
     assert GROUP_STATE.resolve(members=members, target_is_behind=behind, all_reconciled=reconciled).value == state
 
@@ -96,9 +117,17 @@ def test_only_an_empty_group_is_deleted_or_given_to_the_classic_protocol(state: 
 
 def test_a_member_revokes_before_it_waits_for_others():
     assert {case: state.name for case, state in NEXT_STATE.items()} == {
-        (True, True): "UNREVOKED", (True, False): "UNREVOKED", (False, True): "UNRELEASED", (False, False): "STABLE"}
+        (True, True): "UNREVOKED",
+        (True, False): "UNREVOKED",
+        (False, True): "UNRELEASED",
+        (False, False): "STABLE",
+    }
 
 
 def test_the_states_of_members_have_the_numbers_of_kafkas_records():
     assert {state.name: state.value for state in MemberState} == {
-        "STABLE": 0, "UNREVOKED": 1, "UNRELEASED": 2, "UNKNOWN": 127}
+        "STABLE": 0,
+        "UNREVOKED": 1,
+        "UNRELEASED": 2,
+        "UNKNOWN": 127,
+    }

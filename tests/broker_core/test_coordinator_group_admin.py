@@ -21,8 +21,13 @@ def test_a_stable_group_is_described_with_assignments():
     world = GroupWorld()
     (member,) = world.stable("a")
     assert world.coordinator.describe(GROUP) == GroupDescription(
-        NONE, GROUP, GroupState.STABLE, "consumer", "range",
-        (DescribedMember(member, None, "a", "/127.0.0.1", subscription("t"), b"a"),))
+        NONE,
+        GROUP,
+        GroupState.STABLE,
+        "consumer",
+        "range",
+        (DescribedMember(member, None, "a", "/127.0.0.1", subscription("t"), b"a"),),
+    )
 
 
 def test_a_group_in_motion_is_described_without_them():
@@ -37,18 +42,22 @@ def test_a_group_in_motion_is_described_without_them():
 @pytest.mark.parametrize("group_id", ["unknown", ""])
 def test_an_unknown_group_is_dead(group_id: str):
     assert GroupWorld().coordinator.describe(group_id) == GroupDescription(
-        ErrorCode.GROUP_ID_NOT_FOUND, group_id, GroupState.DEAD, message=f"Group {group_id} not found.")
+        ErrorCode.GROUP_ID_NOT_FOUND, group_id, GroupState.DEAD, message=f"Group {group_id} not found."
+    )
 
 
-@pytest.mark.parametrize(("states", "types", "groups"), [
-    ((), (), {GROUP, "simple"}),
-    (("stable",), (), {GROUP}),
-    (("Empty", "Stable"), ("Classic",), {GROUP, "simple"}),
-    (("Dead",), (), set()),
-    (("nonsense",), (), set()),
-    ((), ("consumer",), set()),
-    ((), ("consumer", "classic"), {GROUP, "simple"}),
-])
+@pytest.mark.parametrize(
+    ("states", "types", "groups"),
+    [
+        ((), (), {GROUP, "simple"}),
+        (("stable",), (), {GROUP}),
+        (("Empty", "Stable"), ("Classic",), {GROUP, "simple"}),
+        (("Dead",), (), set()),
+        (("nonsense",), (), set()),
+        ((), ("consumer",), set()),
+        ((), ("consumer", "classic"), {GROUP, "simple"}),
+    ],
+)
 def test_the_list_is_filtered_by_state_and_type(states: tuple[str, ...], types: tuple[str, ...], groups: set[str]):
     world = GroupWorld()
     world.stable("a")
@@ -113,8 +122,7 @@ def test_offsets_of_topics_that_are_read_are_not_deleted():
     for partition in (T0, U0):
         world.commit(1, partition, generation_id=1, member_id=member)
     result = world.coordinator.delete_offsets(GROUP, [T0, T1, U0, TopicPartition("v", 9)], world.now_ms)
-    assert result == DeleteOffsetsResult(
-        NONE, {T0: SUBSCRIBED, T1: SUBSCRIBED, U0: NONE, TopicPartition("v", 9): NONE})
+    assert result == DeleteOffsetsResult(NONE, {T0: SUBSCRIBED, T1: SUBSCRIBED, U0: NONE, TopicPartition("v", 9): NONE})
     assert (world.fetch(T0), world.fetch(U0)) == (1, -1)
 
 
@@ -154,8 +162,7 @@ def test_a_refused_deletion_of_offsets_is_told_for_the_whole():
     world = GroupWorld()
     world.commit(1)
     world.journal.refuse_next.append(ErrorCode.REQUEST_TIMED_OUT)
-    assert world.coordinator.delete_offsets(GROUP, [T0], 0) == DeleteOffsetsResult(
-        ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert world.coordinator.delete_offsets(GROUP, [T0], 0) == DeleteOffsetsResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert world.fetch() == 1
 
 

@@ -158,9 +158,17 @@ def test_records_of_other_protocols_are_left_alone():
     assert world.fetch() == 42
 
 
-@pytest.mark.parametrize(("field", "damage"), [
-    ("value", b"\0\3\0"), ("value", b""), ("key", b"\1"), ("key", b"\0\1\0"), ("key", b"\0\5\0\1g"), ("value", b"\0\7"),
-])
+@pytest.mark.parametrize(
+    ("field", "damage"),
+    [
+        ("value", b"\0\3\0"),
+        ("value", b""),
+        ("key", b"\1"),
+        ("key", b"\0\1\0"),
+        ("key", b"\0\5\0\1g"),
+        ("value", b"\0\7"),
+    ],
+)
 def test_a_partition_with_a_damaged_record_is_reported_and_coordinated_by_nobody(caplog, field, damage):
     world = GroupWorld()
     world.commit()

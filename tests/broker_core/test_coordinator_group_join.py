@@ -103,16 +103,19 @@ def test_a_client_that_never_comes_back_is_forgotten_after_its_session():
     assert world.group().pending_joins == set()
 
 
-@pytest.mark.parametrize(("fields", "error"), [
-    ({"session_timeout_ms": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
-    ({"session_timeout_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
-    ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
-    ({"member_id": "stranger"}, ErrorCode.UNKNOWN_MEMBER_ID),
-    ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-    ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-    ({"session_timeout_ms": 6_000}, NONE),
-    ({"session_timeout_ms": 1_800_000}, NONE),
-])
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"session_timeout_ms": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"member_id": "stranger"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"session_timeout_ms": 6_000}, NONE),
+        ({"session_timeout_ms": 1_800_000}, NONE),
+    ],
+)
 def test_a_join_to_an_empty_group_is_judged(fields: dict[str, object], error: ErrorCode):
     answer = GroupWorld().join(**fields)
     assert answer.now.error is error
@@ -120,9 +123,14 @@ def test_a_join_to_an_empty_group_is_judged(fields: dict[str, object], error: Er
         assert (answer.now.member_id, answer.now.generation_id) == (fields.get("member_id", ""), -1)
 
 
-@pytest.mark.parametrize("fields", [
-    {"protocol_type": "connect"}, {"protocols": (STICKY,)}, {"protocols": ()},
-])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"protocol_type": "connect"},
+        {"protocols": (STICKY,)},
+        {"protocols": ()},
+    ],
+)
 def test_a_joiner_has_to_fit_to_the_members(fields: dict[str, object]):
     world = GroupWorld()
     world.stable("a")
@@ -145,9 +153,15 @@ def test_the_protocol_most_members_prefer_is_chosen_among_the_common_ones():
     assert [member.metadata for member in answers[0].now.members] == [b"s"] * 3
 
 
-@pytest.mark.parametrize(("changed", "leads", "rebalances"), [
-    (False, False, False), (True, False, True), (False, True, True), (True, True, True),
-])
+@pytest.mark.parametrize(
+    ("changed", "leads", "rebalances"),
+    [
+        (False, False, False),
+        (True, False, True),
+        (False, True, True),
+        (True, True, True),
+    ],
+)
 def test_a_join_in_a_stable_group(changed: bool, leads: bool, rebalances: bool):
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
@@ -174,15 +188,18 @@ def test_a_join_between_join_and_sync(changed: bool):
         assert len(answer.now.members) == 2
 
 
-@pytest.mark.parametrize(("member", "generation", "claims", "error"), [
-    ("c-1", 0, {}, ErrorCode.ILLEGAL_GENERATION),
-    ("c-1", 2, {}, ErrorCode.ILLEGAL_GENERATION),
-    ("x", 1, {}, ErrorCode.UNKNOWN_MEMBER_ID),
-    ("c-1", 1, {"group_instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
-    ("c-1", 1, {"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-    ("c-1", 1, {"protocol_name": "sticky"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-    ("c-1", 1, {"protocol_type": "consumer", "protocol_name": "range"}, NONE),
-])
+@pytest.mark.parametrize(
+    ("member", "generation", "claims", "error"),
+    [
+        ("c-1", 0, {}, ErrorCode.ILLEGAL_GENERATION),
+        ("c-1", 2, {}, ErrorCode.ILLEGAL_GENERATION),
+        ("x", 1, {}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("c-1", 1, {"group_instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("c-1", 1, {"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ("c-1", 1, {"protocol_name": "sticky"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ("c-1", 1, {"protocol_type": "consumer", "protocol_name": "range"}, NONE),
+    ],
+)
 def test_a_sync_is_judged(member: str, generation: int, claims: dict[str, str], error: ErrorCode):
     world = GroupWorld()
     world.join()
@@ -194,15 +211,21 @@ def test_requests_to_a_group_nobody_knows():
     assert world.sync("c-1", 1).now.error is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.heartbeat("c-1", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.leave(LeavingMember("c-1")) == LeaveResult(
-        NONE, (LeftMember("c-1", None, ErrorCode.UNKNOWN_MEMBER_ID),))
+        NONE, (LeftMember("c-1", None, ErrorCode.UNKNOWN_MEMBER_ID),)
+    )
     world.commit()
     assert world.sync("c-1", 1).now.error is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.heartbeat("c-1", 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-@pytest.mark.parametrize(("member", "generation", "error"), [
-    ("c-1", 1, NONE), ("c-1", 0, ErrorCode.ILLEGAL_GENERATION), ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
-])
+@pytest.mark.parametrize(
+    ("member", "generation", "error"),
+    [
+        ("c-1", 1, NONE),
+        ("c-1", 0, ErrorCode.ILLEGAL_GENERATION),
+        ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
 def test_a_heartbeat_is_judged(member: str, generation: int, error: ErrorCode):
     world = GroupWorld()
     world.join()
@@ -347,8 +370,9 @@ def test_a_reply_may_ask_the_next_thing_at_once():
         answers.append(world.sync(result.member_id, result.generation_id, assignments={result.member_id: b"A"}))
 
     world.coordinator.join_group(
-        JoinGroup(GROUP, "", "c", "/h", "consumer", (RANGE,), SESSION_MS, REBALANCE_MS,
-                  requires_known_member_id=False),
-        world.now_ms, on_join)
+        JoinGroup(GROUP, "", "c", "/h", "consumer", (RANGE,), SESSION_MS, REBALANCE_MS, requires_known_member_id=False),
+        world.now_ms,
+        on_join,
+    )
     assert answers[0].now.assignment == b"A"
     assert state(world) is GroupState.STABLE

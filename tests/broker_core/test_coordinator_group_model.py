@@ -33,17 +33,25 @@ class Client:
     def join(self, knows_id: bool) -> None:
         """Join, sometimes as if restarted and without memory."""
         answer = self.world.join(
-            self.member_id if knows_id else "", client_id=f"c{self.number}", group_instance_id=self.instance,
-            protocols=PROTOCOLS[self.number], requires_known_member_id=self.number == 1,
-            session_timeout_ms=6_000 + 1_000 * self.number, rebalance_timeout_ms=9_000)
+            self.member_id if knows_id else "",
+            client_id=f"c{self.number}",
+            group_instance_id=self.instance,
+            protocols=PROTOCOLS[self.number],
+            requires_known_member_id=self.number == 1,
+            session_timeout_ms=6_000 + 1_000 * self.number,
+            rebalance_timeout_ms=9_000,
+        )
         self.answers.append(answer)
 
     def sync(self) -> None:
         """Sync, as leader with an assignment for everybody."""
         members = self.world.group().members if GROUP in self.world.shard().groups else {}
         assignments = {member: member.encode() for member in members}
-        self.answers.append(self.world.sync(
-            self.member_id, self.generation_id, group_instance_id=self.instance, assignments=assignments))
+        self.answers.append(
+            self.world.sync(
+                self.member_id, self.generation_id, group_instance_id=self.instance, assignments=assignments
+            )
+        )
 
     def heartbeat(self) -> None:
         """Be alive."""
@@ -59,8 +67,7 @@ class Client:
             self.answers.remove(answer)
             result = answer.now
             if hasattr(result, "assignment"):
-                assert result.error is not NONE or result.assignment.decode() in {
-                    "", self.member_id, *self.former_ids}
+                assert result.error is not NONE or result.assignment.decode() in {"", self.member_id, *self.former_ids}
             elif result.error is ErrorCode.MEMBER_ID_REQUIRED:
                 self.member_id = result.member_id
             elif result.error is NONE:
@@ -70,13 +77,16 @@ class Client:
                 self.member_id, self.generation_id = result.member_id, result.generation_id
 
 
-OPERATIONS = st.lists(st.one_of(
-    st.tuples(st.just("join"), st.integers(0, CLIENTS - 1), st.booleans()),
-    st.tuples(st.sampled_from(["sync", "heartbeat", "leave"]), st.integers(0, CLIENTS - 1)),
-    st.tuples(st.just("sync"), st.integers(0, CLIENTS - 1)),
-    st.tuples(st.just("pass"), st.sampled_from([100, 3_000, 8_000])),
-    st.tuples(st.just("refuse_next")),
-), max_size=60)
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("join"), st.integers(0, CLIENTS - 1), st.booleans()),
+        st.tuples(st.sampled_from(["sync", "heartbeat", "leave"]), st.integers(0, CLIENTS - 1)),
+        st.tuples(st.just("sync"), st.integers(0, CLIENTS - 1)),
+        st.tuples(st.just("pass"), st.sampled_from([100, 3_000, 8_000])),
+        st.tuples(st.just("refuse_next")),
+    ),
+    max_size=60,
+)
 
 
 def check(world: GroupWorld, clients: Sequence[Client]) -> None:
@@ -99,7 +109,8 @@ def check(world: GroupWorld, clients: Sequence[Client]) -> None:
     if group.state is GroupState.STABLE:
         restored = Group.restored(GROUP, world.shard().recorded[GROUP])
         assert restored.record(0, {m.member_id: m.assignment for m in restored.members.values()}) == group.record(
-            0, {m.member_id: m.assignment for m in members})
+            0, {m.member_id: m.assignment for m in members}
+        )
 
 
 @settings(max_examples=400, deadline=None)

@@ -43,14 +43,17 @@ def test_a_tombstone_has_no_value():
     assert group_record("g", None) == (unhex("0002 0001 67"), None)
 
 
-@pytest.mark.parametrize(("data", "value"), [
-    (f"0000 000000000000002a 0001 6d {STAMP}", OffsetValue(42, -1, "m", STAMP_MS)),
-    (f"0001 000000000000002a 0001 6d {STAMP} {STAMP}", OffsetValue(42, -1, "m", STAMP_MS, STAMP_MS)),
-    (f"0002 000000000000002a 0001 6d {STAMP}", OffsetValue(42, -1, "m", STAMP_MS)),
-    (f"0003 000000000000002a 00000009 0001 6d {STAMP}", OffsetValue(42, 9, "m", STAMP_MS)),
-    (f"0004 000000000000002a ffffffff 01 {STAMP} 00", OffsetValue(42, -1, "", STAMP_MS)),
-    (f"0004 000000000000002a ffffffff 026d {STAMP} 01 00 10 {'ab' * 16}", OffsetValue(42, -1, "m", STAMP_MS)),
-])
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (f"0000 000000000000002a 0001 6d {STAMP}", OffsetValue(42, -1, "m", STAMP_MS)),
+        (f"0001 000000000000002a 0001 6d {STAMP} {STAMP}", OffsetValue(42, -1, "m", STAMP_MS, STAMP_MS)),
+        (f"0002 000000000000002a 0001 6d {STAMP}", OffsetValue(42, -1, "m", STAMP_MS)),
+        (f"0003 000000000000002a 00000009 0001 6d {STAMP}", OffsetValue(42, 9, "m", STAMP_MS)),
+        (f"0004 000000000000002a ffffffff 01 {STAMP} 00", OffsetValue(42, -1, "", STAMP_MS)),
+        (f"0004 000000000000002a ffffffff 026d {STAMP} 01 00 10 {'ab' * 16}", OffsetValue(42, -1, "m", STAMP_MS)),
+    ],
+)
 def test_every_version_of_an_offset_is_read(data: str, value: OffsetValue):
     assert read_offset_value(unhex(data)) == value
 
@@ -72,7 +75,8 @@ def test_group_metadata_is_written_as_version_3():
     assert key == unhex("0002 0001 67")
     assert value == unhex(
         "0003 0008 636f6e73756d6572 00000007 0005 72616e6765 0003 6d2d31" + STAMP + "00000001"
-        "0003 6d2d31 0001 69 0001 63 0002 2f68 0000ea60 00002710 00000003 737562 00000003 617367")
+        "0003 6d2d31 0001 69 0001 63 0002 2f68 0000ea60 00002710 00000003 737562 00000003 617367"
+    )
 
 
 def test_an_empty_group_has_neither_protocol_nor_leader():
@@ -85,27 +89,52 @@ BODY = "00000003 737562 00000003 617367"
 FLEXIBLE = "09 636f6e73756d6572 00000007 06 72616e6765 04 6d2d31"
 
 
-@pytest.mark.parametrize(("data", "since_ms", "member"), [
-    (f"0000 {HEAD} 00000001 0003 6d2d31 0001 63 0002 2f68 00002710 {BODY}", -1,
-     MEMBER._replace(group_instance_id=None, rebalance_timeout_ms=10_000)),
-    (f"0001 {HEAD} 00000001 0003 6d2d31 0001 63 0002 2f68 0000ea60 00002710 {BODY}", -1,
-     MEMBER._replace(group_instance_id=None)),
-    (f"0002 {HEAD} {STAMP} 00000001 0003 6d2d31 0001 63 0002 2f68 0000ea60 00002710 {BODY}", STAMP_MS,
-     MEMBER._replace(group_instance_id=None)),
-    (f"0003 {HEAD} {STAMP} 00000001 0003 6d2d31 ffff 0001 63 0002 2f68 0000ea60 00002710 {BODY}", STAMP_MS,
-     MEMBER._replace(group_instance_id=None)),
-    (f"0004 {FLEXIBLE} {STAMP} 02 04 6d2d31 02 69 02 63 03 2f68 0000ea60 00002710 04 737562 04 617367 00 00",
-     STAMP_MS, MEMBER),
-])
+@pytest.mark.parametrize(
+    ("data", "since_ms", "member"),
+    [
+        (
+            f"0000 {HEAD} 00000001 0003 6d2d31 0001 63 0002 2f68 00002710 {BODY}",
+            -1,
+            MEMBER._replace(group_instance_id=None, rebalance_timeout_ms=10_000),
+        ),
+        (
+            f"0001 {HEAD} 00000001 0003 6d2d31 0001 63 0002 2f68 0000ea60 00002710 {BODY}",
+            -1,
+            MEMBER._replace(group_instance_id=None),
+        ),
+        (
+            f"0002 {HEAD} {STAMP} 00000001 0003 6d2d31 0001 63 0002 2f68 0000ea60 00002710 {BODY}",
+            STAMP_MS,
+            MEMBER._replace(group_instance_id=None),
+        ),
+        (
+            f"0003 {HEAD} {STAMP} 00000001 0003 6d2d31 ffff 0001 63 0002 2f68 0000ea60 00002710 {BODY}",
+            STAMP_MS,
+            MEMBER._replace(group_instance_id=None),
+        ),
+        (
+            f"0004 {FLEXIBLE} {STAMP} 02 04 6d2d31 02 69 02 63 03 2f68 0000ea60 00002710 04 737562 04 617367 00 00",
+            STAMP_MS,
+            MEMBER,
+        ),
+    ],
+)
 def test_every_version_of_group_metadata_is_read(data: str, since_ms: int, member: RecordedMember):
     assert read_group_metadata(unhex(data)) == METADATA._replace(state_since_ms=since_ms, members=(member,))
 
 
-@pytest.mark.parametrize("data", [
-    "", "00", "0005 000000000000002a", "ffff 00", "0003 000000000000002a",
-    f"0003 000000000000002a ffffffff ffff {STAMP}",
-    f"0003 000000000000002a ffffffff 0001 ff {STAMP}",
-])
+@pytest.mark.parametrize(
+    "data",
+    [
+        "",
+        "00",
+        "0005 000000000000002a",
+        "ffff 00",
+        "0003 000000000000002a",
+        f"0003 000000000000002a ffffffff ffff {STAMP}",
+        f"0003 000000000000002a ffffffff 0001 ff {STAMP}",
+    ],
+)
 def test_a_damaged_offset_is_named_as_such(data: str):
     with pytest.raises(DamageError):
         read_offset_value(unhex(data))
@@ -118,7 +147,7 @@ def test_damaged_group_metadata_is_named_as_such(data: str):
 
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
-INT32 = st.integers(-2**31, 2**31 - 1)
+INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(0, 2**63 - 1)
 MEMBERS = st.builds(RecordedMember, TEXT, st.none() | TEXT, TEXT, TEXT, INT32, INT32, st.binary(), st.binary())
 
@@ -132,8 +161,12 @@ def test_offsets_come_back_as_they_were(group_id: str, topic: str, partition: in
     assert read_offset_value(record.value) == value
 
 
-@given(TEXT, st.builds(GroupMetadata, TEXT, INT32, st.none() | TEXT, st.none() | TEXT, INT64,
-                       st.lists(MEMBERS, max_size=4).map(tuple)))
+@given(
+    TEXT,
+    st.builds(
+        GroupMetadata, TEXT, INT32, st.none() | TEXT, st.none() | TEXT, INT64, st.lists(MEMBERS, max_size=4).map(tuple)
+    ),
+)
 def test_groups_come_back_as_they_were(group_id: str, metadata: GroupMetadata):
     key, value = group_record(group_id, metadata)
     assert read_group_key(key) == group_id

@@ -36,40 +36,49 @@ def test_a_group_makes_the_legal_transitions_and_no_other(before: GroupState, af
         assert group.state is before
 
 
-@pytest.mark.parametrize(("table", "keys"), [
-    (tables.HEARTBEAT, list(GroupState)),
-    (tables.SYNC, list(GroupState)),
-    (tables.DEPARTURE_REBALANCES, list(GroupState)),
-    (tables.DELETE_GROUP, list(GroupState)),
-    (tables.REJOIN, list(product(GroupState, BOOLS, BOOLS))),
-    (tables.STATIC_RETURN, list(product(set(GroupState) - {EMPTY}, BOOLS))),
-    (tables.COMMIT, list(product(GroupState, BOOLS))),
-    (tables.ANONYMOUS_COMMIT, list(product(GroupState, BOOLS))),
-    (tables.DELETE_OFFSETS, list(product(GroupState, BOOLS))),
-    (tables.EXPIRY_BASIS, list(product(GroupState, ("simple", "consumer", "other")))),
-])
+@pytest.mark.parametrize(
+    ("table", "keys"),
+    [
+        (tables.HEARTBEAT, list(GroupState)),
+        (tables.SYNC, list(GroupState)),
+        (tables.DEPARTURE_REBALANCES, list(GroupState)),
+        (tables.DELETE_GROUP, list(GroupState)),
+        (tables.REJOIN, list(product(GroupState, BOOLS, BOOLS))),
+        (tables.STATIC_RETURN, list(product(set(GroupState) - {EMPTY}, BOOLS))),
+        (tables.COMMIT, list(product(GroupState, BOOLS))),
+        (tables.ANONYMOUS_COMMIT, list(product(GroupState, BOOLS))),
+        (tables.DELETE_OFFSETS, list(product(GroupState, BOOLS))),
+        (tables.EXPIRY_BASIS, list(product(GroupState, ("simple", "consumer", "other")))),
+    ],
+)
 def test_each_table_has_a_row_for_each_case_and_no_more(table: dict[object, object], keys: list[object]):
     assert set(table) == set(keys)
 
 
-@pytest.mark.parametrize(("state", "verdict"), [
-    (EMPTY, ErrorCode.UNKNOWN_MEMBER_ID),
-    (PREPARING, ErrorCode.REBALANCE_IN_PROGRESS),
-    (COMPLETING, ErrorCode.NONE),
-    (STABLE, ErrorCode.NONE),
-    (DEAD, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-])
+@pytest.mark.parametrize(
+    ("state", "verdict"),
+    [
+        (EMPTY, ErrorCode.UNKNOWN_MEMBER_ID),
+        (PREPARING, ErrorCode.REBALANCE_IN_PROGRESS),
+        (COMPLETING, ErrorCode.NONE),
+        (STABLE, ErrorCode.NONE),
+        (DEAD, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
 def test_heartbeat(state: GroupState, verdict: ErrorCode):
     assert tables.HEARTBEAT[state] is verdict
 
 
-@pytest.mark.parametrize(("state", "action"), [
-    (EMPTY, SyncAction.UNKNOWN_MEMBER),
-    (PREPARING, SyncAction.REBALANCE_IN_PROGRESS),
-    (COMPLETING, SyncAction.AWAIT),
-    (STABLE, SyncAction.ANSWER),
-    (DEAD, SyncAction.NOT_AVAILABLE),
-])
+@pytest.mark.parametrize(
+    ("state", "action"),
+    [
+        (EMPTY, SyncAction.UNKNOWN_MEMBER),
+        (PREPARING, SyncAction.REBALANCE_IN_PROGRESS),
+        (COMPLETING, SyncAction.AWAIT),
+        (STABLE, SyncAction.ANSWER),
+        (DEAD, SyncAction.NOT_AVAILABLE),
+    ],
+)
 def test_sync(state: GroupState, action: SyncAction):
     assert tables.SYNC[state] is action
 
@@ -136,4 +145,9 @@ def test_expiry(state: GroupState):
 
 def test_states_have_the_names_of_the_wire():
     assert [state.value for state in GroupState] == [
-        "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"]
+        "Empty",
+        "PreparingRebalance",
+        "CompletingRebalance",
+        "Stable",
+        "Dead",
+    ]

@@ -178,9 +178,15 @@ def test_an_administrator_removes_by_instance_id():
     assert follower not in world.group().members
 
 
-@pytest.mark.parametrize(("instance", "error"), [
-    ("i", NONE), ("j", ErrorCode.FENCED_INSTANCE_ID), ("x", ErrorCode.UNKNOWN_MEMBER_ID), (None, NONE),
-])
+@pytest.mark.parametrize(
+    ("instance", "error"),
+    [
+        ("i", NONE),
+        ("j", ErrorCode.FENCED_INSTANCE_ID),
+        ("x", ErrorCode.UNKNOWN_MEMBER_ID),
+        (None, NONE),
+    ],
+)
 def test_the_instance_has_to_be_the_members_own(instance: str | None, error: ErrorCode):
     world = GroupWorld()
     leader, _ = two_instances(world)

@@ -38,9 +38,17 @@ def test_the_whole_text_has_to_match(pattern: str, match: list[str], no_match: l
     assert [text for text in no_match if compiled.matches(text)] == []
 
 
-@pytest.mark.parametrize("pattern", [
-    "(a*)*b", "(a|a)*b", "(a|aa)+b", "(.*a){20}b", "a*a*a*a*a*a*a*a*b", "((a?){30}a{30})*b",
-])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a*)*b",
+        "(a|a)*b",
+        "(a|aa)+b",
+        "(.*a){20}b",
+        "a*a*a*a*a*a*a*a*b",
+        "((a?){30}a{30})*b",
+    ],
+)
 def test_a_pattern_that_keeps_backtracking_engines_busy_for_ever_is_done_at_once(pattern: str) -> None:
     # Python's re would not be done within the age of the universe.
     assert not Pattern(pattern).matches("a" * 5_000)

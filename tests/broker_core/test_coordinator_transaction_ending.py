@@ -259,7 +259,12 @@ def test_records_of_another_time_are_skipped_and_markers_too(caplog: pytest.LogC
     strange = [JournalRecord(b"\x00\x09abc", b"x"), JournalRecord(b"\x00\x00\x00\x01a", b"\x00\x07")]
     world.journal.append(partition, epoch, strange, world.now_ms)
     world.journal.append_marker(
-        partition, epoch, producer=held, commit=True, txn_coordinator_epoch=0, transaction_version=0,
+        partition,
+        epoch,
+        producer=held,
+        commit=True,
+        txn_coordinator_epoch=0,
+        transaction_version=0,
         now_ms=world.now_ms,
     )
     with caplog.at_level(logging.WARNING):

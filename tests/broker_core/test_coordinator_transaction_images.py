@@ -6,14 +6,7 @@ from typing import Any
 import pytest
 
 from broker_core.coordinator.transaction_facts import Claim, Expectation, claim, expectation
-from broker_core.coordinator.transaction_images import (
-    BUILDERS,
-    STEP_RULES,
-    Change,
-    broken_rules,
-    build,
-    fresh_image,
-)
+from broker_core.coordinator.transaction_images import BUILDERS, STEP_RULES, Change, broken_rules, build, fresh_image
 from broker_core.coordinator.transaction_records import TransactionImage
 from broker_core.coordinator.transaction_states import PERSISTED, TransactionState
 from broker_core.coordinator.transaction_tables import Image
@@ -27,9 +20,7 @@ P, N = 4000, 5000
 def stored(state: TransactionState, **fields: Any) -> TransactionImage:
     """Return an image as it would stand in the log, at epoch 5."""
     idle = state in (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT)
-    image = TransactionImage(
-        P, 5, 60_000, state, frozenset() if idle else T0, 1000, -1 if state is S.EMPTY else 900, P
-    )
+    image = TransactionImage(P, 5, 60_000, state, frozenset() if idle else T0, 1000, -1 if state is S.EMPTY else 900, P)
     return replace(image, **fields)
 
 
@@ -174,9 +165,7 @@ BROKEN: list[tuple[str, TransactionImage, TransactionImage]] = [
 
 
 @pytest.mark.parametrize(("rule", "old", "new"), BROKEN)
-def test_each_rule_catches_the_step_that_breaks_it(
-    rule: str, old: TransactionImage, new: TransactionImage
-) -> None:
+def test_each_rule_catches_the_step_that_breaks_it(rule: str, old: TransactionImage, new: TransactionImage) -> None:
     assert rule in broken_rules(old, new)
 
 
@@ -212,9 +201,7 @@ def test_a_builder_refuses_to_take_an_illegal_step(image: Image) -> None:
         ((3000, 32765), {"previous_producer_id": 3000}, Expectation.FOREIGN),
     ],
 )
-def test_what_a_caller_of_init_believes(
-    expected: tuple[int, int], fields: dict[str, Any], fact: Expectation
-) -> None:
+def test_what_a_caller_of_init_believes(expected: tuple[int, int], fields: dict[str, Any], fact: Expectation) -> None:
     assert expectation(stored(S.EMPTY, **fields), 3, ProducerIdentity(*expected)) is fact
 
 

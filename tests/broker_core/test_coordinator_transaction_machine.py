@@ -44,9 +44,7 @@ class TransactionMachine(RuleBasedStateMachine):
     levels: tuple[int, ...] = (0, 1, 2)
     versions: tuple[int, ...] = (0, 2)
 
-    @initialize(
-        epoch=st.sampled_from([-1, -1, 5, 32763, 32764, 32765, 32766]), level=choices
-    )
+    @initialize(epoch=st.sampled_from([-1, -1, 5, 32763, 32764, 32765, 32766]), level=choices)
     def begin(self, epoch: int, level: int) -> None:
         self.world = World(
             self.levels[level % len(self.levels)], partition_count=1, transactional_id_expiration_ms=7_200_000
@@ -60,9 +58,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.ended_by_clients: set[int] = set()
         self.checked = 0
         if epoch >= 0:
-            image = TransactionImage(
-                9, epoch, 60_000, TransactionState.EMPTY, frozenset(), self.world.now_ms, -1, 9
-            )
+            image = TransactionImage(9, epoch, 60_000, TransactionState.EMPTY, frozenset(), self.world.now_ms, -1, 9)
             self.held.append(self.world.put(image))
         else:
             self.grant(NOBODY, self.world.identity())
@@ -99,9 +95,7 @@ class TransactionMachine(RuleBasedStateMachine):
             return
         believed = NOBODY if forget else self.identity(expected)
         fresh = ID not in self.world.coordinator.images()
-        answer = self.coordinator(who).init_producer_id(
-            InitProducerId(ID, 60_000, *believed), self.world.now_ms
-        )
+        answer = self.coordinator(who).init_producer_id(InitProducerId(ID, 60_000, *believed), self.world.now_ms)
         if answer.error is ErrorCode.NONE:
             identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
             self.grant(NOBODY if fresh else believed, identity)

@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 
 from broker_core.coordinator.decision_table import Row, Table
-from broker_core.coordinator.transaction_errors import (
-    MarkerAction,
-    append_error,
-    completion_action,
-    marker_action,
-)
+from broker_core.coordinator.transaction_errors import MarkerAction, append_error, completion_action, marker_action
 from broker_core.coordinator.transaction_facts import Claim, Expectation, IdForm, TwoPhase
 from broker_core.coordinator.transaction_states import PERSISTED, TransactionState, is_legal
 from broker_core.coordinator.transaction_tables import (
@@ -220,9 +215,7 @@ RULES: list[tuple[Table[Any], Callable[[Case], Any]]] = [
 
 
 @pytest.mark.parametrize(("table", "rule"), RULES, ids=lambda one: getattr(one, "name", None))
-def test_every_case_is_decided_as_the_rules_in_order_decide_it(
-    table: Table[Any], rule: Callable[[Case], Any]
-) -> None:
+def test_every_case_is_decided_as_the_rules_in_order_decide_it(table: Table[Any], rule: Callable[[Case], Any]) -> None:
     cases = list(table.cases())
     assert cases
     for case in cases:

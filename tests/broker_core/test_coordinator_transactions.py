@@ -52,15 +52,18 @@ def test_a_completed_transaction_starts_the_next_from_nothing() -> None:
 def test_adding_is_refused_as_the_rules_say() -> None:
     world = World()
     held = world.identity()
-    assert world.coordinator.add_partitions(
-        "", *held, [T0], client_transaction_version=0, now_ms=world.now_ms
-    ) is E.INVALID_REQUEST
-    assert world.coordinator.add_partitions(
-        None, *held, [T0], client_transaction_version=0, now_ms=world.now_ms
-    ) is E.INVALID_REQUEST
-    assert world.coordinator.add_partitions(
-        "who", *held, [T0], client_transaction_version=0, now_ms=world.now_ms
-    ) is E.INVALID_PRODUCER_ID_MAPPING
+    assert (
+        world.coordinator.add_partitions("", *held, [T0], client_transaction_version=0, now_ms=world.now_ms)
+        is E.INVALID_REQUEST
+    )
+    assert (
+        world.coordinator.add_partitions(None, *held, [T0], client_transaction_version=0, now_ms=world.now_ms)
+        is E.INVALID_REQUEST
+    )
+    assert (
+        world.coordinator.add_partitions("who", *held, [T0], client_transaction_version=0, now_ms=world.now_ms)
+        is E.INVALID_PRODUCER_ID_MAPPING
+    )
     assert world.add(ProducerIdentity(17, 0)) is E.INVALID_PRODUCER_ID_MAPPING
     assert world.add(ProducerIdentity(4000, 1)) is E.PRODUCER_FENCED
     assert world.add(held) is E.NONE

@@ -70,21 +70,28 @@ def test_a_data_folder_keeps_everything_until_next_time(tmp_path):
 def test_a_closed_broker_keeps_no_thread_and_no_file(tmp_path):
     def held():
         files = {os.readlink(link) for link in Path("/proc/self/fd").iterdir() if os.path.lexists(link)}
-        return ({thread.name for thread in threading.enumerate()},
-                {file for file in files if file.startswith(str(tmp_path))})
+        return (
+            {thread.name for thread in threading.enumerate()},
+            {file for file in files if file.startswith(str(tmp_path))},
+        )
 
     threads, _ = held()
     with EmbeddedBroker(data_dir=tmp_path, topics={"t": 4}) as kafka:
         produce(kafka.bootstrap_servers, "t", [b"1", b"2"])
-        kafka.call(lambda cluster: [
-            cluster.logs.appended(TopicPartition("t", partition)) for partition in range(4)
-            if cluster.logs.get(TopicPartition("t", partition), cluster.now_ms) is not None])
+        kafka.call(
+            lambda cluster: [
+                cluster.logs.appended(TopicPartition("t", partition))
+                for partition in range(4)
+                if cluster.logs.get(TopicPartition("t", partition), cluster.now_ms) is not None
+            ]
+        )
         assert held()[1]
     assert held() == (threads, set())
 
 
 def test_what_a_failing_action_has_written_is_made_durable_and_told(tmp_path):
     with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1}) as kafka:
+
         def write_and_fail(cluster):
             log = cluster.logs.get(TopicPartition("t", 0), cluster.now_ms)
             log.append_as_leader(build_batch([NewRecord(None, b"1")]), now_ms=cluster.now_ms, leader_epoch=0)
@@ -102,8 +109,15 @@ def test_a_setting_that_does_not_exist_is_named():
         EmbeddedBroker(config={"no.such.key": "1"})
 
 
-@pytest.mark.parametrize("key, value", [("num.partitions", "many"), ("num.partitions", "0"),
-                                        ("auto.create.topics.enable", "yes"), ("log.cleanup.policy", "burn")])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num.partitions", "many"),
+        ("num.partitions", "0"),
+        ("auto.create.topics.enable", "yes"),
+        ("log.cleanup.policy", "burn"),
+    ],
+)
 def test_a_value_that_cannot_be_used_is_named_with_its_key(key, value):
     with pytest.raises(ConfigError, match=f"{key}='?{value}"):
         EmbeddedBroker(config={key: value})

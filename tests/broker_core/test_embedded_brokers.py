@@ -22,8 +22,14 @@ FEW = {"transaction.state.log.num.partitions": "4", "offsets.topic.num.partition
 
 
 def begun(kafka, transactional_id="t", partition=0, timeout_ms=60_000):
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": transactional_id,
-                         "transaction.timeout.ms": timeout_ms, "log_level": 0})
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+            "log_level": 0,
+        }
+    )
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce("in", b"v", partition=partition)
@@ -49,8 +55,9 @@ def test_what_a_broker_led_goes_to_the_others_and_comes_back(how):
         assert refuses(addresses[coordinator - 1])
         assert coordinator not in {kafka.leader(("in", each)) for each in range(6)}
         assert kafka.coordinator(transactional_id="t") != coordinator
-        assert set(AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0}).list_topics(
-            timeout=30).brokers) == {1, 2, 3} - {coordinator}
+        assert set(
+            AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0}).list_topics(timeout=30).brokers
+        ) == {1, 2, 3} - {coordinator}
         producer.commit_transaction(30)
         assert kafka.transaction("t").state == "CompleteCommit"
         kafka.broker(coordinator).start()
@@ -159,9 +166,13 @@ def test_members_time_out_and_segments_grow_old_by_virtual_time():
     with EmbeddedBroker(topics={"in": 1}, config=settings, clock="virtual") as kafka:
         with RawClient(kafka.bootstrap_servers) as client:
             join = m.JoinGroupRequest(
-                group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=10_000, member_id="",
+                group_id="g",
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=10_000,
+                member_id="",
                 protocol_type="consumer",
-                protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")])
+                protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+            )
             assert client.send(m.FindCoordinatorRequest(key="g"), 3).error_code == 0
             member = client.send(join, 2).member_id
             beat = m.HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
@@ -181,9 +192,21 @@ def test_members_time_out_and_segments_grow_old_by_virtual_time():
 def test_a_reader_that_waits_is_answered_though_time_stands():
     with EmbeddedBroker(topics={"in": 1}, clock="virtual") as kafka, RawClient(kafka.bootstrap_servers) as client:
         fetch = m.FetchRequest(
-            replica_id=-1, max_wait_ms=200, min_bytes=1, max_bytes=1000, session_epoch=-1, forgotten_topics_data=[],
-            topics=[m.FetchRequest.FetchTopic(topic="in", partitions=[m.FetchRequest.FetchTopic.FetchPartition(
-                partition=0, fetch_offset=0, partition_max_bytes=1000)])])
+            replica_id=-1,
+            max_wait_ms=200,
+            min_bytes=1,
+            max_bytes=1000,
+            session_epoch=-1,
+            forgotten_topics_data=[],
+            topics=[
+                m.FetchRequest.FetchTopic(
+                    topic="in",
+                    partitions=[
+                        m.FetchRequest.FetchTopic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+                    ],
+                )
+            ],
+        )
         kafka.clock.advance(600)
         asked = monotonic()
         before = kafka.clock.now_ms()
@@ -200,8 +223,9 @@ def test_a_reader_that_waits_is_answered_though_time_stands():
 def test_an_ordinary_group_reads_while_time_stands():
     with EmbeddedBroker(topics={"in": 1}, config=FEW, clock="virtual") as kafka:
         begun(kafka).commit_transaction(30)
-        consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g",
-                             "auto.offset.reset": "earliest"})
+        consumer = Consumer(
+            {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+        )
         consumer.subscribe(["in"])
         try:
             assert [message.value() for message in consumer.consume(1, timeout=30)] == [b"v"]

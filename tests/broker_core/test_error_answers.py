@@ -27,12 +27,11 @@ def answered(name, version, code=ErrorCode.UNKNOWN_SERVER_ERROR):
     data = encode_response(request, error_answer(request, code))
     if name == "ApiVersions":
         # kafka-python reads every refusal of ApiVersions as version 0, which is right for one of them only.
-        return SERVED[request.api.key].response.decode(
-            data[8:10] + b"\0" * 4, version=0, header=False, framed=False)
+        return SERVED[request.api.key].response.decode(data[8:10] + b"\0" * 4, version=0, header=False, framed=False)
     return SERVED[request.api.key].response.decode(data, version=version, header=True, framed=True)
 
 
-@pytest.mark.parametrize("name, version", CASES, ids=[f"{name}-{version}" for name, version in CASES])
+@pytest.mark.parametrize(("name", "version"), CASES, ids=[f"{name}-{version}" for name, version in CASES])
 def test_it_is_refused_in_its_own_form(name, version):
     answer = answered(name, version)
     codes = [code for code in error_codes(answer.to_dict()) if code]

@@ -52,7 +52,11 @@ def test_every_action_at_every_moment(row: Row) -> None:
     may_go, called = threading.Event(), threading.Event()
     busy = Error("NOT_LEADER_OR_FOLLOWER" if row.when == "mid" else BUSY.name)
     action = {
-        "error": busy, "delay": Delay(0.05), "drop": Drop(), "disconnect": Disconnect(), "hold": Hold(may_go),
+        "error": busy,
+        "delay": Delay(0.05),
+        "drop": Drop(),
+        "disconnect": Disconnect(),
+        "hold": Hold(may_go),
         "call": lambda _: called.set(),
     }[row.action]
     with EmbeddedBroker(topics={"in": 2}) as kafka, RawClient(kafka.bootstrap_servers) as client:

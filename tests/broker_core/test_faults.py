@@ -31,11 +31,29 @@ def client(kafka):
 
 def produce(client, producer_id, producer_epoch, partitions=(0,)):
     form = m.ProduceRequest.TopicProduceData
-    batch = bytes(build_batch([NewRecord(None, b"v")], producer_id=producer_id, producer_epoch=producer_epoch,
-                              base_sequence=0, is_transactional=True))
-    answer = client.send(m.ProduceRequest(transactional_id=ID, acks=-1, timeout_ms=1000, topic_data=[
-        form(name="in", partition_data=[form.PartitionProduceData(index=each, records=batch) for each in partitions])
-    ]), 12)
+    batch = bytes(
+        build_batch(
+            [NewRecord(None, b"v")],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+    )
+    answer = client.send(
+        m.ProduceRequest(
+            transactional_id=ID,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                form(
+                    name="in",
+                    partition_data=[form.PartitionProduceData(index=each, records=batch) for each in partitions],
+                )
+            ],
+        ),
+        12,
+    )
     assert {part.error_code for topic in answer.responses for part in topic.partition_responses} == {0}
 
 
@@ -44,8 +62,9 @@ def begun(client, partitions=(0,)):
     got = client.send(m.InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000), 4)
     assert got.error_code == 0
     produce(client, got.producer_id, got.producer_epoch, partitions)
-    return m.EndTxnRequest(transactional_id=ID, producer_id=got.producer_id, producer_epoch=got.producer_epoch,
-                           committed=True)
+    return m.EndTxnRequest(
+        transactional_id=ID, producer_id=got.producer_id, producer_epoch=got.producer_epoch, committed=True
+    )
 
 
 def metadata(client):
@@ -89,7 +108,7 @@ def test_what_a_fault_meets_afterwards_is_durable_already(kafka, client):
     kafka.wait_for(lambda: kafka.transaction(ID).state == "CompleteCommit", timeout=5)
 
 
-@pytest.mark.parametrize("when, state", [("before", "Ongoing"), ("after_apply", "CompleteCommit")])
+@pytest.mark.parametrize(("when", "state"), [("before", "Ongoing"), ("after_apply", "CompleteCommit")])
 def test_a_disconnect_closes_the_connection_before_or_after(kafka, client, when, state):
     end = begun(client)
     kafka.fault(api="EndTxn", when=when, action=Disconnect())
@@ -172,7 +191,8 @@ def test_a_crash_between_two_markers_keeps_the_first_and_recovery_writes_the_sec
     kafka.restart()
     kafka.wait_for(lambda: kafka.transaction(ID).state == "CompleteCommit")
     assert [kafka.partition("in", each).log_end_offset for each in (0, 1)] == [3, 2], (
-        "the first partition gets a second marker, as from Kafka's coordinator that lost its memory")
+        "the first partition gets a second marker, as from Kafka's coordinator that lost its memory"
+    )
 
 
 def test_a_coordinator_that_crashes_in_the_middle_is_followed_by_another(kafka, client):
@@ -182,7 +202,8 @@ def test_a_coordinator_that_crashes_in_the_middle_is_followed_by_another(kafka, 
     kafka.wait_for(lambda: kafka.transaction(ID).state == "CompleteCommit")
     assert kafka.transaction(ID).coordinator == 2
     assert [kafka.partition("in", each).log_end_offset for each in (0, 1)] == [2, 2], (
-        "a dead coordinator writes no marker any more")
+        "a dead coordinator writes no marker any more"
+    )
 
 
 def test_a_lost_marker_is_written_again_after_the_coordinators_backoff(kafka, client):
@@ -196,12 +217,26 @@ def test_a_lost_marker_is_written_again_after_the_coordinators_backoff(kafka, cl
 # Who is struck
 
 
-@pytest.mark.parametrize("matcher, strikes", [
-    ({"version": 9}, True), ({"version": 8}, False), ({"client_id": "raw-client"}, True), ({"client_id": "x"}, False),
-    ({"principal": "ANONYMOUS"}, True), ({"principal": "User:ANONYMOUS"}, True), ({"principal": "alice"}, False),
-    ({"broker": 1}, True), ({"broker": 2}, False), ({"topic": "in"}, True), ({"topic": "out"}, False),
-    ({"group": "g"}, False), ({"transactional_id": "t"}, False), ({"api": "Produce"}, False), ({}, True),
-])
+@pytest.mark.parametrize(
+    ("matcher", "strikes"),
+    [
+        ({"version": 9}, True),
+        ({"version": 8}, False),
+        ({"client_id": "raw-client"}, True),
+        ({"client_id": "x"}, False),
+        ({"principal": "ANONYMOUS"}, True),
+        ({"principal": "User:ANONYMOUS"}, True),
+        ({"principal": "alice"}, False),
+        ({"broker": 1}, True),
+        ({"broker": 2}, False),
+        ({"topic": "in"}, True),
+        ({"topic": "out"}, False),
+        ({"group": "g"}, False),
+        ({"transactional_id": "t"}, False),
+        ({"api": "Produce"}, False),
+        ({}, True),
+    ],
+)
 def test_a_fault_strikes_who_it_is_meant_for(kafka, client, matcher, strikes):
     with kafka.fault(**{"api": "Metadata"} | matcher, action=Error("LEADER_NOT_AVAILABLE")) as fault:
         code = metadata(client).topics[0].error_code
@@ -209,9 +244,15 @@ def test_a_fault_strikes_who_it_is_meant_for(kafka, client, matcher, strikes):
     assert metadata(client).topics[0].error_code == 0, "it is over with its block"
 
 
-@pytest.mark.parametrize("counts, expected", [
-    ({"times": 2}, [5, 5, 0, 0]), ({"nth": 2}, [0, 5, 0, 0]), ({"nth": 2, "times": 2}, [0, 5, 5, 0]), ({}, [5] * 4),
-])
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ({"times": 2}, [5, 5, 0, 0]),
+        ({"nth": 2}, [0, 5, 0, 0]),
+        ({"nth": 2, "times": 2}, [0, 5, 5, 0]),
+        ({}, [5] * 4),
+    ],
+)
 def test_a_fault_strikes_as_often_as_it_may(kafka, client, counts, expected):
     kafka.fault(api="Metadata", action=Error(5), **counts)
     assert [metadata(client).topics[0].error_code for _ in range(4)] == expected
@@ -224,16 +265,31 @@ def test_a_group_and_a_partition_are_found_in_requests(kafka, client):
     assert client.send(m.FindCoordinatorRequest(key="h"), 3).error_code == 0
     form = m.ListOffsetsRequest.ListOffsetsTopic
     for partition, code in ((0, 0), (1, ErrorCode.NOT_LEADER_OR_FOLLOWER)):
-        answer = client.send(m.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[form(
-            name="in", partitions=[form.ListOffsetsPartition(partition_index=partition, timestamp=-1)])]), 5)
+        answer = client.send(
+            m.ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=0,
+                topics=[
+                    form(name="in", partitions=[form.ListOffsetsPartition(partition_index=partition, timestamp=-1)])
+                ],
+            ),
+            5,
+        )
         assert answer.topics[0].partitions[0].error_code == code
 
 
-@pytest.mark.parametrize("wrong, told", [
-    ({"api": "EndTransaction"}, "EndTransaction.*EndTxn"), ({"when": "later"}, "before, after_apply, mid"),
-    ({"when": "mid", "api": "Fetch"}, "Fetch has no middle"), ({"when": "mid", "client_id": "c"}, "have no client"),
-    ({"nth": 0}, "count from 1"), ({"times": 0}, "count from 1"), ({"action": 3}, "expected Error, Delay"),
-])
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"api": "EndTransaction"}, "EndTransaction.*EndTxn"),
+        ({"when": "later"}, "before, after_apply, mid"),
+        ({"when": "mid", "api": "Fetch"}, "Fetch has no middle"),
+        ({"when": "mid", "client_id": "c"}, "have no client"),
+        ({"nth": 0}, "count from 1"),
+        ({"times": 0}, "count from 1"),
+        ({"action": 3}, "expected Error, Delay"),
+    ],
+)
 def test_what_can_never_strike_is_refused_at_once(kafka, wrong, told):
     with pytest.raises(ValueError, match=told):
         kafka.fault(**{"action": Drop()} | wrong)
@@ -253,7 +309,11 @@ def test_the_log_tells_who_asked_for_what_and_what_came_of_it(kafka, client):
     assert client.send(end, 5).error_code == ErrorCode.PRODUCER_FENCED
     produced, ended = kafka.requests(api="Produce")[-1], kafka.requests(api="EndTxn", transactional_id=ID)[-1]
     assert (produced.version, produced.client_id, produced.principal, produced.broker) == (
-        12, "raw-client", "User:ANONYMOUS", 1)
+        12,
+        "raw-client",
+        "User:ANONYMOUS",
+        1,
+    )
     assert {str(each) for each in produced.partitions} == {"in-0", "in-1"}
     assert (produced.outcome, produced.error_codes) == ("answered", ())
     assert ended.error_codes == (ErrorCode.PRODUCER_FENCED,)

@@ -70,7 +70,8 @@ def test_a_transaction_prepared_when_the_level_changes_completes_as_it_was_prepa
     assert error is E.NONE
     version, bump = (2, 1) if protocol == V2 else (0, 0)
     assert [(order.producer_epoch, order.transaction_version) for order in held] == [
-        (before.producer_epoch + bump, version)] * 2
+        (before.producer_epoch + bump, version)
+    ] * 2
     world.move(world.state_partition)
     assert world.state() == ("CompleteCommit" if commit else "CompleteAbort")
     assert world.end(commit=commit) == (E.NONE, following)

@@ -19,10 +19,16 @@ def client():
 def update(client, *updates, version=2, validate_only=False):
     form = m.UpdateFeaturesRequest.FeatureUpdateKey
     kinds = [{"upgrade_type": kind} if version else {"allow_downgrade": kind != UPGRADE} for _, _, kind in updates]
-    return client.ask(m.UpdateFeaturesRequest(validate_only=validate_only, feature_updates=[
-        form(feature=feature, max_version_level=level, **kind)
-        for (feature, level, _), kind in zip(updates, kinds, strict=True)
-    ]), version)
+    return client.ask(
+        m.UpdateFeaturesRequest(
+            validate_only=validate_only,
+            feature_updates=[
+                form(feature=feature, max_version_level=level, **kind)
+                for (feature, level, _), kind in zip(updates, kinds, strict=True)
+            ],
+        ),
+        version,
+    )
 
 
 def finalized(client):
@@ -48,18 +54,21 @@ def test_level_zero_is_left_out_of_the_finalized_features(client):
 TV = "transaction.version"
 
 
-@pytest.mark.parametrize("updates", [
-    [(TV, 3, UPGRADE)],
-    [(TV, -1, SAFE)],
-    [(TV, 0, UPGRADE)],
-    [(TV, 2, SAFE)],
-    [(TV, 2, UNSAFE)],
-    [(TV, 1, 0)],
-    [(TV, 2, 4)],
-    [("no.such.feature", 1, UPGRADE)],
-    [("no.such.feature", 0, UPGRADE)],
-    [(TV, 2, UPGRADE), ("no.such.feature", 1, UPGRADE)],
-])
+@pytest.mark.parametrize(
+    "updates",
+    [
+        [(TV, 3, UPGRADE)],
+        [(TV, -1, SAFE)],
+        [(TV, 0, UPGRADE)],
+        [(TV, 2, SAFE)],
+        [(TV, 2, UNSAFE)],
+        [(TV, 1, 0)],
+        [(TV, 2, 4)],
+        [("no.such.feature", 1, UPGRADE)],
+        [("no.such.feature", 0, UPGRADE)],
+        [(TV, 2, UPGRADE), ("no.such.feature", 1, UPGRADE)],
+    ],
+)
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_update_that_cannot_be_changes_nothing_and_has_one_error_for_all(client, updates, version):
     before = finalized(client)
@@ -69,7 +78,7 @@ def test_an_update_that_cannot_be_changes_nothing_and_has_one_error_for_all(clie
     assert finalized(client) == before
 
 
-@pytest.mark.parametrize("version, answers", [(0, [(TV, 0, "NONE")]), (1, [(TV, 0, "NONE")]), (2, [])])
+@pytest.mark.parametrize(("version", "answers"), [(0, [(TV, 0, "NONE")]), (1, [(TV, 0, "NONE")]), (2, [])])
 def test_each_feature_is_answered_for_itself_in_the_versions_that_have_room_for_it(client, version, answers):
     done = update(client, (TV, 2, UPGRADE), version=version)
     assert done.error_code == 0
@@ -131,8 +140,10 @@ def test_a_crash_while_a_new_cluster_opens_costs_it_no_level():
 
 
 def test_a_cluster_of_before_the_settings_were_recorded_keeps_its_levels():
-    records = [b'{"type": "opened", "cluster_id": "c", "brokers": [1]}',
-               b'{"type": "feature", "name": "transaction.version", "level": 1}']
+    records = [
+        b'{"type": "opened", "cluster_id": "c", "brokers": [1]}',
+        b'{"type": "feature", "name": "transaction.version", "level": 1}',
+    ]
     catalog = Catalog(lambda _key, value: records.append(value) or len(records) - 1, (1,))
     catalog.load(list(enumerate(records)))
     catalog.open_cluster("c", 2, 1)

@@ -14,11 +14,26 @@ VERSION, OWNER, NOW = 12, "User:alice", 1_000_000
 
 def body(session_id=0, epoch=0, topics=(), forgotten=()):
     return Body(
-        session_id=session_id, session_epoch=epoch,
-        topics=[Body(topic=name, topic_id=name, partitions=[
-            Body(partition=p, fetch_offset=offset, partition_max_bytes=100, current_leader_epoch=-1,
-                 last_fetched_epoch=-1)]) for name, p, offset in topics],
-        forgotten_topics_data=[Body(topic=name, topic_id=name, partitions=[p]) for name, p in forgotten])
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=[
+            Body(
+                topic=name,
+                topic_id=name,
+                partitions=[
+                    Body(
+                        partition=p,
+                        fetch_offset=offset,
+                        partition_max_bytes=100,
+                        current_leader_epoch=-1,
+                        last_fetched_epoch=-1,
+                    )
+                ],
+            )
+            for name, p, offset in topics
+        ],
+        forgotten_topics_data=[Body(topic=name, topic_id=name, partitions=[p]) for name, p in forgotten],
+    )
 
 
 def code_of(sessions, request, version=VERSION, owner=OWNER):
@@ -67,6 +82,7 @@ def test_a_final_epoch_closes_the_session():
 
 
 # When all slots are taken
+
 
 def opened(sessions, now_ms, partitions=1):
     """Return the session that a newcomer gets, None if it gets none."""
@@ -127,11 +143,35 @@ def test_the_brokers_time_counts():
     form = m.FetchRequest.FetchTopic
 
     def session_id(client):
-        return client.ask(m.FetchRequest(
-            replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=100, isolation_level=0, session_id=0, session_epoch=0,
-            forgotten_topics_data=[], rack_id="", topics=[form(topic="t", partitions=[form.FetchPartition(
-                partition=0, current_leader_epoch=-1, fetch_offset=0, last_fetched_epoch=-1, log_start_offset=-1,
-                partition_max_bytes=100)])]), 12).session_id
+        return client.ask(
+            m.FetchRequest(
+                replica_id=-1,
+                max_wait_ms=0,
+                min_bytes=0,
+                max_bytes=100,
+                isolation_level=0,
+                session_id=0,
+                session_epoch=0,
+                forgotten_topics_data=[],
+                rack_id="",
+                topics=[
+                    form(
+                        topic="t",
+                        partitions=[
+                            form.FetchPartition(
+                                partition=0,
+                                current_leader_epoch=-1,
+                                fetch_offset=0,
+                                last_fetched_epoch=-1,
+                                log_start_offset=-1,
+                                partition_max_bytes=100,
+                            )
+                        ],
+                    )
+                ],
+            ),
+            12,
+        ).session_id
 
     assert [session_id(client) > 0 for client in clients] == [True, False, False]
     cluster.advance(cluster.now_ms + EVICTION_MS + 1)

@@ -9,9 +9,8 @@ from broker_core.broker.handlers import groups, produce
 from broker_core.errors import ErrorCode
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
-from tests.broker_core.test_cluster import TOPIC, fetch, init_producer
+from tests.broker_core.test_cluster import TOPIC, fetch, init_producer, produced, records
 from tests.broker_core.test_cluster import produce as produce_request
-from tests.broker_core.test_cluster import produced, records
 from tests.support.direct import DirectClient, direct_cluster
 
 WAIT_MS = 500
@@ -26,6 +25,7 @@ def cluster():
 
 def failing_for(owner, real):
     """Return the function with a bug that shows for one client only."""
+
     def fail(call, *arguments, **named):
         if call.client_id == owner.client_id:
             raise ZeroDivisionError("a bug")
@@ -72,8 +72,15 @@ def test_a_fetch_that_fails_at_its_deadline(cluster, monkeypatch, caplog):
 def join_request(name):
     form = m.JoinGroupRequest.JoinGroupRequestProtocol
     return m.JoinGroupRequest(
-        group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=10_000, member_id="", group_instance_id=name,
-        protocol_type="consumer", protocols=[form(name="range", metadata=b"")], reason=None)
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="",
+        group_instance_id=name,
+        protocol_type="consumer",
+        protocols=[form(name="range", metadata=b"")],
+        reason=None,
+    )
 
 
 def test_a_join_whose_answer_fails_in_another_ones_turn(monkeypatch, caplog):
@@ -93,14 +100,23 @@ def test_a_join_whose_answer_fails_in_another_ones_turn(monkeypatch, caplog):
 
 def test_a_produce_that_fails_when_it_asks_the_coordinator_again(cluster, monkeypatch, caplog):
     cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
-    monkeypatch.setattr(produce, "coordinator_answers", lambda _cluster, _id, _producer, partitions, _mode, _now_ms: (
-        dict.fromkeys(partitions, ErrorCode.CONCURRENT_TRANSACTIONS)))
+    monkeypatch.setattr(
+        produce,
+        "coordinator_answers",
+        lambda _cluster, _id, _producer, partitions, _mode, _now_ms: dict.fromkeys(
+            partitions, ErrorCode.CONCURRENT_TRANSACTIONS
+        ),
+    )
     writers = DirectClient(cluster), DirectClient(cluster)
     writers[0].client_id = "unlucky"
     for writer in writers:
         identity = init_producer(writer, writer.client_id)
-        batch = records(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
-                        base_sequence=0, is_transactional=True)
+        batch = records(
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
         writer.post(*produce_request(writer, batch, transactional_id=writer.client_id, version=12))
     asks_again = failing_for(writers[0], lambda _call, work, now_ms: produce._append_all(work, now_ms))
     monkeypatch.setattr(produce, "_verify", lambda work, now_ms: asks_again(work.call, work, now_ms))

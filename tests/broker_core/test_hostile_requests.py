@@ -8,12 +8,7 @@ import pytest
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.simulation.disk import MemoryStorage
-from broker_core.types import (
-    CLUSTER_METADATA_TOPIC,
-    CONSUMER_OFFSETS_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    TopicPartition,
-)
+from broker_core.types import CLUSTER_METADATA_TOPIC, CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m
 from tests.broker_core.test_cluster import (
     TOPIC,
@@ -37,8 +32,13 @@ def client():
 
 
 def transactional(identity, sequence=0):
-    return records(1, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
-                   base_sequence=sequence, is_transactional=True)
+    return records(
+        1,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
 
 
 def create_topics(client, *topics):
@@ -49,27 +49,33 @@ def create_topics(client, *topics):
 def topic(name, partitions=1, factor=1, assignments=(), configs=()):
     form = m.CreateTopicsRequest.CreatableTopic
     return form(
-        name=name, num_partitions=partitions, replication_factor=factor,
+        name=name,
+        num_partitions=partitions,
+        replication_factor=factor,
         assignments=[form.CreatableReplicaAssignment(partition_index=i, broker_ids=b) for i, b in assignments],
-        configs=[form.CreatableTopicConfig(name=k, value=v) for k, v in configs])
+        configs=[form.CreatableTopicConfig(name=k, value=v) for k, v in configs],
+    )
 
 
-@pytest.mark.parametrize("wanted, code", [
-    (topic(CLUSTER_METADATA_TOPIC), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-    (topic(CONSUMER_OFFSETS_TOPIC, 3), ErrorCode.INVALID_REQUEST),
-    (topic("a_b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-    (topic("x", 0), ErrorCode.INVALID_PARTITIONS),
-    (topic("x", 2**31 - 1), ErrorCode.POLICY_VIOLATION),
-    (topic("x", 1, 5), ErrorCode.INVALID_REPLICATION_FACTOR),
-    (topic("x", -1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
-    (topic("x", -1, -1, [(0, [1]), (0, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-    (topic("x", -1, -1, [(5, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-    (topic("x", -1, -1, [(0, [99])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-    (topic("x", -1, -1, [(0, [])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-    (topic("x", 2, 1, [(0, [1])]), ErrorCode.INVALID_REQUEST),
-    (topic("x", configs=[("retention.ms", None)]), ErrorCode.INVALID_CONFIG),
-    (topic("x", configs=[("no.such", "1")]), ErrorCode.INVALID_CONFIG),
-])
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        (topic(CLUSTER_METADATA_TOPIC), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (topic(CONSUMER_OFFSETS_TOPIC, 3), ErrorCode.INVALID_REQUEST),
+        (topic("a_b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (topic("x", 0), ErrorCode.INVALID_PARTITIONS),
+        (topic("x", 2**31 - 1), ErrorCode.POLICY_VIOLATION),
+        (topic("x", 1, 5), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (topic("x", -1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (topic("x", -1, -1, [(0, [1]), (0, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic("x", -1, -1, [(5, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic("x", -1, -1, [(0, [99])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic("x", -1, -1, [(0, [])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic("x", 2, 1, [(0, [1])]), ErrorCode.INVALID_REQUEST),
+        (topic("x", configs=[("retention.ms", None)]), ErrorCode.INVALID_CONFIG),
+        (topic("x", configs=[("no.such", "1")]), ErrorCode.INVALID_CONFIG),
+    ],
+)
 def test_topics_that_cannot_be_created(client, wanted, code):
     client.cluster.create_topic("a.b", 1)
     before = set(client.cluster.catalog.topics)
@@ -97,8 +103,15 @@ def test_a_partition_named_twice_is_verified_twice(client):
     client.cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
     batch = transactional(init_producer(client))
     form = m.ProduceRequest.TopicProduceData
-    answer = client.ask(m.ProduceRequest(transactional_id="id", acks=-1, timeout_ms=1000, topic_data=[
-        form(name=TOPIC, partition_data=[form.PartitionProduceData(index=0, records=batch)] * 2)]), 11)
+    answer = client.ask(
+        m.ProduceRequest(
+            transactional_id="id",
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[form(name=TOPIC, partition_data=[form.PartitionProduceData(index=0, records=batch)] * 2)],
+        ),
+        11,
+    )
     codes = [p.error_code for p in answer.responses[0].partition_responses]
     assert codes == [ErrorCode.TRANSACTION_ABORTABLE] * 2
     assert fetched(client, 0, isolation=1).high_watermark == 0
@@ -142,9 +155,15 @@ def test_a_produce_that_waited_does_not_write_to_a_topic_made_anew(client, monke
     first = init_producer(client)
     ids = [client.cluster.catalog.topic(name).topic_id for name in (TOPIC, "other")]
     form = m.ProduceRequest.TopicProduceData
-    request = m.ProduceRequest(transactional_id="id", acks=-1, timeout_ms=1000, topic_data=[
-        form(topic_id=each, partition_data=[form.PartitionProduceData(index=0, records=batch)])
-        for each, batch in zip(ids, (transactional(first), records(1)), strict=True)])
+    request = m.ProduceRequest(
+        transactional_id="id",
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[
+            form(topic_id=each, partition_data=[form.PartitionProduceData(index=0, records=batch)])
+            for each, batch in zip(ids, (transactional(first), records(1)), strict=True)
+        ],
+    )
     waiting = DirectClient(client.cluster)
     with monkeypatch.context() as held:
         # The coordinator has said yes, and nothing is appended before that is durable.
@@ -173,8 +192,14 @@ def test_a_duplicate_is_acknowledged_only_when_it_is_durable():
 def test_leftovers_of_a_deleted_topic_do_not_come_back(client, monkeypatch):
     client.cluster.create_topic("u", 2)
     form = m.ProduceRequest.TopicProduceData
-    client.ask(m.ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[form(name="u", partition_data=[
-        form.PartitionProduceData(index=1, records=records(3))])]), 9)
+    client.ask(
+        m.ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[form(name="u", partition_data=[form.PartitionProduceData(index=1, records=records(3))])],
+        ),
+        9,
+    )
     with monkeypatch.context() as crash:
         crash.setattr(client.cluster.logs._storage, "delete", lambda _path: None)
         client.cluster.delete_topic("u")
@@ -223,14 +248,31 @@ def test_unknown_partitions_do_not_get_into_a_transaction(client, version):
     add = m.AddPartitionsToTxnRequest
     topics = [add.AddPartitionsToTxnTopic(name="nope", partitions=[7])]
     if version < 4:
-        answer = client.ask(add(
-            v3_and_below_transactional_id="id", v3_and_below_producer_id=identity.producer_id,
-            v3_and_below_producer_epoch=identity.producer_epoch, v3_and_below_topics=topics), version)
+        answer = client.ask(
+            add(
+                v3_and_below_transactional_id="id",
+                v3_and_below_producer_id=identity.producer_id,
+                v3_and_below_producer_epoch=identity.producer_epoch,
+                v3_and_below_topics=topics,
+            ),
+            version,
+        )
         results = answer.results_by_topic_v3_and_below
     else:
-        answer = client.ask(add(transactions=[add.AddPartitionsToTxnTransaction(
-            transactional_id="id", producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
-            verify_only=False, topics=topics)]), version)
+        answer = client.ask(
+            add(
+                transactions=[
+                    add.AddPartitionsToTxnTransaction(
+                        transactional_id="id",
+                        producer_id=identity.producer_id,
+                        producer_epoch=identity.producer_epoch,
+                        verify_only=False,
+                        topics=topics,
+                    )
+                ]
+            ),
+            version,
+        )
         results = answer.results_by_transaction[0].topic_results
     assert results[0].results_by_partition[0].partition_error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert described_state(client) == "Empty"
@@ -239,8 +281,14 @@ def test_unknown_partitions_do_not_get_into_a_transaction(client, version):
 @pytest.mark.parametrize("data", [b"", b"nonsense", None])
 def test_an_unknown_topic_is_told_before_bad_records(client, data):
     form = m.ProduceRequest.TopicProduceData
-    answer = client.ask(m.ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[
-        form(name="nope", partition_data=[form.PartitionProduceData(index=0, records=data)])]), 9)
+    answer = client.ask(
+        m.ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[form(name="nope", partition_data=[form.PartitionProduceData(index=0, records=data)])],
+        ),
+        9,
+    )
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert produced(client, data).error_code == ErrorCode.INVALID_RECORD
 
@@ -282,7 +330,7 @@ def test_a_null_among_several_costs_the_connection(client, caplog, ids):
     request.with_header(1, "x")
     data = bytearray(request.encode(header=True, framed=True))
     at = data.index(b"\3xx")
-    data[at:at + 3] = b"\0"
+    data[at : at + 3] = b"\0"
     data[:4] = struct.pack(">i", len(data) - 4)
     client._connection.receive(bytes(data), client.cluster.now_ms)
     assert client.closed
@@ -293,9 +341,18 @@ def test_a_client_with_the_longest_of_names_can_be_a_member(client):
     client.cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     client.client_id = "é" * (32_767 // 2)
     form = m.JoinGroupRequest.JoinGroupRequestProtocol
-    answer = client.ask(m.JoinGroupRequest(
-        group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=10_000, member_id="", group_instance_id=None,
-        protocol_type="consumer", protocols=[form(name="range", metadata=b"")]), 9)
+    answer = client.ask(
+        m.JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            member_id="",
+            group_instance_id=None,
+            protocol_type="consumer",
+            protocols=[form(name="range", metadata=b"")],
+        ),
+        9,
+    )
     assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert answer.member_id.startswith("éé")
     assert len(answer.member_id.encode()) <= 32_767
@@ -323,14 +380,25 @@ def test_what_came_whole_before_the_damage_is_handled(client):
 def test_nobody_writes_to_internal_topics(client):
     client.cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     form = m.ProduceRequest.TopicProduceData
-    answer = client.ask(m.ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[
-        form(name=CONSUMER_OFFSETS_TOPIC, partition_data=[form.PartitionProduceData(index=0, records=records(1))])]), 9)
+    answer = client.ask(
+        m.ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                form(
+                    name=CONSUMER_OFFSETS_TOPIC, partition_data=[form.PartitionProduceData(index=0, records=records(1))]
+                )
+            ],
+        ),
+        9,
+    )
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_control_batches_from_clients_are_refused(client):
-    batch = build_batch([NewRecord(b"\0\0\0\1", b"\0\0\0\0\0\0", (), 0)], producer_id=1, producer_epoch=0,
-                        is_control=True)
+    batch = build_batch(
+        [NewRecord(b"\0\0\0\1", b"\0\0\0\0\0\0", (), 0)], producer_id=1, producer_epoch=0, is_control=True
+    )
     assert produced(client, batch).error_code == ErrorCode.INVALID_RECORD
 
 

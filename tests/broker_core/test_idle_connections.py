@@ -64,10 +64,31 @@ def test_an_answer_counts_too(kafka):
 def fetch_all():
     form = FetchRequest.FetchTopic
     return FetchRequest(
-        replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=2 * LARGE, isolation_level=0, session_id=0,
-        session_epoch=-1, forgotten_topics_data=[], rack_id="", topics=[form(topic="t", partitions=[form.FetchPartition(
-            partition=0, current_leader_epoch=-1, fetch_offset=0, last_fetched_epoch=-1, log_start_offset=-1,
-            partition_max_bytes=2 * LARGE)])])
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=2 * LARGE,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        forgotten_topics_data=[],
+        rack_id="",
+        topics=[
+            form(
+                topic="t",
+                partitions=[
+                    form.FetchPartition(
+                        partition=0,
+                        current_leader_epoch=-1,
+                        fetch_offset=0,
+                        last_fetched_epoch=-1,
+                        log_start_offset=-1,
+                        partition_max_bytes=2 * LARGE,
+                    )
+                ],
+            )
+        ],
+    )
 
 
 @pytest.mark.parametrize("reads", [True, False])
@@ -75,7 +96,8 @@ def test_who_reads_a_long_answer_slowly_is_not_idle_and_who_does_not_read_it_is(
     def write(cluster):
         batch = build_batch([NewRecord(None, bytes(LARGE), (), cluster.now_ms)])
         cluster.logs.get(TopicPartition("t", 0), cluster.now_ms).append_as_leader(
-            batch, now_ms=cluster.now_ms, leader_epoch=0)
+            batch, now_ms=cluster.now_ms, leader_epoch=0
+        )
 
     kafka.call(write)
     with RawClient(kafka.bootstrap_servers) as client:
@@ -93,4 +115,5 @@ def test_who_reads_a_long_answer_slowly_is_not_idle_and_who_does_not_read_it_is(
 
 def unsent(kafka):
     return kafka._thread.act(
-        lambda server: sum(client._transport.get_write_buffer_size() for client in server._clients))
+        lambda server: sum(client._transport.get_write_buffer_size() for client in server._clients)
+    )

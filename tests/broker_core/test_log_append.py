@@ -49,26 +49,57 @@ PIPELINE: list[tuple[str, dict[str, str], bytes, ErrorCode]] = [
     ("row 15: a flipped bit", {}, edited(70, b"\xff"), ErrorCode.CORRUPT_MESSAGE),
     ("row 15: a length below a header", {}, edited(8, b"\0\0\0\1"), ErrorCode.CORRUPT_MESSAGE),
     ("two batches", {}, batch(1) + batch(1), ErrorCode.INVALID_RECORD),
-    ("row 16: control", {}, batch(1, is_control=True, producer_id=1, producer_epoch=0, base_sequence=0,
-                                  is_transactional=True), ErrorCode.INVALID_RECORD),
+    (
+        "row 16: control",
+        {},
+        batch(1, is_control=True, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True),
+        ErrorCode.INVALID_RECORD,
+    ),
     ("row 16: no sequence", {}, batch(1, producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
     ("row 17: no key", {"cleanup.policy": "compact"}, batch(1, key=None), ErrorCode.INVALID_RECORD),
     ("row 18: the future", {}, batch(1, timestamp_ms=NOW_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
-    ("row 18: the past", {"message.timestamp.before.max.ms": "1000"}, batch(1, timestamp_ms=NOW_MS - 1001),
-     ErrorCode.INVALID_TIMESTAMP),
-    ("row 18: the future, after the first", {}, batch_at(NOW_MS, NOW_MS + 3_600_001, NOW_MS),
-     ErrorCode.INVALID_TIMESTAMP),
-    ("row 18: the past, after the first", {"message.timestamp.before.max.ms": "1000"},
-     batch_at(NOW_MS, NOW_MS - 1001, NOW_MS), ErrorCode.INVALID_TIMESTAMP),
-    ("row 18: stamped by the client, in the future", {},
-     batch(1, timestamp_ms=NOW_MS + 3_600_001, timestamp_type=TimestampType.LOG_APPEND_TIME),
-     ErrorCode.INVALID_TIMESTAMP),
-    ("row 18: stamped by the client, without a stamp", {},
-     batch(1, timestamp_ms=-1, timestamp_type=TimestampType.LOG_APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
-    ("row 18: stamped by the client, not by the broker", {"message.timestamp.type": "LogAppendTime"},
-     batch(1, timestamp_type=TimestampType.LOG_APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
-    ("row 19: too large once unpacked", {"max.message.bytes": "300", "compression.type": "uncompressed"},
-     batch(1, value=bytes(500), compression=Compression.GZIP), ErrorCode.MESSAGE_TOO_LARGE),
+    (
+        "row 18: the past",
+        {"message.timestamp.before.max.ms": "1000"},
+        batch(1, timestamp_ms=NOW_MS - 1001),
+        ErrorCode.INVALID_TIMESTAMP,
+    ),
+    (
+        "row 18: the future, after the first",
+        {},
+        batch_at(NOW_MS, NOW_MS + 3_600_001, NOW_MS),
+        ErrorCode.INVALID_TIMESTAMP,
+    ),
+    (
+        "row 18: the past, after the first",
+        {"message.timestamp.before.max.ms": "1000"},
+        batch_at(NOW_MS, NOW_MS - 1001, NOW_MS),
+        ErrorCode.INVALID_TIMESTAMP,
+    ),
+    (
+        "row 18: stamped by the client, in the future",
+        {},
+        batch(1, timestamp_ms=NOW_MS + 3_600_001, timestamp_type=TimestampType.LOG_APPEND_TIME),
+        ErrorCode.INVALID_TIMESTAMP,
+    ),
+    (
+        "row 18: stamped by the client, without a stamp",
+        {},
+        batch(1, timestamp_ms=-1, timestamp_type=TimestampType.LOG_APPEND_TIME),
+        ErrorCode.INVALID_TIMESTAMP,
+    ),
+    (
+        "row 18: stamped by the client, not by the broker",
+        {"message.timestamp.type": "LogAppendTime"},
+        batch(1, timestamp_type=TimestampType.LOG_APPEND_TIME),
+        ErrorCode.INVALID_TIMESTAMP,
+    ),
+    (
+        "row 19: too large once unpacked",
+        {"max.message.bytes": "300", "compression.type": "uncompressed"},
+        batch(1, value=bytes(500), compression=Compression.GZIP),
+        ErrorCode.MESSAGE_TOO_LARGE,
+    ),
     ("row 20: no segment holds it", {"segment.bytes": "60"}, batch(1), ErrorCode.RECORD_LIST_TOO_LARGE),
 ]
 
@@ -124,8 +155,14 @@ def test_guilty_records_are_named() -> None:
     error = refused(ErrorCode.INVALID_TIMESTAMP, lambda: append_raw(log, batch(3, timestamp_ms=NOW_MS - 1)))
     assert [index for index, _ in error.record_errors] == [2]
     log = open_log(settings={"message.timestamp.after.max.ms": "0", "cleanup.policy": "compact"})
-    data = build_batch([NewRecord(None, b"", (), NOW_MS), NewRecord(b"k", b"", (), NOW_MS + 1),
-                        NewRecord(None, b"", (), NOW_MS + 1), NewRecord(b"k", b"", (), NOW_MS)])
+    data = build_batch(
+        [
+            NewRecord(None, b"", (), NOW_MS),
+            NewRecord(b"k", b"", (), NOW_MS + 1),
+            NewRecord(None, b"", (), NOW_MS + 1),
+            NewRecord(b"k", b"", (), NOW_MS),
+        ]
+    )
     error = refused(ErrorCode.INVALID_TIMESTAMP, lambda: append_raw(log, data))
     assert [index for index, _ in error.record_errors] == [0, 1, 2]
 
@@ -134,7 +171,8 @@ def test_no_more_guilty_records_are_looked_for_than_anybody_reads(monkeypatch: p
     judged = []
     judge = validation._Limits.judge
     monkeypatch.setattr(
-        validation._Limits, "judge", lambda limits, record: judged.append(record) or judge(limits, record))
+        validation._Limits, "judge", lambda limits, record: judged.append(record) or judge(limits, record)
+    )
     log = open_log(settings={"cleanup.policy": "compact"})
     data = build_batch([NewRecord(b"k", b"v")] + [NewRecord(None, b"v")] * 500)
     error = refused(ErrorCode.INVALID_RECORD, lambda: append_raw(log, data))
@@ -180,8 +218,10 @@ def test_more_than_a_hundred_times_the_size_is_not_unfolded(monkeypatch: pytest.
 
 def test_a_broken_record_is_not_among_the_guilty_ones() -> None:
     """Kafka names records that may be left out; a record that breaks the batch is none of those."""
-    error = refused(ErrorCode.INVALID_RECORD, lambda: append_raw(
-        open_log(), build_batch([NewRecord(b"k", b"v")] * 3, offset_deltas=[0, 2, 2])))
+    error = refused(
+        ErrorCode.INVALID_RECORD,
+        lambda: append_raw(open_log(), build_batch([NewRecord(b"k", b"v")] * 3, offset_deltas=[0, 2, 2])),
+    )
     assert error.record_errors == ()
     assert "record 1" in error.message
 
@@ -275,11 +315,15 @@ def test_compression_changes_only_when_the_topic_says_so(sent: Compression, want
 
 def test_duplicates_get_the_first_answer() -> None:
     log = open_log()
-    sent = [produce(log, 1, sequence, 2, transactional=False, timestamp_ms=NOW_MS + sequence)
-            for sequence in range(0, 12, 2)]
+    sent = [
+        produce(log, 1, sequence, 2, transactional=False, timestamp_ms=NOW_MS + sequence)
+        for sequence in range(0, 12, 2)
+    ]
     for at, sequence in enumerate(range(0, 12, 2)):
+
         def again(sequence: int = sequence) -> Any:
             return produce(log, 1, sequence, 2, transactional=False)
+
         if at == 0:
             refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, again)
             continue
@@ -316,8 +360,12 @@ def test_a_coordinators_sequence_is_not_checked_but_its_epoch_is() -> None:
     for _ in range(2):
         append_raw(log, batch(1, producer_epoch=3, **fields), origin=AppendOrigin.COORDINATOR, transaction_guard=guard)
     assert log.log_end_offset == 2
-    refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: append_raw(
-        log, batch(1, producer_epoch=2, **fields), origin=AppendOrigin.COORDINATOR, transaction_guard=guard))
+    refused(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        lambda: append_raw(
+            log, batch(1, producer_epoch=2, **fields), origin=AppendOrigin.COORDINATOR, transaction_guard=guard
+        ),
+    )
 
 
 TXN = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
@@ -326,8 +374,9 @@ TXN = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactio
 def test_an_unverified_transaction_is_refused() -> None:
     log = open_log()
     for guard in (None, SENTINEL):
-        refused(ErrorCode.INVALID_TXN_STATE, lambda guard=guard: append_raw(
-            log, batch(1, **TXN), transaction_guard=guard))
+        refused(
+            ErrorCode.INVALID_TXN_STATE, lambda guard=guard: append_raw(log, batch(1, **TXN), transaction_guard=guard)
+        )
     guard = log.start_verification(2, 0, 0, False)
     refused(ErrorCode.INVALID_TXN_STATE, lambda: append_raw(log, batch(1, **TXN), transaction_guard=guard))
 
@@ -346,8 +395,10 @@ def test_the_guard_is_kept_until_the_first_batch() -> None:
     append_raw(log, batch(1, **(TXN | {"base_sequence": 1})))
     end(log, 1, commit=True)
     assert log.start_verification(1, 0, 2, False) not in (SENTINEL, guard)
-    refused(ErrorCode.INVALID_TXN_STATE, lambda: append_raw(
-        log, batch(1, **(TXN | {"base_sequence": 2})), transaction_guard=guard))
+    refused(
+        ErrorCode.INVALID_TXN_STATE,
+        lambda: append_raw(log, batch(1, **(TXN | {"base_sequence": 2})), transaction_guard=guard),
+    )
 
 
 def test_a_marker_takes_the_guard_away() -> None:
@@ -372,8 +423,10 @@ def test_a_marker_of_a_later_epoch_takes_even_that_guard() -> None:
     log = open_log()
     guard = log.start_verification(1, 5, 0, True)
     end(log, 1, commit=False, epoch=6, version=2)
-    refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: append_raw(
-        log, batch(1, **(TXN | {"producer_epoch": 5})), transaction_guard=guard))
+    refused(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        lambda: append_raw(log, batch(1, **(TXN | {"producer_epoch": 5})), transaction_guard=guard),
+    )
 
 
 def test_verification_of_a_fenced_epoch_is_refused() -> None:
@@ -386,8 +439,10 @@ def test_verification_remembers_the_lowest_sequence() -> None:
     log = open_log()
     guard = log.start_verification(1, 0, 3, False)
     assert log.start_verification(1, 0, 0, False) == guard
-    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: append_raw(
-        log, batch(1, **(TXN | {"base_sequence": 3})), transaction_guard=guard))
+    refused(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        lambda: append_raw(log, batch(1, **(TXN | {"base_sequence": 3})), transaction_guard=guard),
+    )
     append_raw(log, batch(3, **TXN), transaction_guard=guard)
     append_raw(log, batch(1, **(TXN | {"base_sequence": 3})))
 
@@ -432,7 +487,11 @@ def test_a_marker_without_data_leaves_no_trace_in_the_index() -> None:
     assert log.aborted_transactions() == []
     entry = log.producers()[0]
     assert (entry.producer_epoch, entry.coordinator_epoch, entry.last_sequence, entry.last_timestamp_ms) == (
-        3, 2, -1, NOW_MS)
+        3,
+        2,
+        -1,
+        NOW_MS,
+    )
 
 
 def test_a_marker_with_the_next_epoch_resets_sequences() -> None:

@@ -40,9 +40,9 @@ def test_the_newest_record_of_each_key_stays_where_it_is() -> None:
     assert data_offsets(log) == [2, 3, 5]
     for header, records in batches(log):
         original, all_records = next(pair for pair in before if pair[0].base_offset == header.base_offset)
-        assert header._replace(
+        assert header._replace(crc=0, batch_length=0, record_count=0, max_timestamp=0) == original._replace(
             crc=0, batch_length=0, record_count=0, max_timestamp=0
-        ) == original._replace(crc=0, batch_length=0, record_count=0, max_timestamp=0)
+        )
         assert all(record in all_records for record in records)
         assert header.max_timestamp == max(record.timestamp_ms for record in records)
     assert log.log_end_offset == 6
@@ -245,8 +245,14 @@ def test_compaction_and_retention_together() -> None:
     settings = {"cleanup.policy": "compact,delete", "retention.ms": "5000", "segment.bytes": "150"}
     storage, log = world(settings)
     for number in range(8):
-        write(log, [(b"same", b"%d" % number)], producer_id=number % 2, epoch=0, sequence=number // 2,
-              timestamp_ms=NOW_MS + 1000 * number)
+        write(
+            log,
+            [(b"same", b"%d" % number)],
+            producer_id=number % 2,
+            epoch=0,
+            sequence=number // 2,
+            timestamp_ms=NOW_MS + 1000 * number,
+        )
         roll(log)
     log.compact(NOW_MS)
     assert data_offsets(log) == [7]

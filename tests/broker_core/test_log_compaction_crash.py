@@ -32,8 +32,14 @@ def build(storage: MemoryStorage) -> PartitionLog:
     for number in range(6):
         write(log, [(b"%d" % (number % 3), b"plain %d" % number), (b"x%d" % number, b"v")])
         for producer_id in (1, 2):
-            write(log, [(b"%d" % (number % 2), b"txn %d" % number)], producer_id=producer_id, epoch=0, sequence=number,
-                  transactional=True)
+            write(
+                log,
+                [(b"%d" % (number % 2), b"txn %d" % number)],
+                producer_id=producer_id,
+                epoch=0,
+                sequence=number,
+                transactional=True,
+            )
             end(log, producer_id, commit=(number + producer_id) % 2 == 0)
         roll(log)
     write(log, [(b"2", None)])
@@ -135,11 +141,13 @@ def test_a_swap_without_one_of_its_indexes(lost: str) -> None:
     assert view(consume(log)) == expected
     for start in range(log.log_end_offset):
         assert [record.offset for record in consume(log, start)] == [
-            record.offset for record in consume(log) if record.offset >= start]
+            record.offset for record in consume(log) if record.offset >= start
+        ]
 
 
-@pytest.mark.parametrize("suffix", [*(f"{suffix}.cleaned" for suffix in SUFFIXES),
-                                    "index.swap", "timeindex.swap", "txnindex.swap"])
+@pytest.mark.parametrize(
+    "suffix", [*(f"{suffix}.cleaned" for suffix in SUFFIXES), "index.swap", "timeindex.swap", "txnindex.swap"]
+)
 def test_what_was_not_decided_upon_goes(suffix: str) -> None:
     storage = MemoryStorage()
     before = batches(build(storage))

@@ -66,7 +66,8 @@ ENDS = st.builds(End, TRANSACTIONAL, st.booleans(), st.booleans())
 COMPACTIONS = st.builds(Compact, st.sampled_from([0, 600, 1500]), st.none() | st.integers(0, 60), st.booleans())
 OPERATIONS = st.lists(
     WRITES | WRITES | ENDS | ENDS | st.just(Roll()) | COMPACTIONS | st.builds(Reopen, st.booleans(), st.booleans()),
-    max_size=40)
+    max_size=40,
+)
 
 
 def essence(entry: ProducerStateEntry) -> tuple[Any, ...]:
@@ -106,8 +107,12 @@ class World:
         if producer_id:
             sequence = self.sequences.get(producer_id, 0)
             self.sequences[producer_id] = sequence + len(operation.pairs)
-            fields = {"producer_id": producer_id, "epoch": self.epochs.get(producer_id, 0), "sequence": sequence,
-                      "transactional": producer_id >= FIRST_TRANSACTIONAL_ID}
+            fields = {
+                "producer_id": producer_id,
+                "epoch": self.epochs.get(producer_id, 0),
+                "sequence": sequence,
+                "transactional": producer_id >= FIRST_TRANSACTIONAL_ID,
+            }
         for log in (self.log, self.twin):
             write(log, operation.pairs, **fields)
         self.log.sync()
@@ -147,7 +152,11 @@ class World:
     def check(self) -> None:
         log, twin = self.log, self.twin
         assert (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset) == (
-            twin.log_start_offset, twin.last_stable_offset, twin.high_watermark, twin.log_end_offset)
+            twin.log_start_offset,
+            twin.last_stable_offset,
+            twin.high_watermark,
+            twin.log_end_offset,
+        )
         assert log.first_unstable_offset == twin.first_unstable_offset
         assert [essence(entry) for entry in log.producers()] == [essence(entry) for entry in twin.producers()]
         shown, all_shown = consume(log), {record.offset: record for record in consume(twin)}

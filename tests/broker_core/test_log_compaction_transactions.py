@@ -61,7 +61,8 @@ def test_a_transaction_over_several_segments(commit: bool) -> None:
     assert data_offsets(log) == ([2, 3, 5] if commit else [0, 1, 5])
     for start in range(log.log_end_offset):
         assert [record.offset for record in consume(log, start)] == [
-            offset for offset in data_offsets(log) if offset >= start]
+            offset for offset in data_offsets(log) if offset >= start
+        ]
 
 
 def test_aborted_data_whose_marker_is_not_cleaned_yet() -> None:
@@ -248,5 +249,6 @@ def test_an_empty_control_batch_is_read_over_and_then_dropped() -> None:
 
 def _empty_marker() -> bytes:
     marker = build_end_txn_marker(
-        commit=True, producer_id=9, producer_epoch=1, coordinator_epoch=0, timestamp_ms=NOW_MS)
+        commit=True, producer_id=9, producer_epoch=1, coordinator_epoch=0, timestamp_ms=NOW_MS
+    )
     return empty_batch(BatchHeader.parse(marker))

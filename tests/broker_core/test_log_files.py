@@ -15,8 +15,9 @@ from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import AbortedTransaction
 
 # facts C.9 and C.8
-SNAPSHOT = bytes.fromhex("0001c00efe5f000000010000000000000fa0000500000009000000000000006d000000090000018bcfe56800"
-                         "000000030000000000000064")
+SNAPSHOT = bytes.fromhex(
+    "0001c00efe5f000000010000000000000fa0000500000009000000000000006d000000090000018bcfe56800000000030000000000000064"
+)
 ENTRY = ProducerStateEntry(4000, 5, 3, 1_700_000_000_000, 100, (BatchMetadata(9, 109, 9, 1_700_000_000_000),))
 ABORTED = bytes.fromhex("00000000000000000fa0000000000000006400000000000000780000000000000079")
 
@@ -32,10 +33,23 @@ def test_snapshot_of_nobody() -> None:
 
 
 entries = st.builds(
-    ProducerStateEntry, st.integers(0, 2**63 - 1), st.integers(0, 32767), st.integers(-1, 2**31 - 1),
-    st.integers(-1, 2**62), st.none() | st.integers(0, 2**62),
-    st.lists(st.builds(BatchMetadata, st.integers(-1, 2**31 - 1), st.integers(0, 2**62), st.integers(0, 2**31 - 1),
-                       st.integers(-1, 2**62)), max_size=5).map(tuple))
+    ProducerStateEntry,
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 32767),
+    st.integers(-1, 2**31 - 1),
+    st.integers(-1, 2**62),
+    st.none() | st.integers(0, 2**62),
+    st.lists(
+        st.builds(
+            BatchMetadata,
+            st.integers(-1, 2**31 - 1),
+            st.integers(0, 2**62),
+            st.integers(0, 2**31 - 1),
+            st.integers(-1, 2**62),
+        ),
+        max_size=5,
+    ).map(tuple),
+)
 
 
 @given(st.lists(entries, max_size=4))
@@ -43,9 +57,18 @@ def test_a_snapshot_keeps_the_newest_batch(producers: list[ProducerStateEntry]) 
     assert decode_snapshot(encode_snapshot(producers)) == [entry.newest_only() for entry in producers]
 
 
-@pytest.mark.parametrize("damage", [
-    b"", SNAPSHOT[:9], SNAPSHOT[:-1], SNAPSHOT + b"\0", b"\0\2" + SNAPSHOT[2:], SNAPSHOT[:20] + b"\xff" + SNAPSHOT[21:],
-    SNAPSHOT[:10]])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        SNAPSHOT[:9],
+        SNAPSHOT[:-1],
+        SNAPSHOT + b"\0",
+        b"\0\2" + SNAPSHOT[2:],
+        SNAPSHOT[:20] + b"\xff" + SNAPSHOT[21:],
+        SNAPSHOT[:10],
+    ],
+)
 def test_a_damaged_snapshot_is_refused(damage: bytes) -> None:
     with pytest.raises(DamageError):
         decode_snapshot(damage)
@@ -199,8 +222,9 @@ def test_one_entry_may_be_all_zero() -> None:
     assert TimeIndex(storage, "i", 0).entries() == [(0, 0)]
 
 
-@pytest.mark.parametrize("data", ["0000000500001000 0000000400002000", "0000000500002000 0000000600001000",
-                                  "ffffffff00001000"])
+@pytest.mark.parametrize(
+    "data", ["0000000500001000 0000000400002000", "0000000500002000 0000000600001000", "ffffffff00001000"]
+)
 def test_entries_that_cannot_be_an_index(data: str) -> None:
     storage = MemoryStorage()
     storage.open("i").append(bytes.fromhex(data))
@@ -234,8 +258,10 @@ def epochs(*starts: tuple[int, int]) -> LeaderEpochs:
     return made
 
 
-@pytest.mark.parametrize(("asked", "answer"), [
-    (-1, (-1, -1)), (0, (0, 5)), (1, (1, 10)), (2, (2, 20)), (3, (2, 20)), (4, (4, 30)), (5, (5, 99)), (6, (-1, -1))])
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [(-1, (-1, -1)), (0, (0, 5)), (1, (1, 10)), (2, (2, 20)), (3, (2, 20)), (4, (4, 30)), (5, (5, 99)), (6, (-1, -1))],
+)
 def test_end_offset_for_epoch(asked: int, answer: tuple[int, int]) -> None:
     assert epochs((1, 5), (2, 10), (4, 20), (5, 30)).end_offset_for(asked, 99) == answer
 

@@ -144,8 +144,11 @@ class Model:
 
     def expire(self, now_ms: int) -> None:
         """Follow C.10."""
-        self.producers = {producer_id: producer for producer_id, producer in self.producers.items()
-                          if producer.open_since is not None or now_ms - producer.timestamp_ms < LIMIT_MS}
+        self.producers = {
+            producer_id: producer
+            for producer_id, producer in self.producers.items()
+            if producer.open_since is not None or now_ms - producer.timestamp_ms < LIMIT_MS
+        }
 
 
 class World:
@@ -182,9 +185,16 @@ class World:
 
     def send(self, producer_id: int, epoch: int, first: int, count: int, transactional: bool) -> None:
         sent = Sent(epoch, first, (first + count - 1) % WRAP, self.offset, self.now_ms + count - 1)
-        header = BatchHeader.parse(batch(
-            count, producer_id=producer_id, producer_epoch=epoch, base_sequence=first, timestamp_ms=self.now_ms,
-            is_transactional=transactional))
+        header = BatchHeader.parse(
+            batch(
+                count,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=first,
+                timestamp_ms=self.now_ms,
+                is_transactional=transactional,
+            )
+        )
         guard = self.guards.get(producer_id, SENTINEL)
         verdict = self.model.judge(producer_id, sent, transactional, guard)
         try:
@@ -208,8 +218,14 @@ class World:
             assert error.code == verdict
             return
         assert verdict == APPENDED
-        done = self.state.apply_marker(producer_id, epoch, offset=self.offset, aborted=not commit,
-                                       coordinator_epoch=coordinator_epoch, timestamp_ms=self.now_ms)
+        done = self.state.apply_marker(
+            producer_id,
+            epoch,
+            offset=self.offset,
+            aborted=not commit,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=self.now_ms,
+        )
         began = self.model.mark(producer_id, epoch, coordinator_epoch, self.now_ms)
         assert done == (None if began is None else (producer_id, began, self.offset, not commit))
         self.offset += 1
@@ -236,13 +252,21 @@ class World:
         assert list(found) == sorted(self.model.producers)
         for producer_id, producer in self.model.producers.items():
             entry = found[producer_id]
-            assert (entry.producer_epoch, entry.coordinator_epoch, entry.last_timestamp_ms,
-                    entry.current_txn_first_offset) == (
-                producer.epoch, producer.coordinator_epoch, producer.timestamp_ms, producer.open_since)
-            assert [(known.first_sequence, known.last_sequence, known.first_offset, known.timestamp_ms)
-                    for known in entry.batches] == [sent[1:] for sent in producer.window]
-        opened = sorted((producer.open_since, producer_id) for producer_id, producer in self.model.producers.items()
-                        if producer.open_since is not None)
+            assert (
+                entry.producer_epoch,
+                entry.coordinator_epoch,
+                entry.last_timestamp_ms,
+                entry.current_txn_first_offset,
+            ) == (producer.epoch, producer.coordinator_epoch, producer.timestamp_ms, producer.open_since)
+            assert [
+                (known.first_sequence, known.last_sequence, known.first_offset, known.timestamp_ms)
+                for known in entry.batches
+            ] == [sent[1:] for sent in producer.window]
+        opened = sorted(
+            (producer.open_since, producer_id)
+            for producer_id, producer in self.model.producers.items()
+            if producer.open_since is not None
+        )
         assert [(found.first_offset, found.producer_id) for found in self.state.open_transactions] == opened
 
 
@@ -252,17 +276,32 @@ STEPS = st.sampled_from([0, 0, 0, 0, 1, -1])
 SEQUENCES = st.sampled_from(["next", "next", "next", "next", "zero", "gap", "again 1", "again 5", "again 6", "last"])
 VERIFY = st.tuples(st.just("verify"), PRODUCERS, STEPS, SEQUENCES, st.booleans())
 SEND = st.tuples(st.just("send"), PRODUCERS, STEPS, SEQUENCES, st.integers(1, 3), st.booleans())
-END = st.tuples(st.just("end"), PRODUCERS, STEPS, st.sampled_from([0, 0, 1, -1]), st.sampled_from([0, 1, 2]),
-                st.booleans())
+END = st.tuples(
+    st.just("end"), PRODUCERS, STEPS, st.sampled_from([0, 0, 1, -1]), st.sampled_from([0, 1, 2]), st.booleans()
+)
 WAIT = st.tuples(st.just("wait"), st.sampled_from([1, LIMIT_MS - 1, LIMIT_MS]))
 # What a new incarnation does, and a transaction of version 2: verify, send from 0 on, end with the next epoch.
 REBORN = st.tuples(st.just("send"), PRODUCERS, st.just(1), st.just("zero"), st.integers(1, 3), st.booleans())
 VERIFY_NEXT = st.tuples(st.just("verify"), PRODUCERS, st.sampled_from([0, 1, 1]), st.just("zero"), st.just(True))
-BEGIN_NEXT = st.tuples(st.just("send"), PRODUCERS, st.sampled_from([0, 1]), st.just("zero"), st.integers(1, 3),
-                       st.just(True))
+BEGIN_NEXT = st.tuples(
+    st.just("send"), PRODUCERS, st.sampled_from([0, 1]), st.just("zero"), st.integers(1, 3), st.just(True)
+)
 END_NEXT = st.tuples(st.just("end"), PRODUCERS, st.sampled_from([1, 1, 0]), st.just(0), st.just(2), st.booleans())
-EVENTS = (VERIFY, VERIFY, SEND, SEND, SEND, END, END, REBORN, VERIFY_NEXT, BEGIN_NEXT, END_NEXT, WAIT,
-          st.just(("restart",)))
+EVENTS = (
+    VERIFY,
+    VERIFY,
+    SEND,
+    SEND,
+    SEND,
+    END,
+    END,
+    REBORN,
+    VERIFY_NEXT,
+    BEGIN_NEXT,
+    END_NEXT,
+    WAIT,
+    st.just(("restart",)),
+)
 HISTORIES = st.integers(5, 50).flatmap(lambda size: st.lists(st.one_of(*EVENTS), min_size=size, max_size=size))
 
 

@@ -62,8 +62,14 @@ C5 = [
 
 
 @pytest.mark.parametrize(("row", "entry", "verification", "epoch", "sequence", "verdict"), C5)
-def test_facts_c5(row: int, entry: ProducerStateEntry, verification: Verification | None, epoch: int, sequence: int,
-                  verdict: ErrorCode) -> None:
+def test_facts_c5(
+    row: int,
+    entry: ProducerStateEntry,
+    verification: Verification | None,
+    epoch: int,
+    sequence: int,
+    verdict: ErrorCode,
+) -> None:
     case = BatchCase(entry, verification, epoch, sequence)
     assert decide(BATCH_RULES, case).verdict == verdict
     assert judge_batch(case) == verdict
@@ -107,8 +113,9 @@ C6 = [
 
 
 @pytest.mark.parametrize(("entry", "epoch", "coordinator_epoch", "version", "verdict"), C6)
-def test_facts_c6(entry: ProducerStateEntry, epoch: int, coordinator_epoch: int, version: int,
-                  verdict: ErrorCode) -> None:
+def test_facts_c6(
+    entry: ProducerStateEntry, epoch: int, coordinator_epoch: int, version: int, verdict: ErrorCode
+) -> None:
     assert decide(MARKER_RULES, MarkerCase(entry, epoch, coordinator_epoch, version)).verdict == verdict
 
 

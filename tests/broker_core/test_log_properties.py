@@ -46,8 +46,11 @@ class Trim(NamedTuple):
 
 
 PRODUCERS = st.integers(1, 3)
-APPENDS = (st.builds(Plain, st.integers(1, 3)) | st.builds(Data, PRODUCERS, st.integers(1, 3))
-           | st.builds(Marker, PRODUCERS, st.booleans()))
+APPENDS = (
+    st.builds(Plain, st.integers(1, 3))
+    | st.builds(Data, PRODUCERS, st.integers(1, 3))
+    | st.builds(Marker, PRODUCERS, st.booleans())
+)
 OPERATIONS = st.lists(APPENDS | APPENDS | APPENDS | st.builds(Trim, st.integers(0, 100)), max_size=25)
 
 
@@ -124,19 +127,25 @@ def assert_equals_brute_force(writer: Writer) -> None:
     log_end = stored[-1].last_offset + 1 if stored else 0
     assert log.log_end_offset == log_end
     watermark = log.high_watermark
-    undecided = [found.first_offset for found in everything
-                 if found.last_offset is None or found.last_offset >= watermark]
+    undecided = [
+        found.first_offset for found in everything if found.last_offset is None or found.last_offset >= watermark
+    ]
     assert log.last_stable_offset == max(log.log_start_offset, min([watermark, *undecided]))
     assert sorted((found.producer_id, found.first_offset) for found in log.open_transactions()) == sorted(
-        (found.producer_id, found.first_offset) for found in everything if found.last_offset is None)
+        (found.producer_id, found.first_offset) for found in everything if found.last_offset is None
+    )
     aborted = sorted((found[:3] for found in everything if found.commit is False), key=lambda found: found[2] or 0)
     # Of the segments that are gone the entries are too; a reader may still ask for all from the log start on.
     known = [entry[:3] for entry in log.aborted_transactions()]
     assert known == aborted[len(aborted) - len(known) :]
     assert all(found[2] < log.log_start_offset for found in aborted[: len(aborted) - len(known)] if found[2])
     for entry in log.aborted_transactions():
-        others = [found.first_offset for found in everything if found.first_offset < entry.last_offset
-                  and (found.last_offset is None or found.last_offset > entry.last_offset)]
+        others = [
+            found.first_offset
+            for found in everything
+            if found.first_offset < entry.last_offset
+            and (found.last_offset is None or found.last_offset > entry.last_offset)
+        ]
         assert entry.last_stable_offset == min([entry.last_offset + 1, *others])
 
 
@@ -151,8 +160,11 @@ def assert_reads_equal_brute_force(writer: Writer, max_bytes: int) -> None:
             assert bases == expected[: len(bases)]
             assert bool(bases) == bool(expected)
             if isolation is COMMITTED:
-                overlapping = {(found.producer_id, found.first_offset) for found in aborted if bases
-                               and found.first_offset < result.next_offset and (found.last_offset or 0) >= start}
+                overlapping = {
+                    (found.producer_id, found.first_offset)
+                    for found in aborted
+                    if bases and found.first_offset < result.next_offset and (found.last_offset or 0) >= start
+                }
                 assert result.aborted is not None
                 assert set(result.aborted) == overlapping
             else:
@@ -183,8 +195,9 @@ def test_marks_while_the_high_watermark_lags(operations: list[Any], watermarks: 
 
 @EXAMPLES
 @given(OPERATIONS, st.lists(st.tuples(st.integers(0, 60), st.booleans(), OPERATIONS), max_size=4))
-def test_truncating_and_reopening_against_a_list(operations: list[Any], rounds: list[tuple[int, bool, list[Any]]]
-                                                 ) -> None:
+def test_truncating_and_reopening_against_a_list(
+    operations: list[Any], rounds: list[tuple[int, bool, list[Any]]]
+) -> None:
     storage = MemoryStorage()
     writer = Writer(open_log(storage, SMALL))
     for wanted, clean, more in [(10**6, False, operations), *rounds]:
@@ -229,9 +242,12 @@ class Step(NamedTuple):
     names_survive: bool
 
 
-STEPS = st.lists(st.builds(
-    Step, APPENDS, st.booleans(), st.none() | st.none() | st.integers(0, 3), st.integers(0, 400), st.booleans()),
-    max_size=30)
+STEPS = st.lists(
+    st.builds(
+        Step, APPENDS, st.booleans(), st.none() | st.none() | st.integers(0, 3), st.integers(0, 400), st.booleans()
+    ),
+    max_size=30,
+)
 
 
 @EXAMPLES
@@ -253,16 +269,17 @@ def test_a_crash_leaves_a_prefix_with_all_that_was_synced(steps: list[Step]) -> 
             storage.crash(torn_bytes=step.torn_bytes, names_survive=step.names_survive)
         else:
             # Every file keeps another part of what was never synced, as disks may do.
-            storage.crash(survives=lambda path, unsynced, step=step: (step.torn_bytes * len(path)) % (unsynced + 1),
-                          names_survive=step.names_survive)
+            storage.crash(
+                survives=lambda path, unsynced, step=step: (step.torn_bytes * len(path)) % (unsynced + 1),
+                names_survive=step.names_survive,
+            )
         log = open_log(storage, SMALL)
         assert log.log_end_offset >= synced
         assert log.log_end_offset in [*before, writer.log.log_end_offset]
         writer.keep(log)
         assert_equals_brute_force(writer)
         full = replayed(log)
-        assert [entry.newest_only() for entry in log.producers()] == [
-            entry.newest_only() for entry in full.producers()]
+        assert [entry.newest_only() for entry in log.producers()] == [entry.newest_only() for entry in full.producers()]
         assert log.aborted_transactions() == full.aborted_transactions()
         assert log.latest_leader_epoch == (0 if writer.stored else -1)
         synced = min(synced, log.log_end_offset)
@@ -279,8 +296,14 @@ class Sent(NamedTuple):
     transactional: bool
 
 
-SENT = st.builds(Sent, st.integers(1, 2), st.integers(0, 2), st.sampled_from([0, 1, 2, 3, 4, 2**31 - 2, 2**31 - 1]),
-                 st.integers(1, 3), st.booleans())
+SENT = st.builds(
+    Sent,
+    st.integers(1, 2),
+    st.integers(0, 2),
+    st.sampled_from([0, 1, 2, 3, 4, 2**31 - 2, 2**31 - 1]),
+    st.integers(1, 3),
+    st.booleans(),
+)
 ENDED = st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 1), st.booleans())
 
 
@@ -324,7 +347,8 @@ class DumbProducer:
 def judged(state: ProducerState, header: BatchHeader) -> ErrorCode | int:
     try:
         duplicate: BatchMetadata | None = state.check_batch(
-            header, origin=AppendOrigin.CLIENT, guard=SENTINEL, verification_enabled=False)
+            header, origin=AppendOrigin.CLIENT, guard=SENTINEL, verification_enabled=False
+        )
     except KafkaError as error:
         return error.code
     return -1 if duplicate is None else duplicate.first_offset
@@ -333,8 +357,14 @@ def judged(state: ProducerState, header: BatchHeader) -> ErrorCode | int:
 def entries_of(dumb: dict[int, DumbProducer]) -> Iterator[tuple[Any, ...]]:
     for producer_id, producer in sorted(dumb.items()):
         last = producer.batches[-1][1] if producer.batches else -1
-        yield producer_id, producer.epoch, producer.coordinator_epoch, producer.open_since, last, len(
-            producer.batches[-5:])
+        yield (
+            producer_id,
+            producer.epoch,
+            producer.coordinator_epoch,
+            producer.open_since,
+            last,
+            len(producer.batches[-5:]),
+        )
 
 
 @EXAMPLES
@@ -344,9 +374,15 @@ def test_producer_state_against_a_dumb_model(history: list[Any]) -> None:
     for event in history:
         producer = replace(dumb.get(event[0], DumbProducer()))
         if isinstance(event, Sent):
-            header = BatchHeader.parse(batch(
-                event.count, producer_id=event.producer_id, producer_epoch=event.producer_epoch,
-                base_sequence=event.base_sequence, is_transactional=event.transactional))
+            header = BatchHeader.parse(
+                batch(
+                    event.count,
+                    producer_id=event.producer_id,
+                    producer_epoch=event.producer_epoch,
+                    base_sequence=event.base_sequence,
+                    is_transactional=event.transactional,
+                )
+            )
             verdict = judged(state, header)
             assert verdict == producer.judge(event)
             if verdict != -1:
@@ -362,20 +398,36 @@ def test_producer_state_against_a_dumb_model(history: list[Any]) -> None:
             try:
                 state.check_marker(producer_id, epoch, coordinator_epoch, 0)
             except KafkaError as error:
-                assert error.code is (ErrorCode.INVALID_PRODUCER_EPOCH if fenced
-                                      else ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+                assert error.code is (
+                    ErrorCode.INVALID_PRODUCER_EPOCH if fenced else ErrorCode.TRANSACTION_COORDINATOR_FENCED
+                )
                 assert fenced or zombie
                 continue
             assert not (fenced or zombie)
-            done = state.apply_marker(producer_id, epoch, offset=offset, aborted=not commit,
-                                      coordinator_epoch=coordinator_epoch, timestamp_ms=NOW_MS)
+            done = state.apply_marker(
+                producer_id,
+                epoch,
+                offset=offset,
+                aborted=not commit,
+                coordinator_epoch=coordinator_epoch,
+                timestamp_ms=NOW_MS,
+            )
             assert (done and done.first_offset) == producer.open_since
             producer.batches = producer.batches if epoch == producer.epoch else []
             producer.epoch, producer.coordinator_epoch, producer.open_since = epoch, coordinator_epoch, None
             offset += 1
         dumb[event[0]] = producer
-        assert [(entry.producer_id, entry.producer_epoch, entry.coordinator_epoch, entry.current_txn_first_offset,
-                 entry.last_sequence, len(entry.batches)) for entry in state.entries] == list(entries_of(dumb))
+        assert [
+            (
+                entry.producer_id,
+                entry.producer_epoch,
+                entry.coordinator_epoch,
+                entry.current_txn_first_offset,
+                entry.last_sequence,
+                len(entry.batches),
+            )
+            for entry in state.entries
+        ] == list(entries_of(dumb))
 
 
 def test_loading_a_state_restores_its_open_transactions() -> None:

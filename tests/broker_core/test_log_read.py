@@ -228,13 +228,26 @@ def test_leader_epochs_tell_where_histories_part() -> None:
         append(log, leader_epoch=leader_epoch)
     assert log.latest_leader_epoch == 5
     assert [log.end_offset_for_epoch(leader_epoch) for leader_epoch in range(7)] == [
-        (0, 2), (0, 2), (2, 3), (2, 3), (2, 3), (5, 4), (-1, -1)]
+        (0, 2),
+        (0, 2),
+        (2, 3),
+        (2, 3),
+        (2, 3),
+        (5, 4),
+        (-1, -1),
+    ]
     # Leaders 6 to 8 have written nothing, and each began and ended where the log ends; the last one is known.
     for leader_epoch in (6, 7, 8):
         log.begin_leader_epoch(leader_epoch)
     assert log.latest_leader_epoch == 8
     assert [log.end_offset_for_epoch(leader_epoch) for leader_epoch in range(4, 10)] == [
-        (2, 3), (5, 4), (5, 4), (5, 4), (8, 4), (-1, -1)]
+        (2, 3),
+        (5, 4),
+        (5, 4),
+        (5, 4),
+        (8, 4),
+        (-1, -1),
+    ]
     assert BatchHeader.parse(log.read(2, 1, UNCOMMITTED).records).partition_leader_epoch == 2
 
 

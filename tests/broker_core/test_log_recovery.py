@@ -61,7 +61,11 @@ def found(log: PartitionLog) -> list[Found]:
 
 def assert_same(log: PartitionLog, before: PartitionLog) -> None:
     assert (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset) == (
-        before.log_start_offset, before.last_stable_offset, before.high_watermark, before.log_end_offset)
+        before.log_start_offset,
+        before.last_stable_offset,
+        before.high_watermark,
+        before.log_end_offset,
+    )
     assert [entry.newest_only() for entry in log.producers()] == [entry.newest_only() for entry in before.producers()]
     assert log.aborted_transactions() == before.aborted_transactions()
     assert log.open_transactions() == before.open_transactions()
@@ -193,8 +197,16 @@ def test_a_missing_index(suffix: str, place: int) -> None:
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 @pytest.mark.parametrize("place", [0, 1, -1])
-@pytest.mark.parametrize("damage", [lambda data: data[:-3], lambda data: data + b"\x7f" * 24,
-                                    lambda data: data[:-1] + b"\xff", lambda data: b"", lambda data: bytes(len(data))])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-3],
+        lambda data: data + b"\x7f" * 24,
+        lambda data: data[:-1] + b"\xff",
+        lambda data: b"",
+        lambda data: bytes(len(data)),
+    ],
+)
 def test_a_damaged_index(suffix: str, place: int, damage: Callable[[bytes], bytes]) -> None:
     storage, before = world()
     segment = bases(storage, "log")[place]
@@ -302,7 +314,8 @@ def test_leftovers_and_orphans() -> None:
     storage.open(f"{FOLDER}/partition.metadata")
     log = reopened(storage)
     assert sorted(item.value for item in found(log)) == sorted(
-        [Found.LEFTOVER_FILE.value] * 3 + [Found.ORPHAN_INDEX.value] * 3)
+        [Found.LEFTOVER_FILE.value] * 3 + [Found.ORPHAN_INDEX.value] * 3
+    )
     assert storage.exists(f"{FOLDER}/partition.metadata")
     assert not storage.exists(path(1, "index"))
     assert_same(log, before)
@@ -367,11 +380,21 @@ def test_a_marker_nobody_can_read() -> None:
     log = open_log(storage)
     append(log)
     log.sync()
-    storage.open(path(0, "log")).append(build_batch(
-        [NewRecord(b"\0\0\0\0", b"", (), NOW_MS)], base_offset=1, producer_id=1, producer_epoch=0,
-        is_transactional=True, is_control=True))
-    storage.open(path(0, "log")).append(build_end_txn_marker(
-        commit=True, producer_id=2, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS, base_offset=2))
+    storage.open(path(0, "log")).append(
+        build_batch(
+            [NewRecord(b"\0\0\0\0", b"", (), NOW_MS)],
+            base_offset=1,
+            producer_id=1,
+            producer_epoch=0,
+            is_transactional=True,
+            is_control=True,
+        )
+    )
+    storage.open(path(0, "log")).append(
+        build_end_txn_marker(
+            commit=True, producer_id=2, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS, base_offset=2
+        )
+    )
     log = open_log(storage)
     assert found(log) == [Found.MARKER_UNREADABLE, Found.NO_SNAPSHOT]
     assert log.log_end_offset == 3
@@ -418,7 +441,8 @@ def test_every_finding_has_its_decision_and_every_action_its_repair() -> None:
 def test_findings_read_as_sentences() -> None:
     assert str(Finding(Found.TORN_TAIL, "Segment(0, 5 bytes)")) == (
         "Segment(0, 5 bytes): bytes that are not a whole batch with the right checksum and offset; "
-        "cut the segment there; kept: the batches before it")
+        "cut the segment there; kept: the batches before it"
+    )
 
 
 def test_a_log_start_in_kafkas_own_checkpoint_counts_too() -> None:
@@ -439,7 +463,8 @@ def test_indexes_that_lost_all_their_entries_are_written_anew(damage: Callable[[
     log = reopened(storage)
     assert found(log) == [Found.INDEX_DAMAGED]
     assert {name: dict(storage.files())[name] for name in original if "index" in name} == {
-        name: data for name, data in original.items() if "index" in name}
+        name: data for name, data in original.items() if "index" in name
+    }
     assert_same(log, before)
 
 

@@ -123,8 +123,14 @@ class Index(NamedTuple):
 
 TAILS: list[Damage] = [nothing, garbage_behind, half_a_batch_behind, last_batch_cut, last_segment_lost]
 SEGMENTS: list[Damage] = [nothing, half_created_segment]
-SNAPSHOTS: list[Damage] = [nothing, newest_snapshot_gone, all_snapshots_gone, newest_snapshot_damaged,
-                           all_but_the_first_snapshot_empty, snapshot_ahead]
+SNAPSHOTS: list[Damage] = [
+    nothing,
+    newest_snapshot_gone,
+    all_snapshots_gone,
+    newest_snapshot_damaged,
+    all_but_the_first_snapshot_empty,
+    snapshot_ahead,
+]
 CHANGES: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda data: b"",
     "cut": lambda data: data[:-3],
@@ -134,13 +140,24 @@ CHANGES: dict[str, Callable[[bytes], bytes]] = {
     "end badly": lambda data: data[:-20] + b"\xff" * 20,
     "begin badly": lambda data: b"\7" + data[1:],
 }
-INDEXES: list[Damage] = [nothing, *[
-    Index(suffix, place, change) for suffix in (".index", ".timeindex") for place in (0, 1, -1)
-    for change in ("delete", "empty", "cut", "continue", "turn", "zero")]]
-ABORTED: list[Damage] = [nothing, *[
-    Index(".txnindex", place, change) for place in (0, 1, -1) for change in ("end badly", "begin badly")]]
-EPOCH_FILES: list[Damage] = [nothing, lambda storage: storage.delete(EPOCHS),
-                             lambda storage: overwrite(storage, EPOCHS, b"0\n1\nx y\n")]
+INDEXES: list[Damage] = [
+    nothing,
+    *[
+        Index(suffix, place, change)
+        for suffix in (".index", ".timeindex")
+        for place in (0, 1, -1)
+        for change in ("delete", "empty", "cut", "continue", "turn", "zero")
+    ],
+]
+ABORTED: list[Damage] = [
+    nothing,
+    *[Index(".txnindex", place, change) for place in (0, 1, -1) for change in ("end badly", "begin badly")],
+]
+EPOCH_FILES: list[Damage] = [
+    nothing,
+    lambda storage: storage.delete(EPOCHS),
+    lambda storage: overwrite(storage, EPOCHS, b"0\n1\nx y\n"),
+]
 
 
 class Opened(NamedTuple):
@@ -159,10 +176,13 @@ def described(log: PartitionLog) -> Opened:
     every = range(log.log_start_offset, log.log_end_offset)
     return Opened(
         (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset),
-        [entry.newest_only() for entry in log.producers()], list(log.open_transactions()),
-        list(log.aborted_transactions()), [log.end_offset_for_epoch(epoch) for epoch in range(4)],
+        [entry.newest_only() for entry in log.producers()],
+        list(log.open_transactions()),
+        list(log.aborted_transactions()),
+        [log.end_offset_for_epoch(epoch) for epoch in range(4)],
         [log.read(offset, 300, isolation) for offset in every for isolation in (COMMITTED, UNCOMMITTED)],
-        [log.offset_for_timestamp(NOW_MS + step, UNCOMMITTED) for step in range(-1, 3)])
+        [log.offset_for_timestamp(NOW_MS + step, UNCOMMITTED) for step in range(-1, 3)],
+    )
 
 
 def from_batches_alone(storage: MemoryStorage) -> Opened:
@@ -174,11 +194,25 @@ def from_batches_alone(storage: MemoryStorage) -> Opened:
 
 
 @settings(max_examples=60)
-@given(st.booleans(), st.sampled_from(TAILS), st.sampled_from(SEGMENTS), st.sampled_from(SNAPSHOTS),
-       st.sampled_from(INDEXES), st.sampled_from(INDEXES), st.sampled_from(ABORTED), st.sampled_from(EPOCH_FILES))
+@given(
+    st.booleans(),
+    st.sampled_from(TAILS),
+    st.sampled_from(SEGMENTS),
+    st.sampled_from(SNAPSHOTS),
+    st.sampled_from(INDEXES),
+    st.sampled_from(INDEXES),
+    st.sampled_from(ABORTED),
+    st.sampled_from(EPOCH_FILES),
+)
 def test_what_is_kept_follows_from_the_batches_alone(
-    closed: bool, tail: Damage, segment: Damage, snapshot: Damage, index: Damage, other_index: Damage, aborted: Damage,
-    epochs: Damage
+    closed: bool,
+    tail: Damage,
+    segment: Damage,
+    snapshot: Damage,
+    index: Damage,
+    other_index: Damage,
+    aborted: Damage,
+    epochs: Damage,
 ) -> None:
     storage = written(closed=closed)
     for damage in (tail, segment, snapshot, index, other_index, aborted, epochs):
@@ -260,4 +294,4 @@ def test_recovery_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) ->
     short, _ = bytes_read(monkeypatch, 2, 30)
     long, _ = bytes_read(monkeypatch, 12, 30)
     assert long - short <= 10 * LOOK_BYTES
-    assert LOOK_BYTES <= int(LARGE["segment.bytes"]) / 5
+    assert int(LARGE["segment.bytes"]) / 5 >= LOOK_BYTES

@@ -23,7 +23,10 @@ def running(
     *arguments: str, pattern: str = r"listening on ([\d.:,]+)"
 ) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     with subprocess.Popen(
-        [sys.executable, "-m", "broker_core", *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        [sys.executable, "-m", "broker_core", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
     ) as process:
         try:
@@ -61,16 +64,24 @@ def test_several_brokers_listen_on_ports_of_their_own():
         assert len(set(address.split(","))) == 2
 
 
-@pytest.mark.parametrize("settings, complaint", [
-    ("no.such.key=1", "unknown setting 'no.such.key'"),
-    ("num.partitions=none", "num.partitions='none'"),
-    ("num.partitions", "line 1"),
-])
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ("no.such.key=1", "unknown setting 'no.such.key'"),
+        ("num.partitions=none", "num.partitions='none'"),
+        ("num.partitions", "line 1"),
+    ],
+)
 def test_bad_settings_are_told_in_one_line(tmp_path, settings, complaint):
     (tmp_path / "broker.properties").write_text(settings)
     answer = subprocess.run(
         [sys.executable, "-m", "broker_core", "--port", "0", "--config", str(tmp_path / "broker.properties")],
-        cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
     assert answer.returncode == 1
     assert complaint in answer.stderr
     assert len(answer.stderr.splitlines()) == 1
@@ -79,7 +90,13 @@ def test_bad_settings_are_told_in_one_line(tmp_path, settings, complaint):
 def test_a_taken_port_is_told_in_one_line():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        answer = subprocess.run([sys.executable, "-m", "broker_core", "--port", port], cwd=ROOT, capture_output=True,
-                                text=True, timeout=DEADLINE_S, check=False)
+        answer = subprocess.run(
+            [sys.executable, "-m", "broker_core", "--port", port],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
     assert (answer.returncode, len(answer.stderr.splitlines())) == (1, 1)
     assert f"cannot listen on 127.0.0.1:{port}" in answer.stderr

@@ -14,15 +14,7 @@ from broker_core.wire import messages as m
 from broker_core.wire.error_fields import error_codes
 from broker_core.wire.versions import SERVED
 from tests.broker_core.sasl_world import SaslClient, plain, secured_cluster
-from tests.broker_core.test_cluster import (
-    TOPIC,
-    end_transaction,
-    fetch,
-    init_producer,
-    produce,
-    produced,
-    records,
-)
+from tests.broker_core.test_cluster import TOPIC, end_transaction, fetch, init_producer, produce, produced, records
 from tests.broker_core.test_embedded import produce as produce_with_librdkafka
 from tests.broker_core.test_hostile_requests import waiting_produce
 from tests.broker_core.transaction_world import T0, T1, World
@@ -78,14 +70,23 @@ def begin(client, *, version=12, partitions=(0,)):
     """Produce in a transaction and return who did."""
     identity = init_producer(client)
     for partition in partitions:
-        assert produced(client, in_transaction(identity), transactional_id="id", version=version,
-                        partition=partition).error_code == 0
+        assert (
+            produced(
+                client, in_transaction(identity), transactional_id="id", version=version, partition=partition
+            ).error_code
+            == 0
+        )
     return identity
 
 
 def in_transaction(identity):
-    return records(2, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch, base_sequence=0,
-                   is_transactional=True)
+    return records(
+        2,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=0,
+        is_transactional=True,
+    )
 
 
 # Requests
@@ -160,13 +161,16 @@ def test_quantiles_are_those_of_the_latest():
     assert (Durations().quantile(0.5), Durations().mean_ms) == (0, 0)
 
 
-@pytest.mark.parametrize(("response", "version", "codes"), [
-    (m.FindCoordinatorResponse(error_code=15), 3, [15]),
-    (m.FindCoordinatorResponse(coordinators=[m.FindCoordinatorResponse.Coordinator(error_code=16)]), 4, [16]),
-    # What a version has no field for is not told, so it is not counted.
-    (m.FindCoordinatorResponse(error_code=15), 4, []),
-    (m.EndTxnResponse(error_code=-1), 5, [-1]),
-])
+@pytest.mark.parametrize(
+    ("response", "version", "codes"),
+    [
+        (m.FindCoordinatorResponse(error_code=15), 3, [15]),
+        (m.FindCoordinatorResponse(coordinators=[m.FindCoordinatorResponse.Coordinator(error_code=16)]), 4, [16]),
+        # What a version has no field for is not told, so it is not counted.
+        (m.FindCoordinatorResponse(error_code=15), 4, []),
+        (m.EndTxnResponse(error_code=-1), 5, [-1]),
+    ],
+)
 def test_codes_are_found_where_the_version_has_them(response, version, codes):
     assert list(error_codes(response, version)) == codes
 
@@ -264,8 +268,13 @@ def test_a_transaction_is_late_five_minutes_after_the_longest_timeout(cluster, c
 @pytest.mark.parametrize(("timestamp_ms", "late"), [(0, 0), (1, 1)])
 def test_a_transaction_whose_records_bear_no_time_is_never_late(cluster, client, timestamp_ms, late):
     identity = init_producer(client)
-    batch = build_batch([NewRecord(b"k", b"v", (), timestamp_ms)], producer_id=identity.producer_id,
-                        producer_epoch=identity.producer_epoch, base_sequence=0, is_transactional=True)
+    batch = build_batch(
+        [NewRecord(b"k", b"v", (), timestamp_ms)],
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=0,
+        is_transactional=True,
+    )
     assert produced(client, batch, transactional_id="id", version=12).error_code == 0
     assert take_metrics(cluster, 10**15).partitions_with_late_transactions == late
 
@@ -309,9 +318,23 @@ def test_a_refused_verification_is_a_failure(cluster, client):
 def test_each_partition_that_is_refused_is_a_failure_of_its_own(cluster, client):
     identity = init_producer(client)
     form = m.ProduceRequest.TopicProduceData
-    client.ask(m.ProduceRequest(transactional_id="id", acks=-1, timeout_ms=1000, topic_data=[form(
-        name=TOPIC, partition_data=[form.PartitionProduceData(index=partition, records=in_transaction(identity))
-                                    for partition in (0, 1)])]), 11)
+    client.ask(
+        m.ProduceRequest(
+            transactional_id="id",
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                form(
+                    name=TOPIC,
+                    partition_data=[
+                        form.PartitionProduceData(index=partition, records=in_transaction(identity))
+                        for partition in (0, 1)
+                    ],
+                )
+            ],
+        ),
+        11,
+    )
     assert (metrics(cluster).verification_time_ms.count, metrics(cluster).verification_failures) == (1, 2)
 
 
@@ -329,8 +352,18 @@ def test_an_add_takes_until_what_the_coordinator_recorded_is_durable(cluster, cl
     told = metrics(cluster)
     assert (told.verification_time_ms.recent_ms, told.verification_failures) == ((7,), 0)
     # The transaction is open there: nobody is asked again.
-    produced(client, records(1, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
-                             base_sequence=2, is_transactional=True), transactional_id="id", version=12)
+    produced(
+        client,
+        records(
+            1,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=2,
+            is_transactional=True,
+        ),
+        transactional_id="id",
+        version=12,
+    )
     assert metrics(cluster).verification_time_ms.count == 1
 
 
@@ -345,11 +378,28 @@ def test_offsets_in_a_transaction_are_verified_too(cluster, client):
     cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     identity = init_producer(client)
     form = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    answer = client.ask(m.TxnOffsetCommitRequest(
-        transactional_id="id", group_id="g", producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
-        generation_id=-1, member_id="", group_instance_id=None, topics=[form(
-            name=TOPIC, partitions=[form.TxnOffsetCommitRequestPartition(
-                partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata="")])]), 4)
+    answer = client.ask(
+        m.TxnOffsetCommitRequest(
+            transactional_id="id",
+            group_id="g",
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            generation_id=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[
+                form(
+                    name=TOPIC,
+                    partitions=[
+                        form.TxnOffsetCommitRequestPartition(
+                            partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata=""
+                        )
+                    ],
+                )
+            ],
+        ),
+        4,
+    )
     assert answer.topics[0].partitions[0].error_code != 0
     assert (metrics(cluster).verification_time_ms.count, metrics(cluster).verification_failures) == (1, 1)
 
@@ -388,8 +438,7 @@ def test_a_marker_for_a_partition_that_cannot_be_found_waits_and_is_counted(clus
 
 def test_a_marker_that_waits_for_a_partition_that_is_there_has_a_destination(cluster, client, monkeypatch):
     identity = begin(client)
-    monkeypatch.setattr("broker_core.broker.markers.append_marker",
-                        lambda *_, **__: ErrorCode.NOT_ENOUGH_REPLICAS)
+    monkeypatch.setattr("broker_core.broker.markers.append_marker", lambda *_, **__: ErrorCode.NOT_ENOUGH_REPLICAS)
     end_transaction(client, identity, commit=True)
     assert metrics(cluster).unknown_destination_queue_size == 0
     assert [each.markers for each in backlogs(cluster)] == [(TopicPartition(TOPIC, 0),)]

@@ -41,8 +41,11 @@ def scraped(url):
     with urlopen(url, timeout=DEADLINE_S) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain")
         text = answer.read().decode()
-    return {(sample.name, tuple(sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(text) for sample in family.samples}
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
 
 
 async def served(measured):
@@ -64,8 +67,10 @@ def test_every_metric_is_served_with_its_value(cluster):
     cluster.now_ms += 10_000_000
     found = asyncio.run(served(Measured(cluster)))
     at = (("partition", "0"), ("topic", TOPIC))
-    produced_by = tuple(found[("kafka_network_requestmetrics_requests_total", (("request", "Produce"), ("version", v)))]
-                        for v in ("9", "11", "12"))
+    produced_by = tuple(
+        found[("kafka_network_requestmetrics_requests_total", (("request", "Produce"), ("version", v)))]
+        for v in ("9", "11", "12")
+    )
     assert produced_by == (1, 1, 1)
     expected = {
         ("kafka_server_replicamanager_partitionswithlatetransactionscount", ()): 1,
@@ -85,8 +90,10 @@ def test_every_metric_is_served_with_its_value(cluster):
         ("kafka_server_group_coordinator_metrics_partition_load_time_avg", ()): 0,
         ("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize", ()): 0,
         ("kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize", ()): 0,
-        ("kafka_network_requestmetrics_errors_total",
-         (("error", "UNKNOWN_TOPIC_OR_PARTITION"), ("request", "Produce"))): 1,
+        (
+            "kafka_network_requestmetrics_errors_total",
+            (("error", "UNKNOWN_TOPIC_OR_PARTITION"), ("request", "Produce")),
+        ): 1,
         ("kafka_network_requestmetrics_errors_total", (("error", "TRANSACTION_ABORTABLE"), ("request", "Produce"))): 1,
         ("kafka_network_requestmetrics_totaltimems_count", (("request", "Produce"),)): 3,
         ("kafka_network_requestmetrics_totaltimems", (("quantile", "0.5"), ("request", "InitProducerId"))): 1.5,
@@ -95,8 +102,10 @@ def test_every_metric_is_served_with_its_value(cluster):
     assert {key: found[key] for key in expected} == expected
     # Nothing is served that is not looked at here.
     assert {name for name, _ in found} == {name for name, _ in expected} | {
-        "kafka_network_requestmetrics_requests_total", "kafka_server_addpartitionstotxnmanager_verificationtimems",
-        "kafka_server_addpartitionstotxnmanager_verificationtimems_sum"}
+        "kafka_network_requestmetrics_requests_total",
+        "kafka_server_addpartitionstotxnmanager_verificationtimems",
+        "kafka_server_addpartitionstotxnmanager_verificationtimems_sum",
+    }
     assert identity.producer_epoch == 0
 
 
@@ -153,9 +162,11 @@ def test_without_the_client_library_the_missing_extra_is_named(cluster, monkeypa
 def test_without_the_client_library_the_broker_runs_and_tells_its_metrics():
     program = WITHOUT_CLIENT + (
         "import broker_core.__main__; from broker_core.embedded import EmbeddedBroker\n"
-        "with EmbeddedBroker(topics={'t': 1}) as kafka: print(kafka.metrics.last_stable_offset_lag(('t', 0)))")
-    answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True,
-                            timeout=DEADLINE_S, check=False)
+        "with EmbeddedBroker(topics={'t': 1}) as kafka: print(kafka.metrics.last_stable_offset_lag(('t', 0)))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
     assert (answer.stdout, answer.returncode) == ("0\n", 0), answer.stderr
 
 
@@ -169,16 +180,22 @@ def test_a_standalone_broker_serves_its_metrics_until_it_is_stopped():
         assert process.wait(DEADLINE_S) == 0
 
 
-@pytest.mark.parametrize(("before", "complaint"), [
-    ("", "cannot serve metrics on 127.0.0.1:"),
-    (WITHOUT_CLIENT, "pip install 'eos-kafka[metrics]'"),
-])
+@pytest.mark.parametrize(
+    ("before", "complaint"),
+    [
+        ("", "cannot serve metrics on 127.0.0.1:"),
+        (WITHOUT_CLIENT, "pip install 'eos-kafka[metrics]'"),
+    ],
+)
 def test_metrics_that_cannot_be_served_are_told_in_one_line(before, complaint):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        program = f"{before}import sys, broker_core.__main__ as m; sys.exit(m.main(['--port', '0', " \
-                  f"'--metrics-port', '{port}', '--log-level', 'ERROR']))"
-        answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True,
-                                timeout=DEADLINE_S, check=False)
+        program = (
+            f"{before}import sys, broker_core.__main__ as m; sys.exit(m.main(['--port', '0', "
+            f"'--metrics-port', '{port}', '--log-level', 'ERROR']))"
+        )
+        answer = subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        )
     assert (answer.returncode, len(answer.stderr.splitlines())) == (1, 1), answer.stderr
     assert complaint in answer.stderr

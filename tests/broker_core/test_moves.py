@@ -108,9 +108,15 @@ def test_moved_between_a_decision_and_its_answer_both_hold(
     with monkeypatch.context() as patch:
         # The request is handled, and nothing is synced, answered or sent to a partition yet.
         patch.setattr(world.cluster, "settle", lambda now_ms: None)
-        client.post(m.EndTxnRequest(
-            transactional_id="id", producer_id=world.identity.producer_id,
-            producer_epoch=world.identity.producer_epoch, committed=commit), END[protocol])
+        client.post(
+            m.EndTxnRequest(
+                transactional_id="id",
+                producer_id=world.identity.producer_id,
+                producer_epoch=world.identity.producer_epoch,
+                committed=commit,
+            ),
+            END[protocol],
+        )
         assert client.take() is None
     world.move(world.state_partition)
     answer = client.take()
@@ -193,12 +199,14 @@ def test_moved_between_a_fence_and_its_markers_the_client_is_let_in_afterwards(
     finish_one_more(world, aborted_before=1)
 
 
-EXPIRY = {"transactional.id.expiration.ms": "1000",
-          "transaction.remove.expired.transaction.cleanup.interval.ms": "5000"}
+EXPIRY = {
+    "transactional.id.expiration.ms": "1000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "5000",
+}
 
 
 def test_moved_before_an_expired_id_is_removed_the_old_coordinator_removes_nothing(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = MovesWorld(settings=EXPIRY)
     assert world.init() is E.NONE
@@ -227,7 +235,7 @@ def test_moved_after_an_expired_id_was_removed_it_is_unknown_and_may_begin_anew(
 
 
 def test_moved_at_the_last_epoch_the_answered_producer_id_is_the_one_that_is_stored(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = open_world(V2)
     world.rewrite(producer_epoch=32766)

@@ -16,8 +16,9 @@ TRANSACTIONS, PARTITIONS = 6, 3
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(brokers=3, topics={"t": 1, "moving": PARTITIONS},
-                        config={"transaction.state.log.num.partitions": "3"}) as kafka:
+    with EmbeddedBroker(
+        brokers=3, topics={"t": 1, "moving": PARTITIONS}, config={"transaction.state.log.num.partitions": "3"}
+    ) as kafka:
         yield kafka
 
 
@@ -73,9 +74,15 @@ def test_a_broker_that_is_not_running_cannot_be_moved() -> None:
 
 def committed_values(kafka: EmbeddedBroker) -> list[bytes]:
     """Read the topic as a reader of committed data, to the end of each partition."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "reader",
-                         "enable.partition.eof": True, "auto.offset.reset": "earliest",
-                         "isolation.level": "read_committed"})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "reader",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
     values, ended = [], 0
     try:
         consumer.assign([TopicPartition("moving", partition, 0) for partition in range(PARTITIONS)])
@@ -92,8 +99,16 @@ def committed_values(kafka: EmbeddedBroker) -> list[bytes]:
 
 
 def test_transactions_keep_their_outcome_while_every_leader_moves(kafka: EmbeddedBroker) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "mover", "linger.ms": 0,
-                         "retry.backoff.ms": 10, "topic.metadata.refresh.interval.ms": 1000, "log_level": 0})
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "transactional.id": "mover",
+            "linger.ms": 0,
+            "retry.backoff.ms": 10,
+            "topic.metadata.refresh.interval.ms": 1000,
+            "log_level": 0,
+        }
+    )
     producer.init_transactions(DEADLINE_S)
     with ThreadPoolExecutor(PARTITIONS + 1) as threads:
         for number in range(TRANSACTIONS):
@@ -102,8 +117,9 @@ def test_transactions_keep_their_outcome_while_every_leader_moves(kafka: Embedde
             for partition in range(PARTITIONS):
                 producer.produce("moving", b"%d" % number, partition=partition)
             # All at once, from threads of their own, with the transaction under way.
-            moves = [threads.submit(kafka.move_leader, ("moving", partition), broker)
-                     for partition in range(PARTITIONS)]
+            moves = [
+                threads.submit(kafka.move_leader, ("moving", partition), broker) for partition in range(PARTITIONS)
+            ]
             moves.append(threads.submit(kafka.move_coordinator, broker, transactional_id="mover"))
             # librdkafka would drop unsent records at an abort, and forgets one that a moved leader gave back.
             assert producer.flush(DEADLINE_S) == 0
@@ -130,8 +146,15 @@ def end(producer: Producer, *, commit: bool) -> None:
 
 def test_a_group_goes_on_while_its_coordinator_moves(kafka: EmbeddedBroker) -> None:
     plain = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0})
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "followed", "log_level": 0,
-                         "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "followed",
+            "log_level": 0,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
     seen = []
     try:
         consumer.subscribe(["t"])

@@ -43,7 +43,7 @@ def test_a_marker_follows_the_partition_to_its_new_leader(
     with monkeypatch.context() as patch:
         held = holding_markers(patch)
         world.end(commit=commit)
-        old, _ = world.move(P0)
+        _old, _ = world.move(P0)
     # The old leader refuses what was on its way to it, and the coordinator looks the leader up again.
     sender = world.cluster.brokers[world.coordinator].transactions
     sender.marker_answered(held[0], dict.fromkeys(held[0].partitions, E.NOT_LEADER_OR_FOLLOWER), world.cluster.now_ms)
@@ -54,9 +54,7 @@ def test_a_marker_follows_the_partition_to_its_new_leader(
 
 @protocols
 @ends
-def test_a_group_coordinator_moved_inside_a_transaction_keeps_its_pending_offsets(
-    protocol: int, commit: bool
-) -> None:
+def test_a_group_coordinator_moved_inside_a_transaction_keeps_its_pending_offsets(protocol: int, commit: bool) -> None:
     world = open_world(protocol)
     assert world.commit_offset(7) is E.NONE
     world.move(world.offsets_partition)

@@ -5,13 +5,7 @@ import pytest
 from broker_core.broker.markers import append_marker
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity
-from tests.broker_core.moves_world import (
-    PARTITIONS,
-    V2,
-    holding_markers,
-    open_world,
-    protocols,
-)
+from tests.broker_core.moves_world import PARTITIONS, V2, holding_markers, open_world, protocols
 
 E = ErrorCode
 P0, P1 = PARTITIONS
@@ -54,9 +48,14 @@ def test_the_markers_of_a_zombie_coordinator_are_refused_once_the_new_one_has_wr
         leader = world.cluster.brokers[world.leader(topic_partition)]
         for commit in (True, False):
             code = append_marker(
-                leader, topic_partition, ProducerIdentity(late.producer_id, late.producer_epoch), commit=commit,
-                coordinator_epoch=late.coordinator_epoch, transaction_version=late.transaction_version,
-                now_ms=world.cluster.now_ms)
+                leader,
+                topic_partition,
+                ProducerIdentity(late.producer_id, late.producer_epoch),
+                commit=commit,
+                coordinator_epoch=late.coordinator_epoch,
+                transaction_version=late.transaction_version,
+                now_ms=world.cluster.now_ms,
+            )
             assert code is E.TRANSACTION_COORDINATOR_FENCED, topic_partition
     assert {topic_partition.topic for topic_partition in late.partitions} == {"t", "__consumer_offsets"}
     assert [len(world.markers(one)) for one in PARTITIONS] == before
@@ -64,7 +63,8 @@ def test_the_markers_of_a_zombie_coordinator_are_refused_once_the_new_one_has_wr
     # Told so, the zombie gives up.
     coordinator = world.cluster.brokers[zombie].transactions
     coordinator.marker_answered(
-        late, dict.fromkeys(late.partitions, E.TRANSACTION_COORDINATOR_FENCED), world.cluster.now_ms)
+        late, dict.fromkeys(late.partitions, E.TRANSACTION_COORDINATOR_FENCED), world.cluster.now_ms
+    )
     coordinator.advance(world.cluster.now_ms + 1_000)
     assert coordinator.take_markers() == []
     assert world.state() == "CompleteCommit"
@@ -84,7 +84,8 @@ def test_a_zombie_coordinator_cannot_complete_what_its_markers_ended(
         journal = world.cluster.logs.get(world.state_partition, world.cluster.now_ms)
         end_offset = journal.log_end_offset
         world.cluster.brokers[zombie].transactions.marker_answered(
-            held[0], dict.fromkeys(held[0].partitions, E.NONE), world.cluster.now_ms)
+            held[0], dict.fromkeys(held[0].partitions, E.NONE), world.cluster.now_ms
+        )
         assert journal.log_end_offset == end_offset
         assert world.state(new) == "PrepareCommit"
     world.move(world.state_partition)

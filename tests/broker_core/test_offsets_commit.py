@@ -75,7 +75,10 @@ CASES = [(state, caller, plain, txn) for states, caller, plain, txn in RULES for
 
 @pytest.mark.parametrize(("state", "caller", "plain", "txn"), CASES)
 def test_who_may_commit(
-    state: GroupState | None, caller: tuple[int, str, str | None], plain: ErrorCode, txn: ErrorCode,
+    state: GroupState | None,
+    caller: tuple[int, str, str | None],
+    plain: ErrorCode,
+    txn: ErrorCode,
 ):
     fields = dict(zip(("generation_id", "member_id", "group_instance_id"), caller, strict=True))
     for commit, verdict in ((world_in(state).commit, plain), (world_in(state).txn_commit, txn)):
@@ -94,10 +97,16 @@ def test_a_simple_group_comes_into_being_with_its_first_commit():
     assert (world.group().state, world.group().protocol_type) == (EMPTY, None)
 
 
-@pytest.mark.parametrize(("metadata", "verdict"), [
-    ("x" * 5, NONE), ("x" * 6, ErrorCode.OFFSET_METADATA_TOO_LARGE),
-    (None, NONE), ("\U0001f600" * 2, NONE), ("\U0001f600" * 3, ErrorCode.OFFSET_METADATA_TOO_LARGE),
-])
+@pytest.mark.parametrize(
+    ("metadata", "verdict"),
+    [
+        ("x" * 5, NONE),
+        ("x" * 6, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+        (None, NONE),
+        ("\U0001f600" * 2, NONE),
+        ("\U0001f600" * 3, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+    ],
+)
 @pytest.mark.parametrize("transactional", [False, True])
 def test_metadata_too_long_fails_its_partition_alone(metadata: str | None, verdict: ErrorCode, transactional: bool):
     world = GroupWorld(offset_metadata_max_bytes=5)
@@ -118,12 +127,17 @@ def test_metadata_that_no_record_can_hold_is_refused_whatever_the_limit():
     world = GroupWorld(offset_metadata_max_bytes=10**6)
     offsets = {T0: OffsetToCommit(1, metadata="x" * 32_768)}
     assert world.coordinator.commit_offsets(OffsetCommit(GROUP, offsets), 0) == {
-        T0: ErrorCode.OFFSET_METADATA_TOO_LARGE}
+        T0: ErrorCode.OFFSET_METADATA_TOO_LARGE
+    }
 
 
-@pytest.mark.parametrize(("group_id", "plain", "txn"), [
-    ("", NONE, ErrorCode.INVALID_GROUP_ID), ("g", NONE, NONE),
-])
+@pytest.mark.parametrize(
+    ("group_id", "plain", "txn"),
+    [
+        ("", NONE, ErrorCode.INVALID_GROUP_ID),
+        ("g", NONE, NONE),
+    ],
+)
 def test_only_plain_commits_may_have_an_empty_group_id(group_id: str, plain: ErrorCode, txn: ErrorCode):
     world = GroupWorld()
     assert world.txn_commit(group_id=group_id) is txn
@@ -132,8 +146,23 @@ def test_only_plain_commits_may_have_an_empty_group_id(group_id: str, plain: Err
 
 
 SOURCES = {
-    13: 14, 3: 15, 19: 15, 7: 15, 6: 16, 56: 16, 4: -1, 10: -1, 18: -1,
-    14: 14, 15: 15, 16: 16, 47: 47, 48: 48, 49: 49, 51: 51, 120: 120,
+    13: 14,
+    3: 15,
+    19: 15,
+    7: 15,
+    6: 16,
+    56: 16,
+    4: -1,
+    10: -1,
+    18: -1,
+    14: 14,
+    15: 15,
+    16: 16,
+    47: 47,
+    48: 48,
+    49: 49,
+    51: 51,
+    120: 120,
 }
 
 
@@ -152,9 +181,19 @@ def test_nothing_else_is_translated():
     assert changed == {code.value for code in APPEND_ERRORS} == {3, 4, 6, 7, 10, 13, 18, 19, 56}
 
 
-@pytest.mark.parametrize(("source", "answer"), [
-    (6, 6), (56, 6), (3, 6), (19, 6), (13, 6), (47, 47), (52, 52), (10, -1),
-])
+@pytest.mark.parametrize(
+    ("source", "answer"),
+    [
+        (6, 6),
+        (56, 6),
+        (3, 6),
+        (19, 6),
+        (13, 6),
+        (47, 47),
+        (52, 52),
+        (10, -1),
+    ],
+)
 def test_a_refused_marker_is_answered_in_the_senders_words(source: int, answer: int):
     world = GroupWorld()
     world.txn_commit(7)

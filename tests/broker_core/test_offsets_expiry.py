@@ -13,8 +13,8 @@ CHECK_MS = 1_000
 
 def expiring_world() -> GroupWorld:
     return GroupWorld(
-        offsets_retention_minutes=1, offsets_retention_check_interval_ms=CHECK_MS,
-        group_max_session_timeout_ms=10**9)
+        offsets_retention_minutes=1, offsets_retention_check_interval_ms=CHECK_MS, group_max_session_timeout_ms=10**9
+    )
 
 
 def group_ids(world: GroupWorld) -> list[str]:
@@ -64,10 +64,13 @@ def test_consumers_keep_what_they_read_and_lose_what_they_gave_up():
     assert (world.fetch(T0), world.fetch(U0)) == (1, -1)
 
 
-@pytest.mark.parametrize("fields", [
-    {"protocol_type": "connect", "protocols": (("p", subscription("t")),)},
-    {"protocols": (("own", b"?"),)},
-])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"protocol_type": "connect", "protocols": (("p", subscription("t")),)},
+        {"protocols": (("own", b"?"),)},
+    ],
+)
 def test_groups_that_nobody_can_read_keep_everything_while_they_live(fields: dict[str, object]):
     world = expiring_world()
     member = member_of(world, **fields)

@@ -67,26 +67,30 @@ class History:
     def _records(self, key: OffsetKey) -> list[tuple[int, Event]]:
         own = [(index, event) for index, event in enumerate(self.events) if event.key == key]
         tombstones = [place for place, (_, event) in enumerate(own) if event.name == "tombstone"]
-        return own[tombstones[-1] + 1:] if tombstones else own
+        return own[tombstones[-1] + 1 :] if tombstones else own
 
     def _fate(self, index: int, record: Event) -> str:
         if record.producer_id is None:
             return "commit"
-        markers = (event.name for event in self.events[index:]
-                   if event.key is None and event.producer_id == record.producer_id)
+        markers = (
+            event.name for event in self.events[index:] if event.key is None and event.producer_id == record.producer_id
+        )
         return next(markers, "open")
 
 
-OPERATIONS = st.lists(st.one_of(
-    st.tuples(st.just("plain"), st.sampled_from(KEYS)),
-    st.tuples(st.just("transactional"), st.sampled_from(KEYS), st.sampled_from(PRODUCERS)),
-    st.tuples(st.sampled_from(["commit", "abort"]), st.sampled_from(PRODUCERS)),
-    st.tuples(st.just("delete_offset"), st.sampled_from(KEYS)),
-    st.tuples(st.just("delete_group"), st.sampled_from(GROUPS)),
-    st.tuples(st.just("pass"), st.sampled_from([1, CHECK_MS // 2, CHECK_MS, RETENTION_MS])),
-    st.tuples(st.just("fail_over")),
-    st.tuples(st.just("refused"), st.sampled_from(KEYS), st.none() | st.sampled_from(PRODUCERS)),
-), max_size=40)
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("plain"), st.sampled_from(KEYS)),
+        st.tuples(st.just("transactional"), st.sampled_from(KEYS), st.sampled_from(PRODUCERS)),
+        st.tuples(st.sampled_from(["commit", "abort"]), st.sampled_from(PRODUCERS)),
+        st.tuples(st.just("delete_offset"), st.sampled_from(KEYS)),
+        st.tuples(st.just("delete_group"), st.sampled_from(GROUPS)),
+        st.tuples(st.just("pass"), st.sampled_from([1, CHECK_MS // 2, CHECK_MS, RETENTION_MS])),
+        st.tuples(st.just("fail_over")),
+        st.tuples(st.just("refused"), st.sampled_from(KEYS), st.none() | st.sampled_from(PRODUCERS)),
+    ),
+    max_size=40,
+)
 
 
 def act(world: GroupWorld, history: History, number: int, name: str, *arguments: Any) -> None:
@@ -132,8 +136,7 @@ def check(world: GroupWorld, history: History) -> None:
         expected = FetchedOffset(NONE, record.offset if record else -1)
         unstable = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
         for require_stable in (False, True):
-            result = world.coordinator.fetch_offsets(
-                key.group_id, [key.topic_partition], require_stable=require_stable)
+            result = world.coordinator.fetch_offsets(key.group_id, [key.topic_partition], require_stable=require_stable)
             wanted = unstable if require_stable and history.is_pending(key) else expected
             assert result.offsets == {key.topic_partition: wanted}
     successor = world.instance()

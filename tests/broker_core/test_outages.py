@@ -205,8 +205,14 @@ def test_a_move_ends_an_outage_and_its_end_then_changes_nothing() -> None:
 
 
 def begun(kafka: EmbeddedBroker, timeout_ms: int = 60_000) -> Producer:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "t", "log_level": 0,
-                         "transaction.timeout.ms": timeout_ms})
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "transactional.id": "t",
+            "log_level": 0,
+            "transaction.timeout.ms": timeout_ms,
+        }
+    )
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce("in", b"v", partition=0)

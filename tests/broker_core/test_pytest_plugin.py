@@ -14,16 +14,18 @@ pytest_plugins = ["pytester"]
 @pytest.fixture
 def run(pytester: pytest.Pytester):
     """Run a test file with the plugin, whether this environment has it installed or not."""
+
     def run(source: str, *arguments: str) -> pytest.RunResult:
         pytester.makepyfile(source)
         # Other plugins cost time, and the plugin is told of by name.
         return pytester.runpytest_inprocess(
-            "-p", "broker_core.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers", *arguments)
+            "-p", "broker_core.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers", *arguments
+        )
 
     return run
 
 
-ROUND_TRIP = '''
+ROUND_TRIP = """
     import pytest
 
     def test_a_round_trip(kafka, kafka_producer, kafka_consumer):
@@ -33,7 +35,7 @@ ROUND_TRIP = '''
         assert producer.flush(30) == 0
         (message,) = kafka_consumer("round-trip").consume(1, timeout=30)
         assert message.value() == b"hello"
-'''
+"""
 
 
 def test_clients_are_made_and_closed(run):
@@ -41,7 +43,7 @@ def test_clients_are_made_and_closed(run):
 
 
 def test_the_marker_says_what_the_broker_is_like_and_each_test_has_its_own(run):
-    run('''
+    run("""
         import pytest
 
         @pytest.mark.kafka(brokers=3, topics={"in": 4}, transaction_version=1)
@@ -54,11 +56,11 @@ def test_the_marker_says_what_the_broker_is_like_and_each_test_has_its_own(run):
             assert len(kafka.bootstrap_servers.split(",")) == 1
             with pytest.raises(Exception, match="in-3|topic 'in'"):
                 kafka.partition("in", 3)
-    ''').assert_outcomes(passed=2)
+    """).assert_outcomes(passed=2)
 
 
 def test_the_cluster_is_shared(run):
-    run('''
+    run("""
         addresses = set()
 
         def test_one(kafka_cluster, kafka_producer):
@@ -69,20 +71,20 @@ def test_the_cluster_is_shared(run):
         def test_two(kafka_cluster):
             addresses.add(kafka_cluster.bootstrap_servers)
             assert len(addresses) == 1
-    ''').assert_outcomes(passed=2)
+    """).assert_outcomes(passed=2)
 
 
 def test_the_shared_cluster_is_in_the_report_too(run):
-    result = run('''
+    result = run("""
         def test_it_fails(kafka_cluster, kafka_producer):
             kafka_producer({"client.id": "me"}).list_topics(timeout=30)
             assert False
-    ''')
+    """)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*kafka requests*", "*Metadata v* me User:ANONYMOUS*", "none was written"])
 
 
-FAILING = '''
+FAILING = """
     def test_it_fails(kafka, kafka_producer):
         producer = kafka_producer({"transactional.id": "story", "client.id": "me"})
         producer.init_transactions(30)
@@ -90,15 +92,21 @@ FAILING = '''
         producer.produce("told", b"the value")
         producer.flush(30)
         assert False
-'''
+"""
 
 
 def test_a_failure_carries_requests_and_partitions(run):
     result = run(FAILING)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([
-        "*kafka requests*", "*InitProducerId v* me User:ANONYMOUS: transactional_id=story -> answered*",
-        "*kafka partitions*", "told-0: log start 0, LSO 0, HW 1*", "*transactional*'the value'*"])
+    result.stdout.fnmatch_lines(
+        [
+            "*kafka requests*",
+            "*InitProducerId v* me User:ANONYMOUS: transactional_id=story -> answered*",
+            "*kafka partitions*",
+            "told-0: log start 0, LSO 0, HW 1*",
+            "*transactional*'the value'*",
+        ]
+    )
 
 
 def test_a_test_that_passes_says_nothing(run):
@@ -106,18 +114,20 @@ def test_a_test_that_passes_says_nothing(run):
 
 
 def test_a_failure_with_all_brokers_away_is_still_reported(run):
-    result = run('''
+    result = run("""
         def test_it_fails(kafka):
             kafka.crash()
             assert False
-    ''')
+    """)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*kafka requests*", "none came"])
 
 
 def test_on_a_real_cluster_the_same_tests_run_and_the_rest_is_skipped(run):
     with EmbeddedBroker() as real:
-        result = run(ROUND_TRIP + '''
+        result = run(
+            ROUND_TRIP
+            + """
     def test_with_a_fault(kafka):
         kafka.fault(api="Fetch", action=None)
 
@@ -144,12 +154,21 @@ def test_on_a_real_cluster_the_same_tests_run_and_the_rest_is_skipped(run):
     def test_a_wrong_name_is_an_error(kafka):
         with pytest.raises(AttributeError):
             kafka.no_such_thing
-''', "--kafka-bootstrap", real.bootstrap_servers, "-rs")
+""",
+            "--kafka-bootstrap",
+            real.bootstrap_servers,
+            "-rs",
+        )
         result.assert_outcomes(passed=3, skipped=5)
-        result.stdout.fnmatch_lines_random([
-            "*kafka.without_coordinator needs the embedded broker*", "*kafka.stale_broker needs the embedded broker*",
-            "*kafka.fault needs the embedded broker*", "*clock='virtual' needs the embedded broker*",
-            "*the test needs 2 brokers; the real cluster has 1*"])
+        result.stdout.fnmatch_lines_random(
+            [
+                "*kafka.without_coordinator needs the embedded broker*",
+                "*kafka.stale_broker needs the embedded broker*",
+                "*kafka.fault needs the embedded broker*",
+                "*clock='virtual' needs the embedded broker*",
+                "*the test needs 2 brokers; the real cluster has 1*",
+            ]
+        )
         left = real.call(lambda cluster: {name for name in cluster.catalog.topics if not name.startswith("__")})
         assert left == set(), "topics of tests go with them"
 
@@ -159,8 +178,11 @@ def test_a_cluster_that_does_not_answer_is_told_once_and_costs_its_wait_once(run
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         began = time.monotonic()
-        result = run("import pytest\n" + "".join(f"def test_{number}(kafka): pass\n" for number in range(20)),
-                     "--kafka-bootstrap", address)
+        result = run(
+            "import pytest\n" + "".join(f"def test_{number}(kafka): pass\n" for number in range(20)),
+            "--kafka-bootstrap",
+            address,
+        )
     result.assert_outcomes(errors=20)
     assert time.monotonic() - began < 10
     result.stdout.fnmatch_lines([f"--kafka-bootstrap {address}: no broker told its topics in 1 s (*)"])
@@ -172,12 +194,15 @@ SECURED = {"listeners": {"SECURED": "SASL_PLAINTEXT"}, "users": {"ann": "s3cret"
 
 def test_a_cluster_that_lets_in_who_knows_the_password(run, tmp_path):
     config = tmp_path / "client.properties"
-    config.write_text("# how to get in\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism = PLAIN\n\n"
-                      "sasl.username=ann\nsasl.password=s3cret\nlog_level=0\n")
+    config.write_text(
+        "# how to get in\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism = PLAIN\n\n"
+        "sasl.username=ann\nsasl.password=s3cret\nlog_level=0\n"
+    )
     with EmbeddedBroker(**SECURED) as real:
         arguments = "--kafka-bootstrap", real.bootstrap_servers, "--kafka-config", str(config)
         run(ROUND_TRIP, *arguments).assert_outcomes(passed=1)
-        result = run('''
+        result = run(
+            """
     from confluent_kafka import Consumer
 
     def test_a_client_of_ones_own(kafka, kafka_producer):
@@ -188,23 +213,28 @@ def test_a_cluster_that_lets_in_who_knows_the_password(run, tmp_path):
         assert own.list_topics("seen", timeout=30).topics["seen"].error is None
         own.close()
         raise AssertionError("let the report be shown")
-''', *arguments)
+""",
+            *arguments,
+        )
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*: null='hello'"])
     assert "s3cret" not in result.stdout.str()
 
 
 def test_the_embedded_broker_tells_clients_as_much(run):
-    run('''
+    run("""
     def test_it(kafka):
         assert kafka.client_settings == {"bootstrap.servers": kafka.bootstrap_servers}
-''').assert_outcomes(passed=1)
+""").assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize(("content", "told"), [
-    (None, "*--kafka-config *client.properties: *No such file*"),
-    ("security.protocol=SSL\nsasl.password s3cret\n", "*setting 2 is not of the form name=value"),
-])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "*--kafka-config *client.properties: *No such file*"),
+        ("security.protocol=SSL\nsasl.password s3cret\n", "*setting 2 is not of the form name=value"),
+    ],
+)
 def test_a_file_of_settings_that_is_none_ends_the_run(run, tmp_path, content, told):
     config = tmp_path / "client.properties"
     if content is not None:
@@ -236,7 +266,7 @@ def test_somebody_elses_topic_is_left_alone(run):
 
 
 def test_a_fixture_of_the_same_name_overrides_ours(run):
-    run('''
+    run("""
         import pytest
 
         @pytest.fixture
@@ -245,4 +275,4 @@ def test_a_fixture_of_the_same_name_overrides_ours(run):
 
         def test_it(kafka):
             assert kafka == "mine"
-    ''').assert_outcomes(passed=1)
+    """).assert_outcomes(passed=1)

@@ -16,9 +16,7 @@ from broker_core.records.varint import append_varint, read_varint
 
 HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9)), max_size=3).map(tuple)
 BYTES = st.none() | st.binary(max_size=200)
-RECORDS = st.lists(
-    st.builds(NewRecord, BYTES, BYTES, HEADERS, st.integers(0, 2**41)), min_size=1, max_size=20
-)
+RECORDS = st.lists(st.builds(NewRecord, BYTES, BYTES, HEADERS, st.integers(0, 2**41)), min_size=1, max_size=20)
 CODECS = st.sampled_from(Compression)
 # Without further libraries kafka-python knows no other codec than gzip.
 THEIR_CODECS = st.sampled_from([Compression.NONE, Compression.GZIP])
@@ -65,7 +63,8 @@ def test_round_trip(records: list[NewRecord], codec: Compression, base_offset: i
     assert read_records(data, 2, header) == with_offsets(records, base_offset)
     stamps = [record.timestamp_ms for record in records]
     assert summarize_records(data, 2, header) == RecordSummary(
-        min(stamps), max(stamps), all(record.key is not None for record in records))
+        min(stamps), max(stamps), all(record.key is not None for record in records)
+    )
 
 
 @given(RECORDS, THEIR_CODECS)

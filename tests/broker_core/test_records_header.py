@@ -7,14 +7,7 @@ from kafka.record import MemoryRecords
 
 from broker_core.records.batch import NewRecord, build_batch, read_records
 from broker_core.records.compression import Compression
-from broker_core.records.header import (
-    HEADER_SIZE,
-    BatchHeader,
-    InvalidBatch,
-    assign_offsets,
-    crc_matches,
-    iter_headers,
-)
+from broker_core.records.header import HEADER_SIZE, BatchHeader, InvalidBatch, assign_offsets, crc_matches, iter_headers
 from broker_core.types import TimestampType
 
 RECORDS = [NewRecord(b"k", b"v", (), 1000), NewRecord(None, b"w", (), 900), NewRecord(b"l", None, (), 1100)]

@@ -27,8 +27,11 @@ BYTES = st.none() | st.binary(max_size=60) | st.integers(0, 3000).map(lambda siz
 # To librdkafka names are texts of C.
 NAMES = st.text(st.characters(min_codepoint=1, codec="utf-8"), min_size=1, max_size=5)
 HEADERS = st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=9)), max_size=3).map(tuple)
-RECORDS = st.lists(st.builds(NewRecord, BYTES, BYTES, HEADERS, st.integers(1, 10**8).map(lambda step: NOW_MS - step)),
-                   min_size=1, max_size=12)
+RECORDS = st.lists(
+    st.builds(NewRecord, BYTES, BYTES, HEADERS, st.integers(1, 10**8).map(lambda step: NOW_MS - step)),
+    min_size=1,
+    max_size=12,
+)
 EXAMPLES = settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -58,8 +61,15 @@ class Exchange(NamedTuple):
         def has_all() -> bool:
             for message in self.consumer.consume(count - len(found), 0.5):
                 assert message.error() is None, message.error()
-                found.append(Record(message.offset(), message.timestamp()[1], message.key(), message.value(),
-                                    tuple(message.headers() or ())))
+                found.append(
+                    Record(
+                        message.offset(),
+                        message.timestamp()[1],
+                        message.key(),
+                        message.value(),
+                        tuple(message.headers() or ()),
+                    )
+                )
             return len(found) == count
 
         wait_until(has_all, f"librdkafka reads {count} records of {codec.name}", deadline_s=DEADLINE_S)
@@ -77,17 +87,21 @@ def exchange() -> Iterator[Exchange]:
         admin = AdminClient(plain)
         for made in admin.create_topics([NewTopic(codec.name, 1, 1) for codec in Compression]).values():
             made.result(DEADLINE_S)
-        consumer = Consumer(plain | {"group.id": "exchange", "enable.auto.commit": False, "fetch.wait.max.ms": 20,
-                                     "check.crcs": True})
-        producers = {codec: Producer(plain | {"linger.ms": 20, "compression.type": codec.name.lower()})
-                     for codec in Compression}
+        consumer = Consumer(
+            plain | {"group.id": "exchange", "enable.auto.commit": False, "fetch.wait.max.ms": 20, "check.crcs": True}
+        )
+        producers = {
+            codec: Producer(plain | {"linger.ms": 20, "compression.type": codec.name.lower()}) for codec in Compression
+        }
         yield Exchange(kafka.bootstrap_servers, client, consumer, producers)
         consumer.close()
 
 
 def with_offsets(records: list[NewRecord], offset: int) -> list[Record]:
-    return [Record(offset + index, record.timestamp_ms, record.key, record.value, record.headers)
-            for index, record in enumerate(records)]
+    return [
+        Record(offset + index, record.timestamp_ms, record.key, record.value, record.headers)
+        for index, record in enumerate(records)
+    ]
 
 
 @pytest.mark.parametrize("codec", list(Compression))
@@ -96,8 +110,9 @@ def with_offsets(records: list[NewRecord], offset: int) -> list[Record]:
 def test_what_librdkafka_sends(exchange: Exchange, codec: Compression, records: list[NewRecord]) -> None:
     offset, producer = exchange.end(codec), exchange.producers[codec]
     for record in records:
-        producer.produce(codec.name, record.value, record.key, headers=list(record.headers),
-                         timestamp=record.timestamp_ms)
+        producer.produce(
+            codec.name, record.value, record.key, headers=list(record.headers), timestamp=record.timestamp_ms
+        )
     assert producer.flush(DEADLINE_S) == 0
     expected = with_offsets(records, offset)
     assert exchange.fetch(codec, offset, len(records)) == expected
@@ -111,9 +126,19 @@ def test_what_we_build(exchange: Exchange, codec: Compression, records: list[New
     offset = exchange.end(codec)
     topics = ProduceRequest.TopicProduceData
     part = topics.PartitionProduceData(index=0, records=build_batch(records, compression=codec))
-    answer = exchange.client.send(ProduceRequest(
-        transactional_id=None, acks=-1, timeout_ms=30_000,
-        topic_data=[topics(name=codec.name, partition_data=[part])]), 9).responses[0].partition_responses[0]
+    answer = (
+        exchange.client.send(
+            ProduceRequest(
+                transactional_id=None,
+                acks=-1,
+                timeout_ms=30_000,
+                topic_data=[topics(name=codec.name, partition_data=[part])],
+            ),
+            9,
+        )
+        .responses[0]
+        .partition_responses[0]
+    )
     assert (answer.error_code, answer.base_offset) == (0, offset)
     expected = with_offsets(records, offset)
     assert exchange.fetch(codec, offset, len(records)) == expected

@@ -108,16 +108,21 @@ def test_long_runs(size: int, broken: int | None) -> None:
     assert surveyed(data, size) == (Survey(0, 0, True) if broken is None else broken % size)
 
 
-UNLIKE = [NewRecord(b"key", b"value", (), BASE_MS), NewRecord(None, b"v" * 70, (("h", b"x"),), BASE_MS + 100),
-          NewRecord(b"k", None, (), BASE_MS + 9000), NewRecord(b"k" * 70, b"v" * 20_000, (), BASE_MS)]
+UNLIKE = [
+    NewRecord(b"key", b"value", (), BASE_MS),
+    NewRecord(None, b"v" * 70, (("h", b"x"),), BASE_MS + 100),
+    NewRecord(b"k", None, (), BASE_MS + 9000),
+    NewRecord(b"k" * 70, b"v" * 20_000, (), BASE_MS),
+]
 # The first is of another time, so that the deltas of the others are as wide as they are in a long batch.
 ALIKE = [NewRecord(b"k", b"v", (("h", b"x"),), BASE_MS), *[NewRecord(b"k", b"v", (("h", b"x"),), BASE_MS + 100)] * 80]
 PLAIN = [NewRecord(b"k", b"v", (), BASE_MS), *[NewRecord(b"k", b"v", (), BASE_MS + 100)] * 80]
 
 
 @pytest.mark.parametrize("flipped", [1, 2, 0x40, 0x80, 0x81, 0xFF])
-@pytest.mark.parametrize(("records", "guilty"), [
-    (UNLIKE, range(4)), (ALIKE, (1, 2, 20, 63, 64, 80)), (PLAIN, (1, 2, 20, 63, 64, 80))])
+@pytest.mark.parametrize(
+    ("records", "guilty"), [(UNLIKE, range(4)), (ALIKE, (1, 2, 20, 63, 64, 80)), (PLAIN, (1, 2, 20, 63, 64, 80))]
+)
 def test_every_byte_counts(records: list[NewRecord], guilty: Iterable[int], flipped: int) -> None:
     """Change each byte of one record, alone or in the middle of many that look the same."""
     data = section_of(records)
@@ -130,8 +135,10 @@ def test_every_byte_counts(records: list[NewRecord], guilty: Iterable[int], flip
 
 
 def test_records_that_differ_all_the_time() -> None:
-    records = [NewRecord(None if at % 7 == 5 else b"k" * (at % 5), b"v" * (at * 37 % 300), (), BASE_MS + at % 90)
-               for at in range(3000)]
+    records = [
+        NewRecord(None if at % 7 == 5 else b"k" * (at % 5), b"v" * (at * 37 % 300), (), BASE_MS + at % 90)
+        for at in range(3000)
+    ]
     data = section_of(records)
     assert survey_records(data, 0, 3000) == walk_slowly(data, 3000) == Survey(0, 89, False)
 

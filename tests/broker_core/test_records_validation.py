@@ -106,8 +106,15 @@ def test_timestamps_are_written_in_place(before: int, kind: TimestampType) -> No
 
 WHOLE = build_batch([NewRecord(b"k", b"v")])
 FRAMES: list[tuple[bytes, int | None]] = [
-    (b"", None), (WHOLE[:11], None), (WHOLE[:12], None), (WHOLE[:16], None), (WHOLE[:-1], None), (WHOLE, len(WHOLE)),
-    (WHOLE + b"x", len(WHOLE)), (WHOLE[:16] + b"\0" + WHOLE[17:], len(WHOLE)), (bytes(11), None),
+    (b"", None),
+    (WHOLE[:11], None),
+    (WHOLE[:12], None),
+    (WHOLE[:16], None),
+    (WHOLE[:-1], None),
+    (WHOLE, len(WHOLE)),
+    (WHOLE + b"x", len(WHOLE)),
+    (WHOLE[:16] + b"\0" + WHOLE[17:], len(WHOLE)),
+    (bytes(11), None),
 ]
 
 
@@ -116,8 +123,16 @@ def test_where_a_batch_ends(data: bytes, size: int | None) -> None:
     assert framed_size(b"??" + data, 2) == size
 
 
-@pytest.mark.parametrize("data", [bytes(12), WHOLE[:8] + struct.pack(">i", 13) + WHOLE[12:], b"\xff" * 70,
-                                  WHOLE[:16] + b"\3" + WHOLE[17:], WHOLE[:16] + b"\xff" + WHOLE[17:]])
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytes(12),
+        WHOLE[:8] + struct.pack(">i", 13) + WHOLE[12:],
+        b"\xff" * 70,
+        WHOLE[:16] + b"\3" + WHOLE[17:],
+        WHOLE[:16] + b"\xff" + WHOLE[17:],
+    ],
+)
 def test_what_can_be_no_batch(data: bytes) -> None:
     with pytest.raises(InvalidBatch):
         framed_size(data)
@@ -127,9 +142,14 @@ def test_deltas_beyond_64_bits_hide_no_timestamp() -> None:
     """Java drops what does not fit, so the largest delta need not lead to the largest timestamp."""
     now_ms = 1_700_000_000_000
     far_ms = 10**13
-    bodies = [b"\0" + delta + offset + b"\1\1\0" for delta, offset in (
-        (b"\0", b"\0"), (varint_bytes(far_ms), b"\2"), (b"\x80" * 9 + b"\x04", b"\4"),
-    )]
+    bodies = [
+        b"\0" + delta + offset + b"\1\1\0"
+        for delta, offset in (
+            (b"\0", b"\0"),
+            (varint_bytes(far_ms), b"\2"),
+            (b"\x80" * 9 + b"\x04", b"\4"),
+        )
+    ]
     section = b"".join(bytes([2 * len(body)]) + body for body in bodies)
     sound = build_batch([NewRecord(None, None, (), now_ms)] * 3)
     data = bytearray(sound[:HEADER_SIZE] + section)

@@ -40,25 +40,54 @@ class Spy:
 
 def world():
     """Make a cluster in which every API finds something: a topic, groups of both kinds, an open transaction."""
-    cluster = direct_cluster(settings={
-        "transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"})
+    cluster = direct_cluster(
+        settings={"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
+    )
     cluster.create_topic(TOPIC, 1)
     client = DirectClient(cluster)
     cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
     identity = client.ask(m.InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000), 4)
-    added = client.ask(m.AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id=ID, v3_and_below_producer_id=identity.producer_id,
-        v3_and_below_producer_epoch=identity.producer_epoch, v3_and_below_topics=[
-            m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])]), 3)
+    added = client.ask(
+        m.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=ID,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.producer_epoch,
+            v3_and_below_topics=[m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])],
+        ),
+        3,
+    )
     assert set(error_codes(added)) == {0}, added
-    joined = client.ask(m.ConsumerGroupHeartbeatRequest(
-        group_id=MEMBERS, member_id="x", member_epoch=0, rebalance_timeout_ms=1000, topic_partitions=[],
-        subscribed_topic_names=[TOPIC]), 1)
+    joined = client.ask(
+        m.ConsumerGroupHeartbeatRequest(
+            group_id=MEMBERS,
+            member_id="x",
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            topic_partitions=[],
+            subscribed_topic_names=[TOPIC],
+        ),
+        1,
+    )
     assert joined.assignment is not None
     commit = m.OffsetCommitRequest.OffsetCommitRequestTopic
-    client.ask(m.OffsetCommitRequest(group_id=GROUP, member_id="", topics=[commit(name=TOPIC, partitions=[
-        commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")])]), 8)
+    client.ask(
+        m.OffsetCommitRequest(
+            group_id=GROUP,
+            member_id="",
+            topics=[
+                commit(
+                    name=TOPIC,
+                    partitions=[
+                        commit.OffsetCommitRequestPartition(
+                            partition_index=0, committed_offset=1, committed_metadata=""
+                        )
+                    ],
+                )
+            ],
+        ),
+        8,
+    )
     client.identity = identity
     return client
 
@@ -68,40 +97,117 @@ def scram_requests(version):
         "DescribeUserScramCredentials": lambda: m.DescribeUserScramCredentialsRequest(users=None),
         "AlterUserScramCredentials": lambda: m.AlterUserScramCredentialsRequest(
             deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="nobody", mechanism=1)],
-            upsertions=[]),
+            upsertions=[],
+        ),
     }
 
 
 def more_requests(client):
     """Give requests, with the version to send them in, that need other rights than those of `full_requests`."""
     produce, fetch = m.ProduceRequest.TopicProduceData, m.FetchRequest.FetchTopic
-    batch = build_batch([NewRecord(b"k", b"v", (), 1000)], is_transactional=True, base_sequence=0,
-                        producer_id=client.identity.producer_id, producer_epoch=client.identity.producer_epoch)
+    batch = build_batch(
+        [NewRecord(b"k", b"v", (), 1000)],
+        is_transactional=True,
+        base_sequence=0,
+        producer_id=client.identity.producer_id,
+        producer_epoch=client.identity.producer_epoch,
+    )
     resource, change = m.DescribeConfigsRequest.DescribeConfigsResource, m.IncrementalAlterConfigsRequest
     return {
         "Metadata": [
             (m.MetadataRequest(topics=None, include_cluster_authorized_operations=True), 10),
-            (m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="new")],
-                               allow_auto_topic_creation=True), 9)],
+            (
+                m.MetadataRequest(
+                    topics=[m.MetadataRequest.MetadataRequestTopic(name="new")], allow_auto_topic_creation=True
+                ),
+                9,
+            ),
+        ],
         "FindCoordinator": [(m.FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]), 4)],
-        "Produce": [(m.ProduceRequest(transactional_id=ID, acks=-1, timeout_ms=1000, topic_data=[produce(
-            name=TOPIC, partition_data=[produce.PartitionProduceData(index=0, records=batch)])]), 9)],
-        "Fetch": [(m.FetchRequest(
-            replica_id=2, max_wait_ms=0, min_bytes=0, max_bytes=1000, session_epoch=-1, forgotten_topics_data=[],
-            topics=[fetch(topic=TOPIC, partitions=[fetch.FetchPartition(
-                partition=0, fetch_offset=0, partition_max_bytes=1000)])]), 11)],
+        "Produce": [
+            (
+                m.ProduceRequest(
+                    transactional_id=ID,
+                    acks=-1,
+                    timeout_ms=1000,
+                    topic_data=[
+                        produce(name=TOPIC, partition_data=[produce.PartitionProduceData(index=0, records=batch)])
+                    ],
+                ),
+                9,
+            )
+        ],
+        "Fetch": [
+            (
+                m.FetchRequest(
+                    replica_id=2,
+                    max_wait_ms=0,
+                    min_bytes=0,
+                    max_bytes=1000,
+                    session_epoch=-1,
+                    forgotten_topics_data=[],
+                    topics=[
+                        fetch(
+                            topic=TOPIC,
+                            partitions=[fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)],
+                        )
+                    ],
+                ),
+                11,
+            )
+        ],
         "InitProducerId": [(m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4)],
         "DescribeTransactions": [(m.DescribeTransactionsRequest(transactional_ids=[ID]), 0)],
         "ConsumerGroupDescribe": [(m.ConsumerGroupDescribeRequest(group_ids=[MEMBERS]), 1)],
-        "OffsetDelete": [(m.OffsetDeleteRequest(group_id=GROUP, topics=[
-            m.OffsetDeleteRequest.OffsetDeleteRequestTopic(name=TOPIC, partitions=[
-                m.OffsetDeleteRequest.OffsetDeleteRequestTopic.OffsetDeleteRequestPartition(partition_index=0)])]), 0)],
-        "DescribeConfigs": [(m.DescribeConfigsRequest(resources=[
-            resource(resource_type=32, resource_name=GROUP, configuration_keys=None)]), 4)],
-        "IncrementalAlterConfigs": [(change(validate_only=False, resources=[
-            change.AlterConfigsResource(resource_type=kind, resource_name="1", configs=[])]), 1) for kind in (4, 32)],
-        "CreateTopics": [(m.CreateTopicsRequest(timeout_ms=1000, topics=[m.CreateTopicsRequest.CreatableTopic(
-            name="newer", num_partitions=1, replication_factor=1, assignments=[], configs=[])]), 7)],
+        "OffsetDelete": [
+            (
+                m.OffsetDeleteRequest(
+                    group_id=GROUP,
+                    topics=[
+                        m.OffsetDeleteRequest.OffsetDeleteRequestTopic(
+                            name=TOPIC,
+                            partitions=[
+                                m.OffsetDeleteRequest.OffsetDeleteRequestTopic.OffsetDeleteRequestPartition(
+                                    partition_index=0
+                                )
+                            ],
+                        )
+                    ],
+                ),
+                0,
+            )
+        ],
+        "DescribeConfigs": [
+            (
+                m.DescribeConfigsRequest(
+                    resources=[resource(resource_type=32, resource_name=GROUP, configuration_keys=None)]
+                ),
+                4,
+            )
+        ],
+        "IncrementalAlterConfigs": [
+            (
+                change(
+                    validate_only=False,
+                    resources=[change.AlterConfigsResource(resource_type=kind, resource_name="1", configs=[])],
+                ),
+                1,
+            )
+            for kind in (4, 32)
+        ],
+        "CreateTopics": [
+            (
+                m.CreateTopicsRequest(
+                    timeout_ms=1000,
+                    topics=[
+                        m.CreateTopicsRequest.CreatableTopic(
+                            name="newer", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+                        )
+                    ],
+                ),
+                7,
+            )
+        ],
         "DescribeAcls": [(m.DescribeAclsRequest(**EVERY_ACL), 3)],
     }
 
@@ -144,8 +250,11 @@ def test_the_handlers_ask_what_the_table_says_and_nothing_else(name):
     assert asked == listed
 
 
-@pytest.mark.parametrize("name, check", PAIRS, ids=[f"{name}-{check.one_of[-1].operation.name}-"
-                                                   f"{check.one_of[-1].resource_type.name}" for name, check in PAIRS])
+@pytest.mark.parametrize(
+    ("name", "check"),
+    PAIRS,
+    ids=[f"{name}-{check.one_of[-1].operation.name}-{check.one_of[-1].resource_type.name}" for name, check in PAIRS],
+)
 def test_a_client_without_a_right_is_told_what_the_table_says(name, check: Check):
     before = run(name, frozenset())[1]
     with_none = run(name, frozenset(check.one_of))[1]
@@ -157,8 +266,11 @@ def test_a_client_without_a_right_is_told_what_the_table_says(name, check: Check
         assert any(check.refused in each for each in codes), with_none
 
 
-@pytest.mark.parametrize("name, check", [pair for pair in PAIRS if len(pair[1].one_of) > 1],
-                         ids=[name for name, check in PAIRS if len(check.one_of) > 1])
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [pair for pair in PAIRS if len(pair[1].one_of) > 1],
+    ids=[name for name, check in PAIRS if len(check.one_of) > 1],
+)
 def test_one_of_the_rights_is_enough(name, check):
     for right in check.one_of:
         rest = frozenset(check.one_of) - {right}

@@ -30,8 +30,9 @@ LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 ALLOW, DENY = Permission.ALLOW, Permission.DENY
 
 
-def acl(operation=READ, name="orders", *, kind=TOPIC, pattern=LITERAL, who="User:alice", host=WILDCARD,
-        permission=ALLOW):
+def acl(
+    operation=READ, name="orders", *, kind=TOPIC, pattern=LITERAL, who="User:alice", host=WILDCARD, permission=ALLOW
+):
     return Acl(Pattern(kind, pattern, name), who, host, operation, permission)
 
 
@@ -54,29 +55,55 @@ def test_nobody_may_do_what_no_acl_allows():
     assert not allowed(authorizer(acl(who="User:bob")))
 
 
-@pytest.mark.parametrize("rule", [
-    acl(), acl(ALL), acl(who=ANY_USER), acl(name=WILDCARD), acl(name="ord", pattern=PREFIXED),
-    acl(name="orders", pattern=PREFIXED), acl(host=HOST), acl(host="10.1.0.0/16"), acl(host="0.0.0.0/0"),
-    acl(host="10.1.99.99/16"),
-])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        acl(),
+        acl(ALL),
+        acl(who=ANY_USER),
+        acl(name=WILDCARD),
+        acl(name="ord", pattern=PREFIXED),
+        acl(name="orders", pattern=PREFIXED),
+        acl(host=HOST),
+        acl(host="10.1.0.0/16"),
+        acl(host="0.0.0.0/0"),
+        acl(host="10.1.99.99/16"),
+    ],
+)
 def test_each_kind_of_acl_allows(rule):
     assert allowed(authorizer(rule))
 
 
-@pytest.mark.parametrize("rule", [
-    acl(permission=DENY), acl(ALL, permission=DENY), acl(who=ANY_USER, permission=DENY),
-    acl(name=WILDCARD, permission=DENY), acl(name="o", pattern=PREFIXED, permission=DENY),
-    acl(host=HOST, permission=DENY), acl(host="10.0.0.0/8", permission=DENY),
-])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        acl(permission=DENY),
+        acl(ALL, permission=DENY),
+        acl(who=ANY_USER, permission=DENY),
+        acl(name=WILDCARD, permission=DENY),
+        acl(name="o", pattern=PREFIXED, permission=DENY),
+        acl(host=HOST, permission=DENY),
+        acl(host="10.0.0.0/8", permission=DENY),
+    ],
+)
 def test_each_kind_of_denial_is_stronger_than_all_that_allows(rule):
-    assert not allowed(authorizer(
-        rule, acl(), acl(ALL), acl(name=WILDCARD), acl(name="orders", pattern=PREFIXED), acl(who=ANY_USER)))
+    assert not allowed(
+        authorizer(rule, acl(), acl(ALL), acl(name=WILDCARD), acl(name="orders", pattern=PREFIXED), acl(who=ANY_USER))
+    )
 
 
-@pytest.mark.parametrize("rule", [
-    acl(name="ordersX", pattern=PREFIXED), acl(name="rders", pattern=PREFIXED), acl(name=WILDCARD, pattern=PREFIXED),
-    acl(host="10.1.2.4"), acl(host="10.2.0.0/16"), acl(host="::/0"), acl(host="fe80::/10"),
-])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        acl(name="ordersX", pattern=PREFIXED),
+        acl(name="rders", pattern=PREFIXED),
+        acl(name=WILDCARD, pattern=PREFIXED),
+        acl(host="10.1.2.4"),
+        acl(host="10.2.0.0/16"),
+        acl(host="::/0"),
+        acl(host="fe80::/10"),
+    ],
+)
 def test_what_is_beside_the_resource_or_the_host_allows_nothing(rule):
     assert not allowed(authorizer(rule))
 
@@ -86,8 +113,9 @@ def test_reading_writing_deleting_and_altering_imply_describing(operation):
     assert allowed(authorizer(acl(operation)), DESCRIBE)
 
 
-@pytest.mark.parametrize("operation", [Operation.CREATE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS,
-                                       Operation.CLUSTER_ACTION])
+@pytest.mark.parametrize(
+    "operation", [Operation.CREATE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.CLUSTER_ACTION]
+)
 def test_nothing_else_implies_describing(operation):
     assert not allowed(authorizer(acl(operation)), DESCRIBE)
 
@@ -119,8 +147,11 @@ def test_a_super_user_without_a_kind_is_refused_with_the_way_to_write_it(text):
 
 
 def test_where_no_acl_is_about_the_resource_the_setting_holds():
-    rules = authorizer(acl(name="known", who="User:bob"), acl(name="pre", pattern=PREFIXED, kind=GROUP, who="User:bob"),
-                       allows_by_default=True)
+    rules = authorizer(
+        acl(name="known", who="User:bob"),
+        acl(name="pre", pattern=PREFIXED, kind=GROUP, who="User:bob"),
+        allows_by_default=True,
+    )
     assert allowed(rules, name="unheard-of")
     assert not allowed(rules, name="known")
     assert not allowed(rules, name="prefixed", kind=GROUP)
@@ -148,10 +179,16 @@ def test_a_removed_acl_allows_nothing_and_its_prefix_is_looked_for_no_more():
     assert allowed(rules, name="groups")
 
 
-@pytest.mark.parametrize("address, printed", [
-    ("::1", "0:0:0:0:0:0:0:1"), ("2001:db8::ff", "2001:db8:0:0:0:0:0:ff"), ("::ffff:10.1.2.3", "10.1.2.3"),
-    ("10.1.2.3", "10.1.2.3"), ("test", "test"),
-])
+@pytest.mark.parametrize(
+    ("address", "printed"),
+    [
+        ("::1", "0:0:0:0:0:0:0:1"),
+        ("2001:db8::ff", "2001:db8:0:0:0:0:0:ff"),
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("10.1.2.3", "10.1.2.3"),
+        ("test", "test"),
+    ],
+)
 def test_an_address_is_printed_as_java_does(address, printed):
     assert printed_host(address) == printed
     assert allowed(authorizer(acl(host=printed)), host=address)
@@ -184,25 +221,28 @@ def on_any(rules, operation=WRITE, kind=TOPIC, who=ALICE):
     return rules.allows_on_any(who, HOST, operation, kind)
 
 
-@pytest.mark.parametrize("rules, is_allowed", [
-    (authorizer(), False),
-    (authorizer(acl(WRITE)), True),
-    (authorizer(acl(ALL)), True),
-    (authorizer(acl(READ)), False),
-    (authorizer(acl(WRITE, kind=GROUP)), False),
-    (authorizer(acl(WRITE, host="1.2.3.4")), False),
-    (authorizer(acl(WRITE, host="10.0.0.0/8")), True),
-    (authorizer(acl(WRITE), acl(WRITE, permission=DENY)), False),
-    (authorizer(acl(WRITE), acl(WRITE, "or", pattern=PREFIXED, permission=DENY)), False),
-    (authorizer(acl(WRITE), acl(WRITE, "x", pattern=PREFIXED, permission=DENY)), True),
-    (authorizer(acl(WRITE), acl(WRITE, WILDCARD, permission=DENY)), False),
-    (authorizer(acl(WRITE, "or", pattern=PREFIXED), acl(WRITE, "orders", permission=DENY)), True),
-    (authorizer(acl(WRITE, "or", pattern=PREFIXED), acl(WRITE, "o", pattern=PREFIXED, permission=DENY)), False),
-    (authorizer(acl(WRITE, "or", pattern=PREFIXED), acl(WRITE, "or", pattern=PREFIXED, permission=DENY)), False),
-    (authorizer(acl(WRITE, WILDCARD), acl(WRITE, "o", pattern=PREFIXED, permission=DENY)), True),
-    (authorizer(allows_by_default=True), True),
-    (authorizer(super_users="User:alice"), True),
-])
+@pytest.mark.parametrize(
+    ("rules", "is_allowed"),
+    [
+        (authorizer(), False),
+        (authorizer(acl(WRITE)), True),
+        (authorizer(acl(ALL)), True),
+        (authorizer(acl(READ)), False),
+        (authorizer(acl(WRITE, kind=GROUP)), False),
+        (authorizer(acl(WRITE, host="1.2.3.4")), False),
+        (authorizer(acl(WRITE, host="10.0.0.0/8")), True),
+        (authorizer(acl(WRITE), acl(WRITE, permission=DENY)), False),
+        (authorizer(acl(WRITE), acl(WRITE, "or", pattern=PREFIXED, permission=DENY)), False),
+        (authorizer(acl(WRITE), acl(WRITE, "x", pattern=PREFIXED, permission=DENY)), True),
+        (authorizer(acl(WRITE), acl(WRITE, WILDCARD, permission=DENY)), False),
+        (authorizer(acl(WRITE, "or", pattern=PREFIXED), acl(WRITE, "orders", permission=DENY)), True),
+        (authorizer(acl(WRITE, "or", pattern=PREFIXED), acl(WRITE, "o", pattern=PREFIXED, permission=DENY)), False),
+        (authorizer(acl(WRITE, "or", pattern=PREFIXED), acl(WRITE, "or", pattern=PREFIXED, permission=DENY)), False),
+        (authorizer(acl(WRITE, WILDCARD), acl(WRITE, "o", pattern=PREFIXED, permission=DENY)), True),
+        (authorizer(allows_by_default=True), True),
+        (authorizer(super_users="User:alice"), True),
+    ],
+)
 def test_whether_there_may_be_a_topic_to_write_to(rules, is_allowed):
     assert on_any(rules) is is_allowed
 
@@ -211,17 +251,29 @@ def test_whether_there_may_be_a_topic_to_write_to(rules, is_allowed):
 
 NAMES = ["a", "ab", "abc", "b", WILDCARD]
 RULES = st.builds(
-    acl, st.sampled_from([READ, WRITE, DESCRIBE, ALL]), st.sampled_from(NAMES), kind=st.sampled_from([TOPIC, GROUP]),
-    pattern=st.sampled_from([LITERAL, PREFIXED]), who=st.sampled_from(["User:alice", "User:bob", ANY_USER]),
-    host=st.sampled_from([WILDCARD, HOST, "10.9.9.9"]), permission=st.sampled_from([ALLOW, DENY]))
+    acl,
+    st.sampled_from([READ, WRITE, DESCRIBE, ALL]),
+    st.sampled_from(NAMES),
+    kind=st.sampled_from([TOPIC, GROUP]),
+    pattern=st.sampled_from([LITERAL, PREFIXED]),
+    who=st.sampled_from(["User:alice", "User:bob", ANY_USER]),
+    host=st.sampled_from([WILDCARD, HOST, "10.9.9.9"]),
+    permission=st.sampled_from([ALLOW, DENY]),
+)
 
 
 def model(rules, operation, name, allows_by_default):
     implied_by = {READ, WRITE, DESCRIBE} if operation is DESCRIBE else {operation}
     about = [
-        rule for rule in rules if rule.pattern.resource_type is TOPIC and (
-            name.startswith(rule.pattern.name) if rule.pattern.pattern_type is PREFIXED
-            else rule.pattern.name in (name, WILDCARD))]
+        rule
+        for rule in rules
+        if rule.pattern.resource_type is TOPIC
+        and (
+            name.startswith(rule.pattern.name)
+            if rule.pattern.pattern_type is PREFIXED
+            else rule.pattern.name in (name, WILDCARD)
+        )
+    ]
     mine = [rule for rule in about if rule.principal in ("User:alice", ANY_USER) and rule.host in (WILDCARD, HOST)]
     if any(rule.permission is DENY and rule.operation in (operation, ALL) for rule in mine):
         return False
@@ -230,10 +282,16 @@ def model(rules, operation, name, allows_by_default):
     return allows_by_default and not about
 
 
-@given(st.lists(RULES, max_size=8), st.sets(st.integers(0, 7)), st.sampled_from([READ, WRITE, DESCRIBE]),
-       st.sampled_from(NAMES), st.booleans())
-@example([acl(name="a", pattern=PREFIXED), acl(name="abc", pattern=PREFIXED, permission=DENY)], set(), READ, "abc",
-         False)
+@given(
+    st.lists(RULES, max_size=8),
+    st.sets(st.integers(0, 7)),
+    st.sampled_from([READ, WRITE, DESCRIBE]),
+    st.sampled_from(NAMES),
+    st.booleans(),
+)
+@example(
+    [acl(name="a", pattern=PREFIXED), acl(name="abc", pattern=PREFIXED, permission=DENY)], set(), READ, "abc", False
+)
 def test_decisions_are_those_of_the_model(rules, removed, operation, name, allows_by_default):
     known = Acls()
     for rule in rules:
@@ -262,56 +320,81 @@ def test_an_acl_is_made_of_numbers():
     assert created(host="localhost").host == "localhost"
 
 
-@pytest.mark.parametrize("wrong, says", [
-    ({"kind": 1}, "resourceType"), ({"kind": 99}, "resourceType"), ({"pattern": 1}, "patternType"),
-    ({"pattern": 2}, "patternType"), ({"pattern": 77}, "patternType"), ({"operation": 1}, "operation"),
-    ({"operation": 55}, "operation"), ({"permission": 1}, "permissionType"), ({"permission": 9}, "permissionType"),
-    ({"name": ""}, "empty resource name"), ({"kind": 4, "name": "mine"}, CLUSTER_NAME),
-    ({"who": "alice"}, "User:alice"),
-    ({"host": ""}, "Host"), ({"host": "10.0.0.0/33"}, "CIDR"), ({"host": "a/b"}, "CIDR"), ({"host": "/8"}, "CIDR"),
-    ({"host": "10.0.0.0/255.0.0.0"}, "CIDR"),
-])
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"kind": 1}, "resourceType"),
+        ({"kind": 99}, "resourceType"),
+        ({"pattern": 1}, "patternType"),
+        ({"pattern": 2}, "patternType"),
+        ({"pattern": 77}, "patternType"),
+        ({"operation": 1}, "operation"),
+        ({"operation": 55}, "operation"),
+        ({"permission": 1}, "permissionType"),
+        ({"permission": 9}, "permissionType"),
+        ({"name": ""}, "empty resource name"),
+        ({"kind": 4, "name": "mine"}, CLUSTER_NAME),
+        ({"who": "alice"}, "User:alice"),
+        ({"host": ""}, "Host"),
+        ({"host": "10.0.0.0/33"}, "CIDR"),
+        ({"host": "a/b"}, "CIDR"),
+        ({"host": "/8"}, "CIDR"),
+        ({"host": "10.0.0.0/255.0.0.0"}, "CIDR"),
+    ],
+)
 def test_an_acl_that_cannot_be_is_refused_with_what_is_wrong(wrong, says):
     with pytest.raises(KafkaError, match=says) as caught:
         created(**wrong)
     assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
-EVERYTHING = {"resource_type": 1, "name": None, "pattern_type": 1, "principal": None, "host": None, "operation": 1,
-              "permission": 1}
+EVERYTHING = {
+    "resource_type": 1,
+    "name": None,
+    "pattern_type": 1,
+    "principal": None,
+    "host": None,
+    "operation": 1,
+    "permission": 1,
+}
 STORED = {
-    "literal": acl(name="abc"), "prefix": acl(name="ab", pattern=PREFIXED), "other": acl(name="x", pattern=PREFIXED),
-    "all": acl(name=WILDCARD), "group": acl(name="abc", kind=GROUP, who="User:bob", host="h", permission=DENY),
+    "literal": acl(name="abc"),
+    "prefix": acl(name="ab", pattern=PREFIXED),
+    "other": acl(name="x", pattern=PREFIXED),
+    "all": acl(name=WILDCARD),
+    "group": acl(name="abc", kind=GROUP, who="User:bob", host="h", permission=DENY),
 }
 
 
-@pytest.mark.parametrize("chosen, names", [
-    ({}, {"literal", "prefix", "other", "all", "group"}),
-    ({"resource_type": 2}, {"literal", "prefix", "other", "all"}),
-    ({"name": "abc"}, {"literal", "group"}),
-    ({"name": "abc", "pattern_type": 3}, {"literal", "group"}),
-    ({"name": "ab", "pattern_type": 4}, {"prefix"}),
-    ({"pattern_type": 4}, {"prefix", "other"}),
-    ({"name": "abc", "pattern_type": 2, "resource_type": 2}, {"literal", "prefix", "all"}),
-    ({"pattern_type": 2}, {"literal", "prefix", "other", "all", "group"}),
-    ({"name": "*", "pattern_type": 3}, {"all"}),
-    ({"name": "*", "pattern_type": 1}, {"all"}),
-    ({"principal": "User:bob"}, {"group"}),
-    ({"principal": "User:*"}, set()),
-    ({"host": "h"}, {"group"}),
-    ({"host": "*"}, {"literal", "prefix", "other", "all"}),
-    ({"permission": 2}, {"group"}),
-    ({"operation": 4}, set()),
-    ({"operation": 2}, set()),
-])
+@pytest.mark.parametrize(
+    ("chosen", "names"),
+    [
+        ({}, {"literal", "prefix", "other", "all", "group"}),
+        ({"resource_type": 2}, {"literal", "prefix", "other", "all"}),
+        ({"name": "abc"}, {"literal", "group"}),
+        ({"name": "abc", "pattern_type": 3}, {"literal", "group"}),
+        ({"name": "ab", "pattern_type": 4}, {"prefix"}),
+        ({"pattern_type": 4}, {"prefix", "other"}),
+        ({"name": "abc", "pattern_type": 2, "resource_type": 2}, {"literal", "prefix", "all"}),
+        ({"pattern_type": 2}, {"literal", "prefix", "other", "all", "group"}),
+        ({"name": "*", "pattern_type": 3}, {"all"}),
+        ({"name": "*", "pattern_type": 1}, {"all"}),
+        ({"principal": "User:bob"}, {"group"}),
+        ({"principal": "User:*"}, set()),
+        ({"host": "h"}, {"group"}),
+        ({"host": "*"}, {"literal", "prefix", "other", "all"}),
+        ({"permission": 2}, {"group"}),
+        ({"operation": 4}, set()),
+        ({"operation": 2}, set()),
+    ],
+)
 def test_a_filter_chooses(chosen, names):
     wanted = AclFilter(**EVERYTHING | chosen)
     wanted.check()
     assert {name for name, stored in STORED.items() if wanted.matches(stored)} == names
 
 
-@pytest.mark.parametrize("wrong", [
-    {"resource_type": 42}, {"pattern_type": 42}, {"operation": 42}, {"permission": 42}])
+@pytest.mark.parametrize("wrong", [{"resource_type": 42}, {"pattern_type": 42}, {"operation": 42}, {"permission": 42}])
 def test_a_filter_of_unknown_numbers_is_refused(wrong):
     with pytest.raises(KafkaError) as caught:
         AclFilter(**EVERYTHING | wrong).check()
@@ -322,8 +405,11 @@ def test_a_decision_looks_at_the_clients_own_acls_however_many_there_are(monkeyp
     looked_at = []
     covers = Acl.covers
     monkeypatch.setattr(Acl, "covers", lambda self, operation: looked_at.append(self) or covers(self, operation))
-    crowd = [acl(name=name, who=f"User:{number}", pattern=pattern)
-             for number in range(300) for name, pattern in (("orders", LITERAL), ("ord", PREFIXED), ("*", LITERAL))]
+    crowd = [
+        acl(name=name, who=f"User:{number}", pattern=pattern)
+        for number in range(300)
+        for name, pattern in (("orders", LITERAL), ("ord", PREFIXED), ("*", LITERAL))
+    ]
     others = [acl(name=f"{number}", pattern=PREFIXED) for number in range(300)]
     mine = [acl(), acl(name="or", pattern=PREFIXED), acl(name=WILDCARD, who=ANY_USER)]
     assert allowed(authorizer(*crowd, *others, *mine))

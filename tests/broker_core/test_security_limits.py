@@ -20,8 +20,9 @@ from tests.support.waiting import wait_until
 
 
 def limits(room_made=lambda: None, **settings):
-    config = BrokerConfig().override({"listeners": "PLAINTEXT://a:1,SSL://a:2", **{
-        key.replace("_", "."): text for key, text in settings.items()}})
+    config = BrokerConfig().override(
+        {"listeners": "PLAINTEXT://a:1,SSL://a:2", **{key.replace("_", "."): text for key, text in settings.items()}}
+    )
     return ConnectionLimits(config, plan_listeners(config, brokers=1, host="h", port=0), room_made)
 
 
@@ -67,7 +68,11 @@ def test_an_address_has_as_many_as_it_may():
 def test_an_address_is_one_however_it_is_written(one, same):
     counted = limits(max_connections_per_ip="2")
     assert [counted.take_seat("SSL", address) is not None for address in (one, same, one, same)] == [
-        True, True, False, False]
+        True,
+        True,
+        False,
+        False,
+    ]
     for written in (one, same):
         counted = limits(max_connections_per_ip_overrides=f"{written}:1")
         assert [counted.take_seat("SSL", address) is not None for address in (same, one)] == [True, False]
@@ -77,7 +82,10 @@ def test_an_override_may_name_a_host(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: [(0, 0, 0, "", {"db": ("10.0.0.7", 0)}[host])])
     counted = limits(max_connections_per_ip_overrides="db:1")
     assert [counted.take_seat("SSL", address) is not None for address in ("10.0.0.7", "10.0.0.7", "10.0.0.8")] == [
-        True, False, True]
+        True,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:x", ":3", "no host:1", f"{'a' * 64}.test:1"])
@@ -99,6 +107,7 @@ def test_a_listener_may_have_a_rate_of_its_own():
 
 
 # On sockets
+
 
 def serves(client):
     return client.send(ApiVersionsRequest(), 0).error_code == 0
@@ -147,9 +156,12 @@ def test_an_address_with_too_many_is_turned_away():
 
 
 def test_a_client_of_ipv4_is_the_same_at_a_socket_for_both_kinds(caplog):
-    settings = {"max.connections.per.ip": "1", "listeners": "BOTH://[::]:0,OLD://127.0.0.1:0",
-                "advertised.listeners": "BOTH://127.0.0.1:0",
-                "listener.security.protocol.map": "BOTH:PLAINTEXT,OLD:PLAINTEXT"}
+    settings = {
+        "max.connections.per.ip": "1",
+        "listeners": "BOTH://[::]:0,OLD://127.0.0.1:0",
+        "advertised.listeners": "BOTH://127.0.0.1:0",
+        "listener.security.protocol.map": "BOTH:PLAINTEXT,OLD:PLAINTEXT",
+    }
     with EmbeddedBroker(config=settings) as kafka:
         with RawClient(kafka.bootstrap("BOTH")) as first, caplog.at_level("WARNING"):
             assert serves(first)
@@ -199,10 +211,17 @@ def test_a_request_may_be_as_long_as_the_setting_says():
             assert client.is_closed_by_peer()
 
 
-@pytest.mark.parametrize("data", [
-    struct.pack(">i", 2**31 - 1) + b"x" * 100_000, struct.pack(">i", -1), b"\x16\x03\x01" + b"\0" * 50_000,
-    b"GET / HTTP/1.1\r\n\r\n" * 1000, struct.pack(">ihhih", 10, 0, 9, 1, -1) * 1000, struct.pack(">i", 0) * 1000,
-])
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">i", 2**31 - 1) + b"x" * 100_000,
+        struct.pack(">i", -1),
+        b"\x16\x03\x01" + b"\0" * 50_000,
+        b"GET / HTTP/1.1\r\n\r\n" * 1000,
+        struct.pack(">ihhih", 10, 0, 9, 1, -1) * 1000,
+        struct.pack(">i", 0) * 1000,
+    ],
+)
 def test_strangers_at_a_listener_with_sasl_are_closed_and_nobody_else(data):
     with EmbeddedBroker(listeners={"S": "SASL_PLAINTEXT"}, users={"alice": "secret"}) as kafka:
         with RawClient(kafka.bootstrap("S")) as other, RawClient(kafka.bootstrap("S")) as vandal:
@@ -220,8 +239,10 @@ def test_who_dribbles_a_long_frame_holds_no_more_than_a_token_may_take():
         with RawClient(kafka.bootstrap("S")) as vandal:
             vandal.send_bytes(struct.pack(">i", 1000) + b"x" * 999)
             server = kafka._server
-            wait_until(lambda: [client._connection._reader.buffered_bytes for client in server._clients] == [1003],
-                       "all has arrived")
+            wait_until(
+                lambda: [client._connection._reader.buffered_bytes for client in server._clients] == [1003],
+                "all has arrived",
+            )
             with contextlib.suppress(ConnectionError):
                 vandal.send_bytes(b"x" * 10_000_000)
             assert vandal.is_closed_by_peer()

@@ -16,12 +16,7 @@ from broker_core.security.principal import ANONYMOUS, Principal, user
 from broker_core.security.sasl import ADMITTED, AuthenticationFailed, SaslSession, SaslSettings, SaslState, Step
 from broker_core.security.sasl_oauthbearer import InvalidToken, OAuthBearer, ValidToken
 from broker_core.security.sasl_plain import Plain
-from broker_core.security.sasl_scram import (
-    Scram,
-    check_new_credential,
-    credential_of_password,
-    credential_of_salted,
-)
+from broker_core.security.sasl_scram import Scram, check_new_credential, credential_of_password, credential_of_salted
 from broker_core.security.sasl_settings import SaslWorld, sasl_settings
 from broker_core.security.unsecured_tokens import UnsecuredTokens
 from tests.broker_core.sasl_world import PASSWORDS, plain
@@ -31,12 +26,18 @@ NOW_MS = 1_700_000_000_000
 
 
 def session(max_reauth_ms=0, passwords=PASSWORDS, validator=None):
-    return SaslSession(SaslSettings(
-        {"PLAIN": lambda: Plain(passwords), "OAUTHBEARER": lambda: OAuthBearer(validator or UnsecuredTokens())},
-        {"PLAIN": max_reauth_ms, "OAUTHBEARER": max_reauth_ms}, 1000, 100))
+    return SaslSession(
+        SaslSettings(
+            {"PLAIN": lambda: Plain(passwords), "OAUTHBEARER": lambda: OAuthBearer(validator or UnsecuredTokens())},
+            {"PLAIN": max_reauth_ms, "OAUTHBEARER": max_reauth_ms},
+            1000,
+            100,
+        )
+    )
 
 
 # Principals
+
 
 def test_a_principal_is_printed_as_acls_name_it():
     assert str(Principal("User", "alice")) == "User:alice"
@@ -46,12 +47,14 @@ def test_a_principal_is_printed_as_acls_name_it():
 # Steps
 
 STEPS_WITH_A_WAY_IN = {
-    (SaslState.FRESH, Step.VERSIONS), (SaslState.FRESH, Step.HANDSHAKE), (SaslState.VERSIONS_TOLD, Step.HANDSHAKE),
+    (SaslState.FRESH, Step.VERSIONS),
+    (SaslState.FRESH, Step.HANDSHAKE),
+    (SaslState.VERSIONS_TOLD, Step.HANDSHAKE),
     (SaslState.EXCHANGE, Step.TOKEN),
 }
 
 
-@pytest.mark.parametrize("state, step", list(itertools.product(SaslState, [*Step, None])))
+@pytest.mark.parametrize(("state", "step"), list(itertools.product(SaslState, [*Step, None])))
 def test_every_step_in_every_state_is_admitted_or_not(state, step):
     walked = session()
     walked.state = state
@@ -77,10 +80,19 @@ def test_a_mechanism_that_is_not_enabled_is_a_verdict():
 
 # Sessions that end (KIP-368)
 
-@pytest.mark.parametrize("max_reauth_ms, token_lives_ms, lifetime_ms", [
-    (0, None, 0), (5000, None, 5000), (0, 3000, 3000), (5000, 3000, 3000), (2000, 3000, 2000), (0, -50, 0),
-    (0, 10**30, 2**63 - 1),
-])
+
+@pytest.mark.parametrize(
+    ("max_reauth_ms", "token_lives_ms", "lifetime_ms"),
+    [
+        (0, None, 0),
+        (5000, None, 5000),
+        (0, 3000, 3000),
+        (5000, 3000, 3000),
+        (2000, 3000, 2000),
+        (0, -50, 0),
+        (0, 10**30, 2**63 - 1),
+    ],
+)
 def test_a_session_lasts_as_long_as_the_broker_and_the_credentials_allow(max_reauth_ms, token_lives_ms, lifetime_ms):
     expires_ms = None if token_lives_ms is None else NOW_MS + token_lives_ms
     walked = session(max_reauth_ms, validator=lambda token, now_ms: ValidToken("alice", expires_ms))
@@ -123,7 +135,7 @@ def test_the_mechanism_stays_the_same():
     assert not any(walked.admits(step) for step in Step)
 
 
-@pytest.mark.parametrize("again, what", [(False, "authentication"), (True, "re-authentication")])
+@pytest.mark.parametrize(("again", "what"), [(False, "authentication"), (True, "re-authentication")])
 def test_a_failure_names_the_mechanism_and_nothing_else(again, what):
     walked = session(5000, validator=lambda token, now_ms: ValidToken("alice"))
     walked.handshake("OAUTHBEARER", 1, NOW_MS)
@@ -133,21 +145,26 @@ def test_a_failure_names_the_mechanism_and_nothing_else(again, what):
     with pytest.raises(AuthenticationFailed) as failed:
         walked.evaluate(b"nonsense", NOW_MS)
     assert failed.value.message == (
-        f"Authentication failed during {what} due to invalid credentials with SASL mechanism OAUTHBEARER")
+        f"Authentication failed during {what} due to invalid credentials with SASL mechanism OAUTHBEARER"
+    )
 
 
 # PLAIN
 
-@pytest.mark.parametrize("token, message", [
-    (plain("alice", "wrong"), "Authentication failed: Invalid username or password"),
-    (plain("nobody", "secret"), "Authentication failed: Invalid username or password"),
-    (plain("", "secret"), "username not specified"),
-    (plain("alice", ""), "password not specified"),
-    (plain("alice", "secret", "bob"), "authorization id that is different"),
-    (b"alice\0secret", "expected 3 tokens, got 2"),
-    (b"\0alice\0secret\0more", "expected 3 tokens, got 4"),
-    (b"\xff\xfe", "expected 3 tokens, got 1"),
-])
+
+@pytest.mark.parametrize(
+    ("token", "message"),
+    [
+        (plain("alice", "wrong"), "Authentication failed: Invalid username or password"),
+        (plain("nobody", "secret"), "Authentication failed: Invalid username or password"),
+        (plain("", "secret"), "username not specified"),
+        (plain("alice", ""), "password not specified"),
+        (plain("alice", "secret", "bob"), "authorization id that is different"),
+        (b"alice\0secret", "expected 3 tokens, got 2"),
+        (b"\0alice\0secret\0more", "expected 3 tokens, got 4"),
+        (b"\xff\xfe", "expected 3 tokens, got 1"),
+    ],
+)
 def test_plain_refuses(token, message):
     mechanism = Plain(PASSWORDS)
     with pytest.raises(AuthenticationFailed, match=message):
@@ -160,7 +177,7 @@ def test_plain_lets_nobody_in_with_an_empty_password_that_was_set():
         Plain({"alice": ""}).evaluate(plain("alice", ""), NOW_MS)
 
 
-@pytest.mark.parametrize("name, password", [("alice", "secret"), ("Zoë", "pässwörd"), ("a b", "x=y;\"'")])
+@pytest.mark.parametrize(("name", "password"), [("alice", "secret"), ("Zoë", "pässwörd"), ("a b", "x=y;\"'")])
 def test_plain_lets_in(name, password):
     mechanism = Plain({name: password})
     assert mechanism.evaluate(plain(name, password, name), NOW_MS) == b""
@@ -169,10 +186,12 @@ def test_plain_lets_in(name, password):
 
 # SCRAM
 
+
 def scram(mechanism="SCRAM-SHA-256", password="secret"):
     credential = credential_of_password(mechanism, password, CountingEntropy())
-    return Scram(mechanism, lambda asked, name: credential if (asked, name) == (mechanism, "alice") else None,
-                 CountingEntropy())
+    return Scram(
+        mechanism, lambda asked, name: credential if (asked, name) == (mechanism, "alice") else None, CountingEntropy()
+    )
 
 
 def exchange(server, client):
@@ -187,7 +206,7 @@ def test_scram_lets_in_who_knows_the_password_and_shows_that_it_knows_it_too(mec
     assert server.user_name == "alice"
 
 
-@pytest.mark.parametrize("name, password", [("alice", "wrong"), ("nobody", "secret")])
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
 def test_scram_refuses_without_a_word(name, password):
     server = scram()
     with pytest.raises(AuthenticationFailed) as failed:
@@ -195,8 +214,20 @@ def test_scram_refuses_without_a_word(name, password):
     assert (failed.value.message, server.user_name) == ("", None)
 
 
-@pytest.mark.parametrize("token", [b"", b"\xff", b"n,,", b"n,,n=alice", b"n,,r=x", b"p=tls-unique,,n=alice,r=x",
-                                   b"n,a=bob,n=alice,r=x", b"n,,n==,r=x", b"," * 1000])
+@pytest.mark.parametrize(
+    "token",
+    [
+        b"",
+        b"\xff",
+        b"n,,",
+        b"n,,n=alice",
+        b"n,,r=x",
+        b"p=tls-unique,,n=alice,r=x",
+        b"n,a=bob,n=alice,r=x",
+        b"n,,n==,r=x",
+        b"," * 1000,
+    ],
+)
 def test_scram_refuses_what_makes_no_sense(token):
     with pytest.raises(AuthenticationFailed):
         scram().evaluate(token, NOW_MS)
@@ -222,8 +253,10 @@ def test_the_test_vector_of_rfc_7677():
     server = Scram("SCRAM-SHA-256", lambda mechanism, name: credential, _Hex("%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"))
     first = server.evaluate(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO", NOW_MS)
     assert first == b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
-    final = server.evaluate(b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
-                            b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=", NOW_MS)
+    final = server.evaluate(
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+        NOW_MS,
+    )
     assert final == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
@@ -243,11 +276,17 @@ class _Hex:
         return Bytes(count)
 
 
-@pytest.mark.parametrize("name, mechanism, iterations, salt_bytes, code", [
-    ("", 1, 4096, 24, ErrorCode.UNACCEPTABLE_CREDENTIAL), ("a", 0, 4096, 24, ErrorCode.UNSUPPORTED_SASL_MECHANISM),
-    ("a", 3, 4096, 24, ErrorCode.UNSUPPORTED_SASL_MECHANISM), ("a", 1, 4095, 24, ErrorCode.UNACCEPTABLE_CREDENTIAL),
-    ("a", 2, 16_385, 24, ErrorCode.UNACCEPTABLE_CREDENTIAL), ("a", 2, 4096, 11, ErrorCode.UNACCEPTABLE_CREDENTIAL),
-])
+@pytest.mark.parametrize(
+    ("name", "mechanism", "iterations", "salt_bytes", "code"),
+    [
+        ("", 1, 4096, 24, ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ("a", 0, 4096, 24, ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        ("a", 3, 4096, 24, ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        ("a", 1, 4095, 24, ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ("a", 2, 16_385, 24, ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ("a", 2, 4096, 11, ErrorCode.UNACCEPTABLE_CREDENTIAL),
+    ],
+)
 def test_a_credential_that_cannot_be_kept_is_a_verdict(name, mechanism, iterations, salt_bytes, code):
     with pytest.raises(KafkaError) as refused:
         check_new_credential(name, mechanism, iterations, bytes(salt_bytes))
@@ -270,6 +309,7 @@ def test_a_listener_shows_no_password_either():
 
 
 # OAUTHBEARER
+
 
 def bearer(token, authorization_id="", more=""):
     return f"n,{authorization_id and 'a=' + authorization_id},\x01auth=Bearer {token}\x01{more}\x01".encode()
@@ -310,10 +350,21 @@ def test_scopes_come_as_text_and_as_lists(scope):
     assert UnsecuredTokens(required_scope=("kafka", "admin"))(jws({**GOOD, "scope": scope}), NOW_MS)
 
 
-@pytest.mark.parametrize("message", [
-    b"", b"\x01", b"n,,\x01\x01", b"n,,\x01auth=Basic x\x01\x01", b"n,,\x01auth=Bearer x", b"\xff",
-    b"y,,\x01auth=Bearer x\x01\x01", bearer("to ken"), bearer("x", "a,b"), b"n,,\x01" + b"a=b\x01" * 1000,
-])
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\x01",
+        b"n,,\x01\x01",
+        b"n,,\x01auth=Basic x\x01\x01",
+        b"n,,\x01auth=Bearer x",
+        b"\xff",
+        b"y,,\x01auth=Bearer x\x01\x01",
+        bearer("to ken"),
+        bearer("x", "a,b"),
+        b"n,,\x01" + b"a=b\x01" * 1000,
+    ],
+)
 def test_oauthbearer_refuses_what_makes_no_sense(message):
     with pytest.raises(AuthenticationFailed):
         OAuthBearer(lambda token, now_ms: ValidToken("alice")).evaluate(message, NOW_MS)
@@ -328,7 +379,9 @@ def _raises(token, now_ms):
     raise RuntimeError(f"cannot look up {token}")
 
 
-@pytest.mark.parametrize("broken, named", [(_raises, "RuntimeError"), (lambda token, now_ms: None, "AttributeError")])
+@pytest.mark.parametrize(
+    ("broken", "named"), [(_raises, "RuntimeError"), (lambda token, now_ms: None, "AttributeError")]
+)
 def test_a_validator_that_breaks_lets_nobody_in_and_tells_nothing(broken, named, caplog):
     session = SaslSession(SaslSettings({"OAUTHBEARER": lambda: OAuthBearer(broken)}, {}, 1000, 0))
     session.handshake("OAUTHBEARER", 1, NOW_MS)
@@ -340,15 +393,31 @@ def test_a_validator_that_breaks_lets_nobody_in_and_tells_nothing(broken, named,
     assert "tell-nobody" not in caplog.text
 
 
-@pytest.mark.parametrize("token", [
-    "", "..", "a.b", jws(GOOD, {"alg": "HS256"}), jws(GOOD, {}), jws(GOOD, signature="AA"), jws([]),
-    jws({**GOOD, "sub": ""}), jws({**GOOD, "sub": 7}), jws({key: GOOD[key] for key in ("sub", "iat")}),
-    jws({**GOOD, "exp": NOW_MS / 1000}), jws({**GOOD, "exp": "soon"}), jws({**GOOD, "exp": True}),
-    jws({**GOOD, "exp": float("inf")}), jws({**GOOD, "exp": 1e308}),
-    jws({**GOOD, "exp": float("nan")}), jws({**GOOD, "iat": NOW_MS / 1000 + 1}),
-    jws({**GOOD, "iat": GOOD["exp"]}), "e30.!!!.",
-    base64.b64encode(b"[" * 100_000).decode() + ".e30.",
-])
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "..",
+        "a.b",
+        jws(GOOD, {"alg": "HS256"}),
+        jws(GOOD, {}),
+        jws(GOOD, signature="AA"),
+        jws([]),
+        jws({**GOOD, "sub": ""}),
+        jws({**GOOD, "sub": 7}),
+        jws({key: GOOD[key] for key in ("sub", "iat")}),
+        jws({**GOOD, "exp": NOW_MS / 1000}),
+        jws({**GOOD, "exp": "soon"}),
+        jws({**GOOD, "exp": True}),
+        jws({**GOOD, "exp": float("inf")}),
+        jws({**GOOD, "exp": 1e308}),
+        jws({**GOOD, "exp": float("nan")}),
+        jws({**GOOD, "iat": NOW_MS / 1000 + 1}),
+        jws({**GOOD, "iat": GOOD["exp"]}),
+        "e30.!!!.",
+        base64.b64encode(b"[" * 100_000).decode() + ".e30.",
+    ],
+)
 def test_an_unsigned_token_is_refused(token):
     with pytest.raises(InvalidToken):
         UnsecuredTokens()(token, NOW_MS)
@@ -369,20 +438,34 @@ def test_clocks_may_differ_by_as_much_as_is_allowed():
 
 # JAAS
 
-@pytest.mark.parametrize("line, options", [
-    ('org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";', {"user_alice": "secret"}),
-    ('M required a="1" b=2\n  c=\'3\' ;', {"a": "1", "b": "2", "c": "3"}),
-    (r'M required a="it is; \"s=cret\" \\ 1";', {"a": 'it is; "s=cret" \\ 1'}),
-    ("M optional;", {}),
-])
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        (
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";',
+            {"user_alice": "secret"},
+        ),
+        ("M required a=\"1\" b=2\n  c='3' ;", {"a": "1", "b": "2", "c": "3"}),
+        (r'M required a="it is; \"s=cret\" \\ 1";', {"a": 'it is; "s=cret" \\ 1'}),
+        ("M optional;", {}),
+    ],
+)
 def test_a_line_of_jaas_is_read(line, options):
     assert parse_jaas("key", line) == options
 
 
-@pytest.mark.parametrize("line", [
-    "", "tell-nobody", 'M user_a="tell-nobody";', 'M required user_a="tell-nobody"', 'M required user_a="tell-nobody;',
-    'M required user_a="tell-nobody"; N required;',
-])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "tell-nobody",
+        'M user_a="tell-nobody";',
+        'M required user_a="tell-nobody"',
+        'M required user_a="tell-nobody;',
+        'M required user_a="tell-nobody"; N required;',
+    ],
+)
 def test_a_line_that_is_none_is_refused_without_its_text(line):
     with pytest.raises(ConfigError) as refused:
         parse_jaas("listener.name.l.plain.sasl.jaas.config", line)

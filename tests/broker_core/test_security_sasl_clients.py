@@ -48,8 +48,12 @@ def kafka(authority):
 
 
 def settings(kafka, listener, mechanism, authority, **more):
-    given = {"bootstrap.servers": kafka.bootstrap(listener), "security.protocol": PROTOCOLS[listener],
-             "sasl.mechanism": mechanism, "ssl.ca.pem": authority.cert_pem.bytes().decode()}
+    given = {
+        "bootstrap.servers": kafka.bootstrap(listener),
+        "security.protocol": PROTOCOLS[listener],
+        "sasl.mechanism": mechanism,
+        "ssl.ca.pem": authority.cert_pem.bytes().decode(),
+    }
     if mechanism == "OAUTHBEARER":
         return given | {"oauth_cb": lambda _: (unsigned_token(), time.time() + 600)} | more
     return given | {"sasl.username": "alice", "sasl.password": "secret"} | more
@@ -75,26 +79,43 @@ def test_librdkafka_comes_in(kafka, authority, listener, mechanism):
 def test_kafka_python_comes_in(kafka, authority, listener, mechanism):
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    who = ({"sasl_oauth_token_provider": Tokens()} if mechanism == "OAUTHBEARER"
-           else {"sasl_plain_username": "alice", "sasl_plain_password": "secret"})
+    who = (
+        {"sasl_oauth_token_provider": Tokens()}
+        if mechanism == "OAUTHBEARER"
+        else {"sasl_plain_username": "alice", "sasl_plain_password": "secret"}
+    )
     admin = KafkaAdminClient(
-        bootstrap_servers=kafka.bootstrap(listener), security_protocol=PROTOCOLS[listener], sasl_mechanism=mechanism,
-        ssl_context=context, **who)
+        bootstrap_servers=kafka.bootstrap(listener),
+        security_protocol=PROTOCOLS[listener],
+        sasl_mechanism=mechanism,
+        ssl_context=context,
+        **who,
+    )
     try:
         assert [broker["port"] for broker in admin.describe_cluster()["brokers"]] == [
-            int(kafka.bootstrap(listener).rpartition(":")[2])]
+            int(kafka.bootstrap(listener).rpartition(":")[2])
+        ]
     finally:
         admin.close()
 
 
-@pytest.mark.parametrize("name, password", [("alice", "wrong"), ("nobody", "secret")])
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
 @pytest.mark.parametrize("mechanism", MECHANISMS[:3])
 def test_librdkafka_is_told_that_it_is_not_let_in(kafka, authority, mechanism, name, password):
     errors = []
-    admin = AdminClient(settings(kafka, "CLEAR", mechanism, authority, **{
-        "sasl.username": name, "sasl.password": password, "log_level": 0, "error_cb": errors.append}))
-    wait_until(lambda: admin.poll(0.05) or any(error.code() == KafkaError._AUTHENTICATION for error in errors),
-               "the client hears of it")
+    admin = AdminClient(
+        settings(
+            kafka,
+            "CLEAR",
+            mechanism,
+            authority,
+            **{"sasl.username": name, "sasl.password": password, "log_level": 0, "error_cb": errors.append},
+        )
+    )
+    wait_until(
+        lambda: admin.poll(0.05) or any(error.code() == KafkaError._AUTHENTICATION for error in errors),
+        "the client hears of it",
+    )
 
 
 def test_a_token_validator_of_ones_own_decides():
@@ -105,19 +126,28 @@ def test_a_token_validator_of_ones_own_decides():
 
     errors = []
     with EmbeddedBroker(listeners={"S": "SASL_PLAINTEXT"}, token_validator=validator) as kafka:
+
         def client(token):
-            return AdminClient({
-                "bootstrap.servers": kafka.bootstrap("S"), "security.protocol": "SASL_PLAINTEXT", "log_level": 0,
-                "sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: (token, time.time() + 600),
-                "error_cb": errors.append})
+            return AdminClient(
+                {
+                    "bootstrap.servers": kafka.bootstrap("S"),
+                    "security.protocol": "SASL_PLAINTEXT",
+                    "log_level": 0,
+                    "sasl.mechanism": "OAUTHBEARER",
+                    "oauth_cb": lambda _: (token, time.time() + 600),
+                    "error_cb": errors.append,
+                }
+            )
 
         merlin = client("magic")
         merlin.poll(0)
         assert merlin.list_topics(timeout=30).brokers
         assert principals(kafka) == {"User:merlin"}
         mordred = client("other")
-        wait_until(lambda: mordred.poll(0.05) or any("insufficient_scope" in str(error) for error in errors),
-                   "the client hears why")
+        wait_until(
+            lambda: mordred.poll(0.05) or any("insufficient_scope" in str(error) for error in errors),
+            "the client hears why",
+        )
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
@@ -125,9 +155,15 @@ def test_librdkafka_stays_when_it_has_to_come_in_again(mechanism):
     config = {"connections.max.reauth.ms": str(REAUTH_MS)}
     listeners, users = {"S": "SASL_PLAINTEXT"}, {"alice": "secret"}
     with EmbeddedBroker(listeners=listeners, users=users, config=config) as kafka:
-        admin = AdminClient({
-            "bootstrap.servers": kafka.bootstrap("S"), "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": "secret"})
+        admin = AdminClient(
+            {
+                "bootstrap.servers": kafka.bootstrap("S"),
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": mechanism,
+                "sasl.username": "alice",
+                "sasl.password": "secret",
+            }
+        )
         assert admin.list_topics(timeout=30).brokers
         first = {}
 
@@ -135,7 +171,9 @@ def test_librdkafka_stays_when_it_has_to_come_in_again(mechanism):
             assert admin.list_topics(timeout=30).brokers
             # Whoever is late on a busy machine is cut and connects again, and has another chance.
             now = {client: client._connection.sasl.expires_ms for client in list(kafka._server._clients)}
-            return any(expires_ms is not None and first.setdefault(client, expires_ms) < expires_ms
-                       for client, expires_ms in now.items())
+            return any(
+                expires_ms is not None and first.setdefault(client, expires_ms) < expires_ms
+                for client, expires_ms in now.items()
+            )
 
         wait_until(has_come_in_again, "a session begins again on the same connection")

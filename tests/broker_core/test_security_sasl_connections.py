@@ -37,6 +37,7 @@ def client(cluster):
 
 # The way in
 
+
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_client_is_let_in_step_by_step(client, version):
     assert client.ask(api_versions(), 4).error_code == 0
@@ -100,6 +101,7 @@ def test_an_api_versions_without_a_good_name_does_not_count(client):
 
 # No request is handled before
 
+
 @pytest.mark.parametrize("key", sorted(set(SERVED) - {17, 18}))
 def test_nothing_is_handled_before_the_handshake(client, key, monkeypatch):
     decoded = []
@@ -134,8 +136,13 @@ def test_a_produce_that_is_sent_ahead_of_a_bad_password_is_not_handled(cluster, 
     cluster.create_topic("t", 1)
     client.handshake()
     client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")), 2)
-    client.post(m.CreateTopicsRequest(timeout_ms=1000, topics=[
-        m.CreateTopicsRequest.CreatableTopic(name="forbidden", num_partitions=1, replication_factor=1)]), 5)
+    client.post(
+        m.CreateTopicsRequest(
+            timeout_ms=1000,
+            topics=[m.CreateTopicsRequest.CreatableTopic(name="forbidden", num_partitions=1, replication_factor=1)],
+        ),
+        5,
+    )
     client.pass_time(100)
     assert client.closed
     assert set(cluster.catalog.topics) == {"t"}
@@ -152,8 +159,12 @@ def test_requests_that_are_sent_ahead_of_a_good_password_are_handled_in_order(cl
 def test_all_at_once_in_one_packet(client):
     frames = []
     client._connection.receive, receive = lambda data, now_ms: frames.append(data), client._connection.receive
-    for request, version in ((api_versions(), 4), (m.SaslHandshakeRequest(mechanism="PLAIN"), 1),
-                             (m.SaslAuthenticateRequest(auth_bytes=ALICE), 2), (metadata(), 9)):
+    for request, version in (
+        (api_versions(), 4),
+        (m.SaslHandshakeRequest(mechanism="PLAIN"), 1),
+        (m.SaslAuthenticateRequest(auth_bytes=ALICE), 2),
+        (metadata(), 9),
+    ):
         client.post(request, version)
     client._connection.receive = receive
     client.raw(b"".join(frames))
@@ -162,6 +173,7 @@ def test_all_at_once_in_one_packet(client):
 
 
 # Who is not let in
+
 
 @pytest.mark.parametrize("token", [plain("alice", "wrong"), plain("nobody", "secret")])
 def test_a_bad_password_is_answered_after_a_while(client, token):
@@ -172,7 +184,10 @@ def test_a_bad_password_is_answered_after_a_while(client, token):
     client.pass_time(1)
     answer = client.take()
     assert (answer.error_code, answer.error_message, client.closed) == (
-        ErrorCode.SASL_AUTHENTICATION_FAILED, "Authentication failed: Invalid username or password", True)
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+        "Authentication failed: Invalid username or password",
+        True,
+    )
 
 
 def test_the_wait_counts_from_the_request_and_not_from_the_last_time_anything_happened(cluster, client):
@@ -188,7 +203,7 @@ def test_the_wait_counts_from_the_request_and_not_from_the_last_time_anything_ha
     assert client.sent
 
 
-@pytest.mark.parametrize("name, password", [("alice", "wrong"), ("nobody", "secret")])
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
 def test_scram_tells_nobody_which_part_was_wrong(client, name, password):
     client.handshake("SCRAM-SHA-256")
     scram = ScramClient(["SCRAM-SHA-256"], name, password)
@@ -198,8 +213,10 @@ def test_scram_tells_nobody_which_part_was_wrong(client, name, password):
         client.post(m.SaslAuthenticateRequest(auth_bytes=scram.get_client_final().encode()), 2)
     client.pass_time(100)
     answer = client.take()
-    assert (answer.error_code, answer.error_message) == (58, (
-        "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"))
+    assert (answer.error_code, answer.error_message) == (
+        58,
+        ("Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"),
+    )
 
 
 def test_without_a_wait_the_answer_comes_at_once():
@@ -237,6 +254,7 @@ def test_a_mechanism_that_is_not_enabled_is_answered_with_the_list(client):
 
 
 # Bounds before authentication
+
 
 @pytest.mark.parametrize("length", [-1, 2**31 - 1, 524_289])
 def test_a_frame_that_is_too_long_for_a_token_is_refused_at_its_length(client, length):
@@ -281,8 +299,12 @@ def test_longer_requests_may_follow_at_once_when_the_client_is_let_in():
     client = SaslClient(cluster)
     client.handshake()
     client.post(m.SaslAuthenticateRequest(auth_bytes=ALICE), 2)
-    client.post(m.MetadataRequest(topics=[
-        m.MetadataRequest.MetadataRequestTopic(name="t" * 200)], allow_auto_topic_creation=False), 9)
+    client.post(
+        m.MetadataRequest(
+            topics=[m.MetadataRequest.MetadataRequestTopic(name="t" * 200)], allow_auto_topic_creation=False
+        ),
+        9,
+    )
     assert client.take().error_code == 0
     assert client.take().topics[0].name == "t" * 200
     assert not client.closed
@@ -304,6 +326,7 @@ def test_a_long_request_that_is_sent_ahead_waits_for_the_verdict():
 
 
 # Authenticating again (KIP-368)
+
 
 @pytest.fixture
 def short_lived():
@@ -364,7 +387,7 @@ def test_a_long_step_is_refused_then_too():
     assert (client.sent, client.closed) == ([], True)
 
 
-@pytest.mark.parametrize("length, is_taken", [(200, True), (201, False)])
+@pytest.mark.parametrize(("length", "is_taken"), [(200, True), (201, False)])
 def test_so_is_a_long_token_without_headers(length, is_taken, monkeypatch):
     client = SaslClient(secured_cluster(connections_max_reauth_ms="5000", sasl_server_max_receive_size="200"))
     client.log_in()
@@ -408,12 +431,15 @@ def test_a_mechanism_may_have_a_lifetime_of_its_own():
 
 # Where sessions do not end, and where nobody asks
 
+
 def test_a_handshake_after_authentication_is_out_of_turn(client):
     client.log_in()
     assert client.handshake().error_code == ErrorCode.ILLEGAL_SASL_STATE
     answer = client.token(ALICE)
     assert (answer.error_code, answer.error_message) == (
-        ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate request received after successful authentication")
+        ErrorCode.ILLEGAL_SASL_STATE,
+        "SaslAuthenticate request received after successful authentication",
+    )
     assert client.ask(metadata(), 9).brokers
 
 
@@ -426,8 +452,10 @@ def test_a_listener_in_plaintext_wants_no_sasl(cluster):
 
 # Secrets
 
-@pytest.mark.parametrize("kind, body", [
-    (m.SaslAuthenticateRequest, b"\0\0\0\0"), (m.AlterUserScramCredentialsRequest, b"\0\1\1\0")])
+
+@pytest.mark.parametrize(
+    ("kind", "body"), [(m.SaslAuthenticateRequest, b"\0\0\0\0"), (m.AlterUserScramCredentialsRequest, b"\0\1\1\0")]
+)
 def test_what_a_decoder_says_of_a_secret_is_told_to_nobody(kind, body, monkeypatch):
     def choke(*_args, **_kwargs):
         raise ValueError("tell-nobody")

@@ -23,39 +23,43 @@ from tests.support.tls_client import TlsClient, trusting
 
 # Each with what Java's X500Principal.getName() makes of it.
 NAMES = [
-    ("MHAxCzAJBgNVBAYTAkRFMQ8wDQYDVQQIDAZCZXJsaW4xDjAMBgNVBAcMBU1pdHRlMRYwFAYDVQQKDA1FeGFtcGxlLC"
-     "BJbmMuMQwwCgYDVQQLDANSK0QxGjAYBgNVBAMMEVpvw6sgIloiIDx4PiMxOz1c",
-     r'CN=Zoë \"Z\" \<x\>\#1\;\=\\,OU=R\+D,O=Example\, Inc.,L=Mitte,ST=Berlin,C=DE'),
-    ("MBUxEzARBgNVBAMMCiAgc3BhY2VkICA=",
-     r'CN=\ \ spaced\ \ '),
-    ("MH0xFDASBgkqhkiG9w0BCQEWBWFAYi5jMQ4wDAYDVQQDDAVhbGljZTEUMBIGCgmSJomT8ixkAQEMBHVpZDExFzAVBg"
-     "oJkiaJk/IsZAEZFgdleGFtcGxlMQwwCgYDVQQJDANzIDExCzAJBgNVBAUTAjc3MQswCQYDVQQMDAJEcg==",
-     r'2.5.4.12=#0c024472,2.5.4.5=#13023737,STREET=s 1,DC=example,UID=uid1,'
-     r'CN=alice,1.2.840.113549.1.9.1=#16056140622e63'),
-    ("MBAxDjAMBgNVBAMMBSNsZWFk",
-     r'CN=\#lead'),
-    ("MCIxFDAIBgNVBAMMAWIwCAYDVQQLDAFhMQowCAYDVQQKDAFv",
-     r'O=o,CN=b+OU=a'),
+    (
+        "MHAxCzAJBgNVBAYTAkRFMQ8wDQYDVQQIDAZCZXJsaW4xDjAMBgNVBAcMBU1pdHRlMRYwFAYDVQQKDA1FeGFtcGxlLC"
+        "BJbmMuMQwwCgYDVQQLDANSK0QxGjAYBgNVBAMMEVpvw6sgIloiIDx4PiMxOz1c",
+        r"CN=Zoë \"Z\" \<x\>\#1\;\=\\,OU=R\+D,O=Example\, Inc.,L=Mitte,ST=Berlin,C=DE",
+    ),
+    ("MBUxEzARBgNVBAMMCiAgc3BhY2VkICA=", r"CN=\ \ spaced\ \ "),
+    (
+        "MH0xFDASBgkqhkiG9w0BCQEWBWFAYi5jMQ4wDAYDVQQDDAVhbGljZTEUMBIGCgmSJomT8ixkAQEMBHVpZDExFzAVBg"
+        "oJkiaJk/IsZAEZFgdleGFtcGxlMQwwCgYDVQQJDANzIDExCzAJBgNVBAUTAjc3MQswCQYDVQQMDAJEcg==",
+        r"2.5.4.12=#0c024472,2.5.4.5=#13023737,STREET=s 1,DC=example,UID=uid1,"
+        r"CN=alice,1.2.840.113549.1.9.1=#16056140622e63",
+    ),
+    ("MBAxDjAMBgNVBAMMBSNsZWFk", r"CN=\#lead"),
+    ("MCIxFDAIBgNVBAMMAWIwCAYDVQQLDAFhMQowCAYDVQQKDAFv", r"O=o,CN=b+OU=a"),
 ]
 
 
-@pytest.mark.parametrize("encoded, printed", NAMES)
+@pytest.mark.parametrize(("encoded", "printed"), NAMES)
 def test_a_distinguished_name_is_printed_as_java_prints_it(encoded, printed):
     assert printed_name(Name.load(base64.b64decode(encoded))) == printed
 
 
-@pytest.mark.parametrize("rules, name, expected", [
-    ("DEFAULT", "CN=Alice,O=X", "CN=Alice,O=X"),
-    ("", "CN=Alice", None),
-    ("RULE:^CN=(.*?),O=X$/$1/", "CN=Alice,O=X", "Alice"),
-    ("RULE:^CN=(.*?),O=X$/$1/L", "CN=Alice,O=X", "alice"),
-    ("RULE:^CN=(.*?),O=(.*)$/$1@$2/U, DEFAULT", "CN=Alice,O=x", "ALICE@X"),
-    ("RULE:^CN=(.*?),O=X$/$1/", "CN=Alice,O=Y", None),
-    ("RULE:^CN=(.*?),O=X$/$1/,RULE:^CN=(.*?),O=Y$/y-$1/,DEFAULT", "CN=Alice,O=Y", "y-Alice"),
-    ("RULE:^CN=(.*?),O=X$/$1/,DEFAULT", "O=Z", "O=Z"),
-    ("RULE:^CN=(\\w+)$/$1-$2/", "CN=Alice", "Alice-$2"),
-    ("RULE:^CN=a\\/b$/slash/", "CN=a/b", "slash"),
-])
+@pytest.mark.parametrize(
+    ("rules", "name", "expected"),
+    [
+        ("DEFAULT", "CN=Alice,O=X", "CN=Alice,O=X"),
+        ("", "CN=Alice", None),
+        ("RULE:^CN=(.*?),O=X$/$1/", "CN=Alice,O=X", "Alice"),
+        ("RULE:^CN=(.*?),O=X$/$1/L", "CN=Alice,O=X", "alice"),
+        ("RULE:^CN=(.*?),O=(.*)$/$1@$2/U, DEFAULT", "CN=Alice,O=x", "ALICE@X"),
+        ("RULE:^CN=(.*?),O=X$/$1/", "CN=Alice,O=Y", None),
+        ("RULE:^CN=(.*?),O=X$/$1/,RULE:^CN=(.*?),O=Y$/y-$1/,DEFAULT", "CN=Alice,O=Y", "y-Alice"),
+        ("RULE:^CN=(.*?),O=X$/$1/,DEFAULT", "O=Z", "O=Z"),
+        ("RULE:^CN=(\\w+)$/$1-$2/", "CN=Alice", "Alice-$2"),
+        ("RULE:^CN=a\\/b$/slash/", "CN=a/b", "slash"),
+    ],
+)
 def test_rules_make_names_shorter(rules, name, expected):
     assert PrincipalRules(rules).apply(name) == expected
 
@@ -67,6 +71,7 @@ def test_rules_that_make_no_sense_are_refused(rules):
 
 
 # Settings
+
 
 @pytest.fixture(scope="module")
 def authority():
@@ -96,33 +101,43 @@ def test_the_versions_are_those_of_the_settings(identity):
     assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 
 
-@pytest.mark.parametrize("given, mode", [
-    ({}, ssl.CERT_NONE), ({"ssl.client.auth": "requested"}, ssl.CERT_OPTIONAL),
-    ({"ssl.client.auth": "required"}, ssl.CERT_REQUIRED),
-    ({"ssl.client.auth": "none", "listener.name.ssl.ssl.client.auth": "required"}, ssl.CERT_REQUIRED),
-])
+@pytest.mark.parametrize(
+    ("given", "mode"),
+    [
+        ({}, ssl.CERT_NONE),
+        ({"ssl.client.auth": "requested"}, ssl.CERT_OPTIONAL),
+        ({"ssl.client.auth": "required"}, ssl.CERT_REQUIRED),
+        ({"ssl.client.auth": "none", "listener.name.ssl.ssl.client.auth": "required"}, ssl.CERT_REQUIRED),
+    ],
+)
 def test_certificates_are_asked_for_as_the_settings_say(identity, given, mode):
     assert context_of({**identity, **given}).verify_mode is mode
 
 
-@pytest.mark.parametrize("given, mode", [
-    ({"ssl.client.auth": "required"}, ssl.CERT_NONE),
-    ({"listener.name.sasl_ssl.ssl.client.auth": "required"}, ssl.CERT_REQUIRED),
-])
+@pytest.mark.parametrize(
+    ("given", "mode"),
+    [
+        ({"ssl.client.auth": "required"}, ssl.CERT_NONE),
+        ({"listener.name.sasl_ssl.ssl.client.auth": "required"}, ssl.CERT_REQUIRED),
+    ],
+)
 def test_with_sasl_a_certificate_is_asked_for_only_where_the_listener_itself_says_so(identity, given, mode):
     assert context_of({**identity, **given}, "SASL_SSL").verify_mode is mode
 
 
-@pytest.mark.parametrize("given, complaint", [
-    ({}, "listener SSL has no certificate"),
-    ({"ssl.keystore.type": "JKS"}, "ssl.keystore.type=JKS: only PEM is read here: openssl pkcs12"),
-    ({"ssl.truststore.type": "PKCS12"}, "ssl.truststore.type=PKCS12"),
-    ({"ssl.keystore.location": "/nowhere.pem"}, "/nowhere.pem.*No such file"),
-    ({"ssl.keystore.key": "tell-nobody", "ssl.keystore.certificate.chain": "tell-nobody"}, "given as text.*no PEM"),
-    ({"ssl.client.auth": "none,required"}, "ssl.client.auth=none,required"),
-    ({"ssl.client.auth": "required", "ssl.truststore.location": "/nowhere.pem"}, "/nowhere.pem"),
-    ({"ssl.client.auth": "required", "ssl.truststore.certificates": "tell-nobody"}, "trusted certificates"),
-])
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({}, "listener SSL has no certificate"),
+        ({"ssl.keystore.type": "JKS"}, "ssl.keystore.type=JKS: only PEM is read here: openssl pkcs12"),
+        ({"ssl.truststore.type": "PKCS12"}, "ssl.truststore.type=PKCS12"),
+        ({"ssl.keystore.location": "/nowhere.pem"}, "/nowhere.pem.*No such file"),
+        ({"ssl.keystore.key": "tell-nobody", "ssl.keystore.certificate.chain": "tell-nobody"}, "given as text.*no PEM"),
+        ({"ssl.client.auth": "none,required"}, "ssl.client.auth=none,required"),
+        ({"ssl.client.auth": "required", "ssl.truststore.location": "/nowhere.pem"}, "/nowhere.pem"),
+        ({"ssl.client.auth": "required", "ssl.truststore.certificates": "tell-nobody"}, "trusted certificates"),
+    ],
+)
 def test_what_cannot_be_used_is_refused_without_showing_it(identity, given, complaint):
     own = identity if "ssl.client.auth" in given else {}
     with pytest.raises(ConfigError, match=complaint) as refused:
@@ -145,15 +160,18 @@ def test_a_properties_file_holds_pem_in_one_line(identity):
 
 # Connections
 
+
 def principals(kafka):
     return [str(client._connection.principal) for client in kafka._server._clients]
 
 
-@pytest.mark.parametrize("rules, name", [
-    ("DEFAULT", "User:CN=alice,OU=tests,O=Example"), ("RULE:^CN=(.*?),.*$/$1/U", "User:ALICE")])
+@pytest.mark.parametrize(
+    ("rules", "name"), [("DEFAULT", "User:CN=alice,OU=tests,O=Example"), ("RULE:^CN=(.*?),.*$/$1/U", "User:ALICE")]
+)
 def test_a_client_is_named_by_its_certificate(authority, identity, rules, name):
-    certificate = authority.issue_cert("c", common_name="alice", organization_name="Example",
-                                       organization_unit_name="tests")
+    certificate = authority.issue_cert(
+        "c", common_name="alice", organization_name="Example", organization_unit_name="tests"
+    )
     settings = {**identity, "ssl.client.auth": "required", "ssl.principal.mapping.rules": rules}
     with EmbeddedBroker(listeners={"SECURE": "SSL"}, config=settings) as kafka:
         with TlsClient(kafka.bootstrap_servers, trusting(authority, certificate)) as client:
@@ -168,7 +186,7 @@ def test_a_name_that_no_rule_knows_is_not_let_in(authority, identity):
             assert client.is_closed_by_peer()
 
 
-@pytest.mark.parametrize("mode, is_served", [("none", True), ("requested", True), ("required", False)])
+@pytest.mark.parametrize(("mode", "is_served"), [("none", True), ("requested", True), ("required", False)])
 def test_a_client_without_a_certificate(authority, identity, mode, is_served):
     with EmbeddedBroker(listeners={"SECURE": "SSL"}, config={**identity, "ssl.client.auth": mode}) as kafka:
         try:
@@ -193,8 +211,13 @@ def test_any_context_of_pythons_serves(authority):
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     with EmbeddedBroker(listeners={"SECURE": "SSL"}, tls=context) as kafka:
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap("SECURE"), "security.protocol": "SSL",
-                             "ssl.ca.pem": authority.cert_pem.bytes().decode()})
+        admin = AdminClient(
+            {
+                "bootstrap.servers": kafka.bootstrap("SECURE"),
+                "security.protocol": "SSL",
+                "ssl.ca.pem": authority.cert_pem.bytes().decode(),
+            }
+        )
         assert admin.list_topics(timeout=30).brokers
 
 

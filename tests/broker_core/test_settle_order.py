@@ -37,22 +37,46 @@ def world(storage):
 
 def begin(client):
     """Produce in a transaction and return the producer."""
-    producer = client.ask(m.InitProducerIdRequest(
-        transactional_id="id", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1), 5)
-    batch = build_batch([NewRecord(b"k", b"v", (), 0)], producer_id=producer.producer_id,
-                        producer_epoch=producer.producer_epoch, base_sequence=0, is_transactional=True)
+    producer = client.ask(
+        m.InitProducerIdRequest(
+            transactional_id="id", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+        ),
+        5,
+    )
+    batch = build_batch(
+        [NewRecord(b"k", b"v", (), 0)],
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=0,
+        is_transactional=True,
+    )
     topics = m.ProduceRequest.TopicProduceData
-    answer = client.ask(m.ProduceRequest(
-        transactional_id="id", acks=-1, timeout_ms=1000, topic_data=[topics(name=TOPIC.topic, partition_data=[
-            topics.PartitionProduceData(index=0, records=bytes(batch))])]), 12)
+    answer = client.ask(
+        m.ProduceRequest(
+            transactional_id="id",
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                topics(name=TOPIC.topic, partition_data=[topics.PartitionProduceData(index=0, records=bytes(batch))])
+            ],
+        ),
+        12,
+    )
     assert answer.responses[0].partition_responses[0].error_code == 0
     return producer
 
 
 def commit(client, producer):
     """Send EndTxn."""
-    client.post(m.EndTxnRequest(transactional_id="id", producer_id=producer.producer_id,
-                                producer_epoch=producer.producer_epoch, committed=True), 5)
+    client.post(
+        m.EndTxnRequest(
+            transactional_id="id",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            committed=True,
+        ),
+        5,
+    )
 
 
 def state_of_transaction(client):
@@ -63,7 +87,8 @@ def state_of_transaction(client):
 @pytest.mark.parametrize("survivor", [TRANSACTION_STATE_TOPIC, TOPIC.topic], ids=["state log", "data log"])
 @pytest.mark.parametrize("kept_syncs", range(SYNCS_OF_A_COMMIT))
 def test_a_transaction_said_to_be_complete_has_its_markers_whatever_a_loss_of_power_keeps(
-        kept_syncs, survivor, monkeypatch):
+    kept_syncs, survivor, monkeypatch
+):
     storage = MemoryStorage()
     client = world(storage)
     producer = begin(client)

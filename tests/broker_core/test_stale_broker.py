@@ -58,8 +58,10 @@ def test_it_claims_the_roles_it_had_while_the_others_name_another_broker() -> No
     assert world.found_coordinators(OTHER) == [(E.NONE, OTHER)] * 2
     assert world.described_leader(P0, STALE) == (E.NONE, STALE, epoch)
     assert world.described_leader(P0, OTHER) == (E.NONE, OTHER, epoch + 1)
-    listed = {broker: {each.node_id for each in client.ask(m.MetadataRequest(topics=[]), 9).brokers}
-            for broker, client in world.clients.items()}
+    listed = {
+        broker: {each.node_id for each in client.ask(m.MetadataRequest(topics=[]), 9).brokers}
+        for broker, client in world.clients.items()
+    }
     assert listed == {STALE: {STALE, OTHER}, OTHER: {OTHER}}
 
 
@@ -87,9 +89,15 @@ def test_it_describes_a_transaction_of_before() -> None:
     part(world)
     world.write(P0)
     assert (world.state(OTHER), world.state(STALE)) == ("Ongoing", "CompleteCommit")
-    listed = {broker: [each.transaction_state for each in client.ask(
-        m.ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0).transaction_states]
-        for broker, client in world.clients.items()}
+    listed = {
+        broker: [
+            each.transaction_state
+            for each in client.ask(
+                m.ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0
+            ).transaction_states
+        ]
+        for broker, client in world.clients.items()
+    }
     assert listed == {STALE: ["CompleteCommit"], OTHER: ["Ongoing"]}
     join(world)
     assert world.state() == "Ongoing"
@@ -161,10 +169,25 @@ def test_nothing_that_needs_a_replica_comes_about(protocol: int) -> None:
     assert (world.state(STALE), world.state(OTHER), world.identity) == ("Ongoing", "Ongoing", identity)
     assert world.described_end(P0, OTHER, 0) == end
     commit = m.OffsetCommitRequest.OffsetCommitRequestTopic
-    answer = world.clients[STALE].ask(m.OffsetCommitRequest(
-        group_id=GROUP, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, topics=[commit(
-            name=P0.topic, partitions=[commit.OffsetCommitRequestPartition(
-                partition_index=1, committed_offset=9, committed_leader_epoch=-1, committed_metadata="")])]), 7)
+    answer = world.clients[STALE].ask(
+        m.OffsetCommitRequest(
+            group_id=GROUP,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[
+                commit(
+                    name=P0.topic,
+                    partitions=[
+                        commit.OffsetCommitRequestPartition(
+                            partition_index=1, committed_offset=9, committed_leader_epoch=-1, committed_metadata=""
+                        )
+                    ],
+                )
+            ],
+        ),
+        7,
+    )
     assert answer.topics[0].partitions[0].error_code == E.COORDINATOR_NOT_AVAILABLE
     join(world)
     assert world.end(commit=True)[0] is E.NONE
@@ -196,8 +219,13 @@ def test_what_it_was_never_told_of_it_does_not_know() -> None:
     world.cluster.create_topic("new", 1)
     assert world.described_leader(TopicPartition("new", 0), OTHER)[0] is E.NONE
     form = m.CreateTopicsRequest.CreatableTopic
-    answer = world.clients[STALE].ask(m.CreateTopicsRequest(topics=[form(
-        name="newer", num_partitions=1, replication_factor=1, assignments=[], configs=[])], timeout_ms=1), 5)
+    answer = world.clients[STALE].ask(
+        m.CreateTopicsRequest(
+            topics=[form(name="newer", num_partitions=1, replication_factor=1, assignments=[], configs=[])],
+            timeout_ms=1,
+        ),
+        5,
+    )
     assert answer.topics[0].error_code == E.REQUEST_TIMED_OUT
     assert "newer" not in world.cluster.catalog.topics
     level = m.UpdateFeaturesRequest.FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)

@@ -40,10 +40,18 @@ def other_than(world: MovesWorld, broker: int) -> DirectClient:
 # Hashing (facts B.2)
 
 
-@pytest.mark.parametrize(("text", "hashed", "of_50"), [
-    ("", 0, 0), ("a", 97, 47), ("my-txn", -1061187895, 45), ("transfer-1", -1727369521, 21), ("group-1", 293427299, 49),
-    ("\N{GRINNING FACE}", 1772899, 49), ("polygenelubricants", -2147483648, 0),
-])
+@pytest.mark.parametrize(
+    ("text", "hashed", "of_50"),
+    [
+        ("", 0, 0),
+        ("a", 97, 47),
+        ("my-txn", -1061187895, 45),
+        ("transfer-1", -1727369521, 21),
+        ("group-1", 293427299, 49),
+        ("\N{GRINNING FACE}", 1772899, 49),
+        ("polygenelubricants", -2147483648, 0),
+    ],
+)
 def test_ids_and_groups_live_where_javas_hash_puts_them(text: str, hashed: int, of_50: int) -> None:
     assert java_string_hash(text) == hashed
     assert coordinator_partition(text, 50) == of_50
@@ -65,13 +73,26 @@ def test_the_state_topic_is_made_as_kafka_makes_it() -> None:
     topic = cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
     assert len(topic.partitions) == 50
     form = m.DescribeConfigsRequest.DescribeConfigsResource
-    [described] = DirectClient(cluster).ask(m.DescribeConfigsRequest(resources=[
-        form(resource_type=2, resource_name=TRANSACTION_STATE_TOPIC, configuration_keys=None)]), 4).results
+    [described] = (
+        DirectClient(cluster)
+        .ask(
+            m.DescribeConfigsRequest(
+                resources=[form(resource_type=2, resource_name=TRANSACTION_STATE_TOPIC, configuration_keys=None)]
+            ),
+            4,
+        )
+        .results
+    )
     settings = {entry.name: entry.value for entry in described.configs}
-    assert {key: settings[key] for key in ("cleanup.policy", "compression.type", "segment.bytes",
-                                           "unclean.leader.election.enable")} == {
-        "cleanup.policy": "compact", "compression.type": "uncompressed", "segment.bytes": str(100 * 1024 * 1024),
-        "unclean.leader.election.enable": "false"}
+    assert {
+        key: settings[key]
+        for key in ("cleanup.policy", "compression.type", "segment.bytes", "unclean.leader.election.enable")
+    } == {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "segment.bytes": str(100 * 1024 * 1024),
+        "unclean.leader.election.enable": "false",
+    }
 
 
 # Who answers
@@ -84,14 +105,31 @@ def test_only_the_coordinator_answers_and_all_others_say_so(world: MovesWorld) -
     assert world.add(P0, broker) is E.NOT_COORDINATOR
     assert world.end(commit=True, broker=broker) == (E.NOT_COORDINATOR, ProducerIdentity(-1, -1))
     assert world.state(broker) == "NOT_COORDINATOR"
-    assert wrong.ask(m.AddOffsetsToTxnRequest(
-        transactional_id="id", producer_id=world.identity.producer_id, producer_epoch=0, group_id="group"), 3
-    ).error_code == E.NOT_COORDINATOR
+    assert (
+        wrong.ask(
+            m.AddOffsetsToTxnRequest(
+                transactional_id="id", producer_id=world.identity.producer_id, producer_epoch=0, group_id="group"
+            ),
+            3,
+        ).error_code
+        == E.NOT_COORDINATOR
+    )
     form = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
     for verify_only in (True, False):
-        answer = wrong.ask(m.AddPartitionsToTxnRequest(transactions=[form(
-            transactional_id="id", producer_id=world.identity.producer_id, producer_epoch=0, verify_only=verify_only,
-            topics=[form.AddPartitionsToTxnTopic(name="t", partitions=[0])])]), 5)
+        answer = wrong.ask(
+            m.AddPartitionsToTxnRequest(
+                transactions=[
+                    form(
+                        transactional_id="id",
+                        producer_id=world.identity.producer_id,
+                        producer_epoch=0,
+                        verify_only=verify_only,
+                        topics=[form.AddPartitionsToTxnTopic(name="t", partitions=[0])],
+                    )
+                ]
+            ),
+            5,
+        )
         [result] = answer.results_by_transaction[0].topic_results[0].results_by_partition
         assert result.partition_error_code == E.NOT_COORDINATOR
 
@@ -108,17 +146,25 @@ def test_each_broker_lists_the_ids_that_it_coordinates(world: MovesWorld) -> Non
         world.move(world.state_partition)
 
 
-@pytest.mark.parametrize(("version", "fields", "kept"), [
-    (0, {}, True), (1, {}, True), (1, {"duration_filter": 10_000}, False), (2, {"duration_filter": 4_000}, True),
-    (2, {"transactional_id_pattern": "i.*"}, True), (2, {"transactional_id_pattern": "x.*"}, False),
-])
+@pytest.mark.parametrize(
+    ("version", "fields", "kept"),
+    [
+        (0, {}, True),
+        (1, {}, True),
+        (1, {"duration_filter": 10_000}, False),
+        (2, {"duration_filter": 4_000}, True),
+        (2, {"transactional_id_pattern": "i.*"}, True),
+        (2, {"transactional_id_pattern": "x.*"}, False),
+    ],
+)
 def test_a_version_of_list_transactions_knows_its_own_filters(
     world: MovesWorld, version: int, fields: dict[str, Any], kept: bool
 ) -> None:
     world.write()
     world.cluster.advance(world.cluster.now_ms + 5_000)
     answer = world.ask_coordinator(
-        m.ListTransactionsRequest(state_filters=[], producer_id_filters=[], **fields), version)
+        m.ListTransactionsRequest(state_filters=[], producer_id_filters=[], **fields), version
+    )
     assert [state.transactional_id for state in answer.transaction_states] == (["id"] if kept else [])
 
 
@@ -130,7 +176,8 @@ def test_every_broker_describes_the_producers_of_a_partition(world: MovesWorld) 
         [partition] = answer.topics[0].partitions
         assert partition.error_code == E.NONE
         assert [(one.producer_id, one.current_txn_start_offset) for one in partition.active_producers] == [
-            (world.identity.producer_id, 0)]
+            (world.identity.producer_id, 0)
+        ]
 
 
 def test_a_marker_is_refused_by_a_broker_that_does_not_lead_its_partition(world: MovesWorld) -> None:
@@ -140,10 +187,24 @@ def test_a_marker_is_refused_by_a_broker_that_does_not_lead_its_partition(world:
     for topic_partition in (P0, world.offsets_partition):
         client = other_than(world, world.leader(topic_partition))
         marker = m.WriteTxnMarkersRequest.WritableTxnMarker
-        answer = client.ask(m.WriteTxnMarkersRequest(markers=[marker(
-            producer_id=world.identity.producer_id, producer_epoch=5, transaction_result=True, coordinator_epoch=9,
-            topics=[marker.WritableTxnMarkerTopic(
-                name=topic_partition.topic, partition_indexes=[topic_partition.partition])])]), 1)
+        answer = client.ask(
+            m.WriteTxnMarkersRequest(
+                markers=[
+                    marker(
+                        producer_id=world.identity.producer_id,
+                        producer_epoch=5,
+                        transaction_result=True,
+                        coordinator_epoch=9,
+                        topics=[
+                            marker.WritableTxnMarkerTopic(
+                                name=topic_partition.topic, partition_indexes=[topic_partition.partition]
+                            )
+                        ],
+                    )
+                ]
+            ),
+            1,
+        )
         [code] = answer.markers[0].topics[0].partitions
         assert code.error_code == E.NOT_LEADER_OR_FOLLOWER
     assert world.outcome(P0) == (False, 0)
@@ -193,25 +254,51 @@ def test_a_marker_of_an_older_coordinator_is_refused_in_both_kinds_of_partition(
     for topic_partition in (P0, world.offsets_partition):
         leader = world.cluster.brokers[world.leader(topic_partition)]
         late = append_marker(
-            leader, topic_partition, ProducerIdentity(world.identity.producer_id, 7), commit=False,
-            coordinator_epoch=1, transaction_version=0, now_ms=world.cluster.now_ms)
+            leader,
+            topic_partition,
+            ProducerIdentity(world.identity.producer_id, 7),
+            commit=False,
+            coordinator_epoch=1,
+            transaction_version=0,
+            now_ms=world.cluster.now_ms,
+        )
         assert late is E.TRANSACTION_COORDINATOR_FENCED
 
 
 def test_tombstones_fit_the_batches_that_the_state_topic_allows_at_the_moment() -> None:
-    cluster = direct_cluster(settings={
-        "transactional.id.expiration.ms": "1000", "transaction.state.log.num.partitions": "1",
-        "transaction.remove.expired.transaction.cleanup.interval.ms": "5000"})
+    cluster = direct_cluster(
+        settings={
+            "transactional.id.expiration.ms": "1000",
+            "transaction.state.log.num.partitions": "1",
+            "transaction.remove.expired.transaction.cleanup.interval.ms": "5000",
+        }
+    )
     client = DirectClient(cluster)
     cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
     for number in range(30):
-        assert client.ask(m.InitProducerIdRequest(
-            transactional_id=f"id-{number}", transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1), 4
-        ).error_code == E.NONE
+        assert (
+            client.ask(
+                m.InitProducerIdRequest(
+                    transactional_id=f"id-{number}", transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1
+                ),
+                4,
+            ).error_code
+            == E.NONE
+        )
     form = m.IncrementalAlterConfigsRequest.AlterConfigsResource
-    altered = client.ask(m.IncrementalAlterConfigsRequest(validate_only=False, resources=[form(
-        resource_type=2, resource_name=TRANSACTION_STATE_TOPIC, configs=[form.AlterableConfig(
-            name="max.message.bytes", config_operation=0, value="300")])]), 1)
+    altered = client.ask(
+        m.IncrementalAlterConfigsRequest(
+            validate_only=False,
+            resources=[
+                form(
+                    resource_type=2,
+                    resource_name=TRANSACTION_STATE_TOPIC,
+                    configs=[form.AlterableConfig(name="max.message.bytes", config_operation=0, value="300")],
+                )
+            ],
+        ),
+        1,
+    )
     assert altered.responses[0].error_code == E.NONE
     cluster.advance(cluster.now_ms + 10_000)
     assert cluster.brokers[1].transactions.images() == {}
@@ -226,8 +313,16 @@ def test_producer_ids_are_never_given_again_whatever_is_lost_in_a_crash() -> Non
         cluster = direct_cluster(storage, brokers=2, settings={"log.flush.before.ack": "false"})
         for broker in cluster.brokers:
             for _ in range(3):
-                given.append(DirectClient(cluster, broker).ask(m.InitProducerIdRequest(
-                    transactional_id=None, transaction_timeout_ms=0, producer_id=-1, producer_epoch=-1), 4).producer_id)
+                given.append(
+                    DirectClient(cluster, broker)
+                    .ask(
+                        m.InitProducerIdRequest(
+                            transactional_id=None, transaction_timeout_ms=0, producer_id=-1, producer_epoch=-1
+                        ),
+                        4,
+                    )
+                    .producer_id
+                )
         storage.crash()
     assert len(set(given)) == len(given) == 24
 
@@ -236,14 +331,26 @@ def test_offsets_may_be_added_before_any_group_was_ever_there() -> None:
     cluster = direct_cluster()
     client = DirectClient(cluster)
     cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
-    found = client.ask(m.InitProducerIdRequest(
-        transactional_id="id", transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1), 4)
+    found = client.ask(
+        m.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1),
+        4,
+    )
     assert CONSUMER_OFFSETS_TOPIC not in cluster.catalog.topics
     for version in range(5):
-        assert client.ask(m.AddOffsetsToTxnRequest(
-            transactional_id="id", producer_id=found.producer_id, producer_epoch=0, group_id="new"), version
-        ).error_code == E.NONE
-    assert client.ask(m.EndTxnRequest(
-        transactional_id="id", producer_id=found.producer_id, producer_epoch=0, committed=True), 4).error_code == E.NONE
+        assert (
+            client.ask(
+                m.AddOffsetsToTxnRequest(
+                    transactional_id="id", producer_id=found.producer_id, producer_epoch=0, group_id="new"
+                ),
+                version,
+            ).error_code
+            == E.NONE
+        )
+    assert (
+        client.ask(
+            m.EndTxnRequest(transactional_id="id", producer_id=found.producer_id, producer_epoch=0, committed=True), 4
+        ).error_code
+        == E.NONE
+    )
     [state] = client.ask(m.DescribeTransactionsRequest(transactional_ids=["id"]), 0).transaction_states
     assert state.transaction_state == "CompleteCommit"

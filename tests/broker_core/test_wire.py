@@ -63,10 +63,12 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
     answer = refuse_api_versions(9, 35)
     decoded = m.ApiVersionsResponse.decode(bytes(answer), version=0, header=True, framed=True)
     assert (decoded.error_code, [(a.api_key, a.min_version, a.max_version) for a in decoded.api_keys]) == (
-        35, [(18, 0, 4)])
+        35,
+        [(18, 0, 4)],
+    )
 
 
-@pytest.mark.parametrize("key, version", [(FETCH, 3), (FETCH, 19), (PRODUCE, 2), (4, 0), (999, 0), (-1, 0)])
+@pytest.mark.parametrize(("key", "version"), [(FETCH, 3), (FETCH, 19), (PRODUCE, 2), (4, 0), (999, 0), (-1, 0)])
 def test_what_is_not_served_is_not_decoded(key, version):
     with pytest.raises(UnsupportedVersion) as caught:
         decode_request(struct.pack(">hhi", key, version, 5) + b"\0" * 20)

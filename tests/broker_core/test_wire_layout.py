@@ -35,8 +35,9 @@ ATTACKS = {
     "a string that is too long": header(HEARTBEAT, 4) + b"\x81\x80\x02" + b"g" * (1 << 15) + bytes(MEGABYTE),
     "null where none may be": header(HEARTBEAT, 4) + b"\0" + bytes(100),
     "null where none may be, in the old form": header(HEARTBEAT, 3)[:-1] + b"\xff\xff" + bytes(100),
-    "a million sets of tagged fields": header(METADATA, 9) + b"\x81\x89\x7a" + (
-        b"\x02t" + b"\x01" + b"\x01\x00") * 250_000,
+    "a million sets of tagged fields": header(METADATA, 9)
+    + b"\x81\x89\x7a"
+    + (b"\x02t" + b"\x01" + b"\x01\x00") * 250_000,
     "tagged fields without end": header(INIT, 4) + b"\0" + struct.pack(">iqh", 1, -1, -1) + ENDLESS,
 }
 

@@ -29,8 +29,15 @@ _SETTINGS = {
     # Whoever comes by the listener without names: the administrator of the tests, and Apache Kafka's own controller.
     "super.users": "User:ANONYMOUS",
 }
-EVERY_ACL = {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1,
-             "principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
+EVERY_ACL = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
 _fresh_user = itertools.count()
 
 
@@ -60,8 +67,9 @@ def guarded_kafka(kind: str, folder: Path) -> Iterator[GuardedKafka]:
         "advertised.listeners": f"PLAINTEXT://{at}:{plain},SASL://{at}:{sasl}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl.plain.sasl.jaas.config":
-            f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};",
+        "listener.name.sasl.plain.sasl.jaas.config": (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+        ),
     }
     with apache_kafka(settings, folder) as apache:
         yield GuardedKafka(apache.bootstrap_servers, f"{at}:{sasl}", kind)
@@ -87,8 +95,19 @@ def list_acls(client: RawClient, **chosen: Any) -> set[tuple[Any, ...]]:
     """Send one DescribeAcls for what these fields choose and return type, pattern, name and the entry of each ACL."""
     answer = client.send(DescribeAclsRequest(**EVERY_ACL | chosen), 3)
     assert answer.error_code == 0, answer
-    return {(found.resource_type, found.pattern_type, found.resource_name, acl.principal, acl.host, acl.operation,
-             acl.permission_type) for found in answer.resources for acl in found.acls}
+    return {
+        (
+            found.resource_type,
+            found.pattern_type,
+            found.resource_name,
+            acl.principal,
+            acl.host,
+            acl.operation,
+            acl.permission_type,
+        )
+        for found in answer.resources
+        for acl in found.acls
+    }
 
 
 def delete_acls(client: RawClient, *filters: Mapping[str, Any]) -> list[tuple[int, int]]:
@@ -136,13 +155,30 @@ class Stage:
         """Return the administrator's way, for the same transactional id."""
         return RawSession(self.root, self.id)
 
-    def grant(self, operation: Operation, resource_type: ResourceType, name: str, *,
-              pattern: PatternType = PatternType.LITERAL, permission: Permission = Permission.ALLOW,
-              host: str = "*", who: str | None = None) -> None:
+    def grant(
+        self,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        pattern: PatternType = PatternType.LITERAL,
+        permission: Permission = Permission.ALLOW,
+        host: str = "*",
+        who: str | None = None,
+    ) -> None:
         """Create an ACL and wait until the broker knows it."""
         principal = who or f"User:{self.user}"
-        assert create_acls(self.root, {
-            "resource_type": resource_type, "resource_name": name, "resource_pattern_type": pattern,
-            "principal": principal, "host": host, "operation": operation, "permission_type": permission}) == [0]
+        assert create_acls(
+            self.root,
+            {
+                "resource_type": resource_type,
+                "resource_name": name,
+                "resource_pattern_type": pattern,
+                "principal": principal,
+                "host": host,
+                "operation": operation,
+                "permission_type": permission,
+            },
+        ) == [0]
         wanted = (resource_type, pattern, name, principal, host, operation, permission)
         wait_until(lambda: wanted in list_acls(self.root, principal_filter=principal), f"{wanted} is known")

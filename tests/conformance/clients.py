@@ -61,19 +61,23 @@ def make_transactional_producer(kafka: Kafka, transactional_id: str, **settings:
     return producer
 
 
-def make_consumer(kafka: Kafka, *, isolation: str = READ_COMMITTED, group: str | None = None,
-                  **settings: Any) -> Consumer:
+def make_consumer(
+    kafka: Kafka, *, isolation: str = READ_COMMITTED, group: str | None = None, **settings: Any
+) -> Consumer:
     """Return a consumer that starts at the beginning and tells when it is at the end."""
-    return Consumer({
-        "bootstrap.servers": kafka.bootstrap_servers,
-        "group.id": group or unique("group"),
-        "isolation.level": isolation,
-        "auto.offset.reset": "earliest",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "fetch.wait.max.ms": 100,
-        "log_level": LOG_NOTHING,
-    } | _dotted(settings))
+    return Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": group or unique("group"),
+            "isolation.level": isolation,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 100,
+            "log_level": LOG_NOTHING,
+        }
+        | _dotted(settings)
+    )
 
 
 def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,8 +135,9 @@ def values_soon(kafka: Kafka, topic: str, expected: list[bytes], *, isolation: s
         assert seen == expected
 
 
-def find_offset(kafka: Kafka, topic: str, spec: OffsetSpec, *, isolation: str = READ_UNCOMMITTED,
-                partition: int = 0) -> tuple[int, int]:
+def find_offset(
+    kafka: Kafka, topic: str, spec: OffsetSpec, *, isolation: str = READ_UNCOMMITTED, partition: int = 0
+) -> tuple[int, int]:
     """Return offset and timestamp as ListOffsets gives them."""
     level = IsolationLevel.READ_COMMITTED if isolation == READ_COMMITTED else IsolationLevel.READ_UNCOMMITTED
     where = TopicPartition(topic, partition)

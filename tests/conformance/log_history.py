@@ -27,10 +27,15 @@ from tests.support.waiting import wait_until
 
 PARTITIONS = 2
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-COMMITS, ABORTS, FIRST, SECOND, LONG, FRESH, OPEN = (
-    "commits", "aborts", "first", "second", "long", "fresh", "open")
-COMPLETED = {COMMITS: "CompleteCommit", ABORTS: "CompleteAbort", FIRST: "CompleteAbort", SECOND: "CompleteCommit",
-             LONG: "CompleteAbort", "codecs": "CompleteCommit"}
+COMMITS, ABORTS, FIRST, SECOND, LONG, FRESH, OPEN = ("commits", "aborts", "first", "second", "long", "fresh", "open")
+COMPLETED = {
+    COMMITS: "CompleteCommit",
+    ABORTS: "CompleteAbort",
+    FIRST: "CompleteAbort",
+    SECOND: "CompleteCommit",
+    LONG: "CompleteAbort",
+    "codecs": "CompleteCommit",
+}
 TRANSACTIONAL_IDS = (*COMPLETED, FRESH, OPEN)
 # Groups: one that consumed and left, one with a member, one that only transactions wrote to, the open one too.
 LEFT, MEMBER, BY_TRANSACTION, PENDING = "left", "member", "by-transaction", "pending"
@@ -62,8 +67,9 @@ class _Writer:
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self.kafka = kafka
         self.topic = topic
-        self.history = History(topic, {number: [] for number in range(PARTITIONS)},
-                               {number: [] for number in range(PARTITIONS)})
+        self.history = History(
+            topic, {number: [] for number in range(PARTITIONS)}, {number: [] for number in range(PARTITIONS)}
+        )
 
     def note(self, partition: int, values: list[bytes], *, commit: bool = True) -> None:
         """Remember the fate of values."""
@@ -75,8 +81,13 @@ class _Writer:
             producer = make_producer(self.kafka, compression_type=codec)
             values = _values(codec, 40)
             for number, value in enumerate(values):
-                producer.produce(self.topic, value, key=b"%s-%d" % (codec.encode(), number), partition=0,
-                                 headers=[("codec", codec.encode()), ("nothing", None)])
+                producer.produce(
+                    self.topic,
+                    value,
+                    key=b"%s-%d" % (codec.encode(), number),
+                    partition=0,
+                    headers=[("codec", codec.encode()), ("nothing", None)],
+                )
             assert producer.flush(DEADLINE_S) == 0
             self.note(0, values)
         producer = make_producer(self.kafka, enable_idempotence=True)
@@ -129,8 +140,9 @@ class _Writer:
         consumer = make_consumer(self.kafka, group=LEFT, enable_partition_eof=False)
         consumer.subscribe([self.topic])
         wait_until(lambda: consumer.poll(0.2), "a record for the group")
-        consumer.commit(offsets=[TopicPartition(self.topic, 0, 5, "a note"), TopicPartition(self.topic, 1, 6)],
-                        asynchronous=False)
+        consumer.commit(
+            offsets=[TopicPartition(self.topic, 0, 5, "a note"), TopicPartition(self.topic, 1, 6)], asynchronous=False
+        )
         consumer.close()
         consumer = make_consumer(self.kafka, group=BY_TRANSACTION)
         metadata = consumer.consumer_group_metadata()
@@ -139,7 +151,9 @@ class _Writer:
             producer.begin_transaction()
             producer.send_offsets_to_transaction(
                 [TopicPartition(self.topic, 0, offset, name), TopicPartition(self.topic, 1, offset + 100)],
-                metadata, DEADLINE_S)
+                metadata,
+                DEADLINE_S,
+            )
             _end(producer, commit=commit)
         consumer.close()
 
@@ -164,8 +178,10 @@ def write_history(kafka: Kafka, config: Mapping[str, str]) -> History:
     with RawClient(kafka.bootstrap_servers) as client:
         for name, state in COMPLETED.items():
             session = RawSession(client, name)
-            wait_until(lambda session=session, state=state: session.describe().transaction_state == state,
-                       f"{name} is in {state}")
+            wait_until(
+                lambda session=session, state=state: session.describe().transaction_state == state,
+                f"{name} is in {state}",
+            )
         writer.left_open(client)
         _join(client, writer.topic)
     return writer.history
@@ -202,14 +218,31 @@ def _join(client: RawClient, topic: str) -> None:
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="by-hand", metadata=json.dumps([topic]).encode())
 
     def join() -> Any:
-        answer = client.send(JoinGroupRequest(
-            group_id=MEMBER, session_timeout_ms=_SESSION_MS, rebalance_timeout_ms=_SESSION_MS, member_id="",
-            group_instance_id="static", protocol_type="consumer", protocols=[protocol]), 5)
+        answer = client.send(
+            JoinGroupRequest(
+                group_id=MEMBER,
+                session_timeout_ms=_SESSION_MS,
+                rebalance_timeout_ms=_SESSION_MS,
+                member_id="",
+                group_instance_id="static",
+                protocol_type="consumer",
+                protocols=[protocol],
+            ),
+            5,
+        )
         return answer if answer.error_code == 0 else None
 
     joined = wait_until(join, "the static member has joined")
-    answer = client.send(SyncGroupRequest(
-        group_id=MEMBER, generation_id=joined.generation_id, member_id=joined.member_id, group_instance_id="static",
-        assignments=[SyncGroupRequest.SyncGroupRequestAssignment(
-            member_id=joined.member_id, assignment=b"all of it")]), 3)
+    answer = client.send(
+        SyncGroupRequest(
+            group_id=MEMBER,
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            group_instance_id="static",
+            assignments=[
+                SyncGroupRequest.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all of it")
+            ],
+        ),
+        3,
+    )
     assert answer.error_code == 0

@@ -86,29 +86,33 @@ def see(kafka: Kafka, history: History) -> Witness:
         return Witness(
             [see_partition(kafka, client, history.topic, number, PARTITIONS) for number in range(PARTITIONS)],
             {name: _transaction(client, name) for name in TRANSACTIONAL_IDS},
-            {name: _group(client, name) for name in GROUPS})
+            {name: _group(client, name) for name in GROUPS},
+        )
 
 
 def see_partition(kafka: Kafka, client: RawClient, topic: str, number: int, partitions: int) -> SeenPartition:
     """Ask for everything about one partition of a topic with this many."""
     records = {
         isolation: [
-            SeenRecord(message.offset(), message.timestamp()[1], message.key(), message.value(),
-                       tuple(message.headers() or ()))
+            SeenRecord(
+                message.offset(), message.timestamp()[1], message.key(), message.value(), tuple(message.headers() or ())
+            )
             for message in read_to_end(kafka, topic, isolation=isolation, partitions=partitions)
-            if message.partition() == number]
-        for isolation in ISOLATIONS}
+            if message.partition() == number
+        ]
+        for isolation in ISOLATIONS
+    }
     ends = {isolation: end_offset(kafka, topic, isolation=isolation, partition=number) for isolation in ISOLATIONS}
     aborted = _aborted(client, topic, number, records[READ_UNCOMMITTED], ends[READ_COMMITTED])
     times = [record.timestamp_ms for record in records[READ_UNCOMMITTED][::_TIME_STEP]]
-    found = {isolation: {time_ms: _find(client, topic, number, time_ms, level) for time_ms in times}
-             for level, isolation in enumerate(ISOLATIONS)}
+    found = {
+        isolation: {time_ms: _find(client, topic, number, time_ms, level) for time_ms in times}
+        for level, isolation in enumerate(ISOLATIONS)
+    }
     return SeenPartition(records, ends, found, aborted, _producers(client, topic, number))
 
 
-def _aborted(
-    client: RawClient, topic: str, number: int, records: list[SeenRecord], end: int
-) -> set[tuple[int, int]]:
+def _aborted(client: RawClient, topic: str, number: int, records: list[SeenRecord], end: int) -> set[tuple[int, int]]:
     """Collect the aborted transactions that fetches all along the partition name; a fetch ends with its segment."""
     session = RawSession(client, None)
     found = set()
@@ -122,8 +126,9 @@ def _aborted(
 def _find(client: RawClient, topic: str, number: int, timestamp_ms: int, level: int) -> tuple[int, int]:
     topics = ListOffsetsRequest.ListOffsetsTopic
     part = topics.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=timestamp_ms)
-    answer = client.send(ListOffsetsRequest(
-        replica_id=-1, isolation_level=level, topics=[topics(name=topic, partitions=[part])]), 5)
+    answer = client.send(
+        ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=[topics(name=topic, partitions=[part])]), 5
+    )
     found = answer.topics[0].partitions[0]
     assert found.error_code == 0
     return found.offset, found.timestamp
@@ -135,31 +140,59 @@ def _producers(client: RawClient, topic: str, number: int) -> set[SeenProducer]:
     part = answer.topics[0].partitions[0]
     assert part.error_code == 0
     return {
-        SeenProducer(one.producer_id, one.producer_epoch, one.last_sequence, one.last_timestamp,
-                     one.coordinator_epoch, one.current_txn_start_offset)
-        for one in part.active_producers}
+        SeenProducer(
+            one.producer_id,
+            one.producer_epoch,
+            one.last_sequence,
+            one.last_timestamp,
+            one.coordinator_epoch,
+            one.current_txn_start_offset,
+        )
+        for one in part.active_producers
+    }
 
 
 def _transaction(client: RawClient, transactional_id: str) -> SeenTransaction:
     answer = client.send(DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0).transaction_states[0]
     assert answer.error_code == 0
     return SeenTransaction(
-        answer.transaction_state, answer.transaction_timeout_ms, answer.transaction_start_time_ms,
-        answer.producer_id, answer.producer_epoch,
-        frozenset((topic.topic, number) for topic in answer.topics for number in topic.partitions))
+        answer.transaction_state,
+        answer.transaction_timeout_ms,
+        answer.transaction_start_time_ms,
+        answer.producer_id,
+        answer.producer_epoch,
+        frozenset((topic.topic, number) for topic in answer.topics for number in topic.partitions),
+    )
 
 
 def _group(client: RawClient, group: str) -> SeenGroup:
     described = client.send(DescribeGroupsRequest(groups=[group], include_authorized_operations=False), 5).groups[0]
     assert described.error_code == 0
     return SeenGroup(
-        {where: (part.committed_offset, part.committed_leader_epoch, part.metadata)
-         for where, part in fetch_offsets(client, group).items()},
-        {where for where, part in fetch_offsets(client, group, require_stable=True).items()
-         if part.error_code == _UNSTABLE_OFFSET_COMMIT},
-        described.group_state, described.protocol_type, described.protocol_data,
-        {(one.member_id, one.group_instance_id, one.client_id, one.client_host, bytes(one.member_metadata),
-          bytes(one.member_assignment)) for one in described.members})
+        {
+            where: (part.committed_offset, part.committed_leader_epoch, part.metadata)
+            for where, part in fetch_offsets(client, group).items()
+        },
+        {
+            where
+            for where, part in fetch_offsets(client, group, require_stable=True).items()
+            if part.error_code == _UNSTABLE_OFFSET_COMMIT
+        },
+        described.group_state,
+        described.protocol_type,
+        described.protocol_data,
+        {
+            (
+                one.member_id,
+                one.group_instance_id,
+                one.client_id,
+                one.client_host,
+                bytes(one.member_metadata),
+                bytes(one.member_assignment),
+            )
+            for one in described.members
+        },
+    )
 
 
 def fetch_offsets(client: RawClient, group: str, *, require_stable: bool = False) -> dict[tuple[str, int], Any]:

@@ -40,8 +40,15 @@ def worn_out(producer_id: int, now_ms: int) -> bytes:
     return encode_value(image, V2)
 
 
-def write(session: RawSession, identity: Identity, topic: str, protocol: int, *, sequence: int = 0,
-          values: tuple[bytes, ...] = (b"x",)) -> int:
+def write(
+    session: RawSession,
+    identity: Identity,
+    topic: str,
+    protocol: int,
+    *,
+    sequence: int = 0,
+    values: tuple[bytes, ...] = (b"x",),
+) -> int:
     """Write records in the identity's transaction, as the protocol wants it, and return their base offset."""
     if protocol == CLASSIC:
         session.add_until_done(identity, topic)
@@ -53,6 +60,7 @@ def write(session: RawSession, identity: Identity, topic: str, protocol: int, *,
 
 def wait_for_state(session: RawSession, state: str) -> Any:
     """Wait until the transaction is in this state and return its description."""
+
     def described() -> Any:
         found = session.describe()
         return found if found.transaction_state == state else None

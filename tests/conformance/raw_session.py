@@ -24,9 +24,7 @@ DEADLINE_S = 30
 NOT_LEADER_OR_FOLLOWER, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 6, 14, 15, 16
 CONCURRENT_TRANSACTIONS = 51
 # What a broker answers for a moment after a topic has been made, those behind the coordinators included.
-LOADING = frozenset({
-    NOT_LEADER_OR_FOLLOWER, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
-})
+LOADING = frozenset({NOT_LEADER_OR_FOLLOWER, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
 NOT_YET = LOADING | {CONCURRENT_TRANSACTIONS}
 
 
@@ -40,14 +38,25 @@ class Identity(NamedTuple):
 NOBODY = Identity(-1, -1)
 
 
-def record_batch(values: Collection[bytes], identity: Identity, sequence: int, *, transactional: bool = True,
-                 timestamp_ms: int | None = None) -> bytes:
+def record_batch(
+    values: Collection[bytes],
+    identity: Identity,
+    sequence: int,
+    *,
+    transactional: bool = True,
+    timestamp_ms: int | None = None,
+) -> bytes:
     """Build one uncompressed record batch as a producer would, of the present unless told otherwise."""
     if timestamp_ms is None:
         timestamp_ms = int(time.time() * 1000)
     builder = DefaultRecordBatchBuilder(
-        magic=2, compression_type=0, is_transactional=transactional, producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch, base_sequence=sequence, batch_size=1 << 20,
+        magic=2,
+        compression_type=0,
+        is_transactional=transactional,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=sequence,
+        batch_size=1 << 20,
     )
     for offset, value in enumerate(values):
         builder.append(offset, timestamp_ms, None, value, [])
@@ -76,22 +85,34 @@ class RawSession:
         return identity
 
     def _init(self, expected: Identity, timeout_ms: int, version: int) -> tuple[int, Identity]:
-        answer = self.client.send(InitProducerIdRequest(
-            transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms,
-            producer_id=expected.producer_id, producer_epoch=expected.producer_epoch,
-        ), version)
+        answer = self.client.send(
+            InitProducerIdRequest(
+                transactional_id=self.transactional_id,
+                transaction_timeout_ms=timeout_ms,
+                producer_id=expected.producer_id,
+                producer_epoch=expected.producer_epoch,
+            ),
+            version,
+        )
         return answer.error_code, Identity(answer.producer_id, answer.producer_epoch)
 
     def add(self, identity: Identity, topic: str, *partitions: int, version: int = 3) -> set[int]:
         """Send one AddPartitionsToTxn and return the set of its error codes."""
         request = AddPartitionsToTxnRequest
-        answer = self.client.send(request(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=identity.producer_id, v3_and_below_producer_epoch=identity.producer_epoch,
-            v3_and_below_topics=[request.AddPartitionsToTxnTopic(name=topic, partitions=list(partitions) or [0])],
-        ), version)
-        return {part.partition_error_code for topic in answer.results_by_topic_v3_and_below
-                for part in topic.results_by_partition}
+        answer = self.client.send(
+            request(
+                v3_and_below_transactional_id=self.transactional_id,
+                v3_and_below_producer_id=identity.producer_id,
+                v3_and_below_producer_epoch=identity.producer_epoch,
+                v3_and_below_topics=[request.AddPartitionsToTxnTopic(name=topic, partitions=list(partitions) or [0])],
+            ),
+            version,
+        )
+        return {
+            part.partition_error_code
+            for topic in answer.results_by_topic_v3_and_below
+            for part in topic.results_by_partition
+        }
 
     def add_until_done(self, identity: Identity, topic: str, *partitions: int) -> None:
         """Send AddPartitionsToTxn until the transaction before has been completed."""
@@ -100,10 +121,15 @@ class RawSession:
 
     def add_offsets(self, identity: Identity, group: str, *, version: int = 3) -> int:
         """Send one AddOffsetsToTxn and return its error code."""
-        return self.client.send(AddOffsetsToTxnRequest(
-            transactional_id=self.transactional_id, producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch, group_id=group,
-        ), version).error_code
+        return self.client.send(
+            AddOffsetsToTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
+                group_id=group,
+            ),
+            version,
+        ).error_code
 
     def end(self, identity: Identity, *, commit: bool, version: int) -> tuple[int, Identity]:
         """Send one EndTxn; retried only while the coordinator loads."""
@@ -114,10 +140,15 @@ class RawSession:
         return self._retry(lambda: self._end(identity, commit, version), NOT_YET)
 
     def _end(self, identity: Identity, commit: bool, version: int) -> tuple[int, Identity]:
-        answer = self.client.send(EndTxnRequest(
-            transactional_id=self.transactional_id, producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch, committed=commit,
-        ), version)
+        answer = self.client.send(
+            EndTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
+                committed=commit,
+            ),
+            version,
+        )
         return answer.error_code, Identity(answer.producer_id, answer.producer_epoch)
 
     def produce(self, topic: str, batch: bytes, *, version: int, partition: int = 0) -> tuple[int, int]:
@@ -127,63 +158,116 @@ class RawSession:
     def _produce(self, topic: str, batch: bytes, version: int, partition: int) -> tuple[int, int]:
         request = ProduceRequest
         data = request.TopicProduceData
-        answer = self.client.send(request(
-            transactional_id=self.transactional_id, acks=-1, timeout_ms=30_000,
-            topic_data=[data(name=topic, partition_data=[data.PartitionProduceData(index=partition, records=batch)])],
-        ), version)
+        answer = self.client.send(
+            request(
+                transactional_id=self.transactional_id,
+                acks=-1,
+                timeout_ms=30_000,
+                topic_data=[
+                    data(name=topic, partition_data=[data.PartitionProduceData(index=partition, records=batch)])
+                ],
+            ),
+            version,
+        )
         part = answer.responses[0].partition_responses[0]
         return part.error_code, part.base_offset
 
-    def fetch(self, topic: str, offset: int, *, isolation: int, version: int = 12, partition: int = 0,
-              last_epoch: int = -1) -> Any:
+    def fetch(
+        self, topic: str, offset: int, *, isolation: int, version: int = 12, partition: int = 0, last_epoch: int = -1
+    ) -> Any:
         """Send one Fetch outside any session and return the partition's part of the answer."""
         request = FetchRequest
         topics = request.FetchTopic
-        answer = self.client.send(request(
-            max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=isolation, rack_id="",
-            topics=[topics(topic=topic, partitions=[
-                topics.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20,
-                                      last_fetched_epoch=last_epoch)
-            ])], forgotten_topics_data=[],
-        ), version)
+        answer = self.client.send(
+            request(
+                max_wait_ms=0,
+                min_bytes=0,
+                max_bytes=1 << 20,
+                isolation_level=isolation,
+                rack_id="",
+                topics=[
+                    topics(
+                        topic=topic,
+                        partitions=[
+                            topics.FetchPartition(
+                                partition=partition,
+                                fetch_offset=offset,
+                                partition_max_bytes=1 << 20,
+                                last_fetched_epoch=last_epoch,
+                            )
+                        ],
+                    )
+                ],
+                forgotten_topics_data=[],
+            ),
+            version,
+        )
         assert answer.error_code == 0
         return answer.responses[0].partitions[0]
 
     def describe(self) -> Any:
         """Send one DescribeTransactions for this transactional id."""
-        return self.client.send(DescribeTransactionsRequest(transactional_ids=[self.transactional_id]), 0
-                                ).transaction_states[0]
+        return self.client.send(
+            DescribeTransactionsRequest(transactional_ids=[self.transactional_id]), 0
+        ).transaction_states[0]
 
     def list_answer(
-        self, *, states: Collection[str] = (), producer_ids: Collection[int] = (), duration_ms: int = -1,
-        pattern: str | None = None, version: int = 2,
+        self,
+        *,
+        states: Collection[str] = (),
+        producer_ids: Collection[int] = (),
+        duration_ms: int = -1,
+        pattern: str | None = None,
+        version: int = 2,
     ) -> Any:
         """Send one ListTransactions and return the answer."""
-        return self.client.send(ListTransactionsRequest(
-            state_filters=[*states], producer_id_filters=[*producer_ids], duration_filter=duration_ms,
-            transactional_id_pattern=pattern), version)
+        return self.client.send(
+            ListTransactionsRequest(
+                state_filters=[*states],
+                producer_id_filters=[*producer_ids],
+                duration_filter=duration_ms,
+                transactional_id_pattern=pattern,
+            ),
+            version,
+        )
 
     def list(self, **filters: Any) -> dict[str, tuple[int, str]]:
         """Send one ListTransactions and return producer id and state by transactional id."""
         answer = self.list_answer(**filters)
         assert answer.error_code == 0
-        return {entry.transactional_id: (entry.producer_id, entry.transaction_state)
-                for entry in answer.transaction_states}
+        return {
+            entry.transactional_id: (entry.producer_id, entry.transaction_state) for entry in answer.transaction_states
+        }
 
     def producers(self, topic: str) -> Any:
         """Send one DescribeProducers for partition 0 and return its part of the answer."""
         request = DescribeProducersRequest
-        return self.client.send(request(topics=[request.TopicRequest(name=topic, partition_indexes=[0])]), 0
-                                ).topics[0].partitions[0]
+        return (
+            self.client.send(request(topics=[request.TopicRequest(name=topic, partition_indexes=[0])]), 0)
+            .topics[0]
+            .partitions[0]
+        )
 
-    def write_marker(self, topic: str, identity: Identity, *, commit: bool, coordinator_epoch: int,
-                     transaction_version: int = 0) -> int:
+    def write_marker(
+        self, topic: str, identity: Identity, *, commit: bool, coordinator_epoch: int, transaction_version: int = 0
+    ) -> int:
         """Send one WriteTxnMarkers for partition 0, as a coordinator would, and return its error code."""
         marker = WriteTxnMarkersRequest.WritableTxnMarker
-        answer = self.client.send(WriteTxnMarkersRequest(markers=[marker(
-            producer_id=identity.producer_id, producer_epoch=identity.producer_epoch, transaction_result=commit,
-            topics=[marker.WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
-            coordinator_epoch=coordinator_epoch, transaction_version=transaction_version)]), 2)
+        answer = self.client.send(
+            WriteTxnMarkersRequest(
+                markers=[
+                    marker(
+                        producer_id=identity.producer_id,
+                        producer_epoch=identity.producer_epoch,
+                        transaction_result=commit,
+                        topics=[marker.WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
+                        coordinator_epoch=coordinator_epoch,
+                        transaction_version=transaction_version,
+                    )
+                ]
+            ),
+            2,
+        )
         return answer.markers[0].topics[0].partitions[0].error_code
 
     def commit_in_transaction(self, identity: Identity, group: str, topic: str, offset: int, *, version: int) -> int:
@@ -191,14 +275,23 @@ class RawSession:
         request = TxnOffsetCommitRequest
         topics = request.TxnOffsetCommitRequestTopic
         part = topics.TxnOffsetCommitRequestPartition(
-            partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="")
+            partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+        )
 
         def send() -> tuple[int, None]:
-            answer = self.client.send(request(
-                transactional_id=self.transactional_id, group_id=group, producer_id=identity.producer_id,
-                producer_epoch=identity.producer_epoch, generation_id=-1, member_id="", group_instance_id=None,
-                topics=[topics(name=topic, partitions=[part])],
-            ), version)
+            answer = self.client.send(
+                request(
+                    transactional_id=self.transactional_id,
+                    group_id=group,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.producer_epoch,
+                    generation_id=-1,
+                    member_id="",
+                    group_instance_id=None,
+                    topics=[topics(name=topic, partitions=[part])],
+                ),
+                version,
+            )
             return answer.topics[0].partitions[0].error_code, None
 
         return self._retry(send, NOT_YET)[0]
@@ -208,20 +301,31 @@ class RawSession:
         request = OffsetCommitRequest
         topics = request.OffsetCommitRequestTopic
         part = topics.OffsetCommitRequestPartition(
-            partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="")
-        answer = self.client.send(request(
-            group_id=group, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
-            topics=[topics(name=topic, partitions=[part])],
-        ), 8)
+            partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+        )
+        answer = self.client.send(
+            request(
+                group_id=group,
+                generation_id_or_member_epoch=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=[topics(name=topic, partitions=[part])],
+            ),
+            8,
+        )
         return answer.topics[0].partitions[0].error_code
 
     def committed(self, group: str, topic: str, *, require_stable: bool) -> tuple[int, int]:
         """Send one OffsetFetch and return error code and offset."""
         request = OffsetFetchRequest
-        answer = self.client.send(request(
-            group_id=group, topics=[request.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])],
-            require_stable=require_stable,
-        ), 7)
+        answer = self.client.send(
+            request(
+                group_id=group,
+                topics=[request.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])],
+                require_stable=require_stable,
+            ),
+            7,
+        )
         part = answer.topics[0].partitions[0]
         return part.error_code or answer.error_code, part.committed_offset
 

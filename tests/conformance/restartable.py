@@ -21,8 +21,12 @@ class Running(Protocol):
 class Restartable:
     """Be one broker over one folder, through its restarts."""
 
-    def __init__(self, start: Callable[[Mapping[str, str]], AbstractContextManager[Running]], data_folder: Path,
-                 settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        start: Callable[[Mapping[str, str]], AbstractContextManager[Running]],
+        data_folder: Path,
+        settings: Mapping[str, str],
+    ) -> None:
         self.data_folder = data_folder
         self._start = start
         self._settings = dict(settings)

@@ -14,13 +14,22 @@ from tests.support.apache_kafka import apache_kafka, free_ports
 AT = "127.0.0.1"
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT", "SECURE": "SASL_SSL", "TLS": "SSL",
-             "SHORT": "SASL_PLAINTEXT"}
+PROTOCOLS = {
+    "PLAINTEXT": "PLAINTEXT",
+    "SASL": "SASL_PLAINTEXT",
+    "SECURE": "SASL_SSL",
+    "TLS": "SSL",
+    "SHORT": "SASL_PLAINTEXT",
+}
 # How long a session at the listener SHORT lasts.
 REAUTH_MS = 1500
 MAX_RECEIVE_BYTES = 10_000
-_MODULES = {"PLAIN": "plain.PlainLoginModule", "SCRAM-SHA-256": "scram.ScramLoginModule",
-            "SCRAM-SHA-512": "scram.ScramLoginModule", "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule"}
+_MODULES = {
+    "PLAIN": "plain.PlainLoginModule",
+    "SCRAM-SHA-256": "scram.ScramLoginModule",
+    "SCRAM-SHA-512": "scram.ScramLoginModule",
+    "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule",
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,8 @@ def _settings(authority: trustme.CA) -> dict[str, str]:
         "ssl.keystore.certificate.chain": certificate.cert_chain_pems[0].bytes().decode(),
         # Java reads keys in this form only.
         "ssl.keystore.key": key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode(),
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ).decode(),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.certificates": authority.cert_pem.bytes().decode(),
         "listener.name.tls.ssl.client.auth": "required",
@@ -59,10 +69,13 @@ def _settings(authority: trustme.CA) -> dict[str, str]:
     }
     for listener in ("sasl", "secure", "short"):
         for mechanism in MECHANISMS:
-            options = {"PLAIN": "".join(f' user_{name}="{password}"' for name, password in USERS.items()),
-                       "OAUTHBEARER": ' unsecuredLoginStringClaim_sub="broker"'}.get(mechanism, "")
+            options = {
+                "PLAIN": "".join(f' user_{name}="{password}"' for name, password in USERS.items()),
+                "OAUTHBEARER": ' unsecuredLoginStringClaim_sub="broker"',
+            }.get(mechanism, "")
             settings[f"listener.name.{listener}.{mechanism.lower()}.sasl.jaas.config"] = (
-                f"org.apache.kafka.common.security.{_MODULES[mechanism]} required{options};")
+                f"org.apache.kafka.common.security.{_MODULES[mechanism]} required{options};"
+            )
     return settings
 
 

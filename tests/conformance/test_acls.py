@@ -1,6 +1,5 @@
 """With each right a client is answered as by Apache Kafka, and without it too."""
 
-
 import pytest
 
 from tests.conformance.acl_cases import CASES, Case, type_of

@@ -23,18 +23,25 @@ TOPIC, GROUP, ID = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACT
 
 
 def as_user(stage: Stage) -> dict[str, Any]:
-    return {"bootstrap_servers": stage.kafka.sasl_address, "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": "PLAIN", "sasl_username": stage.user, "sasl_password": PASSWORD}
+    return {
+        "bootstrap_servers": stage.kafka.sasl_address,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": stage.user,
+        "sasl_password": PASSWORD,
+    }
 
 
 def grant(stage: Stage, kind: ResourceType, name: str, operation: AclOperation) -> None:
     """Create an ACL as an operator does, and wait until it is known."""
     operator = admin(stage.kafka)
-    binding = AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{stage.user}", "*", operation,
-                         AclPermissionType.ALLOW)
+    binding = AclBinding(
+        kind, name, ResourcePatternType.LITERAL, f"User:{stage.user}", "*", operation, AclPermissionType.ALLOW
+    )
     operator.create_acls([binding])[binding].result(DEADLINE_S)
-    wanted = AclBindingFilter(kind, name, ResourcePatternType.LITERAL, f"User:{stage.user}", "*", operation,
-                              AclPermissionType.ALLOW)
+    wanted = AclBindingFilter(
+        kind, name, ResourcePatternType.LITERAL, f"User:{stage.user}", "*", operation, AclPermissionType.ALLOW
+    )
     wait_until(lambda: operator.describe_acls(wanted).result(DEADLINE_S) == [binding], f"{binding} is known")
 
 
@@ -95,22 +102,39 @@ def test_an_operator_shows_and_deletes_acls(stage: Stage) -> None:
     grant(stage, TOPIC, stage.topic, READ)
     grant(stage, GROUP, stage.group, READ)
     operator = admin(stage.kafka)
-    mine = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{stage.user}", None,
-                            AclOperation.ANY, AclPermissionType.ANY)
-    matching = AclBindingFilter(TOPIC, stage.topic, ResourcePatternType.MATCH, f"User:{stage.user}", None,
-                                AclOperation.ANY, AclPermissionType.ANY)
+    mine = AclBindingFilter(
+        ResourceType.ANY,
+        None,
+        ResourcePatternType.ANY,
+        f"User:{stage.user}",
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    matching = AclBindingFilter(
+        TOPIC,
+        stage.topic,
+        ResourcePatternType.MATCH,
+        f"User:{stage.user}",
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
     assert {acl.name for acl in operator.describe_acls(mine).result(DEADLINE_S)} == {stage.topic, stage.group}
     deleted = operator.delete_acls([matching])[matching].result(DEADLINE_S)
     assert [acl.name for acl in deleted] == [stage.topic]
-    wait_until(lambda: [acl.name for acl in operator.describe_acls(mine).result(DEADLINE_S)] == [stage.group],
-               "one ACL is left")
+    wait_until(
+        lambda: [acl.name for acl in operator.describe_acls(mine).result(DEADLINE_S)] == [stage.group],
+        "one ACL is left",
+    )
 
 
 def test_an_operator_without_rights_is_told_so(stage: Stage) -> None:
     settings = {name.replace("_", "."): value for name, value in as_user(stage).items()}
     client = AdminClient(settings | {"log_level": LOG_NOTHING})
-    binding = AclBinding(TOPIC, stage.missing, ResourcePatternType.LITERAL, f"User:{stage.user}", "*", READ,
-                         AclPermissionType.ALLOW)
+    binding = AclBinding(
+        TOPIC, stage.missing, ResourcePatternType.LITERAL, f"User:{stage.user}", "*", READ, AclPermissionType.ALLOW
+    )
     with pytest.raises(KafkaException) as refused:
         client.create_acls([binding])[binding].result(DEADLINE_S)
     assert code_of(refused.value) == KafkaError.CLUSTER_AUTHORIZATION_FAILED

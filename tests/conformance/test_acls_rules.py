@@ -22,8 +22,14 @@ HERE = "127.0.0.1"
 def may(stage: Stage) -> tuple[bool, bool]:
     """Say whether the user may describe and read the topic."""
     form = m.ListOffsetsRequest.ListOffsetsTopic
-    described = stage.client.send(m.ListOffsetsRequest(replica_id=-1, isolation_level=1, topics=[
-        form(name=stage.topic, partitions=[form.ListOffsetsPartition(partition_index=0, timestamp=-1)])]), 7)
+    described = stage.client.send(
+        m.ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=1,
+            topics=[form(name=stage.topic, partitions=[form.ListOffsetsPartition(partition_index=0, timestamp=-1)])],
+        ),
+        7,
+    )
     read = stage.session.producers(stage.topic)
     return described.topics[0].partitions[0].error_code == 0, read.error_code == 0
 
@@ -66,13 +72,17 @@ RULES: list[tuple[str, list[dict[str, Any]], tuple[bool, bool]]] = [
 ]
 
 
-@pytest.mark.parametrize("rules, allowed", [rule[1:] for rule in RULES], ids=[rule[0] for rule in RULES])
+@pytest.mark.parametrize(("rules", "allowed"), [rule[1:] for rule in RULES], ids=[rule[0] for rule in RULES])
 def test_acls_allow_and_deny(stage: Stage, rules: list[dict[str, Any]], allowed: tuple[bool, bool]) -> None:
     names = {TOPIC: stage.topic, HALF: stage.topic[:-3], NEXT: f"{stage.topic}x"}
     for rule in rules:
         rest = {"operation": READ, "kind": ResourceType.TOPIC, "name": TOPIC} | rule
-        stage.grant(rest.pop("operation"), rest.pop("kind"), names.get(rest["name"], rest["name"]),
-                    **{key: value for key, value in rest.items() if key != "name"})
+        stage.grant(
+            rest.pop("operation"),
+            rest.pop("kind"),
+            names.get(rest["name"], rest["name"]),
+            **{key: value for key, value in rest.items() if key != "name"},
+        )
     # The broker that lists an ACL decides by it.
     assert may(stage) == allowed
 
@@ -84,29 +94,79 @@ def test_one_acl_is_about_all_topics(stage: Stage) -> None:
     assert may(stage) == SEE
 
 
-@pytest.mark.parametrize("field, value, code", [
-    ("resource_type", 99, 42), ("resource_pattern_type", 99, 42), ("operation", 99, 42),
-    ("permission_type", 99, 42), ("principal", "nobody", 42), ("resource_name", "", 42),
-    ("resource_type", 4, 42), ("host", "", 42), ("host", "10.0.0.0/33", 42), ("host", "10.0.0/8", 42),
-    ("host", "10.0.0.0/", 42), ("host", "10.0.0.1/255.0.0.0", 42), ("host", "::1/129", 42), ("host", "::1/64", 0),
-    ("host", "10.1.2.3/8", 0), ("host", "not a host", 0), ("host", "10.0.0.0/0", 0), ("principal", ":", 0),
-    ("principal", "Group:a", 0), ("operation", 13, 0), ("operation", 15, 0), ("resource_type", 6, 0),
-    ("resource_type", 7, 0), ("resource_name", "*", 0), ("host", "10.0.0.0/08", 0),
-])
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("resource_type", 99, 42),
+        ("resource_pattern_type", 99, 42),
+        ("operation", 99, 42),
+        ("permission_type", 99, 42),
+        ("principal", "nobody", 42),
+        ("resource_name", "", 42),
+        ("resource_type", 4, 42),
+        ("host", "", 42),
+        ("host", "10.0.0.0/33", 42),
+        ("host", "10.0.0/8", 42),
+        ("host", "10.0.0.0/", 42),
+        ("host", "10.0.0.1/255.0.0.0", 42),
+        ("host", "::1/129", 42),
+        ("host", "::1/64", 0),
+        ("host", "10.1.2.3/8", 0),
+        ("host", "not a host", 0),
+        ("host", "10.0.0.0/0", 0),
+        ("principal", ":", 0),
+        ("principal", "Group:a", 0),
+        ("operation", 13, 0),
+        ("operation", 15, 0),
+        ("resource_type", 6, 0),
+        ("resource_type", 7, 0),
+        ("resource_name", "*", 0),
+        ("host", "10.0.0.0/08", 0),
+    ],
+)
 def test_what_can_be_an_acl(stage: Stage, field: str, value: Any, code: int) -> None:
-    wanted = {"resource_type": 2, "resource_name": unique("topic"), "resource_pattern_type": 3,
-              "principal": "User:nobody", "host": "*", "operation": 3, "permission_type": 3, field: value}
-    good = wanted | {"resource_type": 2, "resource_name": unique("topic"), "resource_pattern_type": 4,
-                     "principal": "User:nobody", "host": "*", "operation": 3, "permission_type": 3}
+    wanted = {
+        "resource_type": 2,
+        "resource_name": unique("topic"),
+        "resource_pattern_type": 3,
+        "principal": "User:nobody",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+        field: value,
+    }
+    good = wanted | {
+        "resource_type": 2,
+        "resource_name": unique("topic"),
+        "resource_pattern_type": 4,
+        "principal": "User:nobody",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
     assert create_acls(stage.root, wanted, good) == [code, 0]
 
 
-@pytest.mark.parametrize("field, value", [
-    ("resource_type", 1), ("resource_pattern_type", 1), ("resource_pattern_type", 2), ("operation", 1),
-    ("permission_type", 1)])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("resource_type", 1),
+        ("resource_pattern_type", 1),
+        ("resource_pattern_type", 2),
+        ("operation", 1),
+        ("permission_type", 1),
+    ],
+)
 def test_what_only_a_filter_may_say_spoils_a_whole_request(stage: Stage, field: str, value: int) -> None:
-    good = {"resource_type": 2, "resource_name": unique("topic"), "resource_pattern_type": 3,
-            "principal": "User:nobody", "host": "*", "operation": 3, "permission_type": 3}
+    good = {
+        "resource_type": 2,
+        "resource_name": unique("topic"),
+        "resource_pattern_type": 3,
+        "principal": "User:nobody",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
     assert create_acls(stage.root, good | {field: value}, good) == [-1, -1]
     assert list_acls(stage.root, resource_name_filter=good["resource_name"]) == set()
 
@@ -115,13 +175,23 @@ def stored(stage: Stage) -> dict[str, tuple[Any, ...]]:
     """Create ACLs that filters tell apart, and return them by a name."""
     base = stage.missing
     acls = {
-        "literal": (2, 3, f"{base}abc", stage.user, "*", 3, 3), "prefix": (2, 4, f"{base}ab", stage.user, "*", 3, 3),
-        "other": (2, 4, f"{base}x", stage.user, "*", 4, 2), "group": (3, 3, f"{base}abc", stage.user, HERE, 8, 3),
-        "all": (2, 3, "*", stage.user, "*", 14, 3), "cluster": (4, 3, CLUSTER_NAME, stage.user, "*", 7, 3),
+        "literal": (2, 3, f"{base}abc", stage.user, "*", 3, 3),
+        "prefix": (2, 4, f"{base}ab", stage.user, "*", 3, 3),
+        "other": (2, 4, f"{base}x", stage.user, "*", 4, 2),
+        "group": (3, 3, f"{base}abc", stage.user, HERE, 8, 3),
+        "all": (2, 3, "*", stage.user, "*", 14, 3),
+        "cluster": (4, 3, CLUSTER_NAME, stage.user, "*", 7, 3),
     }
     named = {name: (*acl[:3], f"User:{acl[3]}", *acl[4:]) for name, acl in acls.items()}
-    fields = ("resource_type", "resource_pattern_type", "resource_name", "principal", "host", "operation",
-              "permission_type")
+    fields = (
+        "resource_type",
+        "resource_pattern_type",
+        "resource_name",
+        "principal",
+        "host",
+        "operation",
+        "permission_type",
+    )
     for _ in range(2):
         # What is there already is made again without a word.
         assert set(create_acls(stage.root, *(dict(zip(fields, acl, strict=True)) for acl in named.values()))) == {0}
@@ -165,11 +235,13 @@ def test_filters_choose_what_is_shown(stage: Stage) -> None:
         assert list_acls(stage.root, **chosen_by(stage, chosen)) == {named[name] for name in names}, chosen
 
 
-@pytest.mark.parametrize("chosen, names", FILTERS, ids=[str(chosen) for chosen, _ in FILTERS])
+@pytest.mark.parametrize(("chosen", "names"), FILTERS, ids=[str(chosen) for chosen, _ in FILTERS])
 def test_filters_choose_what_is_deleted(stage: Stage, chosen: dict[str, Any], names: set[str]) -> None:
     named = stored(stage)
     assert delete_acls(stage.root, chosen_by(stage, chosen), {"principal_filter": "User:nobody-at-all"}) == [
-        (0, len(names)), (0, 0)]
+        (0, len(names)),
+        (0, 0),
+    ]
     rest = {acl for name, acl in named.items() if name not in names}
     mine = {"principal_filter": f"User:{stage.user}"}
     wait_until(lambda: list_acls(stage.root, **mine) == rest, "the ACLs are gone")
@@ -197,8 +269,14 @@ def test_a_client_that_says_it_does_not_know_loses_its_connection(stage: Stage, 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_every_version_makes_shows_and_deletes(stage: Stage, version: int) -> None:
     creation = m.CreateAclsRequest.AclCreation(
-        resource_type=2, resource_name=stage.missing, resource_pattern_type=4, principal="User:a", host="*",
-        operation=3, permission_type=3)
+        resource_type=2,
+        resource_name=stage.missing,
+        resource_pattern_type=4,
+        principal="User:a",
+        host="*",
+        operation=3,
+        permission_type=3,
+    )
     assert stage.root.send(m.CreateAclsRequest(creations=[creation]), version).results[0].error_code == 0
     wanted = EVERY_ACL | {"resource_name_filter": stage.missing}
     wait_until(lambda: stage.root.send(m.DescribeAclsRequest(**wanted), version).resources, "the ACL is known")
@@ -207,8 +285,16 @@ def test_every_version_makes_shows_and_deletes(stage: Stage, version: int) -> No
     form = m.DeleteAclsRequest.DeleteAclsFilter
     [result] = stage.root.send(m.DeleteAclsRequest(filters=[form(**wanted)]), version).filter_results
     [acl] = result.matching_acls
-    assert (acl.error_code, acl.resource_type, acl.pattern_type, acl.resource_name, acl.principal, acl.host,
-            acl.operation, acl.permission_type) == (0, 2, 4, stage.missing, "User:a", "*", 3, 3)
+    assert (
+        acl.error_code,
+        acl.resource_type,
+        acl.pattern_type,
+        acl.resource_name,
+        acl.principal,
+        acl.host,
+        acl.operation,
+        acl.permission_type,
+    ) == (0, 2, 4, stage.missing, "User:a", "*", 3, 3)
 
 
 # What no right is good for
@@ -252,7 +338,16 @@ def with_control_bit(batch: bytearray) -> bytes:
 
 def test_without_an_authorizer_there_are_no_acls(client: RawClient) -> None:
     assert client.send(m.DescribeAclsRequest(**EVERY_ACL), 3).error_code == 54
-    assert create_acls(client, {
-        "resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:a", "host": "*",
-        "operation": 3, "permission_type": 3}) == [54]
+    assert create_acls(
+        client,
+        {
+            "resource_type": 2,
+            "resource_name": "t",
+            "resource_pattern_type": 3,
+            "principal": "User:a",
+            "host": "*",
+            "operation": 3,
+            "permission_type": 3,
+        },
+    ) == [54]
     assert delete_acls(client, {}) == [(54, 0)]

@@ -66,12 +66,15 @@ def test_a_topic_made_again_under_its_old_name_is_empty(kafka: Kafka):
     assert values_to_end(kafka, topic) == [b"of the second"]
 
 
-@pytest.mark.parametrize(("name", "partitions", "replicas", "code"), [
-    ("no/slash", 1, 1, KafkaError.TOPIC_EXCEPTION),
-    ("x" * 250, 1, 1, KafkaError.TOPIC_EXCEPTION),
-    ("good", 0, 1, KafkaError.INVALID_PARTITIONS),
-    ("good", 1, 3, KafkaError.INVALID_REPLICATION_FACTOR),
-])
+@pytest.mark.parametrize(
+    ("name", "partitions", "replicas", "code"),
+    [
+        ("no/slash", 1, 1, KafkaError.TOPIC_EXCEPTION),
+        ("x" * 250, 1, 1, KafkaError.TOPIC_EXCEPTION),
+        ("good", 0, 1, KafkaError.INVALID_PARTITIONS),
+        ("good", 1, 3, KafkaError.INVALID_REPLICATION_FACTOR),
+    ],
+)
 def test_a_wrong_topic_is_refused(kafka: Kafka, name: str, partitions: int, replicas: int, code: int):
     client = admin(kafka)
     with pytest.raises(KafkaException) as refused:
@@ -128,9 +131,13 @@ def test_settings_are_described_altered_and_reset(kafka: Kafka):
     assert entries["retention.ms"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     assert entries["cleanup.policy"].value == "delete"
     assert entries["cleanup.policy"].is_default
-    alter(kafka, topic, ConfigEntry("max.message.bytes", "5000", incremental_operation=AlterConfigOpType.SET),
-          ConfigEntry("retention.ms", None, incremental_operation=AlterConfigOpType.DELETE),
-          ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.APPEND))
+    alter(
+        kafka,
+        topic,
+        ConfigEntry("max.message.bytes", "5000", incremental_operation=AlterConfigOpType.SET),
+        ConfigEntry("retention.ms", None, incremental_operation=AlterConfigOpType.DELETE),
+        ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.APPEND),
+    )
     wait_until(lambda: topic_config(kafka, topic)["max.message.bytes"].value == "5000", "the new setting is seen")
     entries = topic_config(kafka, topic)
     assert entries["retention.ms"].is_default

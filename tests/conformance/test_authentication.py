@@ -36,8 +36,11 @@ from tests.support.waiting import wait_until
 UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED = 33, 34, 58
 TOPIC_AUTHORIZATION_FAILED = 29
 MESSAGES = {
-    0: None, 33: "Unknown SCRAM mechanism", 91: "Attempt to delete a user credential that does not exist",
-    92: "A user credential cannot be altered twice in the same request"}
+    0: None,
+    33: "Unknown SCRAM mechanism",
+    91: "Attempt to delete a user credential that does not exist",
+    92: "A user credential cannot be altered twice in the same request",
+}
 SCRAM_TYPES = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 
 
@@ -72,7 +75,8 @@ def upsertion(name: str, mechanism: str, password: str, *, iterations: int = 409
     salt = b"a salt of its own"
     salted = hashlib.pbkdf2_hmac(ScramMechanism(mechanism).hf().name, password.encode(), salt, iterations)
     return AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
-        name=name, mechanism=SCRAM_TYPES[mechanism], iterations=iterations, salt=salt, salted_password=salted)
+        name=name, mechanism=SCRAM_TYPES[mechanism], iterations=iterations, salt=salt, salted_password=salted
+    )
 
 
 def deletion(name: str, mechanism: int = 1) -> Any:
@@ -82,8 +86,12 @@ def deletion(name: str, mechanism: int = 1) -> Any:
 def alter_users(locked: Secured, *changes: Any) -> dict[str, int]:
     upsertions = [change for change in changes if hasattr(change, "salt")]
     with RawClient(locked.bootstrap_servers) as client:
-        answer = client.send(AlterUserScramCredentialsRequest(
-            deletions=[change for change in changes if change not in upsertions], upsertions=upsertions), 0)
+        answer = client.send(
+            AlterUserScramCredentialsRequest(
+                deletions=[change for change in changes if change not in upsertions], upsertions=upsertions
+            ),
+            0,
+        )
     messages = {result.error_code: result.error_message for result in answer.results}
     assert all(messages[code] == MESSAGES[code] for code in messages if code in MESSAGES)
     return {result.user: result.error_code for result in answer.results}
@@ -115,6 +123,7 @@ def log_in(client: RawClient, name: str = "alice") -> Any:
 
 
 # The way in
+
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_client_comes_in_step_by_step(client: RawClient, version: int):
@@ -151,11 +160,19 @@ def test_after_a_handshake_of_version_0_tokens_come_bare(client: RawClient):
 @pytest.mark.parametrize("listener", [name for name, protocol in PROTOCOLS.items() if protocol.startswith("SASL")])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_librdkafka_comes_in(locked: Secured, listener: str, mechanism: str):
-    admin = AdminClient({
-        "bootstrap.servers": locked.addresses[listener], "security.protocol": PROTOCOLS[listener],
-        "sasl.mechanism": mechanism, "ssl.ca.pem": locked.authority.cert_pem.bytes().decode(), **(
-            {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=alice"}
-            if mechanism == "OAUTHBEARER" else {"sasl.username": "alice", "sasl.password": USERS["alice"]})})
+    admin = AdminClient(
+        {
+            "bootstrap.servers": locked.addresses[listener],
+            "security.protocol": PROTOCOLS[listener],
+            "sasl.mechanism": mechanism,
+            "ssl.ca.pem": locked.authority.cert_pem.bytes().decode(),
+            **(
+                {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=alice"}
+                if mechanism == "OAUTHBEARER"
+                else {"sasl.username": "alice", "sasl.password": USERS["alice"]}
+            ),
+        }
+    )
     admin.poll(0)
     found = admin.list_topics(timeout=60).brokers.values()
     assert {f"{broker.host}:{broker.port}" for broker in found} == {locked.addresses[listener]}
@@ -172,18 +189,25 @@ def run_java(tool: str, *arguments: str) -> str:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_java_client_comes_in(locked: Secured, tmp_path: Path, mechanism: str):
     modules = {"PLAIN": "plain.PlainLoginModule", "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule"}
-    options = ('unsecuredLoginStringClaim_sub="alice"' if mechanism == "OAUTHBEARER"
-               else f'username="alice" password="{USERS["alice"]}"')
+    options = (
+        'unsecuredLoginStringClaim_sub="alice"'
+        if mechanism == "OAUTHBEARER"
+        else f'username="alice" password="{USERS["alice"]}"'
+    )
     module = f"org.apache.kafka.common.security.{modules.get(mechanism, 'scram.ScramLoginModule')}"
     config = {
-        "security.protocol": "SASL_SSL", "sasl.mechanism": mechanism, "ssl.truststore.type": "PEM",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": mechanism,
+        "ssl.truststore.type": "PEM",
         "ssl.truststore.certificates": locked.authority.cert_pem.bytes().decode().replace("\n", "\\n"),
-        "sasl.jaas.config": f"{module} required {options};"}
+        "sasl.jaas.config": f"{module} required {options};",
+    }
     path = tmp_path / "client.properties"
     path.write_text("".join(f"{key}={text}\n" for key, text in config.items()))
     topic = make_topic(locked)
-    listed = run_java("TopicCommand", "--bootstrap-server", locked.addresses["SECURE"], "--command-config", str(path),
-                      "--list")
+    listed = run_java(
+        "TopicCommand", "--bootstrap-server", locked.addresses["SECURE"], "--command-config", str(path), "--list"
+    )
     assert topic in listed.split()
 
 
@@ -193,20 +217,43 @@ def test_the_java_client_stays_when_it_has_to_come_in_again(locked: Secured, tmp
     path.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nretries=0\nsasl.jaas.config="
         "org.apache.kafka.common.security.plain.PlainLoginModule required "
-        f'username="alice" password="{USERS["alice"]}";\n')
+        f'username="alice" password="{USERS["alice"]}";\n'
+    )
     seconds = 3 * REAUTH_MS // 1000
     printed = run_java(
-        "ProducerPerformance", "--bootstrap-server", locked.addresses["SHORT"], "--command-config", str(path),
-        "--topic", make_topic(locked), "--num-records", str(100 * seconds), "--record-size", "10",
-        "--throughput", "100")
+        "ProducerPerformance",
+        "--bootstrap-server",
+        locked.addresses["SHORT"],
+        "--command-config",
+        str(path),
+        "--topic",
+        make_topic(locked),
+        "--num-records",
+        str(100 * seconds),
+        "--record-size",
+        "10",
+        "--throughput",
+        "100",
+    )
     # One that was lost with a connection would have been counted.
     assert f"{100 * seconds} records sent" in printed
 
 
 # Who is not let in
 
-@pytest.mark.parametrize("auth_bytes", [plain("alice", "wrong"), b"\0nobody\0secret", plain("alice", ""), b"\0\0secret",
-                                        b"bob" + plain("alice"), b"alice", b"a\0b\0c\0d"])
+
+@pytest.mark.parametrize(
+    "auth_bytes",
+    [
+        plain("alice", "wrong"),
+        b"\0nobody\0secret",
+        plain("alice", ""),
+        b"\0\0secret",
+        b"bob" + plain("alice"),
+        b"alice",
+        b"a\0b\0c\0d",
+    ],
+)
 def test_plain_tells_what_it_must(client: RawClient, auth_bytes: bytes):
     handshake(client)
     answer = token(client, auth_bytes)
@@ -214,8 +261,8 @@ def test_plain_tells_what_it_must(client: RawClient, auth_bytes: bytes):
     assert answer.error_message == {
         plain("alice", ""): "Authentication failed: password not specified",
         b"\0\0secret": "Authentication failed: username not specified",
-        b"bob" + plain("alice"):
-            "Authentication failed: Client requested an authorization id that is different from username",
+        b"bob"
+        + plain("alice"): "Authentication failed: Client requested an authorization id that is different from username",
         b"alice": "Invalid SASL/PLAIN response: expected 3 tokens, got 1",
         b"a\0b\0c\0d": "Invalid SASL/PLAIN response: expected 3 tokens, got 4",
     }.get(auth_bytes, "Authentication failed: Invalid username or password")
@@ -231,8 +278,10 @@ def test_scram_tells_nobody_what_was_wrong(client: RawClient, mechanism: str, na
     if name == "alice":
         scram.set_server_first(answer.auth_bytes.decode())
         answer = token(client, scram.get_client_final().encode())
-    assert (answer.error_code, answer.error_message) == (SASL_AUTHENTICATION_FAILED, (
-        f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"))
+    assert (answer.error_code, answer.error_message) == (
+        SASL_AUTHENTICATION_FAILED,
+        (f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"),
+    )
     assert client.is_closed_by_peer()
 
 
@@ -243,9 +292,16 @@ def unsigned_token(**claims: Any) -> str:
     return f"{section({'alg': 'none'})}.{section(claims)}."
 
 
-@pytest.mark.parametrize("claims", [
-    {"sub": "alice"}, {"sub": "alice", "exp": 1}, {"exp": 9_000_000_000}, {"sub": "", "exp": 9_000_000_000},
-    {"sub": "alice", "exp": 9_000_000_000, "iat": 8_000_000_000}])
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"sub": "alice"},
+        {"sub": "alice", "exp": 1},
+        {"exp": 9_000_000_000},
+        {"sub": "", "exp": 9_000_000_000},
+        {"sub": "alice", "exp": 9_000_000_000, "iat": 8_000_000_000},
+    ],
+)
 def test_a_token_that_is_not_valid_is_answered_first_and_refused_then(client: RawClient, claims: dict[str, Any]):
     handshake(client, "OAUTHBEARER")
     answer = token(client, f"n,,\x01auth=Bearer {unsigned_token(**claims)}\x01\x01".encode())
@@ -271,10 +327,16 @@ def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are(client:
 
 # Steps out of turn
 
-@pytest.mark.parametrize("request_of", [
-    lambda: (metadata(), 9), lambda: (SaslAuthenticateRequest(auth_bytes=plain()), 2),
-    lambda: (FindCoordinatorRequest(key_type=0, coordinator_keys=["x"]), 4),
-    lambda: (DescribeConfigsRequest(resources=[]), 4)])
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda: (metadata(), 9),
+        lambda: (SaslAuthenticateRequest(auth_bytes=plain()), 2),
+        lambda: (FindCoordinatorRequest(key_type=0, coordinator_keys=["x"]), 4),
+        lambda: (DescribeConfigsRequest(resources=[]), 4),
+    ],
+)
 @pytest.mark.parametrize("after_versions", [False, True])
 def test_a_request_before_the_handshake_ends_the_connection(client: RawClient, request_of: Any, after_versions: bool):
     if after_versions:
@@ -305,7 +367,9 @@ def test_who_is_in_is_told_to_be_out_of_turn_and_stays(client: RawClient):
     assert handshake(client).error_code == ILLEGAL_SASL_STATE
     answer = token(client, plain())
     assert (answer.error_code, answer.error_message) == (
-        ILLEGAL_SASL_STATE, "SaslAuthenticate request received after successful authentication")
+        ILLEGAL_SASL_STATE,
+        "SaslAuthenticate request received after successful authentication",
+    )
     assert client.send(metadata(), 9).brokers
 
 
@@ -316,15 +380,24 @@ def test_a_listener_in_plaintext_wants_no_sasl(locked: Secured):
         assert client.send(metadata(), 9).brokers
 
 
-@pytest.mark.parametrize("data", [
-    struct.pack(">i", -1), struct.pack(">i", 2**31 - 1), struct.pack(">i", MAX_RECEIVE_BYTES + 1),
-    b"GET / HTTP/1.1\r\n", struct.pack(">i", 4) + b"\0\3\0\1", struct.pack(">ihhih", 10, 999, 0, 1, -1)])
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">i", -1),
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">i", MAX_RECEIVE_BYTES + 1),
+        b"GET / HTTP/1.1\r\n",
+        struct.pack(">i", 4) + b"\0\3\0\1",
+        struct.pack(">ihhih", 10, 999, 0, 1, -1),
+    ],
+)
 def test_nonsense_before_authentication_ends_the_connection(client: RawClient, data: bytes):
     client.send_bytes(data)
     assert client.is_closed_by_peer()
 
 
 # Authenticating again (KIP-368)
+
 
 @pytest.fixture
 def short_lived(locked: Secured) -> Iterator[RawClient]:
@@ -376,42 +449,61 @@ def test_more_than_once_a_second_is_told_to_be_out_of_turn(short_lived: RawClien
 
 # Users
 
+
 def test_users_are_changed_one_by_one(locked: Secured):
     name, few, many = unique("user"), unique("few"), unique("many")
     wanted = upsertion(name, "SCRAM-SHA-256", "x")
     twice = upsertion(few, "SCRAM-SHA-256", "x")
     assert alter_users(
-        locked, wanted, upsertion(many, "SCRAM-SHA-512", "x", iterations=16_385),
-        upsertion(few, "SCRAM-SHA-256", "x", iterations=4095)) == {name: 0, many: 93, few: 93}
+        locked,
+        wanted,
+        upsertion(many, "SCRAM-SHA-512", "x", iterations=16_385),
+        upsertion(few, "SCRAM-SHA-256", "x", iterations=4095),
+    ) == {name: 0, many: 93, few: 93}
     assert alter_users(locked, twice, twice) == {few: 92}
     assert alter_users(locked, deletion(few)) == {few: 91}
     assert alter_users(locked, deletion(name, 7)) == {name: UNSUPPORTED_SASL_MECHANISM}
     with RawClient(locked.bootstrap_servers) as client:
         user = DescribeUserScramCredentialsRequest.UserName
-        answer = client.send(DescribeUserScramCredentialsRequest(
-            users=[user(name=each) for each in (name, few, "alice", "alice")]), 0)
-    told = {result.user: (result.error_code, result.error_message,
-                          [(info.mechanism, info.iterations) for info in result.credential_infos])
-            for result in answer.results}
+        answer = client.send(
+            DescribeUserScramCredentialsRequest(users=[user(name=each) for each in (name, few, "alice", "alice")]), 0
+        )
+    told = {
+        result.user: (
+            result.error_code,
+            result.error_message,
+            [(info.mechanism, info.iterations) for info in result.credential_infos],
+        )
+        for result in answer.results
+    }
     assert (answer.error_code, answer.error_message) == (0, "")
     assert told == {
         name: (0, "", [(1, 4096)]),
         few: (91, f"Attempt to describe a user credential that does not exist: {few}", []),
-        "alice": (92, "Cannot describe SCRAM credentials for the same user twice in a single request: alice", [])}
+        "alice": (92, "Cannot describe SCRAM credentials for the same user twice in a single request: alice", []),
+    }
     assert alter_users(locked, deletion(name)) == {name: 0}
 
 
 # Certificates and listeners
 
+
 def test_a_client_is_named_by_its_certificate(locked: Secured):
     topic = make_topic(locked)
     acl = CreateAclsRequest.AclCreation(
-        resource_type=2, resource_name=topic, resource_pattern_type=3, host="*", operation=2, permission_type=3,
-        principal=r'User:CN=Zoë \"Z\"\, B.,OU=R\+D,O=Example')
+        resource_type=2,
+        resource_name=topic,
+        resource_pattern_type=3,
+        host="*",
+        operation=2,
+        permission_type=3,
+        principal=r"User:CN=Zoë \"Z\"\, B.,OU=R\+D,O=Example",
+    )
     with RawClient(locked.bootstrap_servers) as client:
         assert client.send(CreateAclsRequest(creations=[acl]), 3).results[0].error_code == 0
-    named = locked.authority.issue_cert("x", common_name='Zoë "Z", B.', organization_unit_name="R+D",
-                                       organization_name="Example")
+    named = locked.authority.issue_cert(
+        "x", common_name='Zoë "Z", B.', organization_unit_name="R+D", organization_name="Example"
+    )
     other = locked.authority.issue_cert("x", common_name="other")
 
     def code(certificate: Any) -> int:

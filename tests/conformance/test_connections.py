@@ -15,10 +15,38 @@ API_VERSIONS, PRODUCE, METADATA, END_TXN, INIT_PRODUCER_ID = 18, 0, 3, 26, 22
 
 # What real clients cannot do without: the newest version of each API that one of them sends.
 NEEDED = {
-    PRODUCE: 12, 1: 12, 2: 7, METADATA: 12, 8: 8, 9: 8, 10: 4, 11: 7, 12: 4, 13: 4, 14: 5, 15: 5, 16: 4,
-    API_VERSIONS: 3, 19: 7, 20: 6, 21: 2, INIT_PRODUCER_ID: 5, 23: 4, 24: 3, 25: 3, END_TXN: 5, 27: 1, 28: 5, 32: 4,
-    37: 3, 42: 2, 44: 1,
-    60: 0, 61: 0, 65: 0, 66: 1,
+    PRODUCE: 12,
+    1: 12,
+    2: 7,
+    METADATA: 12,
+    8: 8,
+    9: 8,
+    10: 4,
+    11: 7,
+    12: 4,
+    13: 4,
+    14: 5,
+    15: 5,
+    16: 4,
+    API_VERSIONS: 3,
+    19: 7,
+    20: 6,
+    21: 2,
+    INIT_PRODUCER_ID: 5,
+    23: 4,
+    24: 3,
+    25: 3,
+    END_TXN: 5,
+    27: 1,
+    28: 5,
+    32: 4,
+    37: 3,
+    42: 2,
+    44: 1,
+    60: 0,
+    61: 0,
+    65: 0,
+    66: 1,
 }
 
 
@@ -70,7 +98,7 @@ def test_an_api_versions_of_the_future_is_answered_in_version_0(client: RawClien
     client.send_bytes(request_bytes(API_VERSIONS, 99, 7, b"\x00\x02x\x02y\x00"))
     answer = client.read_frame()
     correlation_id, error, count = struct.unpack(">ihi", answer[:10])
-    entries = [struct.unpack(">hhh", answer[start:start + 6]) for start in range(10, 10 + 6 * count, 6)]
+    entries = [struct.unpack(">hhh", answer[start : start + 6]) for start in range(10, 10 + 6 * count, 6)]
     assert (correlation_id, error) == (7, UNSUPPORTED_VERSION)
     assert len(answer) == 10 + 6 * count
     assert API_VERSIONS in {key for key, _, _ in entries}
@@ -92,16 +120,19 @@ def test_requests_are_answered_in_order(client: RawClient):
     assert answers == list(range(20))
 
 
-@pytest.mark.parametrize(("what", "data"), [
-    ("a size below zero", struct.pack(">i", -5)),
-    ("a size beyond all bounds", struct.pack(">i", 2**31 - 1)),
-    ("an unknown API", request_bytes(9999, 0, 1)),
-    ("a version that is not served", request_bytes(METADATA, 99, 1)),
-    ("a header cut short", frame(b"\x00\x12")),
-    ("a body cut short", request_bytes(METADATA, 1, 1, b"\x00")),
-    ("a length beyond the frame", request_bytes(METADATA, 1, 1, struct.pack(">i", 2**31 - 1))),
-    ("another protocol", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
-])
+@pytest.mark.parametrize(
+    ("what", "data"),
+    [
+        ("a size below zero", struct.pack(">i", -5)),
+        ("a size beyond all bounds", struct.pack(">i", 2**31 - 1)),
+        ("an unknown API", request_bytes(9999, 0, 1)),
+        ("a version that is not served", request_bytes(METADATA, 99, 1)),
+        ("a header cut short", frame(b"\x00\x12")),
+        ("a body cut short", request_bytes(METADATA, 1, 1, b"\x00")),
+        ("a length beyond the frame", request_bytes(METADATA, 1, 1, struct.pack(">i", 2**31 - 1))),
+        ("another protocol", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    ],
+)
 def test_nonsense_closes_its_connection_and_no_other(kafka: Kafka, client: RawClient, what: str, data: bytes):
     with RawClient(kafka.bootstrap_servers) as vandal:
         vandal.send_bytes(data)
@@ -112,8 +143,10 @@ def test_nonsense_closes_its_connection_and_no_other(kafka: Kafka, client: RawCl
 @pytest.mark.parametrize("version", list(range(13)))
 def test_metadata_is_served_in_every_version(kafka: Kafka, client: RawClient, version: int):
     topic = make_topic(kafka, partitions=2)
-    answer = client.send(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
-                                         allow_auto_topic_creation=False), version)
+    answer = client.send(
+        MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False),
+        version,
+    )
     (described,) = answer.topics
     assert (described.error_code, described.name) == (0, topic)
     assert sorted(part.partition_index for part in described.partitions) == [0, 1]

@@ -53,21 +53,24 @@ def group(client: RawClient, topic: str) -> GroupSession:
     return GroupSession(client, unique("group"), topic)
 
 
-@pytest.mark.parametrize(("fields", "code"), [
-    ({"member_id": ""}, INVALID_REQUEST),
-    ({"instance_id": ""}, INVALID_REQUEST),
-    ({"rack_id": ""}, INVALID_REQUEST),
-    ({"rebalance_timeout_ms": -1}, INVALID_REQUEST),
-    ({"owned": None}, INVALID_REQUEST),
-    ({"owned": {"topic": {0}}}, INVALID_REQUEST),
-    ({"subscribed_topic_names": None}, INVALID_REQUEST),
-    ({"server_assignor": "best"}, UNSUPPORTED_ASSIGNOR),
-    ({"server_assignor": ""}, UNSUPPORTED_ASSIGNOR),
-    ({"subscribed_topic_names": None, "subscribed_topic_regex": "(ab"}, INVALID_REGULAR_EXPRESSION),
-    ({"subscribed_topic_names": []}, NONE),
-    ({"subscribed_topic_names": ["no-such-topic"]}, NONE),
-    ({"rebalance_timeout_ms": 0}, NONE),
-])
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"member_id": ""}, INVALID_REQUEST),
+        ({"instance_id": ""}, INVALID_REQUEST),
+        ({"rack_id": ""}, INVALID_REQUEST),
+        ({"rebalance_timeout_ms": -1}, INVALID_REQUEST),
+        ({"owned": None}, INVALID_REQUEST),
+        ({"owned": {"topic": {0}}}, INVALID_REQUEST),
+        ({"subscribed_topic_names": None}, INVALID_REQUEST),
+        ({"server_assignor": "best"}, UNSUPPORTED_ASSIGNOR),
+        ({"server_assignor": ""}, UNSUPPORTED_ASSIGNOR),
+        ({"subscribed_topic_names": None, "subscribed_topic_regex": "(ab"}, INVALID_REGULAR_EXPRESSION),
+        ({"subscribed_topic_names": []}, NONE),
+        ({"subscribed_topic_names": ["no-such-topic"]}, NONE),
+        ({"rebalance_timeout_ms": 0}, NONE),
+    ],
+)
 def test_a_first_heartbeat_is_checked(group: GroupSession, topic: str, fields: dict, code: int):
     if fields.get("owned"):
         fields = {"owned": {topic: {0}}}
@@ -75,16 +78,19 @@ def test_a_first_heartbeat_is_checked(group: GroupSession, topic: str, fields: d
     assert group.join(**fields).error == code
 
 
-@pytest.mark.parametrize(("member_id", "epoch", "fields", "code"), [
-    ("", 1, {}, INVALID_REQUEST),
-    ("", LEAVE, {}, INVALID_REQUEST),
-    ("a", -3, {}, INVALID_REQUEST),
-    ("a", LEAVE_FOR_A_WHILE, {}, INVALID_REQUEST),
-    ("a", 1, {"server_assignor": "best"}, UNSUPPORTED_ASSIGNOR),
-    ("a", 5, {}, GROUP_ID_NOT_FOUND),
-    ("a", LEAVE, {}, GROUP_ID_NOT_FOUND),
-    ("a", LEAVE_FOR_A_WHILE, {"instance_id": "i"}, GROUP_ID_NOT_FOUND),
-])
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "fields", "code"),
+    [
+        ("", 1, {}, INVALID_REQUEST),
+        ("", LEAVE, {}, INVALID_REQUEST),
+        ("a", -3, {}, INVALID_REQUEST),
+        ("a", LEAVE_FOR_A_WHILE, {}, INVALID_REQUEST),
+        ("a", 1, {"server_assignor": "best"}, UNSUPPORTED_ASSIGNOR),
+        ("a", 5, {}, GROUP_ID_NOT_FOUND),
+        ("a", LEAVE, {}, GROUP_ID_NOT_FOUND),
+        ("a", LEAVE_FOR_A_WHILE, {"instance_id": "i"}, GROUP_ID_NOT_FOUND),
+    ],
+)
 def test_a_later_heartbeat_is_checked(group: GroupSession, member_id: str, epoch: int, fields: dict, code: int):
     assert group.heartbeat(member_id, epoch, **fields).error == code
 
@@ -100,8 +106,9 @@ def test_the_only_member_gets_everything_and_is_told_when_to_come_again(group: G
     assert (joined.error, joined.member_id, joined.assigned) == (NONE, "a", {topic: ALL})
     assert joined.heartbeat_interval_ms == 200
     assert group.heartbeat("a", joined.member_epoch).assigned is None
-    full = group.heartbeat("a", joined.member_epoch, owned={topic: ALL}, rebalance_timeout_ms=60_000,
-                           subscribed_topic_names=[topic])
+    full = group.heartbeat(
+        "a", joined.member_epoch, owned={topic: ALL}, rebalance_timeout_ms=60_000, subscribed_topic_names=[topic]
+    )
     assert full.assigned == {topic: ALL}
 
 
@@ -196,7 +203,9 @@ def test_range_gives_ranges_of_each_topic(client: RawClient, topic: str, smaller
     epoch = group.join("a", server_assignor="range").member_epoch
     group.join("b", server_assignor="range")
     assert group.settle(a=epoch, b=epoch + 1) == {
-        "a": {topic: {0, 1}, smaller_topic: {0, 1}}, "b": {topic: {2, 3}, smaller_topic: {2}}}
+        "a": {topic: {0, 1}, smaller_topic: {0, 1}},
+        "b": {topic: {2, 3}, smaller_topic: {2}},
+    }
     assert group.describe().assignor_name == "range"
 
 
@@ -205,8 +214,14 @@ def test_partitions_added_and_topics_made_are_assigned(client: RawClient, kafka:
     group = GroupSession(client, unique("group"), grown)
     epoch = group.join("a").member_epoch
     form = m.CreatePartitionsRequest
-    client.send(form(timeout_ms=30_000, validate_only=False, topics=[
-        form.CreatePartitionsTopic(name=grown, count=3, assignments=None)]), 3)
+    client.send(
+        form(
+            timeout_ms=30_000,
+            validate_only=False,
+            topics=[form.CreatePartitionsTopic(name=grown, count=3, assignments=None)],
+        ),
+        3,
+    )
 
     def is_seen() -> bool:
         return group.heartbeat("a", epoch).assigned == {grown: {0, 1, 2}}
@@ -283,7 +298,8 @@ def test_offsets_of_a_transaction_are_fenced_by_member_epoch(group: GroupSession
 
     def commit(member_id: str, epoch: int, partition: int = 0, version: int = 5) -> int:
         return group.commit_in_transaction(
-            session.transactional_id, producer, member_id, epoch, partition=partition, version=version)
+            session.transactional_id, producer, member_id, epoch, partition=partition, version=version
+        )
 
     old = group.join("a").member_epoch
     assert commit("stranger", old) == UNKNOWN_MEMBER_ID
@@ -303,37 +319,57 @@ def test_administrators_see_the_group_under_its_own_protocol(client: RawClient, 
 
     def listed(**filters: list[str]) -> list[tuple[str, str, str]]:
         answer = client.send(m.ListGroupsRequest(**{"states_filter": [], "types_filter": [], **filters}), 5)
-        return [(entry.protocol_type, entry.group_state, entry.group_type) for entry in answer.groups
-                if entry.group_id == group.group]
+        return [
+            (entry.protocol_type, entry.group_state, entry.group_type)
+            for entry in answer.groups
+            if entry.group_id == group.group
+        ]
 
-    assert listed() == listed(types_filter=["Consumer"]) == listed(states_filter=["stable"]) == [
-        ("consumer", "Stable", "consumer")]
+    assert (
+        listed()
+        == listed(types_filter=["Consumer"])
+        == listed(states_filter=["stable"])
+        == [("consumer", "Stable", "consumer")]
+    )
     assert listed(types_filter=["classic"]) == listed(states_filter=["Empty"]) == []
     described = group.describe()
     assert (described.error_code, described.assignor_name, described.authorized_operations) == (NONE, "uniform", 3400)
     [member] = described.members
     assert (member.member_id, member.instance_id, member.rack_id, member.client_id) == ("a", "one", "r", "raw-client")
     assert (member.client_host, member.subscribed_topic_names, member.subscribed_topic_regex) == (
-        "/127.0.0.1", [topic], "")
+        "/127.0.0.1",
+        [topic],
+        "",
+    )
     assert member.assignment.topic_partitions[0].topic_name == topic
     classic = [client.send(m.DescribeGroupsRequest(groups=[group.group]), version).groups[0] for version in (5, 6)]
     assert [(found.error_code, found.group_state) for found in classic] == [
-        (NONE, "Dead"), (GROUP_ID_NOT_FOUND, "Dead")]
+        (NONE, "Dead"),
+        (GROUP_ID_NOT_FOUND, "Dead"),
+    ]
     assert "not a classic group" in classic[1].error_message
     unknown = GroupSession(client, unique("unknown"))
     assert unknown.describe().error_code == GROUP_ID_NOT_FOUND
 
 
 def test_a_group_is_deleted_when_it_is_empty_and_offsets_when_nobody_reads(
-    client: RawClient, group: GroupSession, topic: str, smaller_topic: str,
+    client: RawClient,
+    group: GroupSession,
+    topic: str,
+    smaller_topic: str,
 ):
     def delete() -> int:
         return client.send(m.DeleteGroupsRequest(groups_names=[group.group]), 2).results[0].error_code
 
     def delete_offsets(name: str) -> int:
         form = m.OffsetDeleteRequest.OffsetDeleteRequestTopic
-        answer = client.send(m.OffsetDeleteRequest(group_id=group.group, topics=[
-            form(name=name, partitions=[form.OffsetDeleteRequestPartition(partition_index=0)])]), 0)
+        answer = client.send(
+            m.OffsetDeleteRequest(
+                group_id=group.group,
+                topics=[form(name=name, partitions=[form.OffsetDeleteRequestPartition(partition_index=0)])],
+            ),
+            0,
+        )
         return answer.error_code or answer.topics[0].partitions[0].error_code
 
     epoch = group.join("a").member_epoch
@@ -357,8 +393,12 @@ def test_a_group_changes_protocol_only_while_it_is_empty(group: GroupSession):
     joined = group.join_classic(told.member_id)
     assert joined.error_code == NONE
     assert group.fetch(None, -1) == (NONE, 5)
-    assert group.join("a").error == group.heartbeat("a", 1).error == group.heartbeat("a", LEAVE).error == (
-        GROUP_ID_NOT_FOUND)
+    assert (
+        group.join("a").error
+        == group.heartbeat("a", 1).error
+        == group.heartbeat("a", LEAVE).error
+        == (GROUP_ID_NOT_FOUND)
+    )
     assert group.describe().error_code == GROUP_ID_NOT_FOUND
     assert group.leave_classic(told.member_id) == NONE
     back = group.join("a")
@@ -373,12 +413,24 @@ def test_a_group_id_says_nothing_of_another(client: RawClient, topic: str):
 
 def test_the_groups_records_are_kafkas_to_the_byte(kafka: Kafka, group: GroupSession, topic: str):
     """Encode again what was read: on Apache Kafka this holds our codec to the bytes that it writes itself."""
-    epoch = group.join("a", rack_id="r", instance_id="one", subscribed_topic_regex=f"{topic[:-1]}.",
-                       subscribed_topic_names=[topic], server_assignor="range").member_epoch
+    epoch = group.join(
+        "a",
+        rack_id="r",
+        instance_id="one",
+        subscribed_topic_regex=f"{topic[:-1]}.",
+        subscribed_topic_names=[topic],
+        server_assignor="range",
+    ).member_epoch
     group.join("b")
     group.heartbeat("a", epoch, owned={topic: ALL}, instance_id="one")
-    kinds = {RecordType.GROUP_EPOCH, RecordType.MEMBER, RecordType.TARGET_EPOCH, RecordType.TARGET, RecordType.CURRENT,
-             RecordType.REGULAR_EXPRESSION}
+    kinds = {
+        RecordType.GROUP_EPOCH,
+        RecordType.MEMBER,
+        RecordType.TARGET_EPOCH,
+        RecordType.TARGET,
+        RecordType.CURRENT,
+        RecordType.REGULAR_EXPRESSION,
+    }
     found: dict[RecordKey, bytes] = {}
 
     def has_all_kinds() -> bool:

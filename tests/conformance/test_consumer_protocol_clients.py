@@ -11,9 +11,6 @@ from tests.conformance.clients import (
     Kafka,
     admin,
     committed_offset,
-)
-from tests.conformance.clients import make_member as make_member_of
-from tests.conformance.clients import (
     make_producer,
     make_topic,
     make_transactional_producer,
@@ -22,6 +19,7 @@ from tests.conformance.clients import (
     unique,
     values_to_end,
 )
+from tests.conformance.clients import make_member as make_member_of
 from tests.support.apache_kafka import Unavailable
 from tests.support.java_tools import java_tool
 from tests.support.waiting import wait_until
@@ -120,8 +118,7 @@ def test_consume_transform_produce_once_across_a_rebalance(kafka: Kafka):
         zombie_producer.send_offsets_to_transaction(position, old, DEADLINE_S)
     assert fenced.value.args[0].code() in (KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID)
     zombie_producer.abort_transaction(DEADLINE_S)
-    producer.send_offsets_to_transaction(
-        heir.position(heir.assignment()), heir.consumer_group_metadata(), DEADLINE_S)
+    producer.send_offsets_to_transaction(heir.position(heir.assignment()), heir.consumer_group_metadata(), DEADLINE_S)
     producer.commit_transaction(DEADLINE_S)
     heir.close()
     assert [committed_offset(kafka, group, source, partition) for partition in range(2)] == [5, 5]
@@ -138,8 +135,20 @@ def test_the_java_consumer_reads_resumes_and_is_described(kafka: Kafka, tmp_path
     settings.write_text(f"group.protocol=consumer\ngroup.id={group}\nauto.offset.reset=earliest\n")
     try:
         printed = java_tool(
-            "ConsumerPerformance", "--bootstrap-server", kafka.bootstrap_servers, "--topic", topic, "--num-records",
-            "300", "--timeout", "30000", "--group", group, "--command-config", str(settings)).output
+            "ConsumerPerformance",
+            "--bootstrap-server",
+            kafka.bootstrap_servers,
+            "--topic",
+            topic,
+            "--num-records",
+            "300",
+            "--timeout",
+            "30000",
+            "--group",
+            group,
+            "--command-config",
+            str(settings),
+        ).output
     except Unavailable as problem:
         pytest.skip(str(problem))
     assert printed.splitlines()[1].split(",")[4].strip() == "300"
@@ -157,8 +166,15 @@ def test_apaches_tool_describes_the_members(kafka: Kafka):
     try:
         wait_until(lambda: partitions_of(member) == [{0, 1}], "the member has its partitions")
         printed = java_tool(
-            "consumer.group.ConsumerGroupCommand", "--bootstrap-server", kafka.bootstrap_servers, "--describe",
-            "--group", group, "--members", "--verbose").output
+            "consumer.group.ConsumerGroupCommand",
+            "--bootstrap-server",
+            kafka.bootstrap_servers,
+            "--describe",
+            "--group",
+            group,
+            "--members",
+            "--verbose",
+        ).output
     except Unavailable as problem:
         pytest.skip(str(problem))
     finally:

@@ -44,17 +44,31 @@ def test_a_produce_that_is_listed_but_not_served_closes_the_connection(kafka: Ka
 def batched(session: RawSession, version: int, *asked: Asked) -> Answered:
     """Send one AddPartitionsToTxn as brokers do among each other."""
     form = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
-    answer = session.client.send(AddPartitionsToTxnRequest(transactions=[
-        form(transactional_id=name, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch,
-             verify_only=verify_only, topics=[
-                 form.AddPartitionsToTxnTopic(name=topic, partitions=partitions) for topic, partitions in topics])
-        for name, identity, verify_only, topics in asked]), version)
+    answer = session.client.send(
+        AddPartitionsToTxnRequest(
+            transactions=[
+                form(
+                    transactional_id=name,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.producer_epoch,
+                    verify_only=verify_only,
+                    topics=[
+                        form.AddPartitionsToTxnTopic(name=topic, partitions=partitions) for topic, partitions in topics
+                    ],
+                )
+                for name, identity, verify_only, topics in asked
+            ]
+        ),
+        version,
+    )
     assert answer.error_code == E.NONE
     return {
         result.transactional_id: {
             topic.name: {part.partition_index: part.partition_error_code for part in topic.results_by_partition}
-            for topic in result.topic_results}
-        for result in answer.results_by_transaction}
+            for topic in result.topic_results
+        }
+        for result in answer.results_by_transaction
+    }
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -84,10 +98,12 @@ def test_a_batch_adds_for_many_transactions_and_each_has_its_own_answer(
     first, second, stranger = session.init()[1], other.init()[1], unique("nobody")
     state = "__transaction_state"
     answer = batched(
-        session, version,
+        session,
+        version,
         (session.transactional_id, first, False, [(topic, [0, 1]), (state, [0])]),
         (other.transactional_id, second, False, [(topic, [0, 7])]),
-        (stranger, second, False, [(topic, [0])]))
+        (stranger, second, False, [(topic, [0])]),
+    )
     assert answer == {
         # What a client may not add, a coordinator among brokers may.
         session.transactional_id: {topic: {0: E.NONE, 1: E.NONE}, state: {0: E.NONE}},
@@ -105,20 +121,34 @@ def test_a_batch_adds_for_many_transactions_and_each_has_its_own_answer(
 def test_a_client_may_not_add_an_internal_topic(kafka: Kafka, session: RawSession, version: int):
     topic, identity = make_topic(kafka), session.init()[1]
     request = AddPartitionsToTxnRequest
-    answer = session.client.send(request(
-        v3_and_below_transactional_id=session.transactional_id, v3_and_below_producer_id=identity.producer_id,
-        v3_and_below_producer_epoch=identity.producer_epoch, v3_and_below_topics=[
-            request.AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in (topic, "__transaction_state")],
-    ), version)
-    codes = {result.name: result.results_by_partition[0].partition_error_code
-             for result in answer.results_by_topic_v3_and_below}
+    answer = session.client.send(
+        request(
+            v3_and_below_transactional_id=session.transactional_id,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.producer_epoch,
+            v3_and_below_topics=[
+                request.AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in (topic, "__transaction_state")
+            ],
+        ),
+        version,
+    )
+    codes = {
+        result.name: result.results_by_partition[0].partition_error_code
+        for result in answer.results_by_topic_v3_and_below
+    }
     assert codes == {topic: E.OPERATION_NOT_ATTEMPTED, "__transaction_state": E.TOPIC_AUTHORIZATION_FAILED}
     assert session.describe().transaction_state == "Empty"
 
 
-@pytest.mark.parametrize(("what", "versions", "first_that_knows"), [
-    ("init", range(3, 6), 4), ("add", range(4), 2), ("add_offsets", range(5), 2), ("end", range(5), 2),
-])
+@pytest.mark.parametrize(
+    ("what", "versions", "first_that_knows"),
+    [
+        ("init", range(3, 6), 4),
+        ("add", range(4), 2),
+        ("add_offsets", range(5), 2),
+        ("end", range(5), 2),
+    ],
+)
 def test_a_fence_has_the_name_that_the_version_knows(
     kafka: Kafka, session: RawSession, what: str, versions: range, first_that_knows: int
 ):
@@ -131,8 +161,9 @@ def test_a_fence_has_the_name_that_the_version_knows(
         "end": lambda version: session.end(old, commit=True, version=version)[0],
     }
     told = [ask[what](version) for version in versions]
-    assert told == [E.PRODUCER_FENCED if version >= first_that_knows else E.INVALID_PRODUCER_EPOCH
-                    for version in versions]
+    assert told == [
+        E.PRODUCER_FENCED if version >= first_that_knows else E.INVALID_PRODUCER_EPOCH for version in versions
+    ]
 
 
 # Markers and descriptions
@@ -141,15 +172,34 @@ def test_a_fence_has_the_name_that_the_version_knows(
 def write_markers(client: RawClient, *sent: tuple[int, int, list[tuple[str, list[int]]]]) -> dict[int, Any]:
     """Send abort markers (producer id, epoch, partitions by topic); return the codes by producer id."""
     form = WriteTxnMarkersRequest.WritableTxnMarker
-    answer = client.send(WriteTxnMarkersRequest(markers=[
-        form(producer_id=producer_id, producer_epoch=epoch, transaction_result=False, coordinator_epoch=0, topics=[
-            form.WritableTxnMarkerTopic(name=topic, partition_indexes=partitions) for topic, partitions in topics])
-        for producer_id, epoch, topics in sent]), 1)
+    answer = client.send(
+        WriteTxnMarkersRequest(
+            markers=[
+                form(
+                    producer_id=producer_id,
+                    producer_epoch=epoch,
+                    transaction_result=False,
+                    coordinator_epoch=0,
+                    topics=[
+                        form.WritableTxnMarkerTopic(name=topic, partition_indexes=partitions)
+                        for topic, partitions in topics
+                    ],
+                )
+                for producer_id, epoch, topics in sent
+            ]
+        ),
+        1,
+    )
     codes = [
-        (marker.producer_id, {
-            topic.name: {part.partition_index: part.error_code for part in topic.partitions}
-            for topic in marker.topics})
-        for marker in answer.markers]
+        (
+            marker.producer_id,
+            {
+                topic.name: {part.partition_index: part.error_code for part in topic.partitions}
+                for topic in marker.topics
+            },
+        )
+        for marker in answer.markers
+    ]
     assert len(codes) == len(dict(codes)), "a producer is answered once"
     return dict(codes)
 
@@ -158,8 +208,10 @@ def test_markers_are_answered_by_producer_and_partition(kafka: Kafka, idempotent
     client, topic, missing = idempotent.client, make_topic(kafka, partitions=2), unique("missing")
     # A leader that has not heard yet that it is one does not know the partition.
     for partition in (0, 1):
-        wait_until(lambda at=partition: idempotent.fetch(topic, 0, isolation=0, partition=at).error_code == E.NONE,
-                   f"partition {partition} has its leader")
+        wait_until(
+            lambda at=partition: idempotent.fetch(topic, 0, isolation=0, partition=at).error_code == E.NONE,
+            f"partition {partition} has its leader",
+        )
     assert write_markers(client) == {}
     assert write_markers(client, (900_000, 0, [])) == {}
     assert write_markers(client, (900_001, 0, [(topic, [0, 7]), (missing, [0])]), (900_002, 0, [(topic, [0])])) == {
@@ -167,7 +219,8 @@ def test_markers_are_answered_by_producer_and_partition(kafka: Kafka, idempotent
         900_002: {topic: {0: E.NONE}},
     }
     assert write_markers(client, (900_003, 0, [(topic, [0])]), (900_003, 1, [(topic, [1])])) == {
-        900_003: {topic: {0: E.NONE, 1: E.NONE}}}
+        900_003: {topic: {0: E.NONE, 1: E.NONE}}
+    }
 
 
 def test_producers_are_described_or_it_is_said_why_not(kafka: Kafka, session: RawSession):
@@ -175,26 +228,39 @@ def test_producers_are_described_or_it_is_said_why_not(kafka: Kafka, session: Ra
     write(session, identity, topic, V2)
     request = DescribeProducersRequest
     names = {topic: [0, 9], unique("missing"): [0], "bad name!": [0], "": [0], ".": [0]}
-    answer = session.client.send(request(topics=[
-        request.TopicRequest(name=name, partition_indexes=partitions) for name, partitions in names.items()]), 0)
+    answer = session.client.send(
+        request(
+            topics=[request.TopicRequest(name=name, partition_indexes=partitions) for name, partitions in names.items()]
+        ),
+        0,
+    )
     assert [[part.error_code for part in described.partitions] for described in answer.topics] == [
-        [E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION], [E.UNKNOWN_TOPIC_OR_PARTITION], *[[E.INVALID_TOPIC_EXCEPTION]] * 3]
+        [E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION],
+        [E.UNKNOWN_TOPIC_OR_PARTITION],
+        *[[E.INVALID_TOPIC_EXCEPTION]] * 3,
+    ]
     [producer] = answer.topics[0].partitions[0].active_producers
     assert Identity(producer.producer_id, producer.producer_epoch) == identity
     assert (producer.last_sequence, producer.coordinator_epoch, producer.current_txn_start_offset) == (0, -1, 0)
     assert session.end(identity, commit=True, version=5)[0] == E.NONE
-    ended = wait_until(lambda: [one for one in session.producers(topic).active_producers
-                                if one.current_txn_start_offset == -1], "the marker is described")
+    ended = wait_until(
+        lambda: [one for one in session.producers(topic).active_producers if one.current_txn_start_offset == -1],
+        "the marker is described",
+    )
     assert (ended[0].producer_epoch, ended[0].last_sequence) == (identity.producer_epoch + 1, -1)
     assert ended[0].coordinator_epoch >= 0
 
 
 def test_each_id_is_described_for_itself(session: RawSession):
     session.init()
-    answer = session.client.send(DescribeTransactionsRequest(
-        transactional_ids=[session.transactional_id, "", unique("nobody")]), 0)
+    answer = session.client.send(
+        DescribeTransactionsRequest(transactional_ids=[session.transactional_id, "", unique("nobody")]), 0
+    )
     assert [state.error_code for state in answer.transaction_states] == [
-        E.NONE, E.INVALID_REQUEST, E.TRANSACTIONAL_ID_NOT_FOUND]
+        E.NONE,
+        E.INVALID_REQUEST,
+        E.TRANSACTIONAL_ID_NOT_FOUND,
+    ]
 
 
 @pytest.mark.parametrize("version", range(1, 6))
@@ -207,16 +273,21 @@ def test_a_kind_of_coordinator_that_the_version_does_not_know_is_refused(client:
 
 
 def listed(client: RawClient, pattern: str | None) -> tuple[int, list[str]]:
-    answer = client.send(ListTransactionsRequest(
-        state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=pattern), 2)
+    answer = client.send(
+        ListTransactionsRequest(
+            state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=pattern
+        ),
+        2,
+    )
     return answer.error_code, [state.transactional_id for state in answer.transaction_states]
 
 
 def test_a_pattern_is_taken_or_refused_by_its_syntax(session: RawSession):
     session.init()
     assert [pattern for pattern in TAKEN if listed(session.client, pattern)[0] != E.NONE] == []
-    assert [pattern for pattern in REFUSED
-            if listed(session.client, pattern) != (E.INVALID_REGULAR_EXPRESSION, [])] == []
+    assert [
+        pattern for pattern in REFUSED if listed(session.client, pattern) != (E.INVALID_REGULAR_EXPRESSION, [])
+    ] == []
     for everything in (None, ""):
         error, names = listed(session.client, everything)
         assert error == E.NONE
@@ -247,9 +318,15 @@ def finalized(client: RawClient) -> int:
 
 def update(client: RawClient, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = True) -> Any:
     form = UpdateFeaturesRequest.FeatureUpdateKey
-    return client.send(UpdateFeaturesRequest(validate_only=validate_only, feature_updates=[
-        form(feature=feature, max_version_level=level, upgrade_type=kind) for feature, level, kind in updates
-    ]), version)
+    return client.send(
+        UpdateFeaturesRequest(
+            validate_only=validate_only,
+            feature_updates=[
+                form(feature=feature, max_version_level=level, upgrade_type=kind) for feature, level, kind in updates
+            ],
+        ),
+        version,
+    )
 
 
 def set_level(client: RawClient, level: int) -> None:
@@ -269,11 +346,19 @@ def levels(client: RawClient) -> Iterator[Callable[[int], None]]:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("updates", [
-    [(FEATURE, 3, UPGRADE)], [(FEATURE, -1, SAFE_DOWNGRADE)], [(FEATURE, 1, UPGRADE)], [(FEATURE, 2, 0)],
-    [(FEATURE, 2, 9)], [("no.such", 1, UPGRADE)], [("no.such", 0, SAFE_DOWNGRADE)],
-    [(FEATURE, 1, SAFE_DOWNGRADE), ("no.such", 1, UPGRADE)],
-])
+@pytest.mark.parametrize(
+    "updates",
+    [
+        [(FEATURE, 3, UPGRADE)],
+        [(FEATURE, -1, SAFE_DOWNGRADE)],
+        [(FEATURE, 1, UPGRADE)],
+        [(FEATURE, 2, 0)],
+        [(FEATURE, 2, 9)],
+        [("no.such", 1, UPGRADE)],
+        [("no.such", 0, SAFE_DOWNGRADE)],
+        [(FEATURE, 1, SAFE_DOWNGRADE), ("no.such", 1, UPGRADE)],
+    ],
+)
 def test_a_level_that_cannot_be_is_refused_for_all(
     client: RawClient, version: int, updates: list[tuple[str, int, int]]
 ):
@@ -283,8 +368,13 @@ def test_a_level_that_cannot_be_is_refused_for_all(
 
 
 def test_a_level_that_can_be_is_checked_without_a_change(client: RawClient):
-    for updates in ([], [(FEATURE, 2, UPGRADE)], [(FEATURE, 2, SAFE_DOWNGRADE)], [(FEATURE, 0, SAFE_DOWNGRADE)],
-                    [(FEATURE, 0, SAFE_DOWNGRADE), (FEATURE, 2, UPGRADE)]):
+    for updates in (
+        [],
+        [(FEATURE, 2, UPGRADE)],
+        [(FEATURE, 2, SAFE_DOWNGRADE)],
+        [(FEATURE, 0, SAFE_DOWNGRADE)],
+        [(FEATURE, 0, SAFE_DOWNGRADE), (FEATURE, 2, UPGRADE)],
+    ):
         assert update(client, *updates).error_code == E.NONE
     told = update(client, (FEATURE, 0, SAFE_DOWNGRADE), version=1)
     assert [(entry.feature, entry.error_code) for entry in told.results] == [(FEATURE, E.NONE)]

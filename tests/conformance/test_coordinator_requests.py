@@ -3,16 +3,7 @@
 import pytest
 
 from tests.conformance.clients import Kafka, make_topic, unique, values_soon
-from tests.conformance.protocols import (
-    END,
-    PRODUCE,
-    V2,
-    both_ends,
-    both_protocols,
-    bumped,
-    wait_for_state,
-    write,
-)
+from tests.conformance.protocols import END, PRODUCE, V2, both_ends, both_protocols, bumped, wait_for_state, write
 from tests.conformance.raw_session import NOBODY, Identity, RawSession, record_batch
 from tests.support.raw_client import RawClient
 
@@ -36,16 +27,17 @@ def test_a_producer_without_a_transactional_id_gets_an_id_of_its_own_each_time(k
     assert first.producer_id != second.producer_id
 
 
-@pytest.mark.parametrize(("transactional_id", "expected", "timeout_ms", "error"), [
-    ("", NOBODY, 60_000, INVALID_REQUEST),
-    ("id", Identity(5, -1), 60_000, INVALID_REQUEST),
-    ("id", Identity(-1, 5), 60_000, INVALID_REQUEST),
-    ("id", NOBODY, 0, INVALID_TRANSACTION_TIMEOUT),
-    ("id", NOBODY, 900_001, INVALID_TRANSACTION_TIMEOUT),
-])
-def test_a_wrong_init_is_refused(
-    kafka: Kafka, transactional_id: str, expected: Identity, timeout_ms: int, error: int
-):
+@pytest.mark.parametrize(
+    ("transactional_id", "expected", "timeout_ms", "error"),
+    [
+        ("", NOBODY, 60_000, INVALID_REQUEST),
+        ("id", Identity(5, -1), 60_000, INVALID_REQUEST),
+        ("id", Identity(-1, 5), 60_000, INVALID_REQUEST),
+        ("id", NOBODY, 0, INVALID_TRANSACTION_TIMEOUT),
+        ("id", NOBODY, 900_001, INVALID_TRANSACTION_TIMEOUT),
+    ],
+)
+def test_a_wrong_init_is_refused(kafka: Kafka, transactional_id: str, expected: Identity, timeout_ms: int, error: int):
     with RawClient(kafka.bootstrap_servers) as client:
         session = RawSession(client, transactional_id and unique(transactional_id))
         assert session.init(expected=expected, timeout_ms=timeout_ms)[0] == error

@@ -48,8 +48,13 @@ def test_what_a_reader_is_told_around_the_ends_of_the_log(
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.delete_records([TopicPartition(topic, 0, 2)])[TopicPartition(topic, 0)].result(DEADLINE_S)
     aborted = None if isolation == UNCOMMITTED else []
-    for offset, error, found in ((1, OFFSET_OUT_OF_RANGE, 0), (2, NONE, 2), (5, NONE, 1), (6, NONE, 0),
-                                 (7, OFFSET_OUT_OF_RANGE, 0)):
+    for offset, error, found in (
+        (1, OFFSET_OUT_OF_RANGE, 0),
+        (2, NONE, 2),
+        (5, NONE, 1),
+        (6, NONE, 0),
+        (7, OFFSET_OUT_OF_RANGE, 0),
+    ):
         answer = session.fetch(topic, offset, isolation=isolation)
         assert answer.error_code == error, offset
         assert answer.records.count(b"a\0") == found if answer.records else not found, offset

@@ -47,17 +47,29 @@ from tests.support.dump_log_segments import (
     log_files,
 )
 
-SETTINGS = {"transaction.state.log.num.partitions": "5", "offsets.topic.num.partitions": "5",
-            "transaction.state.log.segment.bytes": "2048", "offsets.topic.segment.bytes": "512"}
-COMPACTED_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "4096", "index.interval.bytes": "512",
-                      "min.cleanable.dirty.ratio": "0.01"}
+SETTINGS = {
+    "transaction.state.log.num.partitions": "5",
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.segment.bytes": "2048",
+    "offsets.topic.segment.bytes": "512",
+}
+COMPACTED_SETTINGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "4096",
+    "index.interval.bytes": "512",
+    "min.cleanable.dirty.ratio": "0.01",
+}
 TOPIC_SETTINGS = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 LABELS = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 FOLLOWERS = {
-    None: {EMPTY}, EMPTY: {EMPTY, ONGOING, PREPARE_ABORT}, ONGOING: {ONGOING, PREPARE_COMMIT, PREPARE_ABORT},
-    PREPARE_COMMIT: {COMPLETE_COMMIT}, PREPARE_ABORT: {COMPLETE_ABORT},
-    COMPLETE_COMMIT: {EMPTY, ONGOING}, COMPLETE_ABORT: {EMPTY, ONGOING},
+    None: {EMPTY},
+    EMPTY: {EMPTY, ONGOING, PREPARE_ABORT},
+    ONGOING: {ONGOING, PREPARE_COMMIT, PREPARE_ABORT},
+    PREPARE_COMMIT: {COMPLETE_COMMIT},
+    PREPARE_ABORT: {COMPLETE_ABORT},
+    COMPLETE_COMMIT: {EMPTY, ONGOING},
+    COMPLETE_ABORT: {EMPTY, ONGOING},
 }
 
 
@@ -91,22 +103,35 @@ def written(apache_asked_for: None, tmp_path_factory: pytest.TempPathFactory) ->
         return dump_log_segments(root, names, *options)
 
     try:
-        return Written(root, history, witness, dump(history.topic), dump("__transaction_state", TRANSACTION_LOG),
-                       dump("__consumer_offsets", OFFSETS))
+        return Written(
+            root,
+            history,
+            witness,
+            dump(history.topic),
+            dump("__transaction_state", TRANSACTION_LOG),
+            dump("__consumer_offsets", OFFSETS),
+        )
     except Unavailable as problem:
         pytest.skip(str(problem))
 
 
 def batches_of(dump: Dump, folder: str) -> list[DumpedBatch]:
     """Return the batches of a partition's segments, in order."""
-    return [batch for file in sorted(dump.files, key=lambda file: file.name)
-            if file.folder == folder and file.suffix == ".log" for batch in file.batches]
+    return [
+        batch
+        for file in sorted(dump.files, key=lambda file: file.name)
+        if file.folder == folder and file.suffix == ".log"
+        for batch in file.batches
+    ]
 
 
 def entries_of(dump: Dump, folder: str, suffix: str) -> dict[int, list[dict[str, int]]]:
     """Return what stands in a partition's files of one kind, by the offset in their names."""
-    return {int(Path(file.name).stem): file.entries for file in sorted(dump.files, key=lambda file: file.name)
-            if file.folder == folder and file.suffix == suffix}
+    return {
+        int(Path(file.name).stem): file.entries
+        for file in sorted(dump.files, key=lambda file: file.name)
+        if file.folder == folder and file.suffix == suffix
+    }
 
 
 class Aborted(NamedTuple):
@@ -160,15 +185,18 @@ def test_the_tool_reads_every_file_and_finds_no_mismatch(written: Written):
     assert kinds[".log"] >= 2 * PARTITIONS
     assert kinds[".txnindex"] >= 2
     for internal in ("__transaction_state", "__consumer_offsets"):
-        assert any(Path(name).suffix == ".log" and int(Path(name).stem) > 0
-                   for name in read if name.startswith(internal)), f"no segment of {internal} was rolled"
+        assert any(
+            Path(name).suffix == ".log" and int(Path(name).stem) > 0 for name in read if name.startswith(internal)
+        ), f"no segment of {internal} was rolled"
 
 
 def test_the_tool_does_find_mismatches(written: Written, tmp_path: Path):
     folder = f"{written.history.topic}-0"
     shutil.copytree(written.root / folder, tmp_path / folder)
-    index, log = (next(path for path in sorted((tmp_path / folder).glob(f"*{suffix}")) if path.stat().st_size)
-                  for suffix in (".index", ".log"))
+    index, log = (
+        next(path for path in sorted((tmp_path / folder).glob(f"*{suffix}")) if path.stat().st_size)
+        for suffix in (".index", ".log")
+    )
     index.write_bytes(bytes(3) + b"\x01" + index.read_bytes()[4:])
     dump = dump_log_segments(tmp_path, [f"{folder}/{index.name}"])
     assert any("Mismatches" in line for line in dump.complaints)
@@ -196,9 +224,15 @@ def test_its_records_are_those_that_clients_saw(written: Written, partition: int
 
     def as_dumped(isolation: str) -> list[tuple[Any, ...]]:
         return [
-            (one.offset, one.timestamp_ms, None if one.key is None else one.key.decode(), one.value.decode(),
-             tuple(name for name, _ in one.headers))
-            for one in seen.records[isolation]]
+            (
+                one.offset,
+                one.timestamp_ms,
+                None if one.key is None else one.key.decode(),
+                one.value.decode(),
+                tuple(name for name, _ in one.headers),
+            )
+            for one in seen.records[isolation]
+        ]
 
     replay = Replay(batches)
     data = [record for batch in batches if not batch.flag("isControl") for record in batch.records]
@@ -226,10 +260,12 @@ def test_its_aborted_transactions_are_those_of_the_batches(written: Written, par
     replay = Replay(batches_of(written.data, folder))
     indexes = entries_of(written.data, folder, ".txnindex")
     listed = [entry for entries in indexes.values() for entry in entries]
-    assert [Aborted(one["producerId"], one["firstOffset"], one["lastOffset"], one["lastStableOffset"])
-            for one in listed] == replay.aborted
+    assert [
+        Aborted(one["producerId"], one["firstOffset"], one["lastOffset"], one["lastStableOffset"]) for one in listed
+    ] == replay.aborted
     assert {(one.producer_id, one.first_offset) for one in replay.aborted} == written.witness.partitions[
-        partition].aborted
+        partition
+    ].aborted
     bases = sorted(entries_of(written.data, folder, ".log"))
     for base, entries in indexes.items():
         ends = [other for other in bases if other > base]
@@ -257,9 +293,16 @@ def test_its_producers_are_those_that_were_described(written: Written, partition
     assert sorted(snapshots) == [*bases[1:], seen.ends[READ_UNCOMMITTED]]
     newest = snapshots[seen.ends[READ_UNCOMMITTED]]
     assert {
-        SeenProducer(one["producerId"], one["producerEpoch"], one["lastSequence"], one["lastTimestamp"],
-                     one["coordinatorEpoch"], one["currentTxnFirstOffset"])
-        for one in newest} == seen.producers
+        SeenProducer(
+            one["producerId"],
+            one["producerEpoch"],
+            one["lastSequence"],
+            one["lastTimestamp"],
+            one["coordinatorEpoch"],
+            one["currentTxnFirstOffset"],
+        )
+        for one in newest
+    } == seen.producers
     assert len(newest) == len(seen.producers)
 
 
@@ -267,9 +310,16 @@ def journal(dump: Dump) -> list[tuple[DumpedBatch, DumpedRecord, Any, Any]]:
     """Return the records of all partitions of an internal topic with key and value decoded; a marker has neither."""
     folders = sorted({file.folder for file in dump.files})
     return [
-        (batch, record, record.key and json.loads(record.key),
-         record.payload and record.payload != "<DELETE>" and json.loads(record.payload))
-        for folder in folders for batch in batches_of(dump, folder) for record in batch.records]
+        (
+            batch,
+            record,
+            record.key and json.loads(record.key),
+            record.payload and record.payload != "<DELETE>" and json.loads(record.payload),
+        )
+        for folder in folders
+        for batch in batches_of(dump, folder)
+        for record in batch.records
+    ]
 
 
 def test_its_transaction_states_are_those_that_were_described(written: Written):
@@ -285,11 +335,19 @@ def test_its_transaction_states_are_those_that_were_described(written: Written):
     assert set(last) == set(TRANSACTIONAL_IDS)
     for name, seen in written.witness.transactions.items():
         image = last[name]
-        partitions = {(topic["topic"], number) for topic in image["transactionPartitions"] or ()
-                      for number in topic["partitionIds"]}
-        assert (LABELS[image["transactionStatus"]], image["transactionTimeoutMs"],
-                image["transactionStartTimestampMs"], image["producerId"], image["producerEpoch"],
-                frozenset(partitions)) == seen
+        partitions = {
+            (topic["topic"], number)
+            for topic in image["transactionPartitions"] or ()
+            for number in topic["partitionIds"]
+        }
+        assert (
+            LABELS[image["transactionStatus"]],
+            image["transactionTimeoutMs"],
+            image["transactionStartTimestampMs"],
+            image["producerId"],
+            image["producerEpoch"],
+            frozenset(partitions),
+        ) == seen
     assert last[FRESH]["transactionPartitions"] is None
     assert last[COMMITS]["transactionPartitions"] == []
     assert last[OPEN]["transactionStatus"] == ONGOING
@@ -318,15 +376,20 @@ def test_its_group_offsets_are_those_that_were_fetched(written: Written):
 
 
 def test_its_group_members_are_those_that_were_described(written: Written):
-    last = {key["data"]["group"]: value["data"] for _, _, key, value in journal(written.offsets)
-            if key and key["type"] == "2"}
+    last = {
+        key["data"]["group"]: value["data"]
+        for _, _, key, value in journal(written.offsets)
+        if key and key["type"] == "2"
+    }
     seen = written.witness.groups
     assert {name for name, group in last.items() if group["members"]} == {MEMBER}
     assert {name: group["protocolType"] for name, group in last.items()} == {
-        name: seen[name].protocol_type for name in last}
+        name: seen[name].protocol_type for name in last
+    }
     (member,) = last[MEMBER]["members"]
     assert {(member["memberId"], member["groupInstanceId"], member["clientId"], member["clientHost"])} == {
-        one[:4] for one in seen[MEMBER].members}
+        one[:4] for one in seen[MEMBER].members
+    }
     assert last[MEMBER]["protocol"] == seen[MEMBER].protocol
 
 
@@ -337,7 +400,8 @@ def test_what_the_cleaner_left_is_read(apache_asked_for: None, tmp_path: Path):
     folder, now_ms = f"{topic}-0", max(message.timestamp()[1] for message in newest.values())
     storage = DiskStorage(tmp_path)
     log = PartitionLog.open(
-        storage, folder, TopicPartition(topic, 0), TopicConfig().override(COMPACTED_SETTINGS), now_ms)
+        storage, folder, TopicPartition(topic, 0), TopicConfig().override(COMPACTED_SETTINGS), now_ms
+    )
     log.compact(now_ms)
     log.close(now_ms)
     storage.close()
@@ -352,7 +416,8 @@ def test_what_the_cleaner_left_is_read(apache_asked_for: None, tmp_path: Path):
     decided = Replay(batches).decided
     assert len(decided) == KEYS
     assert {(one.key.encode(), one.offset, one.payload.encode()) for one in decided} == {
-        (key, message.offset(), message.value()) for key, message in newest.items()}
+        (key, message.offset(), message.value()) for key, message in newest.items()
+    }
     cleaned = [batch for batch in batches if batch.fields["deleteHorizonMs"] != "OptionalLong.empty"]
     assert cleaned
     assert all(batch.flag("isControl") for batch in cleaned)

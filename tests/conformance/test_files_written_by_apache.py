@@ -66,8 +66,12 @@ NODE_SETTINGS = SETTINGS | {"log.index.size.max.bytes": "65536", "log.cleaner.ba
 NODE_TOPIC = {"internal.segment.bytes": "16384", "index.interval.bytes": "1024"}
 TOPIC = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
 INTERNAL = ("__transaction_state", "__consumer_offsets")
-COMPACTED_TOPIC = {"cleanup.policy": "compact", "internal.segment.bytes": "4096", "index.interval.bytes": "512",
-                   "min.cleanable.dirty.ratio": "0.01"}
+COMPACTED_TOPIC = {
+    "cleanup.policy": "compact",
+    "internal.segment.bytes": "4096",
+    "index.interval.bytes": "512",
+    "min.cleanable.dirty.ratio": "0.01",
+}
 MODERN, MODERN_OFFSET = "modern", 9
 # What recovery may never have to say of files that their writer had acknowledged.
 LOSSES = {Found.TORN_TAIL, Found.SEGMENT_AFTER_DAMAGE, Found.LOG_START_AHEAD, Found.MARKER_UNREADABLE}
@@ -115,8 +119,11 @@ def left(request: pytest.FixtureRequest, apache_asked_for: None, tmp_path_factor
 def _write_compacted(kafka: ApacheKafka) -> str:
     """Write a topic for the cleaner and wait until it has been through."""
     topic = write_repetitions(kafka, COMPACTED_TOPIC)
-    wait_until(lambda: len(read_to_end(kafka, topic, isolation=READ_UNCOMMITTED)) < ROUNDS * KEYS,
-               "the cleaner has been through", deadline_s=DEADLINE_S)
+    wait_until(
+        lambda: len(read_to_end(kafka, topic, isolation=READ_UNCOMMITTED)) < ROUNDS * KEYS,
+        "the cleaner has been through",
+        deadline_s=DEADLINE_S,
+    )
     return topic
 
 
@@ -150,8 +157,9 @@ def recovered(request: pytest.FixtureRequest, left: Left, tmp_path: Path) -> Ite
     def open_log() -> PartitionLog:
         return PartitionLog.open(storage, str(where), where, TopicConfig().override(TOPIC), _now_ms())
 
-    yield Recovered(open_log(), left.ending, tmp_path, left.root / str(where), left.witness.partitions[request.param],
-                    open_log)
+    yield Recovered(
+        open_log(), left.ending, tmp_path, left.root / str(where), left.witness.partitions[request.param], open_log
+    )
     storage.close()
 
 
@@ -162,7 +170,9 @@ def _now_ms() -> int:
 def _records(log: PartitionLog) -> list[SeenRecord]:
     return [
         SeenRecord(offset, record.timestamp_ms, record.key, record.value, tuple(record.headers))
-        for offset, header, record in log.read_journal() if not header.is_control]
+        for offset, header, record in log.read_journal()
+        if not header.is_control
+    ]
 
 
 def _committed(log: PartitionLog) -> list[SeenRecord]:
@@ -187,10 +197,16 @@ def _committed(log: PartitionLog) -> list[SeenRecord]:
 
 def _producers(log: PartitionLog) -> set[SeenProducer]:
     return {
-        SeenProducer(one.producer_id, one.producer_epoch, one.last_sequence, one.last_timestamp_ms,
-                     one.coordinator_epoch,
-                     -1 if one.current_txn_first_offset is None else one.current_txn_first_offset)
-        for one in log.producers()}
+        SeenProducer(
+            one.producer_id,
+            one.producer_epoch,
+            one.last_sequence,
+            one.last_timestamp_ms,
+            one.coordinator_epoch,
+            -1 if one.current_txn_first_offset is None else one.current_txn_first_offset,
+        )
+        for one in log.producers()
+    }
 
 
 def test_all_records_are_recovered(recovered: Recovered):
@@ -217,8 +233,10 @@ def test_the_marks_are_where_clients_saw_them(recovered: Recovered):
 
 def test_the_aborted_transactions_are_those_in_apaches_index(recovered: Recovered):
     listed = [
-        numbers for path in sorted(recovered.original.glob("*.txnindex"))
-        for _, *numbers in _ABORTED.iter_unpack(path.read_bytes())]
+        numbers
+        for path in sorted(recovered.original.glob("*.txnindex"))
+        for _, *numbers in _ABORTED.iter_unpack(path.read_bytes())
+    ]
     aborted = recovered.log.aborted_transactions()
     assert [list(entry) for entry in aborted] == listed
     assert {(entry.producer_id, entry.first_offset) for entry in aborted} == recovered.seen.aborted
@@ -232,7 +250,8 @@ def test_the_producers_are_those_that_apache_described(recovered: Recovered):
     assert _producers(recovered.log) == recovered.seen.producers
     described = {(one.producer_id, one.current_txn_first_offset) for one in recovered.seen.producers}
     assert {(one.producer_id, one.first_offset) for one in recovered.log.open_transactions()} == {
-        one for one in described if one[1] >= 0}
+        one for one in described if one[1] >= 0
+    }
 
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
@@ -251,8 +270,14 @@ def test_writing_goes_on(recovered: Recovered):
             again = log.append_as_leader(record_batch(OPEN_VALUES, identity, 0), now_ms=_now_ms(), leader_epoch=1)
             assert again.duplicate
             assert again.base_offset == producer.current_txn_first_offset
-            log.append_end_txn_marker(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch,
-                                      commit=False, coordinator_epoch=0, now_ms=_now_ms(), leader_epoch=1)
+            log.append_end_txn_marker(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                commit=False,
+                coordinator_epoch=0,
+                now_ms=_now_ms(),
+                leader_epoch=1,
+            )
             end += 1
     batch = record_batch([b"from the next broker"], Identity(-1, -1), -1, transactional=False)
     assert log.append_as_leader(batch, now_ms=_now_ms(), leader_epoch=1).base_offset == end
@@ -349,8 +374,7 @@ def test_a_broker_on_these_files_answers_as_apache_did(left: Left, successor: Em
 def test_the_offsets_of_a_modern_group_are_kept(left: Left, successor: EmbeddedBroker):
     with RawClient(successor.bootstrap_servers) as client:
         offsets = fetch_offsets(client, MODERN)
-    assert {where: part.committed_offset for where, part in offsets.items()} == {
-        (left.history.topic, 0): MODERN_OFFSET}
+    assert {where: part.committed_offset for where, part in offsets.items()} == {(left.history.topic, 0): MODERN_OFFSET}
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -362,8 +386,11 @@ def test_the_open_transaction_can_be_ended(left: Left, successor: EmbeddedBroker
         error, _ = session.end_until_done(Identity(seen.producer_id, seen.producer_epoch), commit=commit, version=5)
         assert error == 0
         state = "CompleteCommit" if commit else "CompleteAbort"
-        wait_until(lambda: session.describe().transaction_state == state, f"the transaction is in {state}",
-                   deadline_s=DEADLINE_S)
+        wait_until(
+            lambda: session.describe().transaction_state == state,
+            f"the transaction is in {state}",
+            deadline_s=DEADLINE_S,
+        )
     values_soon(successor, left.history.topic, before + (OPEN_VALUES if commit else []) + AFTER_OPEN)
     expected = PENDING_AFTER if commit else left.witness.groups[PENDING].offsets[left.history.topic, 0][0]
     assert committed_offset(successor, PENDING, left.history.topic) == expected

@@ -33,8 +33,22 @@ def rows(table: str) -> list[dict[str, str]]:
 
 def test_the_java_producers_transactions_are_read_by_librdkafka_and_by_java(kafka: Kafka):
     topic, transactional_id = make_topic(kafka), unique("java")
-    printed = run("ProducerPerformance", kafka, "--topic", topic, "--num-records", str(RECORDS), "--record-size", "50",
-                  "--throughput", "10000", "--transactional-id", transactional_id, "--transaction-duration-ms", "100")
+    printed = run(
+        "ProducerPerformance",
+        kafka,
+        "--topic",
+        topic,
+        "--num-records",
+        str(RECORDS),
+        "--record-size",
+        "50",
+        "--throughput",
+        "10000",
+        "--transactional-id",
+        transactional_id,
+        "--transaction-duration-ms",
+        "100",
+    )
     assert f"{RECORDS} records sent" in printed
     assert len(values_to_end(kafka, topic)) == RECORDS
     markers = end_offset(kafka, topic, isolation=READ_COMMITTED) - RECORDS

@@ -25,8 +25,15 @@ def test_keys_are_placed_as_the_java_client_places_them(kafka: Kafka):
     topic = make_topic(kafka, partitions=PARTITIONS)
     try:
         java_tool(
-            "ConsoleProducer", "--bootstrap-server", kafka.bootstrap_servers, "--topic", topic,
-            "--reader-property", "parse.key=true", "--reader-property", "key.separator=\t",
+            "ConsoleProducer",
+            "--bootstrap-server",
+            kafka.bootstrap_servers,
+            "--topic",
+            topic,
+            "--reader-property",
+            "parse.key=true",
+            "--reader-property",
+            "key.separator=\t",
             lines="".join(f"{key}\tv\n" for key in keys),
         )
     except Unavailable as problem:

@@ -78,7 +78,11 @@ def test_a_late_write_hangs_and_is_found_explained_and_aborted(late_kafka: Kafka
     assert ran.code == ExitCode.HANGING_FOUND
     [row] = rows(ran.output)
     assert (row["ProducerId"], row["ProducerEpoch"], row["StartOffset"], row["Duration(min)"]) == (
-        str(identity.producer_id), str(identity.producer_epoch), "2", "20")
+        str(identity.producer_id),
+        str(identity.producer_epoch),
+        "2",
+        "20",
+    )
     assert f"coordinates '{session.transactional_id}': CompleteCommit" in ran.errors
     [shown] = json.loads(ours(address, "find-hanging", "--topic", topic, "--output", "json").output)
     assert shown["hanging"] and shown["command"] in ran.errors
@@ -118,7 +122,8 @@ def test_a_lost_marker_leaves_a_hanging_transaction(monkeypatch: pytest.MonkeyPa
             ran = ours(address, "find-hanging", "--broker-id", "1")
             assert ran.code == ExitCode.HANGING_FOUND
             assert [(row["Topic"], row["Partition"], row["StartOffset"]) for row in rows(ran.output)] == [
-                (topic, "1", "0")]
+                (topic, "1", "0")
+            ]
             where = ("--topic", topic, "--partition", "1", "--start-offset", "0")
             if end_version == 4:
                 assert ours(address, "abort", *where, "--commit").code == ExitCode.NOTHING_DONE
@@ -146,8 +151,13 @@ def test_late_offsets_hang_in_their_groups_partition(late_kafka: Kafka, session:
     assert "__consumer_offsets" not in ours(address, "find-hanging", "--broker-id", "1", *any_age).output
     ran = ours(address, "find-hanging", "--topic", "__consumer_offsets", *any_age)
     [row] = [row for row in rows(ran.output) if row["ProducerId"] == str(identity.producer_id)]
-    run_printed(next(line.partition("to end it: ")[2] for line in ran.errors.splitlines()
-                     if f"--partition {row['Partition']} --start-offset {row['StartOffset']}" in line))
+    run_printed(
+        next(
+            line.partition("to end it: ")[2]
+            for line in ran.errors.splitlines()
+            if f"--partition {row['Partition']} --start-offset {row['StartOffset']}" in line
+        )
+    )
     assert session.committed(group, topic, require_stable=True) == (ErrorCode.NONE, -1)
 
 
@@ -156,8 +166,13 @@ class Reading:
 
     def __init__(self, spark: SparkSession, address: str, topic: str) -> None:
         self.spark, self.name = spark, topic.replace("-", "_")
-        frame = spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", address).option(
-            "subscribe", topic).option("startingOffsets", "earliest").load()
+        frame = (
+            spark.readStream.format("eos-kafka")
+            .option("kafka.bootstrap.servers", address)
+            .option("subscribe", topic)
+            .option("startingOffsets", "earliest")
+            .load()
+        )
         writer = frame.selectExpr("offset", "cast(value as string) as text").writeStream
         self.query: StreamingQuery = writer.format("memory").queryName(self.name).start()
 
@@ -269,9 +284,18 @@ def test_both_tools_abort_the_same(beside: str, late_kafka: Kafka, session: RawS
     after = []
     for partition, run in both(beside):
         identity = hang(session, topic, partition=partition)
-        which = ("--start-offset", "2") if by == "offset" else (
-            "--producer-id", str(identity.producer_id), "--producer-epoch", str(identity.producer_epoch),
-            "--coordinator-epoch", "0")
+        which = (
+            ("--start-offset", "2")
+            if by == "offset"
+            else (
+                "--producer-id",
+                str(identity.producer_id),
+                "--producer-epoch",
+                str(identity.producer_epoch),
+                "--coordinator-epoch",
+                "0",
+            )
+        )
         assert run("abort", "--topic", topic, "--partition", str(partition), *which) == ""
         assert session.fetch(topic, 0, isolation=COMMITTED, partition=partition).last_stable_offset == 4
         [row] = rows(ours(beside, "describe-producers", "--topic", topic, "--partition", str(partition)).output)

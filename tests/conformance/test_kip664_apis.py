@@ -100,10 +100,21 @@ def test_an_administrators_marker_decides_a_groups_offsets(kafka: Kafka, session
     assert session.committed(group, topic, require_stable=True)[0] == ErrorCode.UNSTABLE_OFFSET_COMMIT
     [partition] = session.describe().topics[0].partitions
     marker = WriteTxnMarkersRequest.WritableTxnMarker
-    answer = session.client.send(WriteTxnMarkersRequest(markers=[marker(
-        producer_id=identity.producer_id, producer_epoch=identity.producer_epoch, transaction_result=False,
-        topics=[marker.WritableTxnMarkerTopic(name=CONSUMER_OFFSETS_TOPIC, partition_indexes=[partition])],
-        coordinator_epoch=0, transaction_version=0)]), version)
+    answer = session.client.send(
+        WriteTxnMarkersRequest(
+            markers=[
+                marker(
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.producer_epoch,
+                    transaction_result=False,
+                    topics=[marker.WritableTxnMarkerTopic(name=CONSUMER_OFFSETS_TOPIC, partition_indexes=[partition])],
+                    coordinator_epoch=0,
+                    transaction_version=0,
+                )
+            ]
+        ),
+        version,
+    )
     [result] = answer.markers
     assert [(part.partition_index, part.error_code) for part in result.topics[0].partitions] == [(partition, NONE)]
     assert session.committed(group, topic, require_stable=True) == (NONE, -1)

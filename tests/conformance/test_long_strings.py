@@ -18,22 +18,38 @@ TOO_LONG = "é" * (LONGEST // 2 + 1)
 def join(group: str, instance_id: str | None = None) -> Any:
     form = m.JoinGroupRequest.JoinGroupRequestProtocol
     return m.JoinGroupRequest(
-        group_id=group, session_timeout_ms=10_000, rebalance_timeout_ms=10_000, member_id="",
-        group_instance_id=instance_id, protocol_type="consumer", protocols=[form(name="range", metadata=b"")])
+        group_id=group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="",
+        group_instance_id=instance_id,
+        protocol_type="consumer",
+        protocols=[form(name="range", metadata=b"")],
+    )
 
 
 def consumer_heartbeat(group: str, *, member_id: str = "m", regex: str | None = None) -> Any:
     return m.ConsumerGroupHeartbeatRequest(
-        group_id=group, member_id=member_id, member_epoch=0, rebalance_timeout_ms=10_000,
-        subscribed_topic_names=[], subscribed_topic_regex=regex, topic_partitions=[])
+        group_id=group,
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_names=[],
+        subscribed_topic_regex=regex,
+        topic_partitions=[],
+    )
 
 
-@pytest.mark.parametrize(("version", "make"), [
-    (9, lambda group: join(group, TOO_LONG)),
-    (1, lambda group: consumer_heartbeat(group, regex=TOO_LONG)),
-    (1, lambda group: consumer_heartbeat(group, member_id=TOO_LONG)),
-    (0, lambda group: m.DescribeTransactionsRequest(transactional_ids=[group, TOO_LONG])),
-], ids=["instance id", "expression", "member id", "one of several"])
+@pytest.mark.parametrize(
+    ("version", "make"),
+    [
+        (9, lambda group: join(group, TOO_LONG)),
+        (1, lambda group: consumer_heartbeat(group, regex=TOO_LONG)),
+        (1, lambda group: consumer_heartbeat(group, member_id=TOO_LONG)),
+        (0, lambda group: m.DescribeTransactionsRequest(transactional_ids=[group, TOO_LONG])),
+    ],
+    ids=["instance id", "expression", "member id", "one of several"],
+)
 def test_a_string_that_is_too_long_costs_the_connection(kafka: Kafka, version: int, make: Any):
     group = unique("group")
     with RawClient(kafka.bootstrap_servers) as client:

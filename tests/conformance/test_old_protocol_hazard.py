@@ -67,8 +67,7 @@ class Stage:
     def send(self, value: int, identity: Identity, sequence: int = 0) -> int:
         """Send one record and nothing before it, and return the error code."""
         batch = record_batch([b"%d" % value], identity, sequence)
-        return self.session.produce(
-            self._topic, batch, version=PRODUCE[self.protocol], partition=value % PARTITIONS)[0]
+        return self.session.produce(self._topic, batch, version=PRODUCE[self.protocol], partition=value % PARTITIONS)[0]
 
     def end(self, name: str, identity: Identity, values: list[int], *, commit: bool) -> None:
         """End the transaction, note that its client knows so, and wait for the markers."""
@@ -84,13 +83,32 @@ class Stage:
         """Read all there is as a committed reader and let the checker see what was done and seen."""
         self._recorder.begin("reader", "poll")
         messages = read_to_end(self._kafka, self._topic, isolation=READ_COMMITTED, partitions=PARTITIONS)
-        self._recorder.note("reader", OK, "poll", [["poll", {
-            self._key(number): [[each.offset(), _value(each)] for each in messages if each.partition() == number]
-            for number in range(PARTITIONS)}]])
+        self._recorder.note(
+            "reader",
+            OK,
+            "poll",
+            [
+                [
+                    "poll",
+                    {
+                        self._key(number): [
+                            [each.offset(), _value(each)] for each in messages if each.partition() == number
+                        ]
+                        for number in range(PARTITIONS)
+                    },
+                ]
+            ],
+        )
         self._recorder.begin("reader", "drained")
-        self._recorder.note("reader", OK, "drained", {
-            self._key(number): end_offset(self._kafka, self._topic, isolation=READ_COMMITTED, partition=number)
-            for number in range(PARTITIONS)})
+        self._recorder.note(
+            "reader",
+            OK,
+            "drained",
+            {
+                self._key(number): end_offset(self._kafka, self._topic, isolation=READ_COMMITTED, partition=number)
+                for number in range(PARTITIONS)
+            },
+        )
         anomalies = check(self._recorder.ops)
         return Outcome(answer, sorted(map(_value, messages)), [each.kind for each in anomalies])
 

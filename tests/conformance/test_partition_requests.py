@@ -3,14 +3,7 @@
 from crc32c import crc32c
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
-from tests.conformance.clients import (
-    READ_UNCOMMITTED,
-    Kafka,
-    end_offset,
-    make_topic,
-    unique,
-    values_to_end,
-)
+from tests.conformance.clients import READ_UNCOMMITTED, Kafka, end_offset, make_topic, unique, values_to_end
 from tests.conformance.raw_session import NOBODY, Identity, RawSession, record_batch
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
@@ -137,8 +130,9 @@ def test_a_partition_describes_its_producers(kafka: Kafka, session: RawSession):
     wait_until(lambda: session.producers(topic).active_producers[0].current_txn_start_offset == -1, "the marker")
     (ended,) = session.producers(topic).active_producers
     # The marker of transactions V2 bears the next epoch already, so that a late batch finds itself stale.
-    assert Identity(ended.producer_id, ended.producer_epoch) == Identity(identity.producer_id,
-                                                                         identity.producer_epoch + 1)
+    assert Identity(ended.producer_id, ended.producer_epoch) == Identity(
+        identity.producer_id, identity.producer_epoch + 1
+    )
     assert ended.coordinator_epoch >= 0
 
 

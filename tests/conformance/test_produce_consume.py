@@ -131,8 +131,14 @@ def test_a_compacted_topic_refuses_records_without_keys(kafka: Kafka):
 def test_reading_past_the_end_is_out_of_range(kafka: Kafka):
     topic = make_topic(kafka)
     send(make_producer(kafka), topic, [b"x"])
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "unused",
-                         "auto.offset.reset": "error", "fetch.wait.max.ms": 100})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "unused",
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 100,
+        }
+    )
     try:
         consumer.assign([TopicPartition(topic, 0, 1000)])
         message = wait_until(lambda: consumer.poll(0.5), "an answer for offset 1000")

@@ -59,12 +59,27 @@ def batch(count: int = 3, **fields: Any) -> bytes:
     return build_batch([NewRecord(b"k", b"v", (), BASE_MS + at) for at in range(count)], **fields)
 
 
-def record(offset_delta: int, timestamp_delta: int = 0, *, key: bytes | None = b"k", key_size: int | None = None,
-           size: int | None = None, headers: bytes = b"\0", offset: bytes | None = None, attributes: int = 0) -> bytes:
+def record(
+    offset_delta: int,
+    timestamp_delta: int = 0,
+    *,
+    key: bytes | None = b"k",
+    key_size: int | None = None,
+    size: int | None = None,
+    headers: bytes = b"\0",
+    offset: bytes | None = None,
+    attributes: int = 0,
+) -> bytes:
     """Build one record, with a wrong length or two where asked for."""
     key_field = varint((-1 if key is None else len(key)) if key_size is None else key_size) + (key or b"")
-    body = (bytes([attributes]) + varint(timestamp_delta) + (varint(offset_delta) if offset is None else offset)
-            + key_field + b"\2v" + headers)
+    body = (
+        bytes([attributes])
+        + varint(timestamp_delta)
+        + (varint(offset_delta) if offset is None else offset)
+        + key_field
+        + b"\2v"
+        + headers
+    )
     return varint(len(body) if size is None else size) + body
 
 
@@ -116,22 +131,43 @@ FRAMING = [
     Case("a flipped bit", GOOD[:65] + bytes([GOOD[65] ^ 1]) + GOOD[66:], CORRUPT_MESSAGE, says_start=False),
     Case("zstd before Produce 7", batch(compression=ZSTD), UNSUPPORTED_COMPRESSION, version=6, says_start=False),
     Case("acks 5 before the checksum", GOOD[:65] + b"?" + GOOD[66:], INVALID_REQUIRED_ACKS, acks=5, says_start=False),
-    Case("transactional and nobody's", batch(1, is_transactional=True), TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-         says_start=False),
+    Case(
+        "transactional and nobody's",
+        batch(1, is_transactional=True),
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        says_start=False,
+    ),
 ]
 HEADERS = [
     Case("a base offset", batch(base_offset=1), INVALID_RECORD),
     Case("too large", batch(9), MESSAGE_TOO_LARGE, settings={"max.message.bytes": "80"}, says_start=False),
-    Case("too large before the checksum", batch(9)[:-1] + b"?", MESSAGE_TOO_LARGE,
-         settings={"max.message.bytes": "80"}, says_start=False),
-    Case("too large once unfolded", build_batch([NewRecord(b"k", bytes(500), (), BASE_MS)], compression=GZIP),
-         MESSAGE_TOO_LARGE, settings={"max.message.bytes": "300", "compression.type": "uncompressed"},
-         says_start=False),
-    Case("too large for a segment", build_batch([NewRecord(b"k", bytes(1 << 20), (), BASE_MS)]), RECORD_LIST_TOO_LARGE,
-         settings={"segment.bytes": str(1 << 20), "max.message.bytes": "2000000"}, says_start=False),
+    Case(
+        "too large before the checksum",
+        batch(9)[:-1] + b"?",
+        MESSAGE_TOO_LARGE,
+        settings={"max.message.bytes": "80"},
+        says_start=False,
+    ),
+    Case(
+        "too large once unfolded",
+        build_batch([NewRecord(b"k", bytes(500), (), BASE_MS)], compression=GZIP),
+        MESSAGE_TOO_LARGE,
+        settings={"max.message.bytes": "300", "compression.type": "uncompressed"},
+        says_start=False,
+    ),
+    Case(
+        "too large for a segment",
+        build_batch([NewRecord(b"k", bytes(1 << 20), (), BASE_MS)]),
+        RECORD_LIST_TOO_LARGE,
+        settings={"segment.bytes": str(1 << 20), "max.message.bytes": "2000000"},
+        says_start=False,
+    ),
     *[Case(f"codec {code}", sealed(put(21, ">h", code, GOOD)), UNKNOWN_SERVER_ERROR) for code in (5, 6, 7)],
-    *[Case(f"not {codec.name}", sealed(put(21, ">h", codec, GOOD)), UNKNOWN_SERVER_ERROR)
-      for codec in Compression if codec],
+    *[
+        Case(f"not {codec.name}", sealed(put(21, ">h", codec, GOOD)), UNKNOWN_SERVER_ERROR)
+        for codec in Compression
+        if codec
+    ],
     Case("count 0", sealed(put(57, ">i", 0, GOOD)), INVALID_RECORD),
     Case("count -1", sealed(put(57, ">i", -1, GOOD)), INVALID_RECORD),
     Case("last offset below the first", sealed(put(23, ">i", -1, GOOD)), INVALID_RECORD),
@@ -141,34 +177,73 @@ HEADERS = [
     Case("a producer without sequence", batch(1, producer_id=901, producer_epoch=0), INVALID_RECORD),
     Case("an epoch below none", batch(1, producer_id=903, producer_epoch=-5, base_sequence=0), INVALID_PRODUCER_EPOCH),
 ]
-RECORDS = [case for codec in (Compression.NONE, GZIP) for case in (
-    Case(f"bytes behind the records, {codec.name}", of(R0, R1, R2 + b"x", codec=codec), INVALID_RECORD),
-    Case(f"more records than counted, {codec.name}", of(R0, R1, R2, count=2, codec=codec), INVALID_RECORD),
-    Case(f"fewer records than counted, {codec.name}", of(R0, R1, R2, count=4, codec=codec), INVALID_RECORD),
-    Case(f"a negative length, {codec.name}", of(R0, record(1, size=-3), R2, codec=codec), INVALID_RECORD),
-    Case(f"a key behind the end, {codec.name}", of(R0, record(1, key_size=90), R2, codec=codec), INVALID_RECORD),
-    Case(f"a negative header count, {codec.name}", of(record(0, headers=b"\1"), R1, codec=codec), INVALID_RECORD),
-    Case(f"too many headers, {codec.name}", of(record(0, headers=varint(99)), R1, codec=codec), INVALID_RECORD),
-    Case(f"a header without a name, {codec.name}", of(record(0, headers=b"\2\1\1"), codec=codec), INVALID_RECORD),
-    Case(f"an offset of six bytes, {codec.name}",
-         of(R0, record(1, offset=b"\x82\x80\x80\x80\x80\0"), codec=codec), INVALID_RECORD),
-    Case(f"records without keys, {codec.name}", of(R0, record(1, key=None), record(2, key=None), codec=codec),
-         INVALID_RECORD, (1, 2), COMPACTED),
-    Case(f"the future, {codec.name}", of(R0, record(1, FAR_MS), R2, codec=codec), INVALID_TIMESTAMP, (1,)),
-    Case(f"the past, {codec.name}", of(R0, record(1, -FAR_MS), record(2, -FAR_MS), codec=codec), INVALID_TIMESTAMP,
-         (1, 2), NARROW),
-    Case(f"no key and the future, {codec.name}", of(record(0, key=None), record(1, FAR_MS), R2, codec=codec),
-         INVALID_TIMESTAMP, (0, 1), COMPACTED),
-    Case(f"stamped by the client in vain, {codec.name}", sealed(put(22, ">b", 8 | codec, of(R0, R1, codec=codec))),
-         INVALID_TIMESTAMP, (0, 1), STAMPED),
-    Case(f"stamped by the client without a stamp, {codec.name}",
-         sealed(put(22, ">b", 8 | codec, of(R0, R1, codec=codec, max_ms=-1))), INVALID_TIMESTAMP, (0, 1)),
-    Case(f"stamped by the client with the future, {codec.name}",
-         sealed(put(22, ">b", 8 | codec, of(R0, R1, codec=codec, max_ms=BASE_MS + FAR_MS))), INVALID_TIMESTAMP, (0, 1)),
-    Case(f"no key and stamped by the client, {codec.name}",
-         sealed(put(22, ">b", 8 | codec, of(record(0, key=None), R1, codec=codec))), INVALID_TIMESTAMP, (0, 1),
-         STAMPED | COMPACTED),
-)]
+RECORDS = [
+    case
+    for codec in (Compression.NONE, GZIP)
+    for case in (
+        Case(f"bytes behind the records, {codec.name}", of(R0, R1, R2 + b"x", codec=codec), INVALID_RECORD),
+        Case(f"more records than counted, {codec.name}", of(R0, R1, R2, count=2, codec=codec), INVALID_RECORD),
+        Case(f"fewer records than counted, {codec.name}", of(R0, R1, R2, count=4, codec=codec), INVALID_RECORD),
+        Case(f"a negative length, {codec.name}", of(R0, record(1, size=-3), R2, codec=codec), INVALID_RECORD),
+        Case(f"a key behind the end, {codec.name}", of(R0, record(1, key_size=90), R2, codec=codec), INVALID_RECORD),
+        Case(f"a negative header count, {codec.name}", of(record(0, headers=b"\1"), R1, codec=codec), INVALID_RECORD),
+        Case(f"too many headers, {codec.name}", of(record(0, headers=varint(99)), R1, codec=codec), INVALID_RECORD),
+        Case(f"a header without a name, {codec.name}", of(record(0, headers=b"\2\1\1"), codec=codec), INVALID_RECORD),
+        Case(
+            f"an offset of six bytes, {codec.name}",
+            of(R0, record(1, offset=b"\x82\x80\x80\x80\x80\0"), codec=codec),
+            INVALID_RECORD,
+        ),
+        Case(
+            f"records without keys, {codec.name}",
+            of(R0, record(1, key=None), record(2, key=None), codec=codec),
+            INVALID_RECORD,
+            (1, 2),
+            COMPACTED,
+        ),
+        Case(f"the future, {codec.name}", of(R0, record(1, FAR_MS), R2, codec=codec), INVALID_TIMESTAMP, (1,)),
+        Case(
+            f"the past, {codec.name}",
+            of(R0, record(1, -FAR_MS), record(2, -FAR_MS), codec=codec),
+            INVALID_TIMESTAMP,
+            (1, 2),
+            NARROW,
+        ),
+        Case(
+            f"no key and the future, {codec.name}",
+            of(record(0, key=None), record(1, FAR_MS), R2, codec=codec),
+            INVALID_TIMESTAMP,
+            (0, 1),
+            COMPACTED,
+        ),
+        Case(
+            f"stamped by the client in vain, {codec.name}",
+            sealed(put(22, ">b", 8 | codec, of(R0, R1, codec=codec))),
+            INVALID_TIMESTAMP,
+            (0, 1),
+            STAMPED,
+        ),
+        Case(
+            f"stamped by the client without a stamp, {codec.name}",
+            sealed(put(22, ">b", 8 | codec, of(R0, R1, codec=codec, max_ms=-1))),
+            INVALID_TIMESTAMP,
+            (0, 1),
+        ),
+        Case(
+            f"stamped by the client with the future, {codec.name}",
+            sealed(put(22, ">b", 8 | codec, of(R0, R1, codec=codec, max_ms=BASE_MS + FAR_MS))),
+            INVALID_TIMESTAMP,
+            (0, 1),
+        ),
+        Case(
+            f"no key and stamped by the client, {codec.name}",
+            sealed(put(22, ">b", 8 | codec, of(record(0, key=None), R1, codec=codec))),
+            INVALID_TIMESTAMP,
+            (0, 1),
+            STAMPED | COMPACTED,
+        ),
+    )
+]
 
 
 class Taken(NamedTuple):
@@ -189,18 +264,38 @@ TAKEN = [
     Taken("attributes of records", of(record(0, attributes=7), R1, R2)),
     Taken("a null of another kind", of(R0, record(1, key=b"", key_size=-5), R2)),
     Taken("undefined attributes", sealed(put(21, ">h", 0x7F80, batch())), 0x7F80, 2, (0, 1, 2)),
-    Taken("undefined attributes are lost with a wrong timestamp",
-          sealed(put(35, ">q", BASE_MS, put(21, ">h", 0x7F80, batch()))), 0, 2, (0, 1, 2)),
+    Taken(
+        "undefined attributes are lost with a wrong timestamp",
+        sealed(put(35, ">q", BASE_MS, put(21, ">h", 0x7F80, batch()))),
+        0,
+        2,
+        (0, 1, 2),
+    ),
     Taken("a delete horizon", sealed(put(22, ">b", 0x40, batch())), 0x40, 2, (0, 1, 2)),
-    Taken("a record without timestamp among others", of(R0, record(1, -1 - BASE_MS), R2), 0, 0, (0, -1 - BASE_MS, 0),
-          NARROW),
-    *[taken for codec in (Compression.NONE, GZIP) for taken in (
-        Taken(f"a timestamp too low, {codec.name}", of(R0, record(1, 9), R2, codec=codec), codec, 9, (0, 9, 0)),
-        Taken(f"a timestamp too high, {codec.name}", of(R0, R1, R2, codec=codec, max_ms=BASE_MS + 7), codec),
-        Taken(f"a timestamp far too high, {codec.name}", of(R0, R1, R2, codec=codec, max_ms=BASE_MS + FAR_MS), codec),
-        Taken(f"stamped by the client, {codec.name}",
-              sealed(put(22, ">b", 8 | codec, of(R0, R1, R2, codec=codec))), codec),
-    )],
+    Taken(
+        "a record without timestamp among others",
+        of(R0, record(1, -1 - BASE_MS), R2),
+        0,
+        0,
+        (0, -1 - BASE_MS, 0),
+        NARROW,
+    ),
+    *[
+        taken
+        for codec in (Compression.NONE, GZIP)
+        for taken in (
+            Taken(f"a timestamp too low, {codec.name}", of(R0, record(1, 9), R2, codec=codec), codec, 9, (0, 9, 0)),
+            Taken(f"a timestamp too high, {codec.name}", of(R0, R1, R2, codec=codec, max_ms=BASE_MS + 7), codec),
+            Taken(
+                f"a timestamp far too high, {codec.name}", of(R0, R1, R2, codec=codec, max_ms=BASE_MS + FAR_MS), codec
+            ),
+            Taken(
+                f"stamped by the client, {codec.name}",
+                sealed(put(22, ">b", 8 | codec, of(R0, R1, R2, codec=codec))),
+                codec,
+            ),
+        )
+    ],
 ]
 
 
@@ -228,8 +323,12 @@ def sent(asked: Asked, case: Case | Taken) -> Any:
     """Send the case's batch and return the partition's answer, once the new topic has a leader."""
     topics = ProduceRequest.TopicProduceData
     part = topics.PartitionProduceData(index=0, records=case.data)
-    request = ProduceRequest(transactional_id=None, acks=getattr(case, "acks", -1), timeout_ms=30_000,
-                             topic_data=[topics(name=asked.topics[case.name], partition_data=[part])])
+    request = ProduceRequest(
+        transactional_id=None,
+        acks=getattr(case, "acks", -1),
+        timeout_ms=30_000,
+        topic_data=[topics(name=asked.topics[case.name], partition_data=[part])],
+    )
     found: list[Any] = []
 
     def answered() -> bool:
@@ -271,9 +370,17 @@ def test_one_batch_that_makes_no_sense_spoils_the_request(asked: Asked, kafka: K
     """Kafka looks for transactional batches in the whole request before it looks at any partition."""
     topics = ProduceRequest.TopicProduceData
     part = topics.PartitionProduceData
-    request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=[
-        topics(name=asked.topics["as it is"], partition_data=[
-            part(index=0, records=GOOD), part(index=1, records=put(16, ">b", 3, GOOD))])])
+    request = ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[
+            topics(
+                name=asked.topics["as it is"],
+                partition_data=[part(index=0, records=GOOD), part(index=1, records=put(16, ">b", 3, GOOD))],
+            )
+        ],
+    )
     answer = asked.client.send(request, 9).responses[0].partition_responses
     assert {entry.index: entry.error_code for entry in answer} == {0: CORRUPT_MESSAGE, 1: CORRUPT_MESSAGE}
 
@@ -281,18 +388,26 @@ def test_one_batch_that_makes_no_sense_spoils_the_request(asked: Asked, kafka: K
 def several(asked: Asked, transactional_id: str | None, acks: int, *batches: tuple[str, bytes]) -> dict[str, int]:
     """Send one batch to each of these topics in one request and return the error codes."""
     topics = ProduceRequest.TopicProduceData
-    request = ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=30_000, topic_data=[
-        topics(name=topic, partition_data=[topics.PartitionProduceData(index=0, records=data)])
-        for topic, data in batches])
+    request = ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=30_000,
+        topic_data=[
+            topics(name=topic, partition_data=[topics.PartitionProduceData(index=0, records=data)])
+            for topic, data in batches
+        ],
+    )
     return {entry.name: entry.partition_responses[0].error_code for entry in asked.client.send(request, 9).responses}
 
 
 def test_transactional_batches_of_two_producers_spoil_the_request(asked: Asked):
     """C.1, row 7; a batch outside of any transaction suffers with them."""
     one, other, plain = (asked.topics[taken.name] for taken in TAKEN[:3])
-    mixed = [(one, batch(1, producer_id=901, producer_epoch=0, base_sequence=0, is_transactional=True)),
-             (other, batch(1, producer_id=902, producer_epoch=0, base_sequence=0, is_transactional=True)),
-             (plain, batch(1))]
+    mixed = [
+        (one, batch(1, producer_id=901, producer_epoch=0, base_sequence=0, is_transactional=True)),
+        (other, batch(1, producer_id=902, producer_epoch=0, base_sequence=0, is_transactional=True)),
+        (plain, batch(1)),
+    ]
     assert several(asked, "two", -1, *mixed) == dict.fromkeys((one, other, plain), INVALID_PRODUCER_ID_MAPPING)
 
 
@@ -309,17 +424,33 @@ def test_more_replicas_in_sync_than_there_are_cannot_be_asked_for(asked: Asked, 
     topic = unique("strict")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.create_topics([NewTopic(topic, 1, 1, config={"min.insync.replicas": "2"})])[topic].result(DEADLINE_S)
-    wait_until(lambda: several(asked, None, -1, (topic, batch(1))) == {topic: NONE}, "the batch is taken",
-               deadline_s=DEADLINE_S)
+    wait_until(
+        lambda: several(asked, None, -1, (topic, batch(1))) == {topic: NONE},
+        "the batch is taken",
+        deadline_s=DEADLINE_S,
+    )
 
 
 def test_without_acks_an_error_costs_the_connection(asked: Asked, kafka: Kafka):
     topic = asked.topics[TAKEN[0].name]
     with RawClient(kafka.bootstrap_servers) as client:
         topics = ProduceRequest.TopicProduceData
-        client.post(ProduceRequest(transactional_id=None, acks=0, timeout_ms=30_000, topic_data=[
-            topics(name=topic, partition_data=[
-                topics.PartitionProduceData(index=0, records=sealed(put(57, ">i", 9, batch(3))))])]), 9)
+        client.post(
+            ProduceRequest(
+                transactional_id=None,
+                acks=0,
+                timeout_ms=30_000,
+                topic_data=[
+                    topics(
+                        name=topic,
+                        partition_data=[
+                            topics.PartitionProduceData(index=0, records=sealed(put(57, ">i", 9, batch(3))))
+                        ],
+                    )
+                ],
+            ),
+            9,
+        )
         assert client.is_closed_by_peer()
 
 
@@ -327,6 +458,13 @@ def test_a_topic_id_nobody_has(asked: Asked):
     """C.1, row 2."""
     topics = ProduceRequest.TopicProduceData
     part = topics.PartitionProduceData(index=0, records=GOOD)
-    answer = asked.client.send(ProduceRequest(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=[
-        topics(topic_id=UUID(int=4711), partition_data=[part])]), 13)
+    answer = asked.client.send(
+        ProduceRequest(
+            transactional_id=None,
+            acks=-1,
+            timeout_ms=30_000,
+            topic_data=[topics(topic_id=UUID(int=4711), partition_data=[part])],
+        ),
+        13,
+    )
     assert answer.responses[0].partition_responses[0].error_code == UNKNOWN_TOPIC_ID

@@ -10,11 +10,20 @@ pytest_plugins = ["pytester"]
 @pytest.fixture
 def run(pytester: pytest.Pytester, kafka: Kafka):
     """Run tests on the broker that is asked; NAME in their source stands for a name that nobody else has."""
+
     def run(source: str, *arguments: str, name: str = "") -> pytest.RunResult:
         pytester.makepyfile("import pytest\n" + source.replace("NAME", name or unique("plugin")))
         return pytester.runpytest_inprocess(
-            "-p", "broker_core.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers", "-rs",
-            "--kafka-bootstrap", kafka.bootstrap_servers, *arguments)
+            "-p",
+            "broker_core.pytest_plugin",
+            "-p",
+            "no:cacheprovider",
+            "--strict-markers",
+            "-rs",
+            "--kafka-bootstrap",
+            kafka.bootstrap_servers,
+            *arguments,
+        )
 
     return run
 
@@ -27,7 +36,7 @@ def topics_and_groups(kafka: Kafka) -> tuple[set[str], set[str]]:
 
 def test_fixtures_marker_and_clients_work_and_leave_nothing_behind(run, kafka: Kafka):
     before = topics_and_groups(kafka)
-    result = run('''
+    result = run("""
 @pytest.mark.kafka(brokers=1, topics={"NAME-in": 3, "NAME-out": 1})
 def test_a_transaction(kafka, kafka_producer, kafka_consumer):
     assert len(kafka_producer().list_topics(timeout=30).topics["NAME-in"].partitions) == 3
@@ -67,14 +76,14 @@ def test_waiting_needs_no_broker_of_ours(kafka):
     assert kafka.wait_for(lambda: 7) == 7
     with pytest.raises(AssertionError, match="waited 0.1 s in vain"):
         kafka.wait_for(lambda: 0, timeout=0.1)
-''')
+""")
     result.assert_outcomes(passed=6)
     assert topics_and_groups(kafka) == before
     assert "left on" not in result.stdout.str()
 
 
 def test_what_needs_the_embedded_broker_is_skipped_and_says_so(run):
-    result = run('''
+    result = run("""
 def test_with_a_fault(kafka):
     kafka.fault(api="Fetch", action=None)
 
@@ -100,16 +109,18 @@ def test_with_three_brokers(kafka):
 def test_a_wrong_name_is_an_error(kafka):
     with pytest.raises(AttributeError):
         kafka.no_such_thing
-''')
+""")
     result.assert_outcomes(passed=1, skipped=6)
-    result.stdout.fnmatch_lines_random([
-        "*kafka.fault needs the embedded broker: run without --kafka-bootstrap",
-        "*kafka.partition needs the embedded broker: run without --kafka-bootstrap",
-        "*clock='virtual' needs the embedded broker: run without --kafka-bootstrap",
-        "*transaction_version=1 needs the embedded broker: run without --kafka-bootstrap",
-        "*config={'auto.create.topics.enable': 'false'} needs the embedded broker: run without --kafka-bootstrap",
-        "*the test needs 3 brokers; the real cluster has 1",
-    ])
+    result.stdout.fnmatch_lines_random(
+        [
+            "*kafka.fault needs the embedded broker: run without --kafka-bootstrap",
+            "*kafka.partition needs the embedded broker: run without --kafka-bootstrap",
+            "*clock='virtual' needs the embedded broker: run without --kafka-bootstrap",
+            "*transaction_version=1 needs the embedded broker: run without --kafka-bootstrap",
+            "*config={'auto.create.topics.enable': 'false'} needs the embedded broker: run without --kafka-bootstrap",
+            "*the test needs 3 brokers; the real cluster has 1",
+        ]
+    )
 
 
 def test_tests_do_not_see_each_other(run, kafka: Kafka):
@@ -139,7 +150,7 @@ def test_each_reads_what_it_wrote_itself(kafka, kafka_producer, kafka_consumer, 
 
 
 def test_a_transaction_that_a_test_leaves_open_holds_up_no_other(run):
-    run('''
+    run("""
 def test_that_leaves_one(kafka_cluster, kafka_producer):
     kafka_cluster.create_topic("NAME")
     producer = kafka_producer({"transactional.id": "NAME"})
@@ -154,12 +165,13 @@ def test_that_reads_on(kafka_cluster, kafka_producer, kafka_consumer):
     producer.flush(30)
     # The transaction's own timeout would end it after 60 s.
     assert [message.value() for message in kafka_consumer("NAME").consume(1, timeout=20)] == [b"after it"]
-''').assert_outcomes(passed=2)
+""").assert_outcomes(passed=2)
 
 
 def test_what_is_somebody_elses_is_left_alone(run, kafka: Kafka):
     name = unique("plugin")
-    result = run('''
+    result = run(
+        """
 from confluent_kafka.admin import NewTopic, AdminClient
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -191,13 +203,17 @@ def test_with_a_client_of_its_own(kafka):
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     producer.produce("NAME-unseen", b"mine")
     producer.flush(30)
-''', name=name)
+""",
+        name=name,
+    )
     result.assert_outcomes(passed=3, skipped=2)
-    result.stdout.fnmatch_lines_random([
-        f"*the real cluster has a topic '{name}' already, and it may be somebody's",
-        f"*the real cluster has a group '{name}' already, and it may be somebody's",
-        f"left on {kafka.bootstrap_servers}: topics that came up meanwhile: *{name}-unseen*",
-    ])
+    result.stdout.fnmatch_lines_random(
+        [
+            f"*the real cluster has a topic '{name}' already, and it may be somebody's",
+            f"*the real cluster has a group '{name}' already, and it may be somebody's",
+            f"left on {kafka.bootstrap_servers}: topics that came up meanwhile: *{name}-unseen*",
+        ]
+    )
     topics, groups = topics_and_groups(kafka)
     assert {name, f"{name}-unseen"} <= topics
     assert name in groups
@@ -210,7 +226,8 @@ def test_with_a_client_of_its_own(kafka):
 @pytest.mark.parametrize("fixture", ["kafka", "kafka_cluster"])
 def test_a_failure_carries_what_the_cluster_tells(run, kafka: Kafka, fixture: str):
     name = unique("plugin")
-    result = run('''
+    result = run(
+        """
 def test_it_fails(FIXTURE, kafka_producer):
     FIXTURE.create_topic("NAME", 2)
     producer = kafka_producer({"transactional.id": "NAME"})
@@ -220,10 +237,18 @@ def test_it_fails(FIXTURE, kafka_producer):
         producer.produce("NAME", b"value %d" % number, b"key", 1)
     producer.flush(30)
     assert False
-'''.replace("FIXTURE", fixture), name=name)
+""".replace("FIXTURE", fixture),
+        name=name,
+    )
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([
-        "*kafka cluster*", f"{kafka.bootstrap_servers} is a real cluster: what was asked of it is not known here*",
-        f"{name}-1: log start 0, LSO 0, HW 30", "  ... 20 earlier offsets", "  20: 'key'='value 20'",
-        "  29: 'key'='value 29'"])
+    result.stdout.fnmatch_lines(
+        [
+            "*kafka cluster*",
+            f"{kafka.bootstrap_servers} is a real cluster: what was asked of it is not known here*",
+            f"{name}-1: log start 0, LSO 0, HW 30",
+            "  ... 20 earlier offsets",
+            "  20: 'key'='value 20'",
+            "  29: 'key'='value 29'",
+        ]
+    )
     assert f"{name}-0" not in result.stdout.str(), "nothing was written there"

@@ -64,10 +64,25 @@ def committed(client: RawClient, group: str, topic: str) -> int:
     form = m.OffsetCommitRequest.OffsetCommitRequestTopic
 
     def commit() -> Any:
-        return client.send(m.OffsetCommitRequest(
-            group_id=group, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
-            topics=[form(name=topic, partitions=[form.OffsetCommitRequestPartition(
-                partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata="")])]), 8)
+        return client.send(
+            m.OffsetCommitRequest(
+                group_id=group,
+                generation_id_or_member_epoch=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=[
+                    form(
+                        name=topic,
+                        partitions=[
+                            form.OffsetCommitRequestPartition(
+                                partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata=""
+                            )
+                        ],
+                    )
+                ],
+            ),
+            8,
+        )
 
     return int(commit().topics[0].partitions[0].error_code)
 
@@ -75,8 +90,12 @@ def committed(client: RawClient, group: str, topic: str) -> int:
 def write_garbage(kafka: Restartable, topic: str, partition: int, key: bytes, value: bytes) -> None:
     """Write a record to an internal topic, as an operator's tool may."""
     with RawClient(kafka.bootstrap_servers, client_id=REPAIRER) as client:
-        assert RawSession(client, None).produce(
-            topic, build_batch([NewRecord(key, value)]), version=9, partition=partition)[0] == E.NONE
+        assert (
+            RawSession(client, None).produce(
+                topic, build_batch([NewRecord(key, value)]), version=9, partition=partition
+            )[0]
+            == E.NONE
+        )
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +114,19 @@ def restarted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
                     wait_until(lambda p=partition: committed(client, name_in(p), topic) == E.NONE, "a coordinator")
                     RawSession(client, name_in(partition)).init()
                 form = m.UpdateFeaturesRequest.FeatureUpdateKey
-                assert client.send(m.UpdateFeaturesRequest(validate_only=False, feature_updates=[
-                    form(feature=feature, max_version_level=level, upgrade_type=SAFE_DOWNGRADE)
-                    for feature, level in (("transaction.version", 1), ("group.version", 0))]), 2).error_code == E.NONE
+                assert (
+                    client.send(
+                        m.UpdateFeaturesRequest(
+                            validate_only=False,
+                            feature_updates=[
+                                form(feature=feature, max_version_level=level, upgrade_type=SAFE_DOWNGRADE)
+                                for feature, level in (("transaction.version", 1), ("group.version", 0))
+                            ],
+                        ),
+                        2,
+                    ).error_code
+                    == E.NONE
+                )
                 wait_until(lambda: finalized(client).get("transaction.version") == 1, "the downgrade")
             for partition, (key, value) in GARBAGE.items():
                 write_garbage(kafka, CONSUMER_OFFSETS_TOPIC, partition, key, value)
@@ -114,8 +143,20 @@ def restarted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 def epoch_end(client: RawClient, topic: str, epoch: int) -> tuple[int, int, int]:
     """Ask where a leader's term ended."""
     form = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    answer = client.send(m.OffsetForLeaderEpochRequest(replica_id=-1, topics=[form(topic=topic, partitions=[
-        form.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)])]), 4)
+    answer = client.send(
+        m.OffsetForLeaderEpochRequest(
+            replica_id=-1,
+            topics=[
+                form(
+                    topic=topic,
+                    partitions=[
+                        form.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)
+                    ],
+                )
+            ],
+        ),
+        4,
+    )
     found = answer.topics[0].partitions[0]
     return found.error_code, found.leader_epoch, found.end_offset
 
@@ -143,9 +184,23 @@ def test_the_ends_of_the_log_have_the_epochs_they_were_written_in(restarted: Res
     form = m.ListOffsetsRequest.ListOffsetsTopic
     with RawClient(restarted.kafka.bootstrap_servers) as client:
         for timestamp, wanted in ((-2, (0, first)), (-4, (0, first)), (-1, (3, now)), (0, (0, first))):
-            answer = client.send(m.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[
-                form(name=restarted.topic, partitions=[form.ListOffsetsPartition(
-                    partition_index=0, current_leader_epoch=-1, timestamp=timestamp)])]), 8)
+            answer = client.send(
+                m.ListOffsetsRequest(
+                    replica_id=-1,
+                    isolation_level=0,
+                    topics=[
+                        form(
+                            name=restarted.topic,
+                            partitions=[
+                                form.ListOffsetsPartition(
+                                    partition_index=0, current_leader_epoch=-1, timestamp=timestamp
+                                )
+                            ],
+                        )
+                    ],
+                ),
+                8,
+            )
             found = answer.topics[0].partitions[0]
             assert (found.error_code, found.offset, found.leader_epoch) == (E.NONE, *wanted), timestamp
 

@@ -79,8 +79,7 @@ def test_scenario_03_a_classic_end_may_be_repeated(kafka: Kafka, session: RawSes
     write(session, identity, topic, CLASSIC)
     assert session.end(identity, commit=commit, version=version) == (NONE, NOBODY)
     assert session.end_until_done(identity, commit=commit, version=version) == (NONE, NOBODY)
-    assert session.end_until_done(identity, commit=not commit, version=version) == (
-        ErrorCode.INVALID_TXN_STATE, NOBODY)
+    assert session.end_until_done(identity, commit=not commit, version=version) == (ErrorCode.INVALID_TXN_STATE, NOBODY)
     values_soon(kafka, topic, [b"x"] if commit else [])
 
 
@@ -158,8 +157,9 @@ def test_scenario_21_transactions_are_not_listed_during_a_load(kafka: Kafka, mon
     with EmbeddedBroker() as broker, RawClient(broker.bootstrap_servers) as client:
         session = RawSession(client, "id")
         identity = session.init()[1]
-        where = broker.call(lambda cluster: TopicPartition(
-            TRANSACTION_STATE_TOPIC, cluster.brokers[1].transactions.partition_for("id")))
+        where = broker.call(
+            lambda cluster: TopicPartition(TRANSACTION_STATE_TOPIC, cluster.brokers[1].transactions.partition_for("id"))
+        )
         with monkeypatch.context() as patch:
             patch.setattr(TopicJournal, "read", unreadable)
             with pytest.raises(KafkaError):

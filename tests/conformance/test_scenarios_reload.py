@@ -7,12 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import (
-    FENCING_EPOCH,
-    LAST_CLIENT_EPOCH,
-    TRANSACTION_STATE_TOPIC,
-    coordinator_partition,
-)
+from broker_core.types import FENCING_EPOCH, LAST_CLIENT_EPOCH, TRANSACTION_STATE_TOPIC, coordinator_partition
 from tests.conformance.clients import READ_COMMITTED, end_offset, make_topic, unique, values_to_end
 from tests.conformance.conftest import DURABLE_SETTINGS
 from tests.conformance.protocols import (
@@ -74,7 +69,8 @@ def write_state(repairer: RawClient, transactional_id: str, value: bytes | None)
     batch = state_record(transactional_id, value, int(time.time() * 1000))
     count = int(DURABLE_SETTINGS["transaction.state.log.num.partitions"])
     written = RawSession(repairer, None).produce(
-        TRANSACTION_STATE_TOPIC, batch, version=9, partition=coordinator_partition(transactional_id, count))
+        TRANSACTION_STATE_TOPIC, batch, version=9, partition=coordinator_partition(transactional_id, count)
+    )
     assert written[0] == NONE
 
 
@@ -109,15 +105,21 @@ def reloaded(durable_kafka: Restartable) -> Reloaded:
     Not at once: what Apache Kafka remembers between verifying a batch and appending it expires with them.
     """
     state = Reloaded(durable_kafka)
-    with RawClient(durable_kafka.bootstrap_servers) as client, \
-            RawClient(durable_kafka.bootstrap_servers, client_id=REPAIRER) as repairer:
+    with (
+        RawClient(durable_kafka.bootstrap_servers) as client,
+        RawClient(durable_kafka.bootstrap_servers, client_id=REPAIRER) as repairer,
+    ):
         state.used_up = {commit: wear_out(client, repairer) for commit in (True, False)}
         state.hanging = leave_hanging(durable_kafka, client, repairer)
         for protocol in PROTOCOLS:
             for commit in (True, False):
                 session = RawSession(client, unique("stuck"))
-                state.stuck[protocol, commit] = session.transactional_id, leave_prepared(
-                    session, make_topic(durable_kafka), make_topic(durable_kafka), protocol, commit=commit)
+                state.stuck[protocol, commit] = (
+                    session.transactional_id,
+                    leave_prepared(
+                        session, make_topic(durable_kafka), make_topic(durable_kafka), protocol, commit=commit
+                    ),
+                )
         state.silent = {protocol: fall_silent(durable_kafka, client, protocol) for protocol in (0, *PROTOCOLS)}
         for silent in state.silent.values():
             gap = refuse_gap(RawSession(client, silent.transactional_id), silent)
@@ -188,9 +190,14 @@ def test_scenario_18_a_coordinator_restarted_in_prepare_sends_the_markers_again(
     assert values_to_end(reloaded.kafka, stuck.open) == [b"x"] * (2 if commit else 1)
 
 
-@pytest.mark.parametrize(("protocol", "error"), [
-    (0, NONE), (CLASSIC, NONE), (V2, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
-])
+@pytest.mark.parametrize(
+    ("protocol", "error"),
+    [
+        (0, NONE),
+        (CLASSIC, NONE),
+        (V2, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    ],
+)
 def test_scenario_20_a_partition_forgets_a_silent_producer(reloaded: Reloaded, protocol: int, error: int):
     """When a producer id has expired on a partition, its next batch may have any sequence.
 

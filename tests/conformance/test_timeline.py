@@ -11,13 +11,7 @@ from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.client_options import client_options
 from spark_eos.errors import TopicError
-from tests.conformance.clients import (
-    Kafka,
-    make_producer,
-    make_topic,
-    make_transactional_producer,
-    unique,
-)
+from tests.conformance.clients import Kafka, make_producer, make_topic, make_transactional_producer, unique
 
 DEADLINE_S = 60
 
@@ -53,7 +47,9 @@ def test_what_ended_what_is_open_and_what_waits(kafka: Kafka) -> None:
     timeline = take(kafka, topic)
 
     assert outcomes(timeline) == [
-        (Outcome.COMMITTED, 0, 3, 3), (Outcome.ABORTED, 4, 3, 7), (Outcome.OPEN, 8, 1, None),
+        (Outcome.COMMITTED, 0, 3, 3),
+        (Outcome.ABORTED, 4, 3, 7),
+        (Outcome.OPEN, 8, 1, None),
     ]
     assert [(each.first_offset, each.last_offset) for each in timeline.plain] == [(9, 9)]
     assert (timeline.log_start_offset, timeline.last_stable_offset, timeline.high_watermark) == (0, 8, 10)

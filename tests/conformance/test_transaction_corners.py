@@ -37,7 +37,8 @@ def test_a_marker_finds_a_topic_made_again_by_its_name(kafka: Kafka, session: Ra
     assert session.end(identity, commit=True, version=5)[0] == NONE
     wait_for_state(session, "CompleteCommit")
     assert [(header.is_control, header.producer_epoch) for header in headers(session, name)] == [
-        (True, identity.producer_epoch + 1)]
+        (True, identity.producer_epoch + 1)
+    ]
 
 
 def test_the_stable_offset_is_never_below_the_start_of_the_log(kafka: Kafka, session: RawSession):
@@ -47,8 +48,13 @@ def test_the_stable_offset_is_never_below_the_start_of_the_log(kafka: Kafka, ses
     for sequence in range(3):
         write(session, identity, topic, V2, sequence=sequence)
     form = DeleteRecordsRequest.DeleteRecordsTopic
-    answer = session.client.send(DeleteRecordsRequest(timeout_ms=30_000, topics=[form(name=topic, partitions=[
-        form.DeleteRecordsPartition(partition_index=0, offset=2)])]), 2)
+    answer = session.client.send(
+        DeleteRecordsRequest(
+            timeout_ms=30_000,
+            topics=[form(name=topic, partitions=[form.DeleteRecordsPartition(partition_index=0, offset=2)])],
+        ),
+        2,
+    )
     assert answer.topics[0].partitions[0].low_watermark == 2
     held = session.fetch(topic, 2, isolation=COMMITTED)
     assert (held.log_start_offset, held.last_stable_offset, held.high_watermark) == (2, 2, 3)
@@ -114,9 +120,7 @@ def test_an_abort_of_nothing_after_a_transaction(kafka: Kafka, session: RawSessi
 
 
 @pytest.mark.parametrize("version", [2, 5])
-def test_offsets_of_a_group_that_nobody_knows_open_a_transaction(
-    kafka: Kafka, session: RawSession, version: int
-):
+def test_offsets_of_a_group_that_nobody_knows_open_a_transaction(kafka: Kafka, session: RawSession, version: int):
     topic, group = make_topic(kafka), unique("group")
     identity = session.init()[1]
     if version < 5:

@@ -178,8 +178,7 @@ def test_a_new_producer_aborts_what_its_predecessor_left_open(kafka: Kafka):
 
 def test_a_transaction_past_its_timeout_is_aborted(kafka: Kafka):
     topic = make_topic(kafka)
-    producer = make_transactional_producer(kafka, unique("id"), transaction_timeout_ms=1000,
-                                           message_timeout_ms=1000)
+    producer = make_transactional_producer(kafka, unique("id"), transaction_timeout_ms=1000, message_timeout_ms=1000)
     producer.begin_transaction()
     send(producer, topic, [b"too slow"])
     wait_for_end_offset(kafka, topic, 2)

@@ -60,19 +60,28 @@ def main() -> int:
                 version = arguments.transaction_version or TRANSACTION_VERSIONS[(number - 1) % 2]
                 rounds = cluster if kind == KIND else matrix
                 failed = rounds.run(kind, Path(name) / f"{kind}-{number}", version)
-                say(f"{kind}, round {number}, transactions V{version}: {rounds.total()} runs so far, "
-                    + (f"{len(failed)} FAILED" if failed else "all held"))
+                say(
+                    f"{kind}, round {number}, transactions V{version}: {rounds.total()} runs so far, "
+                    + (f"{len(failed)} FAILED" if failed else "all held")
+                )
                 for failure in failed:
                     print(f"  {failure}", flush=True)
                 failures += failed
     for each in (matrix, cluster):
         if each.total():
             print(each.table())
-    say(f"{matrix.total() + cluster.total()} runs, {len(failures)} failures (seed {arguments.seed}); "
-        f"{matrix.mended + cluster.mended} transactions that Apache Kafka left hanging were ended")
+    say(
+        f"{matrix.total() + cluster.total()} runs, {len(failures)} failures (seed {arguments.seed}); "
+        f"{matrix.mended + cluster.mended} transactions that Apache Kafka left hanging were ended"
+    )
     stops = sum(STOPPED in failure for failure in failures)
-    print("NOT EXACTLY ONCE." if len(failures) > stops else f"EXACTLY ONCE, but {stops} queries stopped." if stops
-          else "EXACTLY ONCE in every run.")
+    print(
+        "NOT EXACTLY ONCE."
+        if len(failures) > stops
+        else f"EXACTLY ONCE, but {stops} queries stopped."
+        if stops
+        else "EXACTLY ONCE in every run."
+    )
     return 1 if failures else 0
 
 

@@ -56,8 +56,19 @@ class BrokerCore:
         """Start on the folder's files; the first time on a free port, which is kept."""
         output = self._folder / "output"
         port = self.address.rpartition(":")[2] or "0"
-        command = [sys.executable, "-m", "broker_core", "--port", port, "--log-level", "WARNING",
-                   "--data-dir", str(self._folder / "data"), "--config", str(self._folder / "broker.properties")]
+        command = [
+            sys.executable,
+            "-m",
+            "broker_core",
+            "--port",
+            port,
+            "--log-level",
+            "WARNING",
+            "--data-dir",
+            str(self._folder / "data"),
+            "--config",
+            str(self._folder / "broker.properties"),
+        ]
         with output.open("wb") as file:
             process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
         self._process = process

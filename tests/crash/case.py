@@ -57,8 +57,13 @@ class Case:
     @property
     def options(self) -> dict[str, str]:
         """Give the sink's options."""
-        return {"kafka.bootstrap.servers": self.address, "topic": self.topic, "transactionalIdPrefix": self.prefix,
-                **SMALL_BUFFERS, **self.more_options}
+        return {
+            "kafka.bootstrap.servers": self.address,
+            "topic": self.topic,
+            "transactionalIdPrefix": self.prefix,
+            **SMALL_BUFFERS,
+            **self.more_options,
+        }
 
     @property
     def source(self) -> dict[str, str] | None:

@@ -52,16 +52,26 @@ class ClusterRounds:
     """Run scenarios in one driver after another, with so many `cuts` in each round; `names` choose among them."""
 
     def __init__(
-        self, pool: DriverPool, chance: random.Random, say: Callable[[str], None], *, cuts: int,
-        names: Sequence[str] = (), is_short: bool = False,
+        self,
+        pool: DriverPool,
+        chance: random.Random,
+        say: Callable[[str], None],
+        *,
+        cuts: int,
+        names: Sequence[str] = (),
+        is_short: bool = False,
     ) -> None:
         self._pool = pool
         self._chance = chance
         self._say = say
         self._cuts = cuts
         self._is_short = is_short
-        self._scenarios = [each for each in SCENARIOS if not names or any(name in each.name for name in names)
-                           if each.short_length is not None or not is_short]
+        self._scenarios = [
+            each
+            for each in SCENARIOS
+            if not names or any(name in each.name for name in names)
+            if each.short_length is not None or not is_short
+        ]
         self._driver: Driver | None = None
         self.outcomes: list[Outcome] = []
 
@@ -100,8 +110,13 @@ class ClusterRounds:
 
     def _run(self, scenario: Scenario, cluster: ApacheCluster, folder: Path) -> Outcome:
         outcome, began = Outcome(scenario.name), time.monotonic()
-        here = World(Place(cluster.nodes[1].address), Place(cluster.bootstrap_servers), folder,
-                     forgets_markers=True, replicas=REPLICAS)
+        here = World(
+            Place(cluster.nodes[1].address),
+            Place(cluster.bootstrap_servers),
+            folder,
+            forgets_markers=True,
+            replicas=REPLICAS,
+        )
         here.was_killed = True
         cases = here.new_cases(QUERIES, 0, transactionTimeout=TRANSACTION_TIMEOUT, **scenario.options)
         for case in cases:
@@ -146,5 +161,7 @@ def running_cluster(folder: Path, transaction_version: int = LATEST_TRANSACTION_
 def line(outcome: Outcome) -> str:
     """Show one outcome."""
     verdict = "held" if not outcome.failures else "FAILED"
-    return (f"{outcome.scenario:30} {outcome.rows:6} rows, {len(outcome.stops):3} stops, {outcome.mended:3} ended for "
-            f"Kafka, {outcome.seconds:4.0f} s: {verdict}")
+    return (
+        f"{outcome.scenario:30} {outcome.rows:6} rows, {len(outcome.stops):3} stops, {outcome.mended:3} ended for "
+        f"Kafka, {outcome.seconds:4.0f} s: {verdict}"
+    )

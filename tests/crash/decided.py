@@ -42,8 +42,10 @@ def transactions(address: str, topics: Collection[str], partition_count: int) ->
     """Give for each topic key, offset and value of every record, seen or not, by its transaction."""
     cluster = AdminClient({"bootstrap.servers": address, "log_level": 3}).list_topics(timeout=METADATA_DEADLINE_S)
     with ExitStack() as stack:
-        sessions = {number: RawSession(stack.enter_context(RawClient(f"{broker.host}:{broker.port}")), None)
-                    for number, broker in cluster.brokers.items()}
+        sessions = {
+            number: RawSession(stack.enter_context(RawClient(f"{broker.host}:{broker.port}")), None)
+            for number, broker in cluster.brokers.items()
+        }
         return {topic: _written(sessions, cluster.topics[topic], partition_count) for topic in topics}
 
 

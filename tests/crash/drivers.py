@@ -33,12 +33,21 @@ class Driver:
         self._jvm: int | None = None
         self._family: list[Process] = []
         self.is_killed = False
-        environment = {**os.environ, **worker_environment(), ENVIRONMENT_NAME: f"@{self._rules_file}",
-                       "SPARK_LOCAL_IP": "127.0.0.1"}
+        environment = {
+            **os.environ,
+            **worker_environment(),
+            ENVIRONMENT_NAME: f"@{self._rules_file}",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module], cwd=ROOT, env=environment, stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=log, start_new_session=True,
+                [sys.executable, "-m", module],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
             )
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -61,8 +70,16 @@ class Driver:
     def start(self, case: Case, **options: str) -> None:
         """Start the query of a case."""
         self._ended.pop(case.prefix, None)
-        self._command({"name": case.prefix, "input": str(case.input), "source": case.source, "endless": case.endless,
-                       "checkpoint": str(case.checkpoint), "options": case.options | options})
+        self._command(
+            {
+                "name": case.prefix,
+                "input": str(case.input),
+                "source": case.source,
+                "endless": case.endless,
+                "checkpoint": str(case.checkpoint),
+                "options": case.options | options,
+            }
+        )
 
     def stop(self, case: Case) -> None:
         """Stop the query of a case, which must have been started, as `query.stop()` does."""

@@ -52,9 +52,14 @@ class Feed:
 
     def options(self, address: str) -> dict[str, str]:
         """Give the source's options."""
-        return {"kafka.bootstrap.servers": address, "subscribe": self.topic, "startingOffsets": "earliest",
-                "kafka.client.id": self.client_id, "maxOffsetsPerTrigger": str(self.offsets_of_micro_batch),
-                **SMALL_FETCHES}
+        return {
+            "kafka.bootstrap.servers": address,
+            "subscribe": self.topic,
+            "startingOffsets": "earliest",
+            "kafka.client.id": self.client_id,
+            "maxOffsetsPerTrigger": str(self.offsets_of_micro_batch),
+            **SMALL_FETCHES,
+        }
 
     def rows(self) -> Iterator[str]:
         """Give what the query has to write: each committed value with its place."""
@@ -94,9 +99,16 @@ class Feed:
 
     def ends(self) -> dict[Key, int]:
         """Give the offset after the last row of each partition."""
-        return {self.key(number): 1 + max(
-            offset for sent in self.transactions for partition, offset in sent.places.values() if partition == number
-        ) for number in range(PARTITIONS)}
+        return {
+            self.key(number): 1
+            + max(
+                offset
+                for sent in self.transactions
+                for partition, offset in sent.places.values()
+                if partition == number
+            )
+            for number in range(PARTITIONS)
+        }
 
 
 def fill(address: str, feeds: Sequence[tuple[Feed, Sequence[Sequence[str]]]]) -> None:
@@ -139,8 +151,13 @@ class _Writer:
         for feed, values in lines:
             places = self._places.setdefault(feed, {})
             for number, value in enumerate(values):
-                self._producer.produce(feed.topic, value, value.split(" ")[0], partition=number % PARTITIONS,
-                                       on_delivery=partial(_note, places, value))
+                self._producer.produce(
+                    feed.topic,
+                    value,
+                    value.split(" ")[0],
+                    partition=number % PARTITIONS,
+                    on_delivery=partial(_note, places, value),
+                )
         assert self._producer.flush(DEADLINE_S) == 0
 
     def end(self, *, is_committed: bool) -> None:

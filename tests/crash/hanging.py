@@ -45,8 +45,10 @@ class Hanging(NamedTuple):
     commit: bool | None
 
     def __str__(self) -> str:
-        return (f"{self.transactional_id} is {self.state} and open in {self.place.topic_partition} from "
-                f"offset {self.place.first_offset} on")
+        return (
+            f"{self.transactional_id} is {self.state} and open in {self.place.topic_partition} from "
+            f"offset {self.place.first_offset} on"
+        )
 
 
 def find_hanging(address: str) -> list[Hanging]:
@@ -82,10 +84,17 @@ def end_hanging(address: str) -> list[Hanging]:
         topic = marker.WritableTxnMarkerTopic(
             name=each.place.topic_partition.topic, partition_indexes=[each.place.topic_partition.partition]
         )
-        request = WriteTxnMarkersRequest(markers=[marker(
-            producer_id=each.place.producer_id, producer_epoch=each.place.producer_epoch,
-            transaction_result=each.commit, topics=[topic], coordinator_epoch=max(each.coordinator_epoch, 0),
-        )])
+        request = WriteTxnMarkersRequest(
+            markers=[
+                marker(
+                    producer_id=each.place.producer_id,
+                    producer_epoch=each.place.producer_epoch,
+                    transaction_result=each.commit,
+                    topics=[topic],
+                    coordinator_epoch=max(each.coordinator_epoch, 0),
+                )
+            ]
+        )
         with RawClient(_leaders(address)[each.place.topic_partition]) as client:
             answer = client.send(request, 1)
         if answer.markers[0].topics[0].partitions[0].error_code == 0:
@@ -107,7 +116,8 @@ def _leaders(address: str) -> dict[TopicPartition, str]:
     nodes = {number: f"{node.host}:{node.port}" for number, node in cluster.brokers.items()}
     return {
         TopicPartition(name, number): nodes[partition.leader]
-        for name, topic in cluster.topics.items() for number, partition in topic.partitions.items()
+        for name, topic in cluster.topics.items()
+        for number, partition in topic.partitions.items()
         if name != _TRANSACTION_STATE and partition.leader in nodes
     }
 
@@ -119,16 +129,24 @@ def _open(address: str) -> dict[Open, int]:
         led.setdefault(node, {}).setdefault(place.topic, []).append(place.partition)
     found: dict[Open, int] = {}
     for node, topics in led.items():
-        request = DescribeProducersRequest(topics=[
-            DescribeProducersRequest.TopicRequest(name=name, partition_indexes=sorted(numbers))
-            for name, numbers in topics.items()
-        ])
+        request = DescribeProducersRequest(
+            topics=[
+                DescribeProducersRequest.TopicRequest(name=name, partition_indexes=sorted(numbers))
+                for name, numbers in topics.items()
+            ]
+        )
         with RawClient(node) as client:
             answer = client.send(request, 0)
         found |= {
-            Open(TopicPartition(topic.name, partition.partition_index), each.producer_id, each.producer_epoch,
-                 each.current_txn_start_offset): each.coordinator_epoch
-            for topic in answer.topics for partition in topic.partitions for each in partition.active_producers
+            Open(
+                TopicPartition(topic.name, partition.partition_index),
+                each.producer_id,
+                each.producer_epoch,
+                each.current_txn_start_offset,
+            ): each.coordinator_epoch
+            for topic in answer.topics
+            for partition in topic.partitions
+            for each in partition.active_producers
             if each.current_txn_start_offset >= 0
         }
     return found

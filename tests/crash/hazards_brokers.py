@@ -54,5 +54,11 @@ def hazard(hazard_at: Callable[..., Hazard], hazard_address: str) -> Hazard:
 
 
 __all__ = [
-    "failpoints_file", "hazard", "hazard_address", "hazard_at", "hazard_kind", "pytest_generate_tests", "spark",
+    "failpoints_file",
+    "hazard",
+    "hazard_address",
+    "hazard_at",
+    "hazard_kind",
+    "pytest_generate_tests",
+    "spark",
 ]

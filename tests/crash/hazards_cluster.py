@@ -53,8 +53,16 @@ def start_cluster(folder: Path) -> str:
     addresses[0] = address
     for number, host in enumerate(HOSTS):
         deploy.worker.Worker.startRpcEnvAndEndpoint(
-            host, 0, 0, CORES, 2 * MEMORY_MB, addresses, str(folder / str(number)), java.scala.Option.apply(number),
-            settings, java.scala.Option.empty(),
+            host,
+            0,
+            0,
+            CORES,
+            2 * MEMORY_MB,
+            addresses,
+            str(folder / str(number)),
+            java.scala.Option.apply(number),
+            settings,
+            java.scala.Option.empty(),
         )
     return address
 

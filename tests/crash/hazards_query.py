@@ -41,6 +41,7 @@ class Hold:
 
     def wait(self, query: StreamingQuery | None = None) -> int:
         """Wait until a process is held, and name it; a query that ends before that is asked why."""
+
         def is_held() -> bool:
             if not self.path.exists() and query is not None and not query.isActive:
                 raise AssertionError(f"the query ended before {self.rule}: {query.exception()}")

@@ -46,8 +46,10 @@ def judge(address: str, queries: Mapping[str, Query], partition_count: int) -> l
         seen = Counter(line for records in by_partition.values() for _, line in records)
         lost, more = query.expected - seen, seen - query.expected
         if lost or more:
-            wrong[topic] = (f"{lost.total()} rows lost {_some(lost)}, {more.total()} too many {_some(more)}, "
-                            f"of {query.expected.total()}")
+            wrong[topic] = (
+                f"{lost.total()} rows lost {_some(lost)}, {more.total()} too many {_some(more)}, "
+                f"of {query.expected.total()}"
+            )
         elif any(not _in_order([line for _, line in records]) for records in by_partition.values()):
             wrong[topic] = "a partition shows an earlier micro-batch after a later one"
         elif anomalies := check(history(topic, written[topic], ends, by_partition, query.feed)):
@@ -55,9 +57,7 @@ def judge(address: str, queries: Mapping[str, Query], partition_count: int) -> l
     return [f"{topic}: {problem}" for topic, problem in wrong.items()]
 
 
-def read_committed(
-    address: str, topics: Collection[str], partition_count: int
-) -> dict[str, dict[int, list[str]]]:
+def read_committed(address: str, topics: Collection[str], partition_count: int) -> dict[str, dict[int, list[str]]]:
     """Read all committed values of topics, partition by partition."""
     return {
         topic: {number: [line for _, line in records] for number, records in by_partition.items()}
@@ -70,8 +70,15 @@ def history(topic: str, written: Written, ends: Verdicts, read: Records, feed: F
 
     With a feed the query is told to have read, in a transaction for each micro-batch, what its rows say they came from.
     """
-    poll = [["poll", {f"{topic}-{number}": [[offset, name(line, offset)] for offset, line in records]
-                      for number, records in read.items()}]]
+    poll = [
+        [
+            "poll",
+            {
+                f"{topic}-{number}": [[offset, name(line, offset)] for offset, line in records]
+                for number, records in read.items()
+            },
+        ]
+    ]
     last: dict[str, int] = {}
     for key, offset, _ in itertools.chain.from_iterable(written.values()):
         last[key] = max(last.get(key, 0), offset + 1)
@@ -80,11 +87,15 @@ def history(topic: str, written: Written, ends: Verdicts, read: Records, feed: F
         steps += feed.story()
         steps += feed.consumed([line for records in read.values() for _, line in records])
     steps += [
-        ("reader", INVOKE, "poll", None, None), ("reader", OK, "poll", poll, None),
-        ("reader", INVOKE, "drained", None, None), ("reader", OK, "drained", last, None),
+        ("reader", INVOKE, "poll", None, None),
+        ("reader", OK, "poll", poll, None),
+        ("reader", INVOKE, "drained", None, None),
+        ("reader", OK, "drained", last, None),
     ]
-    return [Op(number, number, process, kind, function, value, transaction)
-            for number, (process, kind, function, value, transaction) in enumerate(steps)]
+    return [
+        Op(number, number, process, kind, function, value, transaction)
+        for number, (process, kind, function, value, transaction) in enumerate(steps)
+    ]
 
 
 def _decisions(address: str, topics: Collection[str]) -> list[str]:
@@ -97,11 +108,15 @@ def _decisions(address: str, topics: Collection[str]) -> list[str]:
     return found
 
 
-def _read(
-    address: str, topics: Collection[str], partition_count: int
-) -> dict[str, dict[int, list[tuple[int, str]]]]:
-    settings = {"bootstrap.servers": address, "group.id": f"judge-{uuid.uuid4().hex}", "enable.partition.eof": True,
-                "isolation.level": "read_committed", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+def _read(address: str, topics: Collection[str], partition_count: int) -> dict[str, dict[int, list[tuple[int, str]]]]:
+    settings = {
+        "bootstrap.servers": address,
+        "group.id": f"judge-{uuid.uuid4().hex}",
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
     places = {(topic, number) for topic in topics for number in range(partition_count)}
     found: dict[str, dict[int, list[tuple[int, str]]]] = {topic: {} for topic in topics}
     if not places:

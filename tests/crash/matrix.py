@@ -34,8 +34,11 @@ class Answer(NamedTuple):
             assert case.feed is not None
             return Loss(self.api_key, (case.feed.client_id.encode(),))
         driver = b".driver"
-        return Loss(self.api_key, (case.prefix.encode(), *([driver] if self.of_driver else [])),
-                    driver if self.of_driver is False else None)
+        return Loss(
+            self.api_key,
+            (case.prefix.encode(), *([driver] if self.of_driver else [])),
+            driver if self.of_driver is False else None,
+        )
 
 
 METADATA: Final = Answer("Metadata", 3)
@@ -117,8 +120,13 @@ STEPS: Final = (
     Step("driver.abort", (LIST,), beside="driver.before_decide=raise"),
     Step("driver.mid_sweep", (END_TASK,), beside="driver.before_decide=raise", in_micro_batch=False),
     Step("driver.after_abort", beside="driver.before_decide=raise"),
-    Step("recovery.before_end_driver", (END_DRIVER,), beside="driver.mid_decide=kill", in_micro_batch=False,
-         is_brief=True),
+    Step(
+        "recovery.before_end_driver",
+        (END_DRIVER,),
+        beside="driver.mid_decide=kill",
+        in_micro_batch=False,
+        is_brief=True,
+    ),
     Step("task.before_settle", (DESCRIBE,), earlier="driver.after_decide"),
     Step("recovery.before_commit", (END_TASK,), earlier="driver.mid_complete#1"),
     Step("recovery.after_commit", earlier="driver.after_decide"),
@@ -180,4 +188,4 @@ def waves(transaction_version: int = 2, chance: random.Random | None = None) -> 
         if chance is not None:
             chance.shuffle(cells)
         for start in range(0, len(cells), CELLS_IN_A_WAVE):
-            yield cells[start:start + CELLS_IN_A_WAVE]
+            yield cells[start : start + CELLS_IN_A_WAVE]

@@ -21,8 +21,14 @@ LURED_SHARE = 0.8
 # A node that is cut off lets writers wait for as long as they do; by default half a minute, once and again.
 IMPATIENT = MappingProxyType({"kafka_request_timeout_ms": "8000"})
 # Steps of a commit at which something is to happen.
-COMMIT_POINTS = ("driver.taken_over", "driver.before_decide", "driver.decision_flushed", "driver.mid_decide",
-                 "driver.after_decide", "driver.after_complete")
+COMMIT_POINTS = (
+    "driver.taken_over",
+    "driver.before_decide",
+    "driver.decision_flushed",
+    "driver.mid_decide",
+    "driver.after_decide",
+    "driver.after_complete",
+)
 # Where a driver has decided and completed a micro-batch, and Spark has not yet written that down.
 DECIDED_POINTS = ("driver.after_complete", "driver.after_sweep")
 

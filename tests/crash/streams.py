@@ -60,11 +60,14 @@ class Streams:
     def wait_for_progress(self, micro_batches: int = 1) -> None:
         """Wait until each query has committed so many more."""
         wanted = {case.prefix: committed(case) + micro_batches for case in self.cases}
-        self.wait_until(lambda: all(committed(case) >= wanted[case.prefix] for case in self.cases),
-                        f"the queries commit {micro_batches} more micro-batches")
+        self.wait_until(
+            lambda: all(committed(case) >= wanted[case.prefix] for case in self.cases),
+            f"the queries commit {micro_batches} more micro-batches",
+        )
 
     def wait_until(self, probe: Callable[[], bool], what: str, deadline_s: float = PROGRESS_DEADLINE_S) -> None:
         """Wait for a condition that the queries bring about."""
+
         def is_true() -> bool:
             self._check()
             return probe()

@@ -50,8 +50,13 @@ def _write(address: str, case: Case, lines: list[str], *, ends: bool = True) -> 
 def _decide(here: World, case: Case) -> None:
     """Write the decision that names all transactions of a case."""
     wrote = transactions(here.broker.address, [case.topic], PARTITIONS)[case.topic]
-    decision = {"prefix": case.prefix, "query": "query", "micro_batch": 0, "attempt": 1,
-                "transactions": [each._asdict() for each in wrote]}
+    decision = {
+        "prefix": case.prefix,
+        "query": "query",
+        "micro_batch": 0,
+        "attempt": 1,
+        "transactions": [each._asdict() for each in wrote],
+    }
     producer = Producer({"bootstrap.servers": here.broker.address})
     producer.produce(case.more_options["decisionTopic"], json.dumps(decision))
     assert producer.flush(60) == 0
@@ -61,12 +66,15 @@ def _all(case: Case) -> list[str]:
     return list(case.expected)
 
 
-@pytest.mark.parametrize(("lines", "verdict"), [
-    (_all, None),
-    (lambda case: _all(case)[1:], "1 rows lost"),
-    (lambda case: [*_all(case), _all(case)[3]], "1 too many"),
-    (lambda case: _all(case)[::-1], "earlier micro-batch after a later one"),
-])
+@pytest.mark.parametrize(
+    ("lines", "verdict"),
+    [
+        (_all, None),
+        (lambda case: _all(case)[1:], "1 rows lost"),
+        (lambda case: [*_all(case), _all(case)[3]], "1 too many"),
+        (lambda case: _all(case)[::-1], "earlier micro-batch after a later one"),
+    ],
+)
 def test_the_judge_sees_what_is_wrong(here: World, lines: Callable[[Case], list[str]], verdict: str | None) -> None:
     case = here.new_case()
     _write(here.broker.address, case, lines(case))
@@ -98,17 +106,20 @@ ONE, TWO = Producers(1, 0), Producers(2, 0)
 WRITTEN = {ONE: [("t-0", 0, "a"), ("t-0", 1, "b"), ("t-1", 4, "c")], TWO: [("t-0", 3, "a")]}
 
 
-@pytest.mark.parametrize(("ends", "read", "kinds"), [
-    ({ONE: OK}, {0: [(0, "a"), (1, "b")], 1: [(4, "c")]}, []),
-    ({ONE: OK}, {0: [(0, "a"), (1, "b")]}, ["torn-transaction"]),
-    ({ONE: OK}, {}, ["unseen"] * 3),
-    ({ONE: OK}, {0: [(0, "a"), (1, "b"), (3, "a")], 1: [(4, "c")]}, ["G1a"]),
-    ({ONE: OK}, {0: [(1, "b"), (0, "a")], 1: [(4, "c")]}, ["nonmonotonic-poll"]),
-    # Of an earlier attempt all may be seen, or nothing.
-    ({ONE: OK, TWO: INFO}, {0: [(0, "a"), (1, "b")], 1: [(4, "c")]}, []),
-    ({ONE: INFO, TWO: OK}, {0: [(3, "a")]}, []),
-    ({ONE: INFO, TWO: OK}, {0: [(0, "a"), (1, "b"), (3, "a")]}, ["torn-transaction"]),
-])
+@pytest.mark.parametrize(
+    ("ends", "read", "kinds"),
+    [
+        ({ONE: OK}, {0: [(0, "a"), (1, "b")], 1: [(4, "c")]}, []),
+        ({ONE: OK}, {0: [(0, "a"), (1, "b")]}, ["torn-transaction"]),
+        ({ONE: OK}, {}, ["unseen"] * 3),
+        ({ONE: OK}, {0: [(0, "a"), (1, "b"), (3, "a")], 1: [(4, "c")]}, ["G1a"]),
+        ({ONE: OK}, {0: [(1, "b"), (0, "a")], 1: [(4, "c")]}, ["nonmonotonic-poll"]),
+        # Of an earlier attempt all may be seen, or nothing.
+        ({ONE: OK, TWO: INFO}, {0: [(0, "a"), (1, "b")], 1: [(4, "c")]}, []),
+        ({ONE: INFO, TWO: OK}, {0: [(3, "a")]}, []),
+        ({ONE: INFO, TWO: OK}, {0: [(0, "a"), (1, "b"), (3, "a")]}, ["torn-transaction"]),
+    ],
+)
 def test_the_story_of_a_wave_is_judged(ends: Verdicts, read: Records, kinds: list[str]) -> None:
     assert [str(anomaly.kind) for anomaly in check(history("t", WRITTEN, ends, read))] == kinds
 
@@ -120,26 +131,35 @@ def test_only_the_last_decision_on_a_micro_batch_is_certain() -> None:
         return json.dumps(place | {"transactions": named} | more)
 
     assert verdicts([decision(1, 1, 2), decision(2, 3), decision(2, 3, revision=1)]) == {
-        Producers(1, 0): INFO, Producers(2, 0): INFO, Producers(3, 0): OK}
+        Producers(1, 0): INFO,
+        Producers(2, 0): INFO,
+        Producers(3, 0): OK,
+    }
     assert verdicts([decision(1, 1, revision=1, intervention={"by": "hand"}), decision(1, 1)]) == {ONE: INFO}
 
 
-FEED = Feed("in", [
-    Sent("1", True, {"p.0.0 x": (0, 1), "p.0.1 x": (1, 0), "p.1.0 x": (0, 4)}),
-    Sent("2", False, {"in.0.0 aborted": (0, 0)}),
-])
+FEED = Feed(
+    "in",
+    [
+        Sent("1", True, {"p.0.0 x": (0, 1), "p.0.1 x": (1, 0), "p.1.0 x": (0, 4)}),
+        Sent("2", False, {"in.0.0 aborted": (0, 0)}),
+    ],
+)
 ROWS = ["p.0.0 x <- 0@1", "p.0.1 x <- 1@0", "p.1.0 x <- 0@4"]
 
 
-@pytest.mark.parametrize(("rows", "kinds"), [
-    (ROWS, []),
-    ([*ROWS, "in.0.0 aborted <- 0@0"], ["G1a"]),
-    (ROWS[:2], ["torn-transaction"]),
-    (ROWS[1:], ["torn-transaction"]),
-    ([], ["unseen"] * 3),
-    # One place is said to hold two rows, and one row to lie at two places.
-    ([*ROWS[:2], "p.1.0 x <- 0@1"], ["inconsistent-offsets", "duplicate", "nonmonotonic-poll"]),
-])
+@pytest.mark.parametrize(
+    ("rows", "kinds"),
+    [
+        (ROWS, []),
+        ([*ROWS, "in.0.0 aborted <- 0@0"], ["G1a"]),
+        (ROWS[:2], ["torn-transaction"]),
+        (ROWS[1:], ["torn-transaction"]),
+        ([], ["unseen"] * 3),
+        # One place is said to hold two rows, and one row to lie at two places.
+        ([*ROWS[:2], "p.1.0 x <- 0@1"], ["inconsistent-offsets", "duplicate", "nonmonotonic-poll"]),
+    ],
+)
 def test_what_the_source_delivered_is_judged(rows: list[str], kinds: list[str]) -> None:
     assert list(FEED.rows()) == ROWS
     written = {ONE: [("t-0", offset, row) for offset, row in enumerate(rows)]}
@@ -152,7 +172,8 @@ def test_a_feed_tells_where_its_rows_lie(here: World) -> None:
     [case] = here.new_cases(1, feeds=[feed])
     found = read_committed(here.broker.address, [feed.topic], PARTITIONS)[feed.topic]
     assert sorted(line for lines in found.values() for line in lines) == sorted(
-        line for number in range(2) for line in case.lines_of(number))
+        line for number in range(2) for line in case.lines_of(number)
+    )
     places = {place for sent in feed.transactions for place in sent.places.values()}
     every = {(number, offset) for number in range(PARTITIONS) for offset in range(feed.offsets_of_micro_batch)}
     # Two micro-batches, each with two markers in each partition.
@@ -181,8 +202,11 @@ def test_the_wire_loses_the_answer_to_what_was_applied(here: World) -> None:
 
     def epoch(name: str) -> int:
         with RawClient(wire.address) as client:
-            return int(client.send(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4)
-                       .producer_epoch)
+            return int(
+                client.send(
+                    InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4
+                ).producer_epoch
+            )
 
     try:
         assert epoch("lossy-other") >= 0
@@ -228,11 +252,18 @@ def test_what_hangs_is_found_and_ended_and_what_is_open_is_left_alone() -> None:
         assert open_transactions(address, "") == ["living"]
 
 
-@pytest.mark.parametrize(("state", "epochs_later", "commit"), [
-    ("CompleteCommit", 0, True), ("CompleteCommit", 1, True), ("CompleteAbort", 1, False), ("Empty", 0, False),
-    # Of the transaction after it.
-    ("CompleteCommit", 2, None), ("CompleteAbort", 3, None),
-])
+@pytest.mark.parametrize(
+    ("state", "epochs_later", "commit"),
+    [
+        ("CompleteCommit", 0, True),
+        ("CompleteCommit", 1, True),
+        ("CompleteAbort", 1, False),
+        ("Empty", 0, False),
+        # Of the transaction after it.
+        ("CompleteCommit", 2, None),
+        ("CompleteAbort", 3, None),
+    ],
+)
 def test_the_fate_of_what_hangs_is_its_own(state: str, epochs_later: int, commit: bool | None) -> None:
     place = Open(TopicPartition("t", 0), producer_id=7, producer_epoch=4, first_offset=0)
     assert fate(place, TransactionDescription("id", 0, state, 7, 4 + epochs_later, 60_000, -1, ())) is commit

@@ -32,7 +32,13 @@ from tests.spark_eos.sink_topic import open_transactions
 from tests.support.waiting import wait_until
 
 __all__ = [
-    "failpoints_file", "hazard", "hazard_address", "hazard_at", "hazard_kind", "pytest_generate_tests", "spark",
+    "failpoints_file",
+    "hazard",
+    "hazard_address",
+    "hazard_at",
+    "hazard_kind",
+    "pytest_generate_tests",
+    "spark",
 ]
 pytestmark = pytest.mark.spark
 
@@ -127,9 +133,18 @@ def test_the_number_of_tasks_changed_by_a_restart(hazard: Hazard, tasks: int) ->
 def test_partitions_added_to_the_source_by_a_restart(hazard: Hazard) -> None:
     source, case = hazard.case(micro_batches=2), hazard.case(micro_batches=2)
     hazard.run(source)
-    rows = hazard.spark.readStream.format("eos-kafka").options(**{
-        "kafka.bootstrap.servers": hazard.address, "subscribe": source.topic, "startingOffsets": "earliest",
-    }).load().select("key", "value")
+    rows = (
+        hazard.spark.readStream.format("eos-kafka")
+        .options(
+            **{
+                "kafka.bootstrap.servers": hazard.address,
+                "subscribe": source.topic,
+                "startingOffsets": "earliest",
+            }
+        )
+        .load()
+        .select("key", "value")
+    )
     hazard.arm(case.rule("driver.after_decide", "raise", 0))
     with pytest.raises(StreamingQueryException):
         end(hazard.write(rows, case))
@@ -151,10 +166,19 @@ def test_the_sources_process_on_the_driver_is_killed(hazard: Hazard) -> None:
     """Spark ends the query, with an error that says nothing; started again, it goes on where it was."""
     source, case = hazard.case(micro_batches=2), hazard.case(micro_batches=2)
     hazard.run(source)
-    rows = hazard.spark.readStream.format("eos-kafka").options(**{
-        "kafka.bootstrap.servers": hazard.address, "subscribe": source.topic, "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": "10",
-    }).load().select("key", "value")
+    rows = (
+        hazard.spark.readStream.format("eos-kafka")
+        .options(
+            **{
+                "kafka.bootstrap.servers": hazard.address,
+                "subscribe": source.topic,
+                "startingOffsets": "earliest",
+                "maxOffsetsPerTrigger": "10",
+            }
+        )
+        .load()
+        .select("key", "value")
+    )
     held = hazard.hold("task.mid_write")
     hazard.arm(held.rule)
     query = hazard.write(rows, case)

@@ -21,7 +21,13 @@ from tests.crash.hazards_query import END_DEADLINE_S, Hazard
 from tests.support.waiting import wait_until
 
 __all__ = [
-    "failpoints_file", "hazard", "hazard_address", "hazard_at", "hazard_kind", "pytest_generate_tests", "spark",
+    "failpoints_file",
+    "hazard",
+    "hazard_address",
+    "hazard_at",
+    "hazard_kind",
+    "pytest_generate_tests",
+    "spark",
 ]
 pytestmark = pytest.mark.spark
 READERS_WAIT_S = 5
@@ -89,12 +95,15 @@ def test_killed_executors_hold_no_reader_up(hazard: Hazard, cluster: Driver) -> 
     hazard.judge(case)
 
 
-@pytest.mark.parametrize(("point", "says"), [
-    ("driver.before_verify", "may not decide any more: run .* has decided micro-batch 2.*stop one of the two"),
-    ("driver.before_decide", "may not decide any more: run .* has decided micro-batch 2.*stop one of the two"),
-    # It has decided, so its micro-batch counts; Spark's own log of the checkpoint stops it.
-    ("driver.after_decide", "Multiple streaming jobs detected"),
-])
+@pytest.mark.parametrize(
+    ("point", "says"),
+    [
+        ("driver.before_verify", "may not decide any more: run .* has decided micro-batch 2.*stop one of the two"),
+        ("driver.before_decide", "may not decide any more: run .* has decided micro-batch 2.*stop one of the two"),
+        # It has decided, so its micro-batch counts; Spark's own log of the checkpoint stops it.
+        ("driver.after_decide", "Multiple streaming jobs detected"),
+    ],
+)
 def test_two_drivers_on_one_checkpoint(hazard: Hazard, cluster: Driver, point: str, says: str) -> None:
     """The older driver sleeps while a newer one does its work: awake, it stops and says why."""
     case = hazard.case(micro_batches=3)

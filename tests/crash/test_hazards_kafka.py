@@ -20,13 +20,7 @@ from spark_eos.client_options import ClientOptions
 from spark_eos.sink.naming import driver_id
 from tests.conformance.raw_session import RawSession
 from tests.crash.brokers import Broker, make_broker
-from tests.crash.hazards_brokers import (
-    failpoints_file,
-    hazard_at,
-    hazard_kind,
-    pytest_generate_tests,
-    spark,
-)
+from tests.crash.hazards_brokers import failpoints_file, hazard_at, hazard_kind, pytest_generate_tests, spark
 from tests.crash.hazards_query import TASKS, Hazard, end
 from tests.crash.wire import Loss, Wire
 from tests.spark_eos.conftest import SETTINGS, finalize, running_broker
@@ -78,7 +72,8 @@ def move(trio: EmbeddedBroker, topics: Callable[[str], bool]) -> int:
         ids = sorted(cluster.brokers)  # type: ignore[attr-defined]
         places = [
             (TopicPartition(name, number), leadership.leader)
-            for name, topic in catalog.topics.items() if topics(name)
+            for name, topic in catalog.topics.items()
+            if topics(name)
             for number, leadership in enumerate(topic.partitions)
         ]
         for place, leader in places:
@@ -117,7 +112,8 @@ def test_the_answer_to_end_txn_is_lost(
         hazard = hazard_at(own.address, wire.address)
         case = hazard.case()
         wire.losses.append(
-            Loss(END_TXN, b".driver", count=2) if whose == "driver"
+            Loss(END_TXN, b".driver", count=2)
+            if whose == "driver"
             else Loss(END_TXN, case.prefix.encode(), without=b".driver", count=2)
         )
         hazard.run(case)
@@ -206,8 +202,10 @@ def test_the_epochs_of_an_identity_are_used_up(hazard_at: MakeHazard, own: Broke
 
 def test_transactional_ids_expire(hazard_at: MakeHazard, hazard_kind: str) -> None:
     """Between two micro-batches of a living query, and before the re-run of a decided and completed one."""
-    settings = SETTINGS | {"transactional.id.expiration.ms": str(EXPIRATION_MS),
-                           "transaction.remove.expired.transaction.cleanup.interval.ms": "200"}
+    settings = SETTINGS | {
+        "transactional.id.expiration.ms": str(EXPIRATION_MS),
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
+    }
     with running_broker(hazard_kind, settings) as address:
         hazard = hazard_at(address)
         case = hazard.case(micro_batches=3)

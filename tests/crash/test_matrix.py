@@ -10,17 +10,7 @@ import pytest
 
 from spark_eos.failpoints import POINTS
 from tests.crash.drivers import Driver, DriverPool
-from tests.crash.matrix import (
-    ADD_DRIVER,
-    ADD_OFFSETS,
-    ADD_TASK,
-    EXCLUDED,
-    STEPS,
-    Fault,
-    Pair,
-    pairs,
-    waves,
-)
+from tests.crash.matrix import ADD_DRIVER, ADD_OFFSETS, ADD_TASK, EXCLUDED, STEPS, Fault, Pair, pairs, waves
 from tests.crash.wave import Wave
 from tests.crash.world import World
 
@@ -30,7 +20,7 @@ WAVES = list(waves())
 @pytest.fixture(scope="session")
 def drivers_in_turn(pool: DriverPool) -> Iterator[list[Driver]]:
     """Hold the driver that works now, last."""
-    yield [pool.take()]
+    return [pool.take()]
 
 
 @pytest.mark.spark

@@ -18,11 +18,14 @@ CLIENT_PORT, PEER_PORT = free_ports(2)
 @pytest.fixture(scope="module")
 def network() -> Iterator[PeerNetwork]:
     """Give the network of three nodes that answer each byte with their own number."""
-    servers = [(node, socket.create_server((address_of(node, node), port)))
-               for node in NODES for port in (CLIENT_PORT, PEER_PORT)]
+    servers = [
+        (node, socket.create_server((address_of(node, node), port)))
+        for node in NODES
+        for port in (CLIENT_PORT, PEER_PORT)
+    ]
     for node, server in servers:
         threading.Thread(target=answer, args=(server, node), daemon=True).start()
-    made = PeerNetwork({node: (CLIENT_PORT,) for node in NODES}, {node: (PEER_PORT,) for node in NODES})
+    made = PeerNetwork(dict.fromkeys(NODES, (CLIENT_PORT,)), dict.fromkeys(NODES, (PEER_PORT,)))
     yield made
     made.close()
     for _, server in servers:

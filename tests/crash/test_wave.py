@@ -55,6 +55,7 @@ Play = Callable[..., list[Case]]
 @pytest.fixture
 def play(tmp_path: Path) -> Play:
     """Lead a query to its point, and give all that it took."""
+
     def lead(pair: Pair, timeout: str, *endings: str | None) -> list[Case]:
         player = Player(tmp_path, *endings)
         watched = Watched(pair, player.new_case(transactionTimeout=timeout))

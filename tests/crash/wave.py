@@ -61,8 +61,13 @@ class Wave:
         watched = self._make(pairs)
         for is_brief in (False, True):
             self._lead_to_points([each for each in watched if each.pair.step.is_brief is is_brief])
-        inject = {Fault.KILL_WORKER: self._kill_workers, Fault.LOSE_ANSWER: self._lose_answers,
-                  Fault.KILL_BROKER: self._kill_broker, Fault.PAUSE: self._pause, Fault.KILL_DRIVER: self._kill_driver}
+        inject = {
+            Fault.KILL_WORKER: self._kill_workers,
+            Fault.LOSE_ANSWER: self._lose_answers,
+            Fault.KILL_BROKER: self._kill_broker,
+            Fault.PAUSE: self._pause,
+            Fault.KILL_DRIVER: self._kill_driver,
+        }
         for fault in Fault:
             those = [each for each in watched if each.pair.fault is fault]
             if those:

@@ -29,7 +29,8 @@ class Loss:
     def takes(self, request: bytes) -> bool:
         """Say whether the answer to this request is to be lost."""
         return (
-            self.lost < self.count and int.from_bytes(request[:2]) == self.api_key
+            self.lost < self.count
+            and int.from_bytes(request[:2]) == self.api_key
             and all(part in request for part in self.holding)
             and (self.without is None or self.without not in request)
         )

@@ -62,8 +62,10 @@ class World:
         more = {name.replace("_", "."): value for name, value in options.items()}
         # A topic of decisions for these alone: a query without any reads all of it.
         more.setdefault("decisionTopic", f"decisions-{uuid.uuid4().hex[:8]}")
-        cases = [Case(self._folder, self.wire.address, micro_batches, dict(more), feed=feed)
-                 for feed in (feeds or [None] * count)]
+        cases = [
+            Case(self._folder, self.wire.address, micro_batches, dict(more), feed=feed)
+            for feed in (feeds or [None] * count)
+        ]
         fed = [(case.feed, [case.lines_of(number) for number in range(micro_batches)]) for case in cases if case.feed]
         admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 3})
         topics = [NewTopic(case.topic, PARTITIONS, self._replicas) for case in cases]
@@ -74,9 +76,7 @@ class World:
             fill(self.broker.address, fed)
         return cases
 
-    def run_to_end(
-        self, driver: Driver, cases: Sequence[Case], running: Sequence[Case] = ()
-    ) -> dict[str, list[str]]:
+    def run_to_end(self, driver: Driver, cases: Sequence[Case], running: Sequence[Case] = ()) -> dict[str, list[str]]:
         """Start queries until each has ended well; gives the errors that each had on the way, by prefix.
 
         Those of `running` are started already. A query that says it has lost transactions is started again as it says

@@ -31,6 +31,7 @@ def main() -> int:
     if arguments.inside:
         return _fuzz_inside(arguments.inside, for_libfuzzer)
     from tests.fuzz.targets import BY_NAME
+
     names = arguments.target or list(BY_NAME)
     if arguments.replay:
         print("taken" if BY_NAME[names[0]].try_one(arguments.replay.read_bytes()) else "refused")
@@ -49,13 +50,24 @@ def main() -> int:
 
 def _fuzz(name: str, seconds: int, keep: Path) -> tuple[int, str | None]:
     from tests.fuzz.targets import BY_NAME
+
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         for number, data in enumerate(BY_NAME[name].seeds()):
             (Path(folder) / f"seed-{number}").write_bytes(data)
         command = [
-            sys.executable, "-m", "tests.fuzz", "--inside", name, folder, f"-max_total_time={seconds}",
-            "-print_final_stats=1", f"-rss_limit_mb={_LIMIT_MB}", f"-timeout={_INPUT_SECONDS}",
-            f"-max_len={_MAX_INPUT_BYTES}", f"-artifact_prefix={keep}/{name.replace(' ', '-')}-", "-verbosity=0",
+            sys.executable,
+            "-m",
+            "tests.fuzz",
+            "--inside",
+            name,
+            folder,
+            f"-max_total_time={seconds}",
+            "-print_final_stats=1",
+            f"-rss_limit_mb={_LIMIT_MB}",
+            f"-timeout={_INPUT_SECONDS}",
+            f"-max_len={_MAX_INPUT_BYTES}",
+            f"-artifact_prefix={keep}/{name.replace(' ', '-')}-",
+            "-verbosity=0",
         ]
         answer = subprocess.run(command, capture_output=True, check=False, env=os.environ)
     output = answer.stdout + answer.stderr
@@ -69,6 +81,7 @@ def _fuzz(name: str, seconds: int, keep: Path) -> tuple[int, str | None]:
 
 def _fuzz_inside(name: str, for_libfuzzer: list[str]) -> int:
     import atheris
+
     with atheris.instrument_imports(include=["broker_core", "spark_eos"]):
         from tests.fuzz.targets import BY_NAME
     target = BY_NAME[name]

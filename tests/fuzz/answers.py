@@ -100,7 +100,7 @@ def conversation_seeds() -> list[bytes]:
     return [
         bytes([number, place]) + each.content
         for number, heard in enumerate(conversations().values())
-        for place, each in enumerate(heard[: _LARGEST_PLACE])
+        for place, each in enumerate(heard[:_LARGEST_PLACE])
     ]
 
 
@@ -148,10 +148,15 @@ def feed_conversation(data: bytes) -> None:
 @functools.cache
 def answered() -> list[Any]:
     """Give what a client may ask, in every version it may ask it in."""
-    apis = {each.api_key for heard in conversations().values() for each in heard} | {m.SaslHandshakeRequest.API_KEY,
-                                                                                    m.SaslAuthenticateRequest.API_KEY}
-    return [(SERVED[key], version) for key in sorted(apis)
-            for version in range(SERVED[key].min_version, SERVED[key].max_version + 1)]
+    apis = {each.api_key for heard in conversations().values() for each in heard} | {
+        m.SaslHandshakeRequest.API_KEY,
+        m.SaslAuthenticateRequest.API_KEY,
+    }
+    return [
+        (SERVED[key], version)
+        for key in sorted(apis)
+        for version in range(SERVED[key].min_version, SERVED[key].max_version + 1)
+    ]
 
 
 def answer_seeds() -> list[bytes]:

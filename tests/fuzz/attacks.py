@@ -25,19 +25,19 @@ def hostile(draw: st.DrawFn, good: Sequence[bytes]) -> bytes:
         place = draw(st.integers(0, len(data)))
         how = draw(st.integers(0, 5))
         if how == 0:
-            data[place:place + 1] = bytes([draw(st.sampled_from(_INTERESTING))])
+            data[place : place + 1] = bytes([draw(st.sampled_from(_INTERESTING))])
         elif how == 1:
-            data[place:place + 1] = bytes([draw(st.integers(0, 255))])
+            data[place : place + 1] = bytes([draw(st.integers(0, 255))])
         elif how == 2:
             word = draw(st.sampled_from(_INTERESTING_WORDS))
-            data[place:place + len(word)] = word
+            data[place : place + len(word)] = word
         elif how == 3:
-            del data[place:place + draw(st.integers(1, 20))]
+            del data[place : place + draw(st.integers(1, 20))]
         elif how == 4:
             data[place:place] = draw(st.binary(min_size=1, max_size=20))
         else:
             other = draw(st.sampled_from(good))
-            data[place:] = other[draw(st.integers(0, len(other))):]
+            data[place:] = other[draw(st.integers(0, len(other))) :]
     return bytes(data)
 
 
@@ -54,13 +54,21 @@ def frame(key: int, version: int, body: bytes, length: int | None = None) -> byt
     return struct.pack(">i", len(content) if length is None else length) + content
 
 
-LYING_FRAMES: Final[Mapping[str, bytes]] = MappingProxyType({
-    "a frame of 2 GiB": frame(3, 1, b"", length=2**31 - 1),
-    "a frame of a negative length": frame(3, 1, b"", length=-5),
-    "an array of 2^31 topics": frame(3, 1, b"\xff\xff" + b"\x7f\xff\xff\xff"),
-    "a compact array of 2^32 entries": frame(3, 12, b"\x00\x01a\x00" + b"\xff\xff\xff\xff\x0f"),
-    "a string of 2^31 bytes": frame(3, 12, b"\x00\x01a\x00\x02" + b"\x00" * 16 + b"\xff\xff\xff\xff\x07"),
-})
+LYING_FRAMES: Final[Mapping[str, bytes]] = MappingProxyType(
+    {
+        "a frame of 2 GiB": frame(3, 1, b"", length=2**31 - 1),
+        "a frame of a negative length": frame(3, 1, b"", length=-5),
+        "an array of 2^31 topics": frame(3, 1, b"\xff\xff" + b"\x7f\xff\xff\xff"),
+        "a compact array of 2^32 entries": frame(3, 12, b"\x00\x01a\x00" + b"\xff\xff\xff\xff\x0f"),
+        "a string of 2^31 bytes": frame(3, 12, b"\x00\x01a\x00\x02" + b"\x00" * 16 + b"\xff\xff\xff\xff\x07"),
+    }
+)
 # True to the letter: a Fetch of as many topics as the word says, each without partitions.
-A_MILLION_ARRAYS: Final = frame(1, 4, b"\xff\xff" + struct.pack(
-    ">iiiib", -1, 0, 0, 0, 0) + struct.pack(">i", 1_000_000) + (b"\x00\x01t" + struct.pack(">i", 0)) * 1_000_000)
+A_MILLION_ARRAYS: Final = frame(
+    1,
+    4,
+    b"\xff\xff"
+    + struct.pack(">iiiib", -1, 0, 0, 0, 0)
+    + struct.pack(">i", 1_000_000)
+    + (b"\x00\x01t" + struct.pack(">i", 0)) * 1_000_000,
+)

@@ -65,11 +65,18 @@ def _connect(client: KafkaClient) -> None:
 
 def handshake_seeds() -> list[bytes]:
     """Give for each mechanism the answers of a broker that lets the client in, and then names itself."""
-    versions = m.ApiVersionsResponse(error_code=0, api_keys=[
-        m.ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=version)
-        for key, version in ((3, 13), (17, 1), (18, 4), (36, 1))]).encode(version=4)
+    versions = m.ApiVersionsResponse(
+        error_code=0,
+        api_keys=[
+            m.ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=version)
+            for key, version in ((3, 13), (17, 1), (18, 4), (36, 1))
+        ],
+    ).encode(version=4)
     brokers = m.MetadataResponse(
-        throttle_time_ms=0, cluster_id="c", controller_id=1, topics=[],
+        throttle_time_ms=0,
+        cluster_id="c",
+        controller_id=1,
+        topics=[],
         brokers=[m.MetadataResponse.MetadataResponseBroker(node_id=1, host="test", port=9092, rack=None)],
     ).encode(version=13)
     found = []
@@ -78,7 +85,10 @@ def handshake_seeds() -> list[bytes]:
         tokens = (b"r=" + NONCE + b"more,s=c2FsdA==,i=4096", b"v=c2lnbmF0dXJl") if "SCRAM" in name else (b"",)
         handshake = m.SaslHandshakeResponse(error_code=0, mechanisms=[name]).encode(version=1)
         steps = [
-            m.SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=token, session_lifetime_ms=0)
-            .encode(version=1) for token in tokens]
+            m.SaslAuthenticateResponse(
+                error_code=0, error_message=None, auth_bytes=token, session_lifetime_ms=0
+            ).encode(version=1)
+            for token in tokens
+        ]
         found.append(bytes([number]) + parted([bytes(each) for each in (versions, handshake, *steps, b"\0" + brokers)]))
     return found

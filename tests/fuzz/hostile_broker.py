@@ -12,12 +12,26 @@ from broker_core.wire import messages as m
 from tests.fuzz.answers import HEADER, framed
 
 API_VERSIONS, METADATA = 18, 3
-_RANGES = {0: (3, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 10: (0, 6), 18: (0, 4), 19: (2, 7), 22: (0, 5), 24: (0, 5),
-           26: (0, 5), 27: (1, 1), 61: (0, 0), 65: (0, 0), 66: (0, 2)}
+_RANGES = {
+    0: (3, 13),
+    1: (4, 18),
+    2: (1, 11),
+    3: (0, 13),
+    10: (0, 6),
+    18: (0, 4),
+    19: (2, 7),
+    22: (0, 5),
+    24: (0, 5),
+    26: (0, 5),
+    27: (1, 1),
+    61: (0, 0),
+    65: (0, 0),
+    66: (0, 2),
+}
 
 # Takes the API key, version, correlation id of a request; gives all the bytes that are sent, frame length included,
 # None for none, or a function that takes the socket and does what it likes.
-Attack = Callable[[int, int, int], "bytes | None | Callable[[socket.socket], None]"]
+Attack = Callable[[int, int, int], "bytes | Callable[[socket.socket], None] | None"]
 
 
 class HostileBroker:
@@ -98,28 +112,57 @@ class HostileBroker:
 
     def _honest(self, api_key: int, version: int) -> bytes:
         if api_key == API_VERSIONS:
-            return bytes(m.ApiVersionsResponse(error_code=0, throttle_time_ms=0, api_keys=[
-                m.ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
-                for key, (low, high) in _RANGES.items()]).encode(version=version))
+            return bytes(
+                m.ApiVersionsResponse(
+                    error_code=0,
+                    throttle_time_ms=0,
+                    api_keys=[
+                        m.ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
+                        for key, (low, high) in _RANGES.items()
+                    ],
+                ).encode(version=version)
+            )
         if api_key == METADATA:
             return metadata_content(self.port, version)
         # Everybody is coordinated here.
         found = m.FindCoordinatorResponse.Coordinator
-        return b"\0" + bytes(m.FindCoordinatorResponse(throttle_time_ms=0, coordinators=[
-            found(key="id", node_id=1, host="127.0.0.1", port=self.port, error_code=0, error_message=None)
-        ]).encode(version=version))
+        return b"\0" + bytes(
+            m.FindCoordinatorResponse(
+                throttle_time_ms=0,
+                coordinators=[
+                    found(key="id", node_id=1, host="127.0.0.1", port=self.port, error_code=0, error_message=None)
+                ],
+            ).encode(version=version)
+        )
 
 
 def metadata_content(port: int, version: int, *, host: str = "127.0.0.1") -> bytes:
     """Name one broker and one topic that it leads, behind the tags of an answer's header."""
     topic = m.MetadataResponse.MetadataResponseTopic
     content = m.MetadataResponse(
-        throttle_time_ms=0, cluster_id="c", controller_id=1,
+        throttle_time_ms=0,
+        cluster_id="c",
+        controller_id=1,
         brokers=[m.MetadataResponse.MetadataResponseBroker(node_id=1, host=host, port=port, rack=None)],
-        topics=[topic(error_code=0, name="t", topic_id=None, is_internal=False, partitions=[
-            topic.MetadataResponsePartition(
-                error_code=0, partition_index=0, leader_id=1, leader_epoch=0, replica_nodes=[1], isr_nodes=[1],
-                offline_replicas=[])])],
+        topics=[
+            topic(
+                error_code=0,
+                name="t",
+                topic_id=None,
+                is_internal=False,
+                partitions=[
+                    topic.MetadataResponsePartition(
+                        error_code=0,
+                        partition_index=0,
+                        leader_id=1,
+                        leader_epoch=0,
+                        replica_nodes=[1],
+                        isr_nodes=[1],
+                        offline_replicas=[],
+                    )
+                ],
+            )
+        ],
     ).encode(version=version)
     return (b"\0" if version >= 9 else b"") + bytes(content)
 

@@ -27,8 +27,17 @@ from spark_eos.client_options import ClientOptions
 # How often an honest client looks at the clock for one question, tens of requests and retries included.
 _MOST_LOOKS = 100_000
 _TIMED = (
-    kafka.cluster, kafka.net.connection, kafka.net.manager, kafka.net.selector, connection, coordinators, fetch,
-    loop, network, producer, transaction_admin,
+    kafka.cluster,
+    kafka.net.connection,
+    kafka.net.manager,
+    kafka.net.selector,
+    connection,
+    coordinators,
+    fetch,
+    loop,
+    network,
+    producer,
+    transaction_admin,
 )
 
 # Takes the bytes of one request without their length and gives all bytes of the answer, length included; None hangs up.

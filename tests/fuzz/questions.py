@@ -71,8 +71,7 @@ def _records(client: KafkaClient) -> None:
 
 
 def _produce(client: KafkaClient, transaction_version: int) -> None:
-    identity = init_producer_id(
-        client, ID, transaction_timeout_ms=60_000, transaction_version=transaction_version)
+    identity = init_producer_id(client, ID, transaction_timeout_ms=60_000, transaction_version=transaction_version)
     producer = TransactionalProducer(client)
     producer.begin(identity)
     batch = build_batch([NewRecord(b"k", b"v", (), 1_000)] * 3)
@@ -114,10 +113,21 @@ def _end(client: KafkaClient) -> None:
 
 
 QUESTIONS: Mapping[str, Callable[[KafkaClient], None]] = {
-    "features": _features, "topics": _topics, "create": _create, "configs": _configs, "coordinators": _coordinators,
-    "offsets": _offsets, "records": _records,
-    "transactions 1": lambda client: _produce(client, 1), "transactions 2": lambda client: _produce(client, 2),
-    "describe": _describe, "list": _list, "group": _group, "producers": _producers, "marker": _marker, "end": _end,
+    "features": _features,
+    "topics": _topics,
+    "create": _create,
+    "configs": _configs,
+    "coordinators": _coordinators,
+    "offsets": _offsets,
+    "records": _records,
+    "transactions 1": lambda client: _produce(client, 1),
+    "transactions 2": lambda client: _produce(client, 2),
+    "describe": _describe,
+    "list": _list,
+    "group": _group,
+    "producers": _producers,
+    "marker": _marker,
+    "end": _end,
 }
 # Raised to whoever reads a range, who tells the user of the loss or goes on behind it.
 DECLARED_BESIDE = (OffsetsGoneError,)

@@ -53,9 +53,9 @@ def batches() -> list[bytes]:
     found = [build_batch(made, compression=codec) for codec in Compression]
     found.append(build_batch(made * 3, producer_id=5, producer_epoch=1, base_sequence=7, is_transactional=True))
     found += [
-        build_end_txn_marker(
-            commit=commit, producer_id=5, producer_epoch=1, coordinator_epoch=2, timestamp_ms=_NOW_MS)
-        for commit in (False, True)]
+        build_end_txn_marker(commit=commit, producer_id=5, producer_epoch=1, coordinator_epoch=2, timestamp_ms=_NOW_MS)
+        for commit in (False, True)
+    ]
     found.append(found[0] + build_batch(made, base_offset=2))
     return found
 
@@ -63,8 +63,10 @@ def batches() -> list[bytes]:
 @cache
 def compressed() -> list[bytes]:
     """Give compressed bytes of every codec, its number in front."""
-    return [bytes([number]) + compress(codec, b"some words, again and again, " * 20)
-            for number, codec in enumerate(Compression)]
+    return [
+        bytes([number]) + compress(codec, b"some words, again and again, " * 20)
+        for number, codec in enumerate(Compression)
+    ]
 
 
 @cache
@@ -126,8 +128,7 @@ def group_records() -> list[bytes]:
     member = RecordedMember("m", None, "client", "host", 1000, 1000, b"subscription", b"assignment")
     metadata = GroupMetadata("consumer", 3, "range", "m", _NOW_MS, (member,))
     group = group_record("g", metadata)
-    commit = offset_record(
-        OffsetKey("g", TopicPartition("t", 0)), OffsetValue(17, 3, "metadata", _NOW_MS, _NOW_MS + 1))
+    commit = offset_record(OffsetKey("g", TopicPartition("t", 0)), OffsetValue(17, 3, "metadata", _NOW_MS, _NOW_MS + 1))
     found = [bytes([kind]) + (part or b"") for kind, record in ((0, commit), (1, group)) for part in record]
     return [bytes([each[0] + shift]) + each[1:] for each in found for shift in range(7)]
 
@@ -138,7 +139,9 @@ def tokens() -> list[bytes]:
     claims = json.dumps({"sub": "alice", "exp": 1_700_000_100, "iat": 1_699_999_000}).encode()
     unsigned = b".".join(base64.urlsafe_b64encode(each).rstrip(b"=") for each in (b'{"alg":"none"}', claims)) + b"."
     return [
-        b"\x00\0alice\0secret", b"\x01n,,n=alice,r=nonce\nc=biws,r=nonce,p=AAAA", b"\x01n,a=alice,n=alice,r=x,ext=1",
+        b"\x00\0alice\0secret",
+        b"\x01n,,n=alice,r=nonce\nc=biws,r=nonce,p=AAAA",
+        b"\x01n,a=alice,n=alice,r=x,ext=1",
         b"\x02n,,\x01auth=Bearer " + unsigned + b"\x01\x01",
     ]
 
@@ -148,7 +151,8 @@ def decisions() -> list[bytes]:
     """Give a decision and its pointer."""
     transactions = tuple(
         PreparedTransaction(task, f"p.q.r.w.{task}", task, 0, 2, 60_000, _NOW_MS, (WrittenRange("t", 0, 5, 9, 5),))
-        for task in range(3))
+        for task in range(3)
+    )
     decision = Decision("p", "q", "r", 4, 1, len(transactions), 0, transactions)
     return [*write_decision(decision), write_pointer(decision, 1).encode()]
 

@@ -44,8 +44,15 @@ def versions_body(apis: bytes, count: int, tags: bytes = b"\0") -> bytes:
 
 def described(transactional_id: str) -> bytes:
     state = m.DescribeTransactionsResponse.TransactionState(
-        error_code=0, transactional_id=transactional_id, transaction_state="Ongoing", transaction_timeout_ms=1,
-        transaction_start_time_ms=1, producer_id=1, producer_epoch=1, topics=[])
+        error_code=0,
+        transactional_id=transactional_id,
+        transaction_state="Ongoing",
+        transaction_timeout_ms=1,
+        transaction_start_time_ms=1,
+        producer_id=1,
+        producer_epoch=1,
+        topics=[],
+    )
     return bytes(m.DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=[state]).encode(version=0))
 
 
@@ -61,31 +68,46 @@ ATTACKS: dict[str, tuple[str, int, bytes]] = {
     "a string of a negative length": ("Metadata", 8, struct.pack(">iiih", 0, 1, 1, -2) + b"\0" * 100),
     "a string of null": ("Metadata", 8, struct.pack(">iiih", 0, 1, 1, -1) + b"\0" * 100),
     "a compact string of 2^31 bytes": (
-        "Metadata", 12, b"\0" + struct.pack(">i", 0) + b"\x02" + struct.pack(">i", 1) + b"\xff\xff\xff\xff\x07"),
-    "a compact string longer than strings are": (
-        "DescribeTransactions", 0, b"\0" + described("a" * 40_000)),
+        "Metadata",
+        12,
+        b"\0" + struct.pack(">i", 0) + b"\x02" + struct.pack(">i", 1) + b"\xff\xff\xff\xff\x07",
+    ),
+    "a compact string longer than strings are": ("DescribeTransactions", 0, b"\0" + described("a" * 40_000)),
     "bytes that are no text": ("Metadata", 8, struct.pack(">iiih", 0, 1, 1, 2) + b"\xff\xfe" + b"\0" * 100),
     "records of 2^31 bytes": (
-        "Fetch", 11, struct.pack(">ihiih", 0, 0, 0, 1, 1) + b"t" + struct.pack(">iihqqqiii", 1, 0, 0, 1, 1, 0, -1, -1,
-                                                                               2**31 - 1)),
+        "Fetch",
+        11,
+        struct.pack(">ihiih", 0, 0, 0, 1, 1) + b"t" + struct.pack(">iihqqqiii", 1, 0, 0, 1, 1, 0, -1, -1, 2**31 - 1),
+    ),
     "2^32 tagged fields": ("EndTxn", 5, b"\0" + b"\0" * 16 + b"\xff\xff\xff\xff\x0f"),
     "a tagged field of 2^32 bytes": ("EndTxn", 5, b"\0" + b"\0" * 16 + b"\x01\x05\xff\xff\xff\xff\x0f"),
     "tagged fields that do not end": ("EndTxn", 5, b"\0" + b"\0" * 16 + _ENDLESS),
     "a tag of the header that does not end": ("EndTxn", 5, _ENDLESS),
     "2^32 tags in the header": ("EndTxn", 5, b"\xff\xff\xff\xff\x0f" + b"\x05\0" * 100_000),
     "a tagged field that is shorter than it says": (
-        "ApiVersions", 4, versions_body(b"", 0, b"\x01\x01\x09" + b"\0" * 8 + b"\0")),
+        "ApiVersions",
+        4,
+        versions_body(b"", 0, b"\x01\x01\x09" + b"\0" * 8 + b"\0"),
+    ),
     "a hundred thousand sets of tagged fields": (
-        "ApiVersions", 4, versions_body((_API + b"\x01\x63\x00") * 100_000, 100_000)),
+        "ApiVersions",
+        4,
+        versions_body((_API + b"\x01\x63\x00") * 100_000, 100_000),
+    ),
 }
 # These are well formed, and only many.
 CROWDS: dict[str, tuple[str, int, bytes]] = {
     "ten thousand tiny APIs": ("ApiVersions", 4, versions_body((_API + b"\0") * 10_000, 10_000)),
-    "ten thousand tagged fields": ("EndTxn", 5, b"\0" + b"\0" * 16 + varint(10_000) + b"".join(
-        varint(tag) + b"\0" for tag in range(10_000))),
+    "ten thousand tagged fields": (
+        "EndTxn",
+        5,
+        b"\0" + b"\0" * 16 + varint(10_000) + b"".join(varint(tag) + b"\0" for tag in range(10_000)),
+    ),
     "ten thousand brokers of the same number": (
-        "Metadata", 12, b"\0" + struct.pack(">i", 0) + varint(10_001) + _BROKER * 10_000 + b"\0"
-        + struct.pack(">i", 1) + b"\x01\0"),
+        "Metadata",
+        12,
+        b"\0" + struct.pack(">i", 0) + varint(10_001) + _BROKER * 10_000 + b"\0" + struct.pack(">i", 1) + b"\x01\0",
+    ),
 }
 
 
@@ -141,11 +163,19 @@ def test_an_answer_may_come_byte_by_byte_and_two_at_once() -> None:
     assert len(reader.receive_bytes(seed[1:] * 2)) == 2
 
 
-@pytest.mark.parametrize("data", [
-    struct.pack(">i", 2**31 - 1), struct.pack(">i", _MAX_FRAME_BYTES + 1), struct.pack(">i", -1),
-    struct.pack(">i", 0), struct.pack(">ih", 2, 0), framed(2, b"\0" * 18), framed(-1, b"\0" * 18),
-    framed(1, b"\0" * 18) + framed(1, b"\0" * 18),
-])
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">i", _MAX_FRAME_BYTES + 1),
+        struct.pack(">i", -1),
+        struct.pack(">i", 0),
+        struct.pack(">ih", 2, 0),
+        framed(2, b"\0" * 18),
+        framed(-1, b"\0" * 18),
+        framed(1, b"\0" * 18) + framed(1, b"\0" * 18),
+    ],
+)
 def test_a_frame_that_answers_nothing_asked_is_refused(data: bytes) -> None:
     assert len(reader_for("EndTxn", 5).receive_bytes(framed(1, b"\0" * 18))) == 1
     with pytest.raises(KafkaProtocolError):
@@ -186,13 +216,16 @@ def test_what_came_before_the_end_is_still_read() -> None:
 
 
 def token(content: bytes | None) -> bytes:
-    return bytes(m.SaslAuthenticateResponse(
-        error_code=0, error_message=None, auth_bytes=content, session_lifetime_ms=0).encode(version=1))
+    return bytes(
+        m.SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=content, session_lifetime_ms=0).encode(
+            version=1
+        )
+    )
 
 
 def versions_answer(**fields: object) -> bytes:
     form = {"error_code": 0, "api_keys": []}
-    return bytes(m.ApiVersionsResponse(**{**form, **fields}).encode(version=fields.get("error_code") and 0 or 4))
+    return bytes(m.ApiVersionsResponse(**{**form, **fields}).encode(version=(fields.get("error_code") and 0) or 4))
 
 
 def _one_range(key: int, low: int, high: int) -> list[object]:
@@ -201,8 +234,12 @@ def _one_range(key: int, low: int, high: int) -> list[object]:
 
 # What comes in the place of the last step of SCRAM-SHA-256, which is number 1 of the mechanisms.
 TOKENS: dict[str, bytes] = {
-    "nothing": token(b""), "null": b"\0\0" + struct.pack(">hi", -1, -1) + bytes(8), "no text": token(b"\xff\xfe"),
-    "no pairs": token(b"a,b,c"), "no nonce": token(b"s=AA==,i=4096"), "another nonce": token(b"r=x,s=AA==,i=4096"),
+    "nothing": token(b""),
+    "null": b"\0\0" + struct.pack(">hi", -1, -1) + bytes(8),
+    "no text": token(b"\xff\xfe"),
+    "no pairs": token(b"a,b,c"),
+    "no nonce": token(b"s=AA==,i=4096"),
+    "another nonce": token(b"r=x,s=AA==,i=4096"),
     "a salt that is no base64": token(b"r=" + NONCE + b",s=A,i=4096"),
     "no turns": token(b"r=" + NONCE + b",s=AA==,i=0"),
     "turns without end": token(b"r=" + NONCE + b",s=AA==,i=9999999999"),
@@ -237,10 +274,19 @@ def test_versions_that_make_no_sense_are_told_in_our_words(name: str, mechanism:
 
 
 # The other questions may be answered by nothing: that there is none.
-MUST_BE_ANSWERED = frozenset({
-    "create", "configs", "coordinators", "offsets", "transactions 1", "transactions 2", "describe", "group",
-    "marker",
-})
+MUST_BE_ANSWERED = frozenset(
+    {
+        "create",
+        "configs",
+        "coordinators",
+        "offsets",
+        "transactions 1",
+        "transactions 2",
+        "describe",
+        "group",
+        "marker",
+    }
+)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -258,11 +304,21 @@ def test_an_answer_that_leaves_out_everything_is_no_success(question: str) -> No
         QUESTIONS[question](client)
 
 
-@pytest.mark.parametrize("question, api", [
-    ("transactions 1", "AddPartitionsToTxn"), ("transactions 2", "TxnOffsetCommit"), ("group", "OffsetCommit"),
-    ("group", "OffsetFetch"), ("create", "CreateTopics"), ("configs", "DescribeConfigs"), ("marker", "WriteTxnMarkers"),
-    ("transactions 2", "Produce"), ("records", "OffsetForLeaderEpoch"), ("coordinators", "FindCoordinator"),
-])
+@pytest.mark.parametrize(
+    ("question", "api"),
+    [
+        ("transactions 1", "AddPartitionsToTxn"),
+        ("transactions 2", "TxnOffsetCommit"),
+        ("group", "OffsetCommit"),
+        ("group", "OffsetFetch"),
+        ("create", "CreateTopics"),
+        ("configs", "DescribeConfigs"),
+        ("marker", "WriteTxnMarkers"),
+        ("transactions 2", "Produce"),
+        ("records", "OffsetForLeaderEpoch"),
+        ("coordinators", "FindCoordinator"),
+    ],
+)
 def test_an_answer_that_leaves_out_what_was_asked_for_is_no_success(question: str, api: str) -> None:
     left_out = next(key for key, each in SERVED.items() if each.name == api)
     heard = {each[:2]: each.content for each in conversations()[question]}
@@ -281,8 +337,11 @@ def test_an_answer_that_leaves_out_what_was_asked_for_is_no_success(question: st
 
 def emptied(api_key: int, version: int) -> bytes:
     response = SERVED[api_key].response
-    fields = {field.name: [] for field in response._struct._fields
-              if (field.is_array() or field.is_struct_array()) and field.for_version_q(version)}
+    fields = {
+        field.name: []
+        for field in response._struct._fields
+        if (field.is_array() or field.is_struct_array()) and field.for_version_q(version)
+    }
     flexible = response.flexible_version_q(version)
     return (b"\0" if flexible else b"") + bytes(response(version=version, **fields).encode(version=version))
 

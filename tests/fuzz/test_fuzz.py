@@ -52,11 +52,14 @@ NAMED_ATTACKS = {name: ("frames", data) for name, data in LYING_FRAMES.items()} 
     "a gzip bomb": ("records", batch(bytes(cramjam.gzip.compress(bytes(64 << 20))), count=1, codec=Compression.GZIP)),
     "an lz4 bomb": ("records", batch(bytes(cramjam.lz4.compress(bytes(64 << 20))), count=1, codec=Compression.LZ4)),
     "a snappy bomb": (
-        "records", batch(bytes(cramjam.snappy.compress_raw(bytes(64 << 20))), count=1, codec=Compression.SNAPPY)),
+        "records",
+        batch(bytes(cramjam.snappy.compress_raw(bytes(64 << 20))), count=1, codec=Compression.SNAPPY),
+    ),
     "a snapshot of 2^31 producers": ("producer snapshot", b"\x00\x01" + b"\x00" * 4 + b"\x7f\xff\xff\xff"),
     "a journal with 2^31 members": (
-        "group journal", bytes([8]) + b"\x00\x03" + b"\x00\x01c" + b"\x00" * 4 + b"\xff\xff" * 2 + b"\x00" * 8
-        + b"\x7f\xff\xff\xff"),
+        "group journal",
+        bytes([8]) + b"\x00\x03" + b"\x00\x01c" + b"\x00" * 4 + b"\xff\xff" * 2 + b"\x00" * 8 + b"\x7f\xff\xff\xff",
+    ),
     "brackets a hundred thousand deep": ("options", b"[" * 100_000),
     "decisions of brackets": ("decisions", b"[" * 100_000),
 }

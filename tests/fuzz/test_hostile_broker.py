@@ -23,15 +23,7 @@ from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError
 from spark_eos.source_positions import LATEST
 from tests.fuzz.answers import framed
-from tests.fuzz.hostile_broker import (
-    API_VERSIONS,
-    METADATA,
-    Attack,
-    HostileBroker,
-    drip,
-    flood,
-    metadata_content,
-)
+from tests.fuzz.hostile_broker import API_VERSIONS, METADATA, Attack, HostileBroker, drip, flood, metadata_content
 from tests.support.waiting import wait_until
 
 _API_TIMEOUT_MS = 400
@@ -98,10 +90,14 @@ QUESTIONS: dict[str, tuple[int, Callable[[KafkaClient], object]]] = {
     "metadata": (METADATA, lambda client: client.require_topics(["t"])),
     "versions": (API_VERSIONS, lambda client: client.transaction_version()),
     "coordinator": (10, lambda client: describe_transactions(client, ["id"])),
-    "offsets": (2, lambda client: OffsetLookup(client).offsets(
-        {TopicPartition("t", 0): LATEST}, IsolationLevel.READ_COMMITTED)),
-    "producer id": (22, lambda client: init_producer_id(
-        client, "id", transaction_timeout_ms=1_000, transaction_version=2)),
+    "offsets": (
+        2,
+        lambda client: OffsetLookup(client).offsets({TopicPartition("t", 0): LATEST}, IsolationLevel.READ_COMMITTED),
+    ),
+    "producer id": (
+        22,
+        lambda client: init_producer_id(client, "id", transaction_timeout_ms=1_000, transaction_version=2),
+    ),
     "description": (65, lambda client: describe_transactions(client, ["id"])),
     "listing": (66, lambda client: list_transactions(client)),
     "producers": (61, lambda client: open_transactions(client, TopicPartition("t", 0), 1)),
@@ -204,10 +200,19 @@ def test_a_broker_that_asks_for_silence_for_weeks_is_not_waited_for() -> None:
         assert isinstance(ends_with(lambda: QUESTIONS["listing"][1](client)), UnansweredError)
 
 
-@pytest.mark.parametrize("host, port", [
-    ("127.0.0.1", 2**31 - 1), ("127.0.0.1", -1), ("127.0.0.1", 0), ("", 9092), ("a" * 300, 9092), ("a..b", 9092),
-    ("nul\0", 9092), ("\u2603" * 70, 9092),
-])
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [
+        ("127.0.0.1", 2**31 - 1),
+        ("127.0.0.1", -1),
+        ("127.0.0.1", 0),
+        ("", 9092),
+        ("a" * 300, 9092),
+        ("a..b", 9092),
+        ("nul\0", 9092),
+        ("\u2603" * 70, 9092),
+    ],
+)
 def test_an_address_that_is_none_is_told_in_our_words(host: str, port: int) -> None:
     def misled(key: int, version: int, correlation_id: int) -> bytes:
         return framed(correlation_id, metadata_content(port, version, host=host))

@@ -151,8 +151,12 @@ def test_a_bomb_is_refused_and_not_unfolded(
     records = batch(bytes(fold(mib * MIB)), count=1, codec=number)
     assert len(records) < MIB, "it would be refused for its size alone"
     topics = m.ProduceRequest.TopicProduceData
-    request = m.ProduceRequest(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=[topics(
-        name=topic, partition_data=[topics.PartitionProduceData(index=0, records=records)])])
+    request = m.ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[topics(name=topic, partition_data=[topics.PartitionProduceData(index=0, records=records)])],
+    )
     with RawClient(broker.address, deadline_s=DEADLINE_S) as attacker:
         [answer] = attacker.send(request, 9).responses[0].partition_responses
     assert answer.error_code in {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE}

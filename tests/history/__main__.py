@@ -80,9 +80,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     for seed in range(arguments.seed, arguments.seed + arguments.runs):
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="history-") as folder:
-            story = run(arguments.broker, Path(folder) / "broker", seed=seed, seconds=arguments.seconds,
-                        ways=FAULTS if arguments.faults == "all" else (arguments.faults,),
-                        longest_pause_s=arguments.longest_pause)
+            story = run(
+                arguments.broker,
+                Path(folder) / "broker",
+                seed=seed,
+                seconds=arguments.seconds,
+                ways=FAULTS if arguments.faults == "all" else (arguments.faults,),
+                longest_pause_s=arguments.longest_pause,
+            )
         anomalies = check(story.ops)
         tally.add(story, kinds_of(story, anomalies), time.monotonic() - began)
         print(f"{arguments.broker}, seed {seed}: {outline(story.ops)}; {_listed(story.faults)}", flush=True)
@@ -102,8 +107,11 @@ def kinds_of(story: Story, anomalies: Iterable[Anomaly]) -> list[str]:
 
 def report(story: Story, anomalies: Sequence[Anomaly]) -> bool:
     """Print what was wrong with a run, the beginning of it if it is much; say whether anything was."""
-    lines = [*(f"{each.kind}: {each.story}" for each in anomalies[:_SHOWN]),
-             *(f"{STUCK}: {each}" for each in story.stuck), *(f"{FILES}: {each}" for each in story.problems[:_SHOWN])]
+    lines = [
+        *(f"{each.kind}: {each.story}" for each in anomalies[:_SHOWN]),
+        *(f"{STUCK}: {each}" for each in story.stuck),
+        *(f"{FILES}: {each}" for each in story.problems[:_SHOWN]),
+    ]
     for line in lines:
         print(f"  {line[:_SHOWN_CHARACTERS]}", flush=True)
     return bool(lines)

@@ -14,8 +14,16 @@ from tests.history.format import Op
 from tests.history.index import index_history
 
 CHECKS = (
-    records.inconsistent_offsets, records.duplicates, records.aborted_reads, records.precommitted_reads,
-    records.lost_writes, order.polls, order.sends, cycles.cycles, groups.consumed_twice, groups.group_offsets,
+    records.inconsistent_offsets,
+    records.duplicates,
+    records.aborted_reads,
+    records.precommitted_reads,
+    records.lost_writes,
+    order.polls,
+    order.sends,
+    cycles.cycles,
+    groups.consumed_twice,
+    groups.group_offsets,
 )
 
 

@@ -27,7 +27,7 @@ SESSION_TIMEOUT_S: Final = 6
 TRANSACTION_TIMEOUT_S: Final = 10
 _POLL_S: Final = 0.2
 # A producer that is fenced reports an emergency, which no level of logging keeps back.
-_NOWHERE = logging.Logger("nowhere", level=logging.CRITICAL + 1)
+_NOWHERE = logging.Logger("nowhere", level=logging.CRITICAL + 1)  # noqa: LOG001 - in no tree of loggers
 _ABORTED_BY_WISH: Final = 0.15
 # With one broker every restart would make librdkafka start over from its bootstrap servers (KIP-899), after which
 # send_offsets_to_transaction waits for ever for the coordinator's former connection (seen with 2.16).
@@ -59,9 +59,7 @@ class _Transactions:
         self._producer: Producer | None = None
         self._count = 0
 
-    def run(
-        self, steps: list[list[Any]], work: Callable[[Producer], None], *, abort: bool = False
-    ) -> bool:
+    def run(self, steps: list[list[Any]], work: Callable[[Producer], None], *, abort: bool = False) -> bool:
         """Send what `steps` say, do `work`, and end the transaction; says whether it was committed."""
         producer = self._ready()
         if producer is None:
@@ -77,24 +75,32 @@ class _Transactions:
                 if step[0] == "send":
                     topic, _, partition = step[1].rpartition("-")
                     producer.produce(
-                        topic, str(step[2]), partition=int(partition), on_delivery=_noting(offsets, step[2]))
+                        topic, str(step[2]), partition=int(partition), on_delivery=_noting(offsets, step[2])
+                    )
             work(producer)
             producer.flush(END_DEADLINE_S)
             kind = self._end(producer, abort)
         except KafkaException as failure:
             kind, error = self._give_up(producer, failure)
-        ended = [
-            ["send", step[1], [offsets.get(step[2]), step[2]]] if step[0] == "send" else step for step in steps]
+        ended = [["send", step[1], [offsets.get(step[2]), step[2]]] if step[0] == "send" else step for step in steps]
         self._recorder.note(self.name, kind, "txn", ended, transaction=name, error=error or None)
         return kind == OK
 
     def _ready(self) -> Producer | None:
         if self._producer is None:
-            producer = Producer({
-                "bootstrap.servers": self._address, "transactional.id": self.name,
-                "transaction.timeout.ms": TRANSACTION_TIMEOUT_S * 1_000, "linger.ms": 0, "log_level": LOG_NOTHING,
-                "retry.backoff.max.ms": 200, "reconnect.backoff.max.ms": 200,
-            } | _NO_NEW_BEGINNING, logger=_NOWHERE)
+            producer = Producer(
+                {
+                    "bootstrap.servers": self._address,
+                    "transactional.id": self.name,
+                    "transaction.timeout.ms": TRANSACTION_TIMEOUT_S * 1_000,
+                    "linger.ms": 0,
+                    "log_level": LOG_NOTHING,
+                    "retry.backoff.max.ms": 200,
+                    "reconnect.backoff.max.ms": 200,
+                }
+                | _NO_NEW_BEGINNING,
+                logger=_NOWHERE,
+            )
             try:
                 producer.init_transactions(END_DEADLINE_S)
             except KafkaException:
@@ -172,7 +178,8 @@ class Worker:
             return
         records, ends = _by_key(messages)
         steps: list[list[Any]] = [
-            ["send", key_of(OUT, self._chance.randrange(PARTITIONS)), self._recorder.next_value()] for _ in messages]
+            ["send", key_of(OUT, self._chance.randrange(PARTITIONS)), self._recorder.next_value()] for _ in messages
+        ]
         steps += [["poll", records], ["offsets", self._group, {key_of(*place): end for place, end in ends.items()}]]
         offsets = [TopicPartition(topic, partition, end) for (topic, partition), end in ends.items()]
 
@@ -193,13 +200,19 @@ class Worker:
 
     def _ready(self) -> Consumer:
         if self._consumer is None:
+
             def moved(*_: object) -> None:
                 self._recorder.begin(self._name, "assign")
                 self._recorder.note(self._name, OK, "assign")
 
-            self._consumer = Consumer(_consumer_settings(self._address, READ_COMMITTED) | {
-                "group.id": self._group, "session.timeout.ms": SESSION_TIMEOUT_S * 1_000, "heartbeat.interval.ms": 500,
-            })
+            self._consumer = Consumer(
+                _consumer_settings(self._address, READ_COMMITTED)
+                | {
+                    "group.id": self._group,
+                    "session.timeout.ms": SESSION_TIMEOUT_S * 1_000,
+                    "heartbeat.interval.ms": 500,
+                }
+            )
             self._consumer.subscribe([IN], on_assign=moved)
         return self._consumer
 
@@ -236,8 +249,9 @@ class Reader:
                 if position.offset >= ends[place]:
                     missing.discard(place)
         self._recorder.begin(self.name, "drained")
-        self._recorder.note(self.name, OK, "drained", {
-            key_of(*place): end for place, end in ends.items() if place not in missing})
+        self._recorder.note(
+            self.name, OK, "drained", {key_of(*place): end for place, end in ends.items() if place not in missing}
+        )
         return sorted(key_of(*place) for place in missing)
 
     def close(self) -> None:
@@ -252,8 +266,7 @@ class Reader:
     def _poll(self) -> None:
         self._recorder.begin(self.name, "poll", isolation=self._isolation)
         messages = [each for each in self._consumer.consume(50, _POLL_S) if each.error() is None]
-        self._recorder.note(
-            self.name, OK, "poll", [["poll", _by_key(messages)[0]]], isolation=self._isolation)
+        self._recorder.note(self.name, OK, "poll", [["poll", _by_key(messages)[0]]], isolation=self._isolation)
 
 
 class OffsetReader:
@@ -273,8 +286,11 @@ class OffsetReader:
         except KafkaException as failure:
             self._recorder.note(self._name, FAIL, "committed", error=str(failure))
             return
-        offsets = {key_of(each.topic, each.partition): each.offset if each.offset >= 0 else None
-                   for each in found if each.error is None}
+        offsets = {
+            key_of(each.topic, each.partition): each.offset if each.offset >= 0 else None
+            for each in found
+            if each.error is None
+        }
         self._recorder.note(self._name, OK, "committed", [["offsets", self._group, offsets]])
 
     def close(self) -> None:
@@ -284,8 +300,12 @@ class OffsetReader:
 
 def _consumer_settings(address: str, isolation: str) -> dict[str, Any]:
     return {
-        "bootstrap.servers": address, "isolation.level": isolation, "enable.auto.commit": False,
-        "auto.offset.reset": "earliest", "fetch.wait.max.ms": 50, "log_level": LOG_NOTHING,
+        "bootstrap.servers": address,
+        "isolation.level": isolation,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "fetch.wait.max.ms": 50,
+        "log_level": LOG_NOTHING,
         "reconnect.backoff.max.ms": 200,
     } | _NO_NEW_BEGINNING
 

@@ -5,6 +5,7 @@ of the next one in the same log. A circle without reads is allowed by Kafka, whi
 both edges; circles of reads alone (G1c), never.
 """
 
+import itertools
 from collections import deque
 from collections.abc import Iterator
 
@@ -89,6 +90,6 @@ def _follows(index: Index) -> "networkx.DiGraph":
     for key, by_offset in index.values.items():
         writers = [index.writer.get((key, value)) for offset in sorted(by_offset) for value in by_offset[offset]]
         known = [each for each in writers if each is not None and index.took_effect(each)]
-        for earlier, later in zip(known, known[1:], strict=False):
+        for earlier, later in itertools.pairwise(known):
             _connect(graph, earlier, later)
     return graph

@@ -23,8 +23,11 @@ _CONTROL_TYPE_AT: Final = 61 + 5 + 2
 
 def _segments(data: Path, topic: str) -> list[SegmentFiles]:
     """Give the segments of the first partition of the topic that has batches."""
-    return next(segments for name, segments in partitions_of(data).items()
-                if name.rpartition("-")[0] == topic and any(batches_of(segments)))
+    return next(
+        segments
+        for name, segments in partitions_of(data).items()
+        if name.rpartition("-")[0] == topic and any(batches_of(segments))
+    )
 
 
 def _rows(data: Path, topic: str, suffix: str, has_rows: Callable[[SegmentFiles], object]) -> Path:
@@ -43,7 +46,7 @@ def _cut(data: Path, topic: str, is_first_gone: Callable[[Batch], bool]) -> None
             for suffix in _SUFFIXES:
                 path.with_suffix(suffix).unlink(missing_ok=True)
         elif gone:
-            path.write_bytes(path.read_bytes()[:gone[0]])
+            path.write_bytes(path.read_bytes()[: gone[0]])
 
 
 def forget_an_aborted_transaction(data: Path) -> None:
@@ -86,7 +89,7 @@ def turn_a_marker(data: Path) -> None:
     path = data / f"{segment.name}.log"
     log = bytearray(path.read_bytes())
     struct.pack_into(">h", log, marker.position + _CONTROL_TYPE_AT, 0 if marker.commits else 1)
-    struct.pack_into(">I", log, marker.position + _CRC_AT, crc32c(log[marker.position + _CHECKED_FROM:]))
+    struct.pack_into(">I", log, marker.position + _CRC_AT, crc32c(log[marker.position + _CHECKED_FROM :]))
     path.write_bytes(log)
 
 
@@ -101,7 +104,7 @@ def repeat_a_marker(data: Path) -> None:
     marker = segment.batches[-1]
     path = data / f"{segment.name}.log"
     log = path.read_bytes()
-    path.write_bytes(log + struct.pack(">q", marker.last_offset + 1) + log[marker.position + 8:])
+    path.write_bytes(log + struct.pack(">q", marker.last_offset + 1) + log[marker.position + 8 :])
 
 
 def lose_a_record(data: Path) -> None:
@@ -125,7 +128,7 @@ def lose_a_batch(data: Path) -> None:
     gone, following = segment.batches[-3:-1]
     path = data / f"{segment.name}.log"
     log = path.read_bytes()
-    path.write_bytes(log[:gone.position] + log[following.position:])
+    path.write_bytes(log[: gone.position] + log[following.position :])
 
 
 def write_a_batch_twice(data: Path) -> None:
@@ -137,7 +140,7 @@ def write_a_batch_twice(data: Path) -> None:
     log = path.read_bytes()
     for end, batch in enumerate((newest, marker), marker.last_offset + 1):
         size = 12 + struct.unpack_from(">i", log, batch.position + 8)[0]
-        log += struct.pack(">q", end) + log[batch.position + 8:batch.position + size]
+        log += struct.pack(">q", end) + log[batch.position + 8 : batch.position + size]
     path.write_bytes(log)
 
 
@@ -146,7 +149,7 @@ def tear_the_tail(data: Path) -> None:
     segment = _segments(data, "in")[-1]
     path = data / f"{segment.name}.log"
     log = path.read_bytes()
-    path.write_bytes(log + log[segment.batches[-1].position:][:40])
+    path.write_bytes(log + log[segment.batches[-1].position :][:40])
 
 
 def rot_a_bit(data: Path) -> None:

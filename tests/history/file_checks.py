@@ -3,6 +3,7 @@
 The one exception is the form of the transaction journal's records, which `broker_core` decodes.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -73,9 +74,11 @@ def check_indexes(partitions: Partitions, interval_bytes: Mapping[str, int]) -> 
 
 def apart(found: Sequence[object], expected: Sequence[object]) -> str:
     """Show where two lists part: what was found, and what the batches say."""
-    at = next((at for at, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]),
-              min(len(found), len(expected)))
-    return f"{[*found[at:at + 1]]} as row {at} of {len(found)}, the batches say {[*expected[at:at + 1]]}"
+    at = next(
+        (at for at, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]),
+        min(len(found), len(expected)),
+    )
+    return f"{[*found[at : at + 1]]} as row {at} of {len(found)}, the batches say {[*expected[at : at + 1]]}"
 
 
 def _offset_rows(segment: SegmentFiles, interval_bytes: int) -> list[tuple[int, int]]:
@@ -100,8 +103,9 @@ def _check_time_rows(segment: SegmentFiles, indexed: Sequence[int]) -> Iterator[
         newest[batch.last_offset] = largest
     for timestamp_ms, offset in segment.time_rows:
         if rises.get(timestamp_ms) != offset:
-            yield (f"{segment.name}: the time index has {timestamp_ms} at {offset}, "
-                   f"the batches {rises.get(timestamp_ms)}")
+            yield (
+                f"{segment.name}: the time index has {timestamp_ms} at {offset}, the batches {rises.get(timestamp_ms)}"
+            )
     needed = {newest[offset] for offset in indexed} | ({largest} if segment.batches else set())
     for timestamp_ms, offset in sorted(needed - set(segment.time_rows)):
         yield f"{segment.name}: the time index lacks {timestamp_ms} at {offset}"
@@ -150,13 +154,15 @@ def check_markers(partitions: Partitions, restarts: int) -> Iterator[str]:
             if image.state in _COMMITS:
                 for topic_partition in image.partitions:
                     expected[image.producer_id, str(topic_partition)].append(
-                        Verdict(_COMMITS[image.state], image.producer_epoch))
+                        Verdict(_COMMITS[image.state], image.producer_epoch)
+                    )
     found: dict[tuple[int, Key], list[Verdict | None]] = defaultdict(list)
     for name, segments in partitions.items():
         for batch in batches_of(segments):
             if batch.is_transactional:
                 found[batch.producer_id, name].append(
-                    Verdict(batch.commits, batch.producer_epoch) if batch.is_control else None)
+                    Verdict(batch.commits, batch.producer_epoch) if batch.is_control else None
+                )
     for place in sorted(expected.keys() | found.keys()):
         problem = compare_markers(expected[place], found[place], restarts)
         if problem:
@@ -180,7 +186,7 @@ def journal(partitions: Partitions) -> dict[str, list[TransactionImage]]:
 def _check_ends(transactional_id: str, images: Sequence[TransactionImage]) -> Iterator[str]:
     if images[-1].state in _OPEN:
         yield f"the journal leaves transaction {transactional_id} {images[-1].state.label}"
-    for image, after in zip(images, images[1:], strict=False):
+    for image, after in itertools.pairwise(images):
         if image.state in PREPARED and after.state in (TransactionState.ONGOING, TransactionState.EMPTY):
             yield f"the journal has transaction {transactional_id} {after.state.label} after {image.state.label}"
 
@@ -205,7 +211,7 @@ def compare_markers(expected: Sequence[Verdict], found: Sequence[Verdict | None]
                 after[met] = min(repeats + 1, after.get(met, repeats + 1))
         has_data = marker is None
         if not after:
-            return f"marker {at} is {marker}; the journal's verdicts are {list(expected)[:at + 2]}..."
+            return f"marker {at} is {marker}; the journal's verdicts are {list(expected)[: at + 2]}..."
         paths = after
     if has_data:
         return "the last transaction has no marker"

@@ -80,7 +80,12 @@ class Op:
 def to_line(op: Op) -> str:
     """Write one line."""
     line: dict[str, Any] = {
-        "i": op.index, "t_ns": op.time_ns, "p": op.process, "type": op.kind, "f": op.function, "value": op.value,
+        "i": op.index,
+        "t_ns": op.time_ns,
+        "p": op.process,
+        "type": op.kind,
+        "f": op.function,
+        "value": op.value,
     }
     if op.transaction is not None:
         line["txn"] = op.transaction
@@ -98,8 +103,17 @@ def from_line(text: str) -> Op:
     line = json.loads(text)
     try:
         return Op(
-            line["i"], line["t_ns"], line["p"], line["type"], line["f"], line.get("value"), line.get("txn"),
-            line.get("isolation", READ_COMMITTED), line.get("rebalanced", False), line.get("err"))
+            line["i"],
+            line["t_ns"],
+            line["p"],
+            line["type"],
+            line["f"],
+            line.get("value"),
+            line.get("txn"),
+            line.get("isolation", READ_COMMITTED),
+            line.get("rebalanced", False),
+            line.get("err"),
+        )
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a line of a history: {text[:200]!r}") from error
 

@@ -27,7 +27,8 @@ def consumed_twice(index: Index) -> Iterator[Anomaly]:
                     if first is not operation:
                         yield Anomaly(
                             Kind.CONSUMED_TWICE,
-                            f"{value!r} at {key}@{offset} was consumed in {group} by {first.name} and {operation.name}")
+                            f"{value!r} at {key}@{offset} was consumed in {group} by {first.name} and {operation.name}",
+                        )
 
 
 def group_offsets(index: Index) -> Iterator[Anomaly]:

@@ -81,7 +81,7 @@ def index_history(history: Iterable[Op]) -> Index:
         _take_end(found, operation)
     for operation in found.operations:
         written = found.writes(operation)
-        if written and (operation.kind == OK or operation.kind == INFO and _was_seen(found, written)):
+        if written and (operation.kind == OK or (operation.kind == INFO and _was_seen(found, written))):
             found.must_commit.add(id(operation))
     return found
 

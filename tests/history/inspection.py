@@ -168,9 +168,14 @@ def _check_recomputation(left: LeftBehind, data: Path, expected: Mapping[str, An
 
 def _world(left: LeftBehind, data: Path) -> "World":
     """Be a world to the checks of the simulation."""
-    return cast("World", SimpleNamespace(
-        server=_Server(data, left.settings), clock=SimpleNamespace(now_ms=_now_ms),
-        plan=SimpleNamespace(groups=left.groups)))
+    return cast(
+        "World",
+        SimpleNamespace(
+            server=_Server(data, left.settings),
+            clock=SimpleNamespace(now_ms=_now_ms),
+            plan=SimpleNamespace(groups=left.groups),
+        ),
+    )
 
 
 def _logs(world: "World") -> list[Any]:

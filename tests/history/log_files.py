@@ -61,8 +61,10 @@ def partitions_of(data: Path) -> dict[str, list[SegmentFiles]]:
     """Read every partition in the folder; raises `BadFileError`."""
     return {
         folder.name: [_read_segment(log) for log in logs]
-        for folder in sorted(data.iterdir()) if folder.is_dir()
-        for logs in [sorted(folder.glob("*.log"))] if logs
+        for folder in sorted(data.iterdir())
+        if folder.is_dir()
+        for logs in [sorted(folder.glob("*.log"))]
+        if logs
     }
 
 
@@ -70,17 +72,20 @@ def _read_segment(log: Path) -> SegmentFiles:
     data = log.read_bytes()
     base = int(log.stem)
     return SegmentFiles(
-        f"{log.parent.name}/{log.stem}", len(data), list(_batches(log, data)),
+        f"{log.parent.name}/{log.stem}",
+        len(data),
+        list(_batches(log, data)),
         [(base + offset, position) for offset, position in _rows(log.with_suffix(".index"), _INDEX)],
         [(timestamp, base + offset) for timestamp, offset in _rows(log.with_suffix(".timeindex"), _TIME_INDEX)],
-        [AbortedRow(*row) for _, *row in _rows(log.with_suffix(".txnindex"), _TRANSACTION_INDEX)])
+        [AbortedRow(*row) for _, *row in _rows(log.with_suffix(".txnindex"), _TRANSACTION_INDEX)],
+    )
 
 
 def _batches(log: Path, data: bytes) -> Iterator[Batch]:
     position = 0
     while position < len(data):
         where = f"{log.parent.name}/{log.name} at byte {position}"
-        head = data[position:position + _LENGTH.size]
+        head = data[position : position + _LENGTH.size]
         end = position + _LENGTH.size + (_LENGTH.unpack(head)[1] if len(head) == _LENGTH.size else 0)
         batch: Any = MemoryRecords(data[position:end]).next_batch() if end <= len(data) else None
         if batch is None:
@@ -89,9 +94,18 @@ def _batches(log: Path, data: bytes) -> Iterator[Batch]:
             raise BadFileError(f"{where}: a wrong checksum")
         records = [(record.offset, record.key, record.value) for record in batch]
         yield Batch(
-            position, batch.base_offset, batch.last_offset, batch.max_timestamp, batch.producer_id,
-            batch.producer_epoch, batch.base_sequence, batch.is_transactional, batch.is_control_batch,
-            batch.is_control_batch and (records[0][1] or b"")[2:4] == _COMMIT, records)
+            position,
+            batch.base_offset,
+            batch.last_offset,
+            batch.max_timestamp,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.is_transactional,
+            batch.is_control_batch,
+            batch.is_control_batch and (records[0][1] or b"")[2:4] == _COMMIT,
+            records,
+        )
         position = end
 
 
@@ -99,4 +113,4 @@ def _rows(path: Path, row: struct.Struct) -> list[Any]:
     data = path.read_bytes() if path.exists() else b""
     if len(data) % row.size and data.strip(b"\0"):
         raise BadFileError(f"{path.parent.name}/{path.name}: half a row")
-    return list(row.iter_unpack(data[:len(data) // row.size * row.size]))
+    return list(row.iter_unpack(data[: len(data) // row.size * row.size]))

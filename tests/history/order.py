@@ -17,7 +17,7 @@ def polls(index: Index) -> Iterator[Anomaly]:
     at: dict[tuple[int | str, Key], int] = {}
     for operation in index.operations:
         end = operation.last
-        if end.function in _MOVES or end.rebalanced or end.function == "txn" and end.kind in (FAIL, INFO):
+        if end.function in _MOVES or end.rebalanced or (end.function == "txn" and end.kind in (FAIL, INFO)):
             for place in [place for place in at if place[0] == end.process]:
                 del at[place]
             if end.kind in (FAIL, INFO):
@@ -27,7 +27,8 @@ def polls(index: Index) -> Iterator[Anomaly]:
                 last = at.get((end.process, key))
                 if last is not None and offset <= last:
                     yield Anomaly(
-                        Kind.NONMONOTONIC_POLL, f"{operation.name} read {value!r} at {key}@{offset} after {last}")
+                        Kind.NONMONOTONIC_POLL, f"{operation.name} read {value!r} at {key}@{offset} after {last}"
+                    )
                 elif last is not None:
                     yield from _skipped(operation, end, key, (last, offset), known)
                 at[end.process, key] = offset
@@ -44,8 +45,7 @@ def sends(index: Index) -> Iterator[Anomaly]:
                 continue
             last = at.get((operation.end.process, key), -1)
             if offset <= last:
-                yield Anomaly(
-                    Kind.NONMONOTONIC_SEND, f"{operation.name} sent {value!r} to {key}@{offset} after {last}")
+                yield Anomaly(Kind.NONMONOTONIC_SEND, f"{operation.name} sent {value!r} to {key}@{offset} after {last}")
             at[operation.end.process, key] = max(offset, last)
 
 
@@ -65,4 +65,5 @@ def _skipped(
     missed = [each for each in known.get((key, op.isolation), ()) if last < each < offset]
     if missed:
         yield Anomaly(
-            Kind.POLL_SKIP, f"{operation.name} went from {key}@{last} to {offset} past {missed[:5]}, which others saw")
+            Kind.POLL_SKIP, f"{operation.name} went from {key}@{last} to {offset} past {missed[:5]}, which others saw"
+        )

@@ -22,14 +22,33 @@ class Recorder:
         return next(self._values)
 
     def note(
-        self, process: str, kind: str, function: str, value: Any = None, *, transaction: str | None = None,
-        isolation: str = READ_COMMITTED, rebalanced: bool = False, error: str | None = None
+        self,
+        process: str,
+        kind: str,
+        function: str,
+        value: Any = None,
+        *,
+        transaction: str | None = None,
+        isolation: str = READ_COMMITTED,
+        rebalanced: bool = False,
+        error: str | None = None,
     ) -> None:
         """Note one line."""
         with self._lock:
-            self.ops.append(Op(
-                len(self.ops), time.monotonic_ns() - self._began_ns, process, kind, function, value, transaction,
-                isolation, rebalanced, error))
+            self.ops.append(
+                Op(
+                    len(self.ops),
+                    time.monotonic_ns() - self._began_ns,
+                    process,
+                    kind,
+                    function,
+                    value,
+                    transaction,
+                    isolation,
+                    rebalanced,
+                    error,
+                )
+            )
 
     def begin(self, process: str, function: str, value: Any = None, **more: Any) -> None:
         """Note the beginning of an operation."""

@@ -33,11 +33,13 @@ def aborted_reads(index: Index) -> Iterator[Anomaly]:
                 writer = index.writer.get((key, value))
                 if writer is not None and writer.kind == FAIL and writer.begin.transaction is not None:
                     yield Anomaly(
-                        Kind.ABORTED_READ, f"{read.operation.name} saw {value!r} at {key}@{offset} of {writer.name}, "
-                        "which failed")
+                        Kind.ABORTED_READ,
+                        f"{read.operation.name} saw {value!r} at {key}@{offset} of {writer.name}, which failed",
+                    )
                 if writer is not None and read.op.index < writer.begin.index:
                     yield Anomaly(
-                        Kind.OPEN_READ, f"{read.operation.name} saw {value!r} at {key}@{offset} before {writer.name}")
+                        Kind.OPEN_READ, f"{read.operation.name} saw {value!r} at {key}@{offset} before {writer.name}"
+                    )
 
 
 def precommitted_reads(index: Index) -> Iterator[Anomaly]:
@@ -47,8 +49,7 @@ def precommitted_reads(index: Index) -> Iterator[Anomaly]:
         for key, records in operation.last.polled():
             for offset, value in records:
                 if (key, value) in own:
-                    yield Anomaly(
-                        Kind.PRECOMMITTED_READ, f"{operation.name} read its own {value!r} at {key}@{offset}")
+                    yield Anomaly(Kind.PRECOMMITTED_READ, f"{operation.name} read its own {value!r} at {key}@{offset}")
 
 
 def lost_writes(index: Index) -> Iterator[Anomaly]:

@@ -335,16 +335,23 @@ def test_offsets_of_unknown_fate_may_be_there_or_not(told: Told) -> None:
 
 def test_every_kind_has_its_bad_history() -> None:
     source = Path(__file__).read_text(encoding="utf-8")
-    untold = [kind.value for kind in Kind if f'"{kind.value}"' not in source and kind not in ALLOWED_BY_KAFKA
-              or f"Kind.{kind.name}" not in source and kind in ALLOWED_BY_KAFKA]
+    untold = [
+        kind.value
+        for kind in Kind
+        if (f'"{kind.value}"' not in source and kind not in ALLOWED_BY_KAFKA)
+        or (f"Kind.{kind.name}" not in source and kind in ALLOWED_BY_KAFKA)
+    ]
     assert untold == []
 
 
-@pytest.mark.parametrize(("ops", "words"), [
-    ([Op(0, 0, 1, OK, "poll", [])], "ends what it has not begun"),
-    ([Op(0, 0, 1, INVOKE, "poll"), Op(1, 1, 1, INVOKE, "poll")], "before its last one ended"),
-    ([Op(0, 0, 1, INVOKE, "send", [["send", A, 1], ["send", A, 1]])], "values name records"),
-])
+@pytest.mark.parametrize(
+    ("ops", "words"),
+    [
+        ([Op(0, 0, 1, OK, "poll", [])], "ends what it has not begun"),
+        ([Op(0, 0, 1, INVOKE, "poll"), Op(1, 1, 1, INVOKE, "poll")], "before its last one ended"),
+        ([Op(0, 0, 1, INVOKE, "send", [["send", A, 1], ["send", A, 1]])], "values name records"),
+    ],
+)
 def test_what_is_no_history(ops: list[Op], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         check(ops)
@@ -365,7 +372,7 @@ def true_histories(draw: st.DrawFn) -> Told:
     ends = {A: 0, B: 0}
     for number in range(draw(st.integers(1, 8))):
         kind = draw(st.sampled_from([OK, OK, FAIL, INFO]))
-        committed = kind == OK or kind == INFO and draw(st.booleans())
+        committed = kind == OK or (kind == INFO and draw(st.booleans()))
         steps = []
         for key in draw(st.lists(st.sampled_from([A, B]), min_size=1, max_size=4)):
             value += 1
@@ -379,7 +386,7 @@ def true_histories(draw: st.DrawFn) -> Told:
         told.txn(number % 3, *steps, name=f"t{number}", kind=kind)
         for key in draw(st.lists(st.sampled_from([A, B]), unique=True)):
             # A reader of its own for each poll: it may begin anywhere, and leaves nothing out from there on.
-            tail = logs[key][draw(st.integers(0, len(logs[key]))):]
+            tail = logs[key][draw(st.integers(0, len(logs[key]))) :]
             told.poll(100 + len(told.ops), {key: [list(each) for each in tail]})
     for key, log in logs.items():
         told.poll(10, {key: [list(each) for each in log]})
@@ -399,9 +406,16 @@ def test_a_committed_record_that_nobody_sees_is_always_found(told: Told, data: s
         return
     lost = data.draw(st.sampled_from(sure))
     ops = [
-        op if op.function != "poll" or op.kind != OK else Op(
-            op.index, op.time_ns, op.process, op.kind, op.function,
-            [["poll", {key: [each for each in records if each[1] != lost] for key, records in op.value[0][1].items()}]])
+        op
+        if op.function != "poll" or op.kind != OK
+        else Op(
+            op.index,
+            op.time_ns,
+            op.process,
+            op.kind,
+            op.function,
+            [["poll", {key: [each for each in records if each[1] != lost] for key, records in op.value[0][1].items()}]],
+        )
         for op in told.ops
     ]
     assert {each.kind for each in check(ops)} & {Kind.LOST_WRITE, Kind.TORN, Kind.UNSEEN}

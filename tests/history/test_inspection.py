@@ -58,12 +58,14 @@ class Author:
         """End it; one that commits takes the group along."""
         if commit:
             self._producer.send_offsets_to_transaction(
-                [TopicPartition(TOPIC, 0, self._values[-1])], self._consumer.consumer_group_metadata(), _DEADLINE_S)
+                [TopicPartition(TOPIC, 0, self._values[-1])], self._consumer.consumer_group_metadata(), _DEADLINE_S
+            )
             self._producer.commit_transaction(_DEADLINE_S)
         else:
             self._producer.abort_transaction(_DEADLINE_S)
         self._recorder.note(
-            self.name, OK if commit else FAIL, "txn", self._steps(), transaction=f"{self.name}/{self._count}")
+            self.name, OK if commit else FAIL, "txn", self._steps(), transaction=f"{self.name}/{self._count}"
+        )
 
     def close(self) -> None:
         """Leave the group."""
@@ -81,8 +83,11 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeftBehind]:
     try:
         broker.start()
         admin = AdminClient({"bootstrap.servers": broker.address, "log_level": LOG_NOTHING})
-        settings = {"index.interval.bytes": "128", "segment.ms": str(_SEGMENT_MS),
-                    "message.timestamp.after.max.ms": str(1 << 62)}
+        settings = {
+            "index.interval.bytes": "128",
+            "segment.ms": str(_SEGMENT_MS),
+            "message.timestamp.after.max.ms": str(1 << 62),
+        }
         admin.create_topics([NewTopic(TOPIC, 1, 1, config=settings)])[TOPIC].result(_DEADLINE_S)
         outer, inner = authors = [Author(name, broker.address, recorder) for name in ("outer", "inner")]
         for number in range(ROUNDS):
@@ -100,7 +105,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeftBehind]:
         broker.stop()
     finally:
         broker.close()
-    yield LeftBehind(broker.data, SETTINGS | _ONE_PARTITION, TOPICS, (GROUP,), answers, recorder.ops, 0, cleanly=True)
+    return LeftBehind(broker.data, SETTINGS | _ONE_PARTITION, TOPICS, (GROUP,), answers, recorder.ops, 0, cleanly=True)
 
 
 def test_a_whole_folder_passes(left: LeftBehind, tmp_path: Path):
@@ -123,45 +128,49 @@ def test_damage_is_found(left: LeftBehind, damage: Damage, word: str, tmp_path: 
 def test_an_outcome_that_the_files_belie_is_found(left: LeftBehind, kind: str, tmp_path: Path):
     told_so = next(op for op in left.ops if op.kind == kind)
     lie = replace(told_so, kind=FAIL if kind == OK else OK)
-    (problem,) = inspect_folder(
-        replace(left, ops=[lie if op is told_so else op for op in left.ops]), tmp_path)
+    (problem,) = inspect_folder(replace(left, ops=[lie if op is told_so else op for op in left.ops]), tmp_path)
     assert problem.startswith(f"{lie.transaction} is ")
 
 
 def test_a_record_of_nobody_is_found(left: LeftBehind, tmp_path: Path):
     (forgotten,) = {op.transaction for op in left.ops if op.index == 0}
-    problems = inspect_folder(
-        replace(left, ops=[op for op in left.ops if op.transaction != forgotten]), tmp_path)
+    problems = inspect_folder(replace(left, ops=[op for op in left.ops if op.transaction != forgotten]), tmp_path)
     assert len(problems) == 3
     assert all("and nobody sent it" in each for each in problems)
 
 
-@pytest.mark.parametrize(("expected", "found", "restarts"), [
-    ([], [], 0),
-    ([COMMIT, ABORT], [DATA, COMMIT, DATA, DATA, ABORT], 0),
-    # A partition that was added and never written to.
-    ([COMMIT, COMMIT, LATER], [COMMIT, DATA, COMMIT, LATER], 0),
-    ([COMMIT], [DATA, COMMIT, COMMIT], 1),
-    ([COMMIT, COMMIT, ABORT], [DATA, COMMIT, COMMIT, COMMIT, COMMIT, ABORT], 2),
-])
+@pytest.mark.parametrize(
+    ("expected", "found", "restarts"),
+    [
+        ([], [], 0),
+        ([COMMIT, ABORT], [DATA, COMMIT, DATA, DATA, ABORT], 0),
+        # A partition that was added and never written to.
+        ([COMMIT, COMMIT, LATER], [COMMIT, DATA, COMMIT, LATER], 0),
+        ([COMMIT], [DATA, COMMIT, COMMIT], 1),
+        ([COMMIT, COMMIT, ABORT], [DATA, COMMIT, COMMIT, COMMIT, COMMIT, ABORT], 2),
+    ],
+)
 def test_markers_that_follow_the_journal_pass(
     expected: Sequence[Verdict], found: Sequence[Verdict | None], restarts: int
 ):
     assert compare_markers(expected, found, restarts) is None
 
 
-@pytest.mark.parametrize(("expected", "found", "restarts"), [
-    ([COMMIT], [DATA, ABORT], 0),
-    ([COMMIT], [DATA, LATER], 0),
-    ([COMMIT], [DATA], 0),
-    ([COMMIT], [], 0),
-    ([], [COMMIT], 1),
-    ([COMMIT], [DATA, COMMIT, DATA], 0),
-    ([COMMIT], [DATA, COMMIT, DATA, COMMIT], 1),
-    ([COMMIT], [DATA, COMMIT, COMMIT], 0),
-    ([COMMIT], [DATA, COMMIT, COMMIT, COMMIT], 1),
-    ([COMMIT, ABORT], [DATA, COMMIT, DATA, ABORT, COMMIT], 1),
-])
+@pytest.mark.parametrize(
+    ("expected", "found", "restarts"),
+    [
+        ([COMMIT], [DATA, ABORT], 0),
+        ([COMMIT], [DATA, LATER], 0),
+        ([COMMIT], [DATA], 0),
+        ([COMMIT], [], 0),
+        ([], [COMMIT], 1),
+        ([COMMIT], [DATA, COMMIT, DATA], 0),
+        ([COMMIT], [DATA, COMMIT, DATA, COMMIT], 1),
+        ([COMMIT], [DATA, COMMIT, COMMIT], 0),
+        ([COMMIT], [DATA, COMMIT, COMMIT, COMMIT], 1),
+        ([COMMIT, ABORT], [DATA, COMMIT, DATA, ABORT, COMMIT], 1),
+    ],
+)
 def test_markers_that_do_not_follow_the_journal_are_found(
     expected: Sequence[Verdict], found: Sequence[Verdict | None], restarts: int
 ):

@@ -1,5 +1,4 @@
-"""Judge a history of real clients whose broker, a process with a disk, is killed and paused; then look into its files.
-"""
+"""Judge a history of real clients whose broker, a process with a disk, is killed and paused; look into its files."""
 
 import random
 from collections import Counter
@@ -14,27 +13,29 @@ from tests.history.checker import check
 from tests.history.clients import IN, OUT, PARTITIONS, SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S, Reader
 from tests.history.format import FAIL, INVOKE, OK, Op, read_history, write_history
 from tests.history.recorder import Recorder
-from tests.history.workload import (
-    LONG_PAUSE,
-    LONGEST_PAUSE,
-    LONGEST_PAUSE_S,
-    Story,
-    draw_pause_s,
-    name_of_pause,
-    run,
-)
+from tests.history.workload import LONG_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE_S, Story, draw_pause_s, name_of_pause, run
 
 
 def has_enough(ops: Sequence[Op]) -> bool:
     """Say whether it is a history of more than nothing: a history of nothing proves nothing."""
     ends = Counter((op.function, op.kind) for op in ops)
-    return (ends["txn", OK] > 20 and ends["txn", FAIL] > 0
-            and any(op.kind == OK and op.transaction and list(op.offsets()) for op in ops))
+    return (
+        ends["txn", OK] > 20
+        and ends["txn", FAIL] > 0
+        and any(op.kind == OK and op.transaction and list(op.offsets()) for op in ops)
+    )
 
 
 def test_a_broker_that_is_killed_and_paused_tells_no_lies_and_leaves_good_files(tmp_path: Path):
-    story = run("broker_core", tmp_path / "broker", seed=7, seconds=8, fault_every_s=1.5, longest_pause_s=2,
-                has_enough=has_enough)
+    story = run(
+        "broker_core",
+        tmp_path / "broker",
+        seed=7,
+        seconds=8,
+        fault_every_s=1.5,
+        longest_pause_s=2,
+        has_enough=has_enough,
+    )
     assert [f"{each.kind}: {each.story}" for each in check(story.ops)] == []
     assert story.stuck == []
     assert story.problems == []
@@ -74,8 +75,12 @@ def test_a_reader_that_cannot_come_to_the_end_says_where():
 
 
 def test_the_tally_counts_by_kind_what_was_done_and_what_was_wrong():
-    ops = [Op(0, 0, "w", INVOKE, "txn", transaction="t1"), Op(1, 1, "w", OK, "txn", transaction="t1"),
-           Op(2, 2, "r", INVOKE, "poll"), Op(3, 3, "r", OK, "poll")]
+    ops = [
+        Op(0, 0, "w", INVOKE, "txn", transaction="t1"),
+        Op(1, 1, "w", OK, "txn", transaction="t1"),
+        Op(2, 2, "r", INVOKE, "poll"),
+        Op(3, 3, "r", OK, "poll"),
+    ]
     story = Story(ops, Counter(kill=2), stuck=["a transaction"], problems=["an index", "a marker"])
     tally = Tally()
     tally.add(story, kinds_of(story, [Anomaly(Kind.TORN, "half")]), 3)

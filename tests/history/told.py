@@ -17,8 +17,12 @@ _UNDER_WAY: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 def under_way(ask: Ask) -> list[str]:
     """Name the transactions that are not complete."""
-    answer = ask(ListTransactionsRequest(
-        state_filters=[*_UNDER_WAY], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None), 0)
+    answer = ask(
+        ListTransactionsRequest(
+            state_filters=[*_UNDER_WAY], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None
+        ),
+        0,
+    )
     assert answer.error_code == 0, answer
     return [each.transactional_id for each in answer.transaction_states]
 
@@ -37,7 +41,8 @@ def told(ask: Ask, topics: Mapping[str, int], groups: tuple[str, ...]) -> dict[s
             name = f"{topic}-{partition}"
             found[f"marks of {name}"] = [
                 _offset(ask, topic, partition, when, isolation)
-                for when, isolation in ((_EARLIEST, 0), (_LATEST, _COMMITTED), (_LATEST, 0))]
+                for when, isolation in ((_EARLIEST, 0), (_LATEST, _COMMITTED), (_LATEST, 0))
+            ]
             found[f"producers of {name}"] = _producers(ask, topic, partition)
             found[f"records of {name}"] = _records(ask, topic, partition, found[f"marks of {name}"])
     for name in _transactional_ids(ask):
@@ -51,14 +56,17 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     """Say where two sets of answers differ."""
     return [
         f"{name} were told as {before.get(name)}, and now as {after.get(name)}"
-        for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
 
 
 def _offset(ask: Ask, topic: str, partition: int, when: int, isolation: int) -> int:
     topics = ListOffsetsRequest.ListOffsetsTopic
     part = topics.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=when)
-    answer = ask(ListOffsetsRequest(
-        replica_id=-1, isolation_level=isolation, topics=[topics(name=topic, partitions=[part])]), 5)
+    answer = ask(
+        ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[topics(name=topic, partitions=[part])]), 5
+    )
     found = answer.topics[0].partitions[0]
     assert found.error_code == 0, found
     return int(found.offset)
@@ -70,8 +78,16 @@ def _producers(ask: Ask, topic: str, partition: int) -> list[tuple[int, ...]]:
     part = answer.topics[0].partitions[0]
     assert part.error_code == 0, part
     return sorted(
-        (one.producer_id, one.producer_epoch, one.last_sequence, one.last_timestamp, one.coordinator_epoch,
-         one.current_txn_start_offset) for one in part.active_producers)
+        (
+            one.producer_id,
+            one.producer_epoch,
+            one.last_sequence,
+            one.last_timestamp,
+            one.coordinator_epoch,
+            one.current_txn_start_offset,
+        )
+        for one in part.active_producers
+    )
 
 
 def _records(ask: Ask, topic: str, partition: int, marks: list[int]) -> tuple[str, list[tuple[int, int]]]:
@@ -81,11 +97,27 @@ def _records(ask: Ask, topic: str, partition: int, marks: list[int]) -> tuple[st
     offset, end, _ = marks
     while offset < end:
         topics = FetchRequest.FetchTopic
-        answer = ask(FetchRequest(
-            max_wait_ms=0, min_bytes=0, max_bytes=_MAX_BYTES, isolation_level=_COMMITTED, rack_id="",
-            topics=[topics(topic=topic, partitions=[topics.FetchPartition(
-                partition=partition, fetch_offset=offset, partition_max_bytes=_MAX_BYTES)])],
-            forgotten_topics_data=[]), 12)
+        answer = ask(
+            FetchRequest(
+                max_wait_ms=0,
+                min_bytes=0,
+                max_bytes=_MAX_BYTES,
+                isolation_level=_COMMITTED,
+                rack_id="",
+                topics=[
+                    topics(
+                        topic=topic,
+                        partitions=[
+                            topics.FetchPartition(
+                                partition=partition, fetch_offset=offset, partition_max_bytes=_MAX_BYTES
+                            )
+                        ],
+                    )
+                ],
+                forgotten_topics_data=[],
+            ),
+            12,
+        )
         part = answer.responses[0].partitions[0]
         assert part.error_code == 0, part
         data = bytes(part.records or b"")
@@ -100,17 +132,21 @@ def _end_of(data: bytes) -> int:
     """Return the offset behind the last whole batch."""
     at, end = 0, -1
     while at + 27 <= len(data):
-        size = 12 + int.from_bytes(data[at + 8:at + 12], "big")
+        size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
         if at + size > len(data):
             break
-        end = int.from_bytes(data[at:at + 8], "big") + int.from_bytes(data[at + 23:at + 27], "big") + 1
+        end = int.from_bytes(data[at : at + 8], "big") + int.from_bytes(data[at + 23 : at + 27], "big") + 1
         at += size
     return end
 
 
 def _transactional_ids(ask: Ask) -> list[str]:
-    answer = ask(ListTransactionsRequest(
-        state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None), 0)
+    answer = ask(
+        ListTransactionsRequest(
+            state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None
+        ),
+        0,
+    )
     assert answer.error_code == 0, answer
     return sorted(each.transactional_id for each in answer.transaction_states)
 
@@ -118,12 +154,20 @@ def _transactional_ids(ask: Ask) -> list[str]:
 def _transaction(ask: Ask, name: str) -> tuple[Any, ...]:
     one = ask(DescribeTransactionsRequest(transactional_ids=[name]), 0).transaction_states[0]
     assert one.error_code == 0, one
-    return (one.transaction_state, one.producer_id, one.producer_epoch, one.transaction_timeout_ms,
-            sorted((topic.topic, sorted(topic.partitions)) for topic in one.topics))
+    return (
+        one.transaction_state,
+        one.producer_id,
+        one.producer_epoch,
+        one.transaction_timeout_ms,
+        sorted((topic.topic, sorted(topic.partitions)) for topic in one.topics),
+    )
 
 
 def _offsets(ask: Ask, group: str) -> dict[str, tuple[int, int]]:
     answer = ask(OffsetFetchRequest(group_id=group, topics=None, require_stable=True), 7)
     assert answer.error_code == 0, answer
-    return {f"{topic.name}-{part.partition_index}": (part.error_code, part.committed_offset)
-            for topic in answer.topics for part in topic.partitions}
+    return {
+        f"{topic.name}-{part.partition_index}": (part.error_code, part.committed_offset)
+        for topic in answer.topics
+        for part in topic.partitions
+    }

@@ -66,8 +66,14 @@ class Story:
 
 
 def run(
-    kind: str, folder: Path, *, seed: int, seconds: float, fault_every_s: float = 3.0,
-    ways: Sequence[str] = FAULTS, longest_pause_s: float = LONGEST_PAUSE_S,
+    kind: str,
+    folder: Path,
+    *,
+    seed: int,
+    seconds: float,
+    fault_every_s: float = 3.0,
+    ways: Sequence[str] = FAULTS,
+    longest_pause_s: float = LONGEST_PAUSE_S,
     has_enough: Callable[[Sequence[Op]], bool] = lambda ops: True,
 ) -> Story:
     """Let clients work for some seconds, heal everything, read all there is to its end, and look into the files.
@@ -161,8 +167,12 @@ def draw_pause_s(chance: random.Random, longest_s: float) -> float:
     """Draw how long a pause lasts: mostly short, now and then past the sessions' timeout, or the transactions'."""
     kind = chance.random()
     least_s, most_s = (
-        (SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S) if kind < _LONG_SHARE
-        else (TRANSACTION_TIMEOUT_S, LONGEST_PAUSE_S) if kind < 2 * _LONG_SHARE else (0, _SHORT_PAUSE_S))
+        (SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S)
+        if kind < _LONG_SHARE
+        else (TRANSACTION_TIMEOUT_S, LONGEST_PAUSE_S)
+        if kind < 2 * _LONG_SHARE
+        else (0, _SHORT_PAUSE_S)
+    )
     return min(chance.uniform(least_s, most_s), longest_s)
 
 
@@ -174,15 +184,17 @@ def name_of_pause(pause_s: float) -> str:
 
 
 def _drain(address: str, clients: list[Client]) -> list[str]:
-    """Read everything to its end; names the transactions that do not end, and where some reader did not reach the end.
-    """
+    """Read everything to its end; names transactions that do not end, and where some reader did not get there."""
     deadline = time.monotonic() + _DRAIN_DEADLINE_S
     with RawClient(address) as client:
         while (open_still := under_way(client.send)) and time.monotonic() < deadline:
             time.sleep(_LOOK_AGAIN_S)
         stuck = [f"transaction {name} does not end" for name in open_still]
-        ends = {(topic, partition): high_watermark(client.send, topic, partition)
-                for topic in (IN, OUT) for partition in range(PARTITIONS)}
+        ends = {
+            (topic, partition): high_watermark(client.send, topic, partition)
+            for topic in (IN, OUT)
+            for partition in range(PARTITIONS)
+        }
     for each in clients:
         if isinstance(each, Reader):
             stuck += [f"{each.name} does not reach the end of {key}" for key in each.drain(ends, _DRAIN_DEADLINE_S)]
@@ -198,7 +210,8 @@ def _inspect(kind: str, broker: StoppableBroker, scratch: Path, story: Story) ->
         story.problems = inspect_files(broker.data, story.ops, restarts)
         return
     topics = {IN: PARTITIONS, OUT: PARTITIONS} | dict.fromkeys(
-        ("__consumer_offsets", "__transaction_state"), _INTERNAL_PARTITIONS)
+        ("__consumer_offsets", "__transaction_state"), _INTERNAL_PARTITIONS
+    )
     before = _answers(broker, topics)
     left = LeftBehind(broker.data, SETTINGS, topics, (GROUP,), before, story.ops, restarts, cleanly=False)
     broker.kill()

@@ -74,8 +74,10 @@ def table(tally: Tally, brokers: Iterable[str]) -> str:
             continue
         title, version = version_of(name)
         counts = [tally.counts(name, broker) for broker in brokers]
-        limits = [reason + ("" if seen == set(brokers) else f" (on {' and '.join(sorted(seen))} only)")
-                  for reason, seen in tally.limits[name].items()]
+        limits = [
+            reason + ("" if seen == set(brokers) else f" (on {' and '.join(sorted(seen))} only)")
+            for reason, seen in tally.limits[name].items()
+        ]
         lines.append([title, version, *counts, "; ".join(limits)])
     lines.insert(1, ["---"] * len(lines[0]))
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

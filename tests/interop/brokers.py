@@ -69,17 +69,36 @@ def at_version(running: "Broker", version: int) -> Iterator[None]:
 def _set_version(running: "Broker", version: int) -> None:
     def level() -> int:
         answer = client.send(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
-        return next((feature.max_version_level for feature in answer.finalized_features
-                     if feature.name == "transaction.version"), 0)
+        return next(
+            (
+                feature.max_version_level
+                for feature in answer.finalized_features
+                if feature.name == "transaction.version"
+            ),
+            0,
+        )
 
     with RawClient(running.bootstrap_servers) as client:
         before = level()
         if before == version:
             return
         form = m.UpdateFeaturesRequest.FeatureUpdateKey
-        assert client.send(m.UpdateFeaturesRequest(validate_only=False, feature_updates=[
-            form(feature="transaction.version", max_version_level=version,
-                 upgrade_type=SAFE_DOWNGRADE if version < before else UPGRADE)]), 2).error_code == 0
+        assert (
+            client.send(
+                m.UpdateFeaturesRequest(
+                    validate_only=False,
+                    feature_updates=[
+                        form(
+                            feature="transaction.version",
+                            max_version_level=version,
+                            upgrade_type=SAFE_DOWNGRADE if version < before else UPGRADE,
+                        )
+                    ],
+                ),
+                2,
+            ).error_code
+            == 0
+        )
         wait_until(lambda: level() == version, f"transaction.version {version}")
 
 
@@ -98,13 +117,25 @@ class CoreProcess:
         self._output = folder / "output"
         config = folder / "broker.properties"
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        self._command = [sys.executable, "-m", "broker_core", "--port", str(port), "--data-dir", str(folder / "data"),
-                         "--config", str(config), "--log-level", "WARNING"]
+        self._command = [
+            sys.executable,
+            "-m",
+            "broker_core",
+            "--port",
+            str(port),
+            "--data-dir",
+            str(folder / "data"),
+            "--config",
+            str(config),
+            "--log-level",
+            "WARNING",
+        ]
 
     def __enter__(self) -> Self:
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
-                self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+                self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
 
         def listens() -> bool:
             assert self._process.poll() is None, self._output.read_text()[-2000:]

@@ -61,16 +61,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for fixture in BROKER_FIXTURES:
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(
-                fixture, BROKERS if with_apache and fixture not in CORE_ONLY else BROKERS[:1], indirect=True,
-                scope="session")
+                fixture,
+                BROKERS if with_apache and fixture not in CORE_ONLY else BROKERS[:1],
+                indirect=True,
+                scope="session",
+            )
     if "peer_name" in metafunc.fixturenames:
-        metafunc.parametrize("client_name, peer_name", [
-            pytest.param(name, peer, marks=[getattr(pytest.mark, name), getattr(pytest.mark, peer)])
-            for name in FLEET for peer in FLEET if name != peer
-        ], scope="session")
+        metafunc.parametrize(
+            "client_name, peer_name",
+            [
+                pytest.param(name, peer, marks=[getattr(pytest.mark, name), getattr(pytest.mark, peer)])
+                for name in FLEET
+                for peer in FLEET
+                if name != peer
+            ],
+            scope="session",
+        )
     elif "client_name" in metafunc.fixturenames:
         metafunc.parametrize(
-            "client_name", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in FLEET], scope="session")
+            "client_name", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in FLEET], scope="session"
+        )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

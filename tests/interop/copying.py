@@ -41,8 +41,10 @@ class Job:
     def copied(self) -> int:
         """Return how far committed readers of the copy get, or -1 while a partition has no leader."""
         try:
-            return sum(end_offset(self.kafka, self.task.target, isolation=READ_COMMITTED, partition=each)
-                       for each in range(PARTITIONS))
+            return sum(
+                end_offset(self.kafka, self.task.target, isolation=READ_COMMITTED, partition=each)
+                for each in range(PARTITIONS)
+            )
         except KafkaException:
             return -1
 
@@ -56,14 +58,19 @@ class Job:
         """Compare what a committed reader of the copy sees with what was to be copied."""
         for partition in range(PARTITIONS):
             # The last markers may be written after the copy has ended.
-            wait_until(lambda at=partition: end_offset(
-                self.kafka, self.task.target, isolation=READ_COMMITTED, partition=at) == end_offset(
-                self.kafka, self.task.target, isolation=READ_UNCOMMITTED, partition=at), "no transaction is open")
+            wait_until(
+                lambda at=partition: (
+                    end_offset(self.kafka, self.task.target, isolation=READ_COMMITTED, partition=at)
+                    == end_offset(self.kafka, self.task.target, isolation=READ_UNCOMMITTED, partition=at)
+                ),
+                "no transaction is open",
+            )
         for partition, found in self.seen().items():
             wanted = self.wanted.get(partition, [])
             assert found == wanted, (
                 f"partition {partition}: {len(found)} of {len(wanted)}, missing {Counter(wanted) - Counter(found)}, "
-                f"more than once {Counter(found) - Counter(wanted)}")
+                f"more than once {Counter(found) - Counter(wanted)}"
+            )
 
     def seen(self, isolation: str = READ_COMMITTED) -> dict[int, list[str]]:
         """Return the values in each partition of the copy."""
@@ -73,8 +80,14 @@ class Job:
         return found
 
 
-def make_job(kafka: Broker, *, records: int = RECORDS, metadata: bool = False, instance: str | None = None,
-             session_ms: int = 6_000) -> Job:
+def make_job(
+    kafka: Broker,
+    *,
+    records: int = RECORDS,
+    metadata: bool = False,
+    instance: str | None = None,
+    session_ms: int = 6_000,
+) -> Job:
     """Make a source with records and an empty target."""
     source, target = make_topic(kafka, partitions=PARTITIONS), make_topic(kafka, partitions=PARTITIONS)
     job = Job(kafka, Copy(unique("group"), unique("copy"), source, target, PARTITIONS, metadata, instance, session_ms))

@@ -41,7 +41,7 @@ class Adapter:
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._is_busy = False
         # The file has no name and is gone with the process.
-        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
 
     def call(self, do: str, **arguments: Any) -> Any:
         """Return the answer; ClientError when it is an error."""
@@ -94,8 +94,14 @@ class Adapter:
         if self._process is None:
             self._lines = queue.Queue()
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, cwd=ROOT,
-                env=os.environ | dict(self._environ))
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+                cwd=ROOT,
+                env=os.environ | dict(self._environ),
+            )
             threading.Thread(target=_pump, args=(self._process, self._lines), daemon=True).start()
         return self._process
 
@@ -120,7 +126,8 @@ class Adapter:
             ended = self.kill()
             self._errors.seek(0)
             raise AssertionError(
-                f"no answer from {self._command[-1]} (exit status {ended}): {self._errors.read()[-2000:]}")
+                f"no answer from {self._command[-1]} (exit status {ended}): {self._errors.read()[-2000:]}"
+            )
         said: dict[str, Any] = json.loads(line)
         return said
 
@@ -160,12 +167,27 @@ class Copy:
 class TransactionalProducer:
     """Be a producer in the process of a client."""
 
-    def __init__(self, client: "Client", transactional_id: str | None, timeout_ms: int, block_ms: int,
-                 in_flight: int | None, compression: str | None) -> None:
+    def __init__(
+        self,
+        client: "Client",
+        transactional_id: str | None,
+        timeout_ms: int,
+        block_ms: int,
+        in_flight: int | None,
+        compression: str | None,
+    ) -> None:
         self._adapter = client.writer
         self._name = unique("producer")
-        self._adapter.call("producer", at=client.at, name=self._name, transactional_id=transactional_id,
-                           timeout_ms=timeout_ms, block_ms=block_ms, in_flight=in_flight, compression=compression)
+        self._adapter.call(
+            "producer",
+            at=client.at,
+            name=self._name,
+            transactional_id=transactional_id,
+            timeout_ms=timeout_ms,
+            block_ms=block_ms,
+            in_flight=in_flight,
+            compression=compression,
+        )
 
     def init(self) -> Self:
         """Send InitProducerId."""
@@ -180,18 +202,28 @@ class TransactionalProducer:
     def send(self, topic: str, *values: str, partition: int = 0) -> list[int]:
         """Send records and return their offsets, once they are acknowledged."""
         offsets: list[int] = self._adapter.call(
-            "send", name=self._name, topic=topic, partition=partition, values=values)
+            "send", name=self._name, topic=topic, partition=partition, values=values
+        )
         return offsets
 
     def add(self, topic: str, partition: int = 0) -> None:
         """Add a partition to the transaction, and nothing to the partition."""
         self._adapter.call("add", name=self._name, topic=topic, partition=partition)
 
-    def offsets(self, group: str, topic: str, offset: int, metadata: str = "", *, epoch: int | None = None,
-                member: str | None = None) -> None:
+    def offsets(
+        self,
+        group: str,
+        topic: str,
+        offset: int,
+        metadata: str = "",
+        *,
+        epoch: int | None = None,
+        member: str | None = None,
+    ) -> None:
         """Make a group's offset in partition 0 a part of the transaction, as that member knew the group if named."""
-        self._adapter.call("offsets", name=self._name, group=group, topic=topic, member=member,
-                           offsets=[[0, offset, metadata, epoch]])
+        self._adapter.call(
+            "offsets", name=self._name, group=group, topic=topic, member=member, offsets=[[0, offset, metadata, epoch]]
+        )
 
     def commit(self) -> None:
         """Commit."""
@@ -221,8 +253,15 @@ class Client:
         """Return a producer that has been through InitProducerId."""
         return self.new_producer(transactional_id, **settings).init()
 
-    def new_producer(self, transactional_id: str | None, *, timeout_ms: int = 60_000, block_ms: int = LONG_MS,
-                     in_flight: int | None = None, compression: str | None = None) -> TransactionalProducer:
+    def new_producer(
+        self,
+        transactional_id: str | None,
+        *,
+        timeout_ms: int = 60_000,
+        block_ms: int = LONG_MS,
+        in_flight: int | None = None,
+        compression: str | None = None,
+    ) -> TransactionalProducer:
         """Return a producer that has yet to go through it; without an id it is only idempotent."""
         producer = TransactionalProducer(self, transactional_id, timeout_ms, block_ms, in_flight, compression)
         self._producers.append(producer)
@@ -240,13 +279,33 @@ class Client:
         self._members.remove(member)
         self.writer.call("leave", member=member)
 
-    def start_reading(self, topic: str, *, isolation: str = READ_COMMITTED, partitions: int = 1,
-                      until: str | None = END, at_least: int = 0, quiet_s: float = 0, tell: int | None = None,
-                      max_wait_ms: int = 100, fetch_bytes: int = 1 << 20) -> None:
+    def start_reading(
+        self,
+        topic: str,
+        *,
+        isolation: str = READ_COMMITTED,
+        partitions: int = 1,
+        until: str | None = END,
+        at_least: int = 0,
+        quiet_s: float = 0,
+        tell: int | None = None,
+        max_wait_ms: int = 100,
+        fetch_bytes: int = 1 << 20,
+    ) -> None:
         """Read until `until` was seen in each partition, or `at_least` records and then nothing for `quiet_s`."""
-        self.reader.start("read", at=self.at, topic=topic, partitions=partitions, isolation=isolation, until=until,
-                          at_least=at_least, quiet_s=quiet_s, tell=tell, max_wait_ms=max_wait_ms,
-                          fetch_bytes=fetch_bytes)
+        self.reader.start(
+            "read",
+            at=self.at,
+            topic=topic,
+            partitions=partitions,
+            isolation=isolation,
+            until=until,
+            at_least=at_least,
+            quiet_s=quiet_s,
+            tell=tell,
+            max_wait_ms=max_wait_ms,
+            fetch_bytes=fetch_bytes,
+        )
 
     def finish_reading(self) -> list[Record]:
         """Return what was read, without the end's own records."""
@@ -269,7 +328,8 @@ class Client:
     def offset_at(self, topic: str, timestamp_ms: int, isolation: str = READ_COMMITTED) -> int | None:
         """Return the first offset of partition 0 from that time on."""
         found: int | None = self.reader.call(
-            "offset_at", at=self.at, topic=topic, partition=0, isolation=isolation, timestamp_ms=timestamp_ms)
+            "offset_at", at=self.at, topic=topic, partition=0, isolation=isolation, timestamp_ms=timestamp_ms
+        )
         return found
 
     def committed(self, group: str, topic: str) -> tuple[int, str] | None:
@@ -287,8 +347,9 @@ class Client:
 
         Every so many transactions are aborted. That of number `hold_at` is told by a note, and never ended.
         """
-        self.reader.start("copy", at=self.at, **vars(task), until=END, abort_every=abort_every, hold_at=hold_at,
-                          stop_after=stop_after)
+        self.reader.start(
+            "copy", at=self.at, **vars(task), until=END, abort_every=abort_every, hold_at=hold_at, stop_after=stop_after
+        )
 
     def finish_copying(self) -> dict[str, int]:
         """Return how many transactions were committed, aborted and failed."""

@@ -35,19 +35,34 @@ def _java() -> Adapter:
     if problem:
         raise Unavailable(problem)
     return Adapter(
-        [str(java_command()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=OFF",
-         "-cp", str(fetch_jars() / "*"), str(ADAPTERS / "JavaAdapter.java")], {})
+        [
+            str(java_command()),
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Dlog4j2.level=OFF",
+            "-cp",
+            str(fetch_jars() / "*"),
+            str(ADAPTERS / "JavaAdapter.java"),
+        ],
+        {},
+    )
 
 
 def _kafkajs() -> Adapter:
-    return Adapter(["node", str(ADAPTERS / "kafkajs_adapter.mjs")],
-                   {"KAFKAJS_FOLDER": str(fetch_kafkajs()), "KAFKAJS_NO_PARTITIONER_WARNING": "1"})
+    return Adapter(
+        ["node", str(ADAPTERS / "kafkajs_adapter.mjs")],
+        {"KAFKAJS_FOLDER": str(fetch_kafkajs()), "KAFKAJS_NO_PARTITIONER_WARNING": "1"},
+    )
 
 
-FLEET = {kind.name: kind for kind in (
-    Kind("java", _java),
-    Kind("confluent", _python("confluent_kafka", "confluent_adapter")),
-    Kind("kafka_python", _python("kafka", "kafka_python_adapter")),
-    Kind("aiokafka", _python("aiokafka", "aiokafka_adapter")),
-    Kind("kafkajs", _kafkajs),
-)}
+FLEET = {
+    kind.name: kind
+    for kind in (
+        Kind("java", _java),
+        Kind("confluent", _python("confluent_kafka", "confluent_adapter")),
+        Kind("kafka_python", _python("kafka", "kafka_python_adapter")),
+        Kind("aiokafka", _python("aiokafka", "aiokafka_adapter")),
+        Kind("kafkajs", _kafkajs),
+    )
+}

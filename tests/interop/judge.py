@@ -28,32 +28,67 @@ from tests.support.waiting import wait_until
 
 # What the clients call it when another producer has their transactional id, or the coordinator has ended their
 # transaction: PRODUCER_FENCED and INVALID_PRODUCER_EPOCH.
-FENCED = frozenset({
-    "ProducerFencedException", "InvalidProducerEpochException",
-    "_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED",
-    "ProducerFencedError", "InvalidProducerEpochError",
-    "ProducerFenced", "InvalidProducerEpoch",
-})
+FENCED = frozenset(
+    {
+        "ProducerFencedException",
+        "InvalidProducerEpochException",
+        "_FENCED",
+        "INVALID_PRODUCER_EPOCH",
+        "PRODUCER_FENCED",
+        "ProducerFencedError",
+        "InvalidProducerEpochError",
+        "ProducerFenced",
+        "InvalidProducerEpoch",
+    }
+)
 # When the call was not answered in time.
 TIMED_OUT = frozenset({"TimeoutException", "_TIMED_OUT", "KafkaTimeoutError", "TimeoutError"})
 # When the coordinator can do nothing for now, and the client has had enough of asking; or could not, and says no more.
-UNABLE = frozenset({
-    "COORDINATOR_NOT_AVAILABLE", "CoordinatorNotAvailableException", "GROUP_COORDINATOR_NOT_AVAILABLE",
-    "UnknownServerException", "UNKNOWN", "UnknownError",
-})
+UNABLE = frozenset(
+    {
+        "COORDINATOR_NOT_AVAILABLE",
+        "CoordinatorNotAvailableException",
+        "GROUP_COORDINATOR_NOT_AVAILABLE",
+        "UnknownServerException",
+        "UNKNOWN",
+        "UnknownError",
+    }
+)
 LARGEST_BYTES = 1_048_588
 # When the coordinator has ended the transaction, and the client comes before it is fenced.
 ENDED = frozenset({"CONCURRENT_TRANSACTIONS", "INVALID_TXN_STATE"})
 # When the coordinator has forgotten the transactional id.
-FORGOTTEN = frozenset({
-    "InvalidPidMappingException", "INVALID_PRODUCER_ID_MAPPING", "InvalidProducerIdMappingError",
-    "InvalidProducerIdMapping",
-})
+FORGOTTEN = frozenset(
+    {
+        "InvalidPidMappingException",
+        "INVALID_PRODUCER_ID_MAPPING",
+        "InvalidProducerIdMappingError",
+        "InvalidProducerIdMapping",
+    }
+)
 
 __all__ = [
-    "Broker", "ENDED", "FENCED", "FORGOTTEN", "TIMED_OUT", "UNABLE", "abort_as_administrator",
-    "delete_topic", "end", "end_offset", "forgets", "identity", "is_refused", "make_topic", "producers_of",
-    "refusing_journal", "send_and_commit", "state_of", "wait_for_end_offset", "wear_out", "write",
+    "ENDED",
+    "FENCED",
+    "FORGOTTEN",
+    "TIMED_OUT",
+    "UNABLE",
+    "Broker",
+    "abort_as_administrator",
+    "delete_topic",
+    "end",
+    "end_offset",
+    "forgets",
+    "identity",
+    "is_refused",
+    "make_topic",
+    "producers_of",
+    "refusing_journal",
+    "send_and_commit",
+    "state_of",
+    "wait_for_end_offset",
+    "wear_out",
+    "write",
 ]
 
 
@@ -109,8 +144,10 @@ def described(kafka: Broker, transactional_id: str) -> Any:
 
 def forgets(kafka: Broker, transactional_id: str) -> None:
     """Wait until the coordinator has forgotten a transactional id."""
-    wait_until(lambda: described(kafka, transactional_id).error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-               f"{transactional_id} is forgotten")
+    wait_until(
+        lambda: described(kafka, transactional_id).error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        f"{transactional_id} is forgotten",
+    )
 
 
 def identity(kafka: Broker, transactional_id: str) -> Identity:
@@ -130,8 +167,7 @@ def producers_of(kafka: Broker, topic: str) -> list[Identity]:
     form = m.DescribeProducersRequest.TopicRequest
     with RawClient(kafka.bootstrap_servers) as client:
         answer = client.send(m.DescribeProducersRequest(topics=[form(name=topic, partition_indexes=[0])]), 0)
-    return [Identity(each.producer_id, each.producer_epoch)
-            for each in answer.topics[0].partitions[0].active_producers]
+    return [Identity(each.producer_id, each.producer_epoch) for each in answer.topics[0].partitions[0].active_producers]
 
 
 def abort_as_administrator(kafka: Broker, topic: str, transactional_id: str) -> None:
@@ -169,8 +205,11 @@ def refusing_journal(kafka: Broker) -> Iterator[None]:
 
 def _limit_records(kafka: Broker, size_bytes: int) -> None:
     client, key = admin(kafka), "max.message.bytes"
-    change = ConfigResource(ResourceType.TOPIC, TRANSACTION_STATE_TOPIC, incremental_configs=[
-        ConfigEntry(key, str(size_bytes), incremental_operation=AlterConfigOpType.SET)])
+    change = ConfigResource(
+        ResourceType.TOPIC,
+        TRANSACTION_STATE_TOPIC,
+        incremental_configs=[ConfigEntry(key, str(size_bytes), incremental_operation=AlterConfigOpType.SET)],
+    )
     client.incremental_alter_configs([change])[change].result(60)
     place = ConfigResource(ResourceType.TOPIC, TRANSACTION_STATE_TOPIC)
     wait_until(lambda: client.describe_configs([place])[place].result(60)[key].value == str(size_bytes), "in force")
@@ -185,11 +224,14 @@ def wear_out(kafka: Broker, transactional_id: str) -> Identity:
     with RawClient(kafka.bootstrap_servers, client_id=REPAIRER) as client:
         producer_id = RawSession(client, transactional_id).init()[1].producer_id
         image = TransactionImage(
-            producer_id, LAST_CLIENT_EPOCH - 1, 60_000, TransactionState.EMPTY, frozenset(), now_ms)
-        partition = coordinator_partition(
-            transactional_id, int(SETTINGS["transaction.state.log.num.partitions"]))
+            producer_id, LAST_CLIENT_EPOCH - 1, 60_000, TransactionState.EMPTY, frozenset(), now_ms
+        )
+        partition = coordinator_partition(transactional_id, int(SETTINGS["transaction.state.log.num.partitions"]))
         error, _ = RawSession(client, None).produce(
-            TRANSACTION_STATE_TOPIC, state_record(transactional_id, encode_value(image, V2), now_ms), version=9,
-            partition=partition)
+            TRANSACTION_STATE_TOPIC,
+            state_record(transactional_id, encode_value(image, V2), now_ms),
+            version=9,
+            partition=partition,
+        )
     assert error == ErrorCode.NONE
     return Identity(producer_id, LAST_CLIENT_EPOCH)

@@ -19,8 +19,10 @@ class Limit:
 
 
 ANY = object()
-_FENCED = ("a fenced kafka-python takes INVALID_PRODUCER_EPOCH for something to mend, initialises its id again and "
-           "aborts the transaction of its successor")
+_FENCED = (
+    "a fenced kafka-python takes INVALID_PRODUCER_EPOCH for something to mend, initialises its id again and "
+    "aborts the transaction of its successor"
+)
 
 
 def _fails(client: str, scenario: str, reason: str, parameter: object = ANY, *, is_certain: bool = True) -> Limit:
@@ -32,43 +34,95 @@ def _cannot(client: str, reason: str, *scenarios: str, parameter: object = ANY) 
 
 
 LIMITS = (
-    *(_fails("kafka_python", scenario, _FENCED, "send", is_certain=False) for scenario in (
-        "test_a_second_producer_fences_the_first", "test_one_client_fences_another",
-        "test_under_transaction_version_1_a_second_producer_fences_the_first")),
-    *(_fails(client, scenario, f"{client.replace('_', '-')} leaves a gap in its sequences after a refused record")
-      for client in ("kafka_python", "aiokafka") for scenario in (
-        "test_after_a_refused_record", "test_under_transaction_version_1_later_transactions_commit_after_a_refused")),
-    *_cannot("kafka_python", "commit, abort and the sending of offsets have no timeout",
-             "test_calls_time_out_while_the_broker_is_down", "test_sending_offsets_times_out"),
-    *_cannot("aiokafka", "commit, abort and the sending of offsets have no timeout, and start() cannot be repeated",
-             "test_calls_time_out_while_the_broker_is_down", "test_init_times_out_while_the_broker_is_down",
-             "test_sending_offsets_times_out", "test_an_id_is_initialised_once"),
-    *_cannot("kafkajs", "a call that failed cannot be made again, and there is none for InitProducerId alone",
-             "test_calls_time_out_while_the_broker_is_down", "test_init_times_out_while_the_broker_is_down",
-             "test_sending_offsets_times_out", "test_an_id_is_initialised_once"),
-    *(each for client in ("aiokafka", "kafkajs") for each in (
-        *_cannot(client, "offsets are sent with the group's name alone: no leader epoch, no member",
-                 "test_the_leader_epoch_comes_back", "test_offsets_of_a_former_self"),
-        *_cannot(client, "offsets are sent with the group's name alone: no leader epoch, no member",
-                 "test_the_broker_is_bounced", "test_the_client_is_bounced", parameter="group metadata"))),
-    *_cannot("aiokafka", "there is no setting for requests in flight: one for each partition always",
-             "test_with_one_request_in_flight"),
-    *_cannot("kafkajs", "offsets are looked up by its consumer alone, which does not tell",
-             "test_the_end_of_a_committed_reader", "test_a_time_is_looked_up"),
-    *_cannot("kafkajs", "a transaction is an object, which cannot be ended before it is made",
-             "test_calls_in_the_wrong"),
+    *(
+        _fails("kafka_python", scenario, _FENCED, "send", is_certain=False)
+        for scenario in (
+            "test_a_second_producer_fences_the_first",
+            "test_one_client_fences_another",
+            "test_under_transaction_version_1_a_second_producer_fences_the_first",
+        )
+    ),
+    *(
+        _fails(client, scenario, f"{client.replace('_', '-')} leaves a gap in its sequences after a refused record")
+        for client in ("kafka_python", "aiokafka")
+        for scenario in (
+            "test_after_a_refused_record",
+            "test_under_transaction_version_1_later_transactions_commit_after_a_refused",
+        )
+    ),
+    *_cannot(
+        "kafka_python",
+        "commit, abort and the sending of offsets have no timeout",
+        "test_calls_time_out_while_the_broker_is_down",
+        "test_sending_offsets_times_out",
+    ),
+    *_cannot(
+        "aiokafka",
+        "commit, abort and the sending of offsets have no timeout, and start() cannot be repeated",
+        "test_calls_time_out_while_the_broker_is_down",
+        "test_init_times_out_while_the_broker_is_down",
+        "test_sending_offsets_times_out",
+        "test_an_id_is_initialised_once",
+    ),
+    *_cannot(
+        "kafkajs",
+        "a call that failed cannot be made again, and there is none for InitProducerId alone",
+        "test_calls_time_out_while_the_broker_is_down",
+        "test_init_times_out_while_the_broker_is_down",
+        "test_sending_offsets_times_out",
+        "test_an_id_is_initialised_once",
+    ),
+    *(
+        each
+        for client in ("aiokafka", "kafkajs")
+        for each in (
+            *_cannot(
+                client,
+                "offsets are sent with the group's name alone: no leader epoch, no member",
+                "test_the_leader_epoch_comes_back",
+                "test_offsets_of_a_former_self",
+            ),
+            *_cannot(
+                client,
+                "offsets are sent with the group's name alone: no leader epoch, no member",
+                "test_the_broker_is_bounced",
+                "test_the_client_is_bounced",
+                parameter="group metadata",
+            ),
+        )
+    ),
+    *_cannot(
+        "aiokafka",
+        "there is no setting for requests in flight: one for each partition always",
+        "test_with_one_request_in_flight",
+    ),
+    *_cannot(
+        "kafkajs",
+        "offsets are looked up by its consumer alone, which does not tell",
+        "test_the_end_of_a_committed_reader",
+        "test_a_time_is_looked_up",
+    ),
+    *_cannot(
+        "kafkajs", "a transaction is an object, which cannot be ended before it is made", "test_calls_in_the_wrong"
+    ),
     *_cannot("kafkajs", "there are no static members", "test_a_static_member"),
     *_cannot("kafkajs", "there is no call that adds a partition alone", "test_a_partition_that_was_only_added"),
     *_cannot("confluent", "there is no call that adds a partition alone", "test_a_partition_that_was_only_added"),
-    *_cannot("java", "under transaction version 2 nothing is added without being written",
-             "test_a_partition_that_was_only_added"),
+    *_cannot(
+        "java",
+        "under transaction version 2 nothing is added without being written",
+        "test_a_partition_that_was_only_added",
+    ),
 )
 
 
 def limit_of(client: str, scenario: str, parameters: list[object]) -> Limit | None:
     """Return why the client is not asked or fails in this scenario, if that is known."""
     for limit in LIMITS:
-        if client == limit.client and scenario.startswith(limit.scenario) and (
-                limit.parameter is ANY or limit.parameter in parameters):
+        if (
+            client == limit.client
+            and scenario.startswith(limit.scenario)
+            and (limit.parameter is ANY or limit.parameter in parameters)
+        ):
             return limit
     return None

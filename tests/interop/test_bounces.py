@@ -75,6 +75,7 @@ def test_init_times_out_while_the_broker_is_down_and_is_taken_up_again(bouncing_
 
 def times_out_and_succeeds(kafka: Bouncing, act: Callable[[], object]) -> None:
     """Make a call while the broker is down, and again and again until it is answered."""
+
     def is_done() -> bool:
         try:
             act()

@@ -156,15 +156,23 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
 
 @cache
 def scenarios_in(path: Path) -> frozenset[str]:
-    return frozenset(node.name for node in ast.parse(path.read_text()).body
-                     if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
+    return frozenset(
+        node.name
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    )
 
 
 def clients_of(test: str) -> set[str]:
     """Return the clients that a test of this folder is asked of, in whatever variant."""
-    return {name for name in FLEET if not any(
-        limit.client == name and limit.is_skipped and limit.parameter is ANY and test.startswith(limit.scenario)
-        for limit in LIMITS)}
+    return {
+        name
+        for name in FLEET
+        if not any(
+            limit.client == name and limit.is_skipped and limit.parameter is ANY and test.startswith(limit.scenario)
+            for limit in LIMITS
+        )
+    }
 
 
 @pytest.mark.parametrize("line", CHECKLIST)
@@ -186,8 +194,9 @@ def test_every_line_is_shown_by_tests_that_are_there_or_it_is_said_why_not(line:
 def test_every_scenario_of_this_folder_shows_a_line():
     named = {entry.partition(BY)[0] for entries in CHECKLIST.values() for entry in entries}
     here = Path(__file__)
-    ours = {f"{path.stem}::{test}" for path in here.parent.glob("test_*.py") if path != here
-            for test in scenarios_in(path)}
+    ours = {
+        f"{path.stem}::{test}" for path in here.parent.glob("test_*.py") if path != here for test in scenarios_in(path)
+    }
     assert ours <= named
 
 

@@ -46,7 +46,9 @@ def fences(kafka: Running, first: Client, second: Client, step: Step) -> None:
     end(kafka, topic, PARTITIONS)
     assert second.values(topic, partitions=PARTITIONS) == ["of the second"]
     assert sorted(second.values(topic, partitions=PARTITIONS, isolation=READ_UNCOMMITTED)) == [
-        "of the first", "of the second"]
+        "of the first",
+        "of the second",
+    ]
     assert second.committed(group, topic) is None
 
 

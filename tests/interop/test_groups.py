@@ -8,11 +8,19 @@ from tests.interop.driver import Client
 from tests.interop.judge import end, is_refused, make_topic
 
 # ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID, which some clients put in words of their own.
-NOT_THE_MEMBER = frozenset({
-    "CommitFailedException", "FencedInstanceIdException",
-    "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID",
-    "CommitFailedError", "FencedInstanceIdError", "IllegalGenerationError", "UnknownMemberIdError",
-})
+NOT_THE_MEMBER = frozenset(
+    {
+        "CommitFailedException",
+        "FencedInstanceIdException",
+        "ILLEGAL_GENERATION",
+        "UNKNOWN_MEMBER_ID",
+        "FENCED_INSTANCE_ID",
+        "CommitFailedError",
+        "FencedInstanceIdError",
+        "IllegalGenerationError",
+        "UnknownMemberIdError",
+    }
+)
 
 
 @pytest.mark.parametrize("instance", [None, "static"], ids=["rejoined", "replaced"])

@@ -36,7 +36,8 @@ MOVES: dict[str, Move] = {
     "leaders of the source": lambda kafka, job: move_leaders(kafka, job.task.source),
     "leaders of the copy": lambda kafka, job: move_leaders(kafka, job.task.target),
     "coordinator of the transaction": lambda kafka, job: move_coordinator(
-        kafka, transactional_id=job.task.transactional_id),
+        kafka, transactional_id=job.task.transactional_id
+    ),
     "coordinator of the group": lambda kafka, job: move_coordinator(kafka, group=job.task.group),
 }
 
@@ -57,9 +58,7 @@ def test_leaders_and_coordinators_move_during_a_copy_and_every_input_is_in_the_o
 
 @pytest.mark.parametrize("commits", [False, True], ids=["aborted", "committed"])
 @pytest.mark.parametrize("what", ["leader", "coordinator of the transaction", "coordinator of the group"])
-def test_an_open_transaction_outlives_a_move(
-    three_brokers: EmbeddedBroker, client: Client, what: str, commits: bool
-):
+def test_an_open_transaction_outlives_a_move(three_brokers: EmbeddedBroker, client: Client, what: str, commits: bool):
     topic, group, transactional_id = make_topic(three_brokers), unique("group"), unique("id")
     producer = client.producer(transactional_id).begin()
     producer.send(topic, "before")

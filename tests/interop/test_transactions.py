@@ -28,9 +28,14 @@ LARGEST_BYTES = 1_000
 HURRIED = 10
 HELD_S = 0.3
 # The clients' own guards.
-NOT_NOW = frozenset({
-    "IllegalStateException", "_STATE", "Invalid transition", "Invalid state transition",
-})
+NOT_NOW = frozenset(
+    {
+        "IllegalStateException",
+        "_STATE",
+        "Invalid transition",
+        "Invalid state transition",
+    }
+)
 
 
 def commit_alone(producer: TransactionalProducer, topic: str, value: str) -> None:
@@ -49,6 +54,7 @@ def commit_alone(producer: TransactionalProducer, topic: str, value: str) -> Non
 
 def commit_at_once(producer: TransactionalProducer, topic: str, value: str, partitions: int) -> None:
     """Commit a record in each partition; kafkajs gives up when the transaction before takes long: begin again."""
+
     def is_committed() -> bool:
         producer.begin()
         try:
@@ -175,8 +181,10 @@ def test_a_transaction_of_offsets_alone_ends(kafka: Running, client: Client, com
         producer.commit()
     else:
         producer.abort()
-    wait_until(lambda: state_of(kafka, transactional_id) == ("CompleteCommit" if commits else "CompleteAbort"),
-               "the transaction ends")
+    wait_until(
+        lambda: state_of(kafka, transactional_id) == ("CompleteCommit" if commits else "CompleteAbort"),
+        "the transaction ends",
+    )
     assert client.committed(group, topic) == ((5, "") if commits else None)
 
 
@@ -221,7 +229,10 @@ def test_a_transaction_that_is_still_being_completed_holds_up_the_next_which_los
             release.join()
     end(three_brokers, topic, 2)
     assert sorted((each.partition, each.value) for each in client.read(topic, partitions=2)) == [
-        (0, "first"), (0, "second"), (1, "second")]
+        (0, "first"),
+        (0, "second"),
+        (1, "second"),
+    ]
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -268,9 +279,7 @@ def test_under_transaction_version_1_records_are_committed_and_aborted(kafka_v1:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_under_transaction_version_1_a_second_producer_fences_the_first(
-    kafka_v1: Running, client: Client, phase: str
-):
+def test_under_transaction_version_1_a_second_producer_fences_the_first(kafka_v1: Running, client: Client, phase: str):
     fences(kafka_v1, client, client, PHASES[phase])
 
 

@@ -28,7 +28,11 @@ def test_committed_readers_see_committed_records_and_uncommitted_ones_all_but_ma
     end(kafka, topic)
     assert [(each.offset, each.value) for each in client.read(topic)] == [(3, "c1"), (4, "c2")]
     assert [(each.offset, each.value) for each in client.read(topic, isolation=READ_UNCOMMITTED)] == [
-        (0, "a1"), (1, "a2"), (3, "c1"), (4, "c2")]
+        (0, "a1"),
+        (1, "a2"),
+        (3, "c1"),
+        (4, "c2"),
+    ]
 
 
 def test_of_two_interleaved_producers_readers_stop_at_the_first_open_one(kafka: Running, client: Client):
@@ -151,6 +155,8 @@ def test_what_one_client_writes_another_reads(kafka: Running, client: Client, pe
         else:
             producer.commit()
     end(kafka, topic)
-    written = {isolation: [f"{number}-{part}" for number in range(0, 6, step) for part in (1, 2)]
-               for isolation, step in ((READ_COMMITTED, 2), (READ_UNCOMMITTED, 1))}
+    written = {
+        isolation: [f"{number}-{part}" for number in range(0, 6, step) for part in (1, 2)]
+        for isolation, step in ((READ_COMMITTED, 2), (READ_UNCOMMITTED, 1))
+    }
     assert {isolation: peer.values(topic, isolation=isolation) for isolation in written} == written

@@ -17,10 +17,18 @@ def named(world: World) -> Session:
     return session
 
 
-@pytest.mark.parametrize(("pattern", "listed"), [
-    (None, set(NAMES)), ("", set(NAMES)), (".*", set(NAMES)), ("orders-.*", {"orders-1", "orders-2"}),
-    (".*-1", {"orders-1", "bills-1"}), ("orders", set()), ("orders-[12]|bills-2", {"orders-1", "orders-2"}),
-])
+@pytest.mark.parametrize(
+    ("pattern", "listed"),
+    [
+        (None, set(NAMES)),
+        ("", set(NAMES)),
+        (".*", set(NAMES)),
+        ("orders-.*", {"orders-1", "orders-2"}),
+        (".*-1", {"orders-1", "bills-1"}),
+        ("orders", set()),
+        ("orders-[12]|bills-2", {"orders-1", "orders-2"}),
+    ],
+)
 def test_the_whole_id_has_to_match(named: Session, pattern: str | None, listed: set[str]):
     """ListTransactions, pattern filter: a full match; no pattern and an empty one keep everything."""
     assert set(named.list(pattern=pattern)) == listed

@@ -101,7 +101,8 @@ def test_a_forgotten_producer_goes_on(world: World):
     identity = session.init()[1]
     assert session.produce(TOPIC, batch(identity, 41, transactional=False), version=9) == (NONE, 0)
     assert session.produce(TOPIC, batch(identity, 43, transactional=False), version=9)[0] == (
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
     assert session.produce(TOPIC, batch(identity, 42, transactional=False), version=9) == (NONE, 1)
 
 
@@ -114,4 +115,5 @@ def test_an_epoch_bumped_by_the_producer_itself_is_taken(world: World):
     assert session.produce(TOPIC, late, version=9)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert session.produce(TOPIC, batch(bumped(identity), 0, transactional=False), version=9) == (NONE, 1)
     assert session.produce(TOPIC, batch(identity, 1, transactional=False), version=9)[0] == (
-        ErrorCode.INVALID_PRODUCER_EPOCH)
+        ErrorCode.INVALID_PRODUCER_EPOCH
+    )

@@ -25,9 +25,14 @@ class Member:
         """Return the request to join."""
         request = m.JoinGroupRequest
         return request(
-            group_id=GROUP, session_timeout_ms=30_000, rebalance_timeout_ms=30_000, member_id=self.member_id,
-            group_instance_id=self.instance_id, protocol_type="consumer",
-            protocols=[request.JoinGroupRequestProtocol(name="range", metadata=b"")])
+            group_id=GROUP,
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type="consumer",
+            protocols=[request.JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
 
     def join(self) -> "Member":
         """Join, and give the assignment if leader."""
@@ -37,30 +42,59 @@ class Member:
             if answer.error_code == NONE:
                 break
         assert answer.error_code == NONE, answer
-        self._client.send(m.SyncGroupRequest(
-            group_id=GROUP, generation_id=self.generation, member_id=self.member_id,
-            group_instance_id=self.instance_id, protocol_type="consumer", protocol_name="range",
-            assignments=[m.SyncGroupRequest.SyncGroupRequestAssignment(
-                member_id=self.member_id, assignment=b"")]), 5)
+        self._client.send(
+            m.SyncGroupRequest(
+                group_id=GROUP,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+                protocol_type="consumer",
+                protocol_name="range",
+                assignments=[m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=self.member_id, assignment=b"")],
+            ),
+            5,
+        )
         return self
 
     def leave(self) -> None:
         """Leave the group."""
         form = m.LeaveGroupRequest.MemberIdentity
-        self._client.send(m.LeaveGroupRequest(group_id=GROUP, members=[
-            form(member_id=self.member_id, group_instance_id=self.instance_id)]), 3)
+        self._client.send(
+            m.LeaveGroupRequest(
+                group_id=GROUP, members=[form(member_id=self.member_id, group_instance_id=self.instance_id)]
+            ),
+            3,
+        )
 
 
-def commit_as(session: Session, identity: Identity, member_id: str, generation: int, *,
-              instance_id: str | None = None, version: int = 3, offset: int = 5) -> int:
+def commit_as(
+    session: Session,
+    identity: Identity,
+    member_id: str,
+    generation: int,
+    *,
+    instance_id: str | None = None,
+    version: int = 3,
+    offset: int = 5,
+) -> int:
     """Send one TxnOffsetCommit with the group's metadata and return its error code."""
     form = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
     part = form.TxnOffsetCommitRequestPartition(
-        partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="")
-    answer = session.client.send(m.TxnOffsetCommitRequest(
-        transactional_id=session.transactional_id, group_id=GROUP, producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch, generation_id=generation, member_id=member_id,
-        group_instance_id=instance_id, topics=[form(name=TOPIC, partitions=[part])]), version)
+        partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+    )
+    answer = session.client.send(
+        m.TxnOffsetCommitRequest(
+            transactional_id=session.transactional_id,
+            group_id=GROUP,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            topics=[form(name=TOPIC, partitions=[part])],
+        ),
+        version,
+    )
     return int(answer.topics[0].partitions[0].error_code)
 
 
@@ -156,8 +190,9 @@ def test_before_version_7_nobody_asks_for_stability(session: Session, begun: Ide
     """Public interfaces, OffsetFetch 7: an older request is answered with the last committed offset."""
     assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
     form = m.OffsetFetchRequest.OffsetFetchRequestTopic
-    answer = session.client.send(m.OffsetFetchRequest(
-        group_id=GROUP, topics=[form(name=TOPIC, partition_indexes=[0])]), 6)
+    answer = session.client.send(
+        m.OffsetFetchRequest(group_id=GROUP, topics=[form(name=TOPIC, partition_indexes=[0])]), 6
+    )
     part = answer.topics[0].partitions[0]
     assert (part.error_code, part.committed_offset) == (NONE, -1)
 

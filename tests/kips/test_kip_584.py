@@ -22,8 +22,7 @@ CLASSIC_PRODUCE = 11
 
 def api_versions(session: Session, version: int = 4) -> Any:
     """Send one ApiVersions and return the answer."""
-    return session.client.send(m.ApiVersionsRequest(
-        client_software_name="t", client_software_version="1"), version)
+    return session.client.send(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), version)
 
 
 def finalized(session: Session) -> int | None:
@@ -87,10 +86,15 @@ def test_the_level_decides_how_state_is_written(level: int):
     assert session.end(identity, commit=True, version=4)[0] == NONE
 
 
-@pytest.mark.parametrize(("level", "version", "error"), [
-    (0, 4, ErrorCode.PRODUCER_FENCED), (1, 4, ErrorCode.PRODUCER_FENCED), (2, 4, ErrorCode.PRODUCER_FENCED),
-    (2, 5, NONE),
-])
+@pytest.mark.parametrize(
+    ("level", "version", "error"),
+    [
+        (0, 4, ErrorCode.PRODUCER_FENCED),
+        (1, 4, ErrorCode.PRODUCER_FENCED),
+        (2, 4, ErrorCode.PRODUCER_FENCED),
+        (2, 5, NONE),
+    ],
+)
 def test_a_broker_abort_takes_one_epoch_at_every_level(level: int, version: int, error: ErrorCode):
     """A classic producer is fenced by it for good; one of transactions V2, at level 2, takes it for its own abort."""
     world = at_level(level)
@@ -130,7 +134,9 @@ def test_a_downgrade_does_not_garble_what_is_under_way(world: World, session: Se
     world.release_markers()
     described = session.describe()
     assert (described.transaction_state, Identity(described.producer_id, described.producer_epoch)) == (
-        "CompleteCommit", bumped(identity))
+        "CompleteCommit",
+        bumped(identity),
+    )
     assert session.end(identity, commit=True, version=5) == (NONE, bumped(identity))
     session.write(bumped(identity), version=CLASSIC_PRODUCE)
     assert session.end(bumped(identity), commit=True, version=4)[0] == NONE

@@ -9,16 +9,7 @@ from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
 from tests.conformance.protocols import bumped
 from tests.conformance.raw_session import Identity
-from tests.kips.world import (
-    NONE,
-    OTHER,
-    START_MS,
-    STATE_PARTITION,
-    TOPIC,
-    Session,
-    World,
-    batch,
-)
+from tests.kips.world import NONE, OTHER, START_MS, STATE_PARTITION, TOPIC, Session, World, batch
 
 COMMITTED = 1
 
@@ -26,8 +17,11 @@ COMMITTED = 1
 def describe_producers(session: Session, topic: str, partition: int = 0) -> Any:
     """Send one DescribeProducers and return the partition's part of the answer."""
     form = m.DescribeProducersRequest
-    return session.client.send(form(topics=[form.TopicRequest(name=topic, partition_indexes=[partition])]), 0
-                               ).topics[0].partitions[0]
+    return (
+        session.client.send(form(topics=[form.TopicRequest(name=topic, partition_indexes=[partition])]), 0)
+        .topics[0]
+        .partitions[0]
+    )
 
 
 # DescribeProducers
@@ -86,7 +80,10 @@ def test_a_transaction_is_described(session: Session):
     session.write(identity, OTHER, partition=1)
     found = session.describe()
     assert (found.error_code, found.transactional_id, found.transaction_state) == (
-        NONE, session.transactional_id, "Ongoing")
+        NONE,
+        session.transactional_id,
+        "Ongoing",
+    )
     assert Identity(found.producer_id, found.producer_epoch) == identity
     assert (found.transaction_timeout_ms, found.transaction_start_time_ms) == (12_345, START_MS)
     assert {entry.topic: entry.partitions for entry in found.topics} == {TOPIC: [0], OTHER: [1]}
@@ -98,7 +95,10 @@ def test_descriptions_go_one_by_one(session: Session):
     known = session.transactional_id
     answer = session.client.send(m.DescribeTransactionsRequest(transactional_ids=[known, "unknown", ""]), 0)
     assert [(entry.transactional_id, entry.error_code) for entry in answer.transaction_states] == [
-        (known, NONE), ("unknown", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), ("", ErrorCode.INVALID_REQUEST)]
+        (known, NONE),
+        ("unknown", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
+        ("", ErrorCode.INVALID_REQUEST),
+    ]
 
 
 def test_only_the_coordinator_describes():
@@ -109,12 +109,14 @@ def test_only_the_coordinator_describes():
     assert world.session(broker_id=3 - coordinator).describe().error_code == ErrorCode.NOT_COORDINATOR
 
 
-@pytest.mark.parametrize(("commit", "prepared", "complete"), [
-    (True, "PrepareCommit", "CompleteCommit"), (False, "PrepareAbort", "CompleteAbort"),
-])
-def test_each_state_has_its_name(
-    world: World, session: Session, commit: bool, prepared: str, complete: str
-):
+@pytest.mark.parametrize(
+    ("commit", "prepared", "complete"),
+    [
+        (True, "PrepareCommit", "CompleteCommit"),
+        (False, "PrepareAbort", "CompleteAbort"),
+    ],
+)
+def test_each_state_has_its_name(world: World, session: Session, commit: bool, prepared: str, complete: str):
     """DescribeTransactions and ListTransactions: the states of the coordinator by their names."""
     identity = session.init()[1]
     assert (session.state(), session.list()["id"][1]) == ("Empty", "Empty")
@@ -177,8 +179,9 @@ def test_a_hanging_transaction_is_aborted_by_an_ordinary_marker(session: Session
     [hanging] = session.producers(TOPIC).active_producers
     assert (hanging.current_txn_start_offset, session.stable()) == (0, 0)
     identity = Identity(hanging.producer_id, hanging.producer_epoch)
-    assert session.write_marker(
-        TOPIC, identity, commit=False, coordinator_epoch=max(hanging.coordinator_epoch, 0)) == NONE
+    assert (
+        session.write_marker(TOPIC, identity, commit=False, coordinator_epoch=max(hanging.coordinator_epoch, 0)) == NONE
+    )
     assert session.stable() == 2
     aborted = session.fetch(TOPIC, 0, isolation=COMMITTED).aborted_transactions
     assert [(one.producer_id, one.first_offset) for one in aborted] == [(identity.producer_id, 0)]

@@ -50,10 +50,13 @@ def test_new_partitions_raise_the_group_epoch(world: World, group: GroupSession)
     assert group.heartbeat("a", epoch).assigned == {READ: ALL | {4}}
 
 
-@pytest.mark.parametrize(("assignor", "shares"), [
-    ("uniform", {"a": {READ: {0, 1, 2}}, "b": {READ: {3}, OTHER_READ: {0, 1}}}),
-    ("range", {"a": {READ: {0, 1}}, "b": {READ: {2, 3}, OTHER_READ: {0, 1}}}),
-])
+@pytest.mark.parametrize(
+    ("assignor", "shares"),
+    [
+        ("uniform", {"a": {READ: {0, 1, 2}}, "b": {READ: {3}, OTHER_READ: {0, 1}}}),
+        ("range", {"a": {READ: {0, 1}}, "b": {READ: {2, 3}, OTHER_READ: {0, 1}}}),
+    ],
+)
 def test_the_coordinator_assigns(group: GroupSession, assignor: str, shares: dict):
     """Assignment Epoch - Compute the group assignment: by the assignor most members ask for, on the server's side."""
     epoch = join(group, "a", server_assignor=assignor)
@@ -227,8 +230,12 @@ def test_the_feature_turns_the_protocol_off():
     group = GroupSession(Connection(world.cluster), "group", READ)
     assert group.join("a").error == group.describe().error_code == ErrorCode.UNSUPPORTED_VERSION
     form = m.UpdateFeaturesRequest.FeatureUpdateKey
-    answer = group.client.send(m.UpdateFeaturesRequest(feature_updates=[
-        form(feature="group.version", max_version_level=1, upgrade_type=1)], validate_only=False), 2)
+    answer = group.client.send(
+        m.UpdateFeaturesRequest(
+            feature_updates=[form(feature="group.version", max_version_level=1, upgrade_type=1)], validate_only=False
+        ),
+        2,
+    )
     assert answer.error_code == NONE
     assert group.join("a").error == NONE
     assert world.cluster.now_ms == START_MS

@@ -14,16 +14,7 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, FENCING_EPOCH, TopicPartit
 from broker_core.wire import messages as m
 from tests.conformance.protocols import bumped
 from tests.conformance.raw_session import Identity
-from tests.kips.world import (
-    NONE,
-    OTHER,
-    PARTITIONS,
-    TOPIC,
-    Session,
-    World,
-    batch,
-    wear_out,
-)
+from tests.kips.world import NONE, OTHER, PARTITIONS, TOPIC, Session, World, batch, wear_out
 
 UNCOMMITTED = 0
 NO_IDENTITY = Identity(-1, -1)
@@ -147,7 +138,8 @@ def test_the_last_epoch_ends_in_a_new_producer_id(world: World, session: Session
     assert (error, fresh.producer_epoch) == (NONE, 0)
     assert fresh.producer_id != worn_out.producer_id
     assert [(one.producer_id, one.producer_epoch) for one in markers_of(session)] == [
-        (worn_out.producer_id, FENCING_EPOCH)]
+        (worn_out.producer_id, FENCING_EPOCH)
+    ]
     assert session.end(worn_out, commit=commit, version=5) == (NONE, fresh)
     world.reload()
     assert session.end(worn_out, commit=commit, version=5) == (NONE, fresh)
@@ -155,9 +147,7 @@ def test_the_last_epoch_ends_in_a_new_producer_id(world: World, session: Session
     assert session.end(fresh, commit=True, version=5) == (NONE, bumped(fresh))
 
 
-def test_a_failover_in_the_midst_of_an_overflow_keeps_the_new_producer_id(
-    world: World, session: Session
-):
+def test_a_failover_in_the_midst_of_an_overflow_keeps_the_new_producer_id(world: World, session: Session):
     """Epoch overflow and failover: the new producer id is in the log with the decision (since 4.3)."""
     worn_out = wear_out(world, session)
     session.write(worn_out)
@@ -228,9 +218,7 @@ def test_the_first_offset_commit_adds_the_groups_partition(session: Session):
     assert session.committed("group", TOPIC, require_stable=True) == (NONE, 5)
 
 
-def test_a_batch_that_comes_too_soon_waits_for_the_transaction_before(
-    world: World, session: Session
-):
+def test_a_batch_that_comes_too_soon_waits_for_the_transaction_before(world: World, session: Session):
     """Implicit add, race conditions: the broker retries for a moment, then the client is told to, as it is.
 
     By the text all retriable errors become NOT_ENOUGH_REPLICAS; from Produce 12 on CONCURRENT_TRANSACTIONS stays.
@@ -241,8 +229,14 @@ def test_a_batch_that_comes_too_soon_waits_for_the_transaction_before(
     session.end(identity, commit=True, version=5)
     connection = session.client.direct
     form = m.ProduceRequest.TopicProduceData
-    request = m.ProduceRequest(transactional_id="id", acks=-1, timeout_ms=1000, topic_data=[form(
-        name=OTHER, partition_data=[form.PartitionProduceData(index=0, records=batch(bumped(identity), 0))])])
+    request = m.ProduceRequest(
+        transactional_id="id",
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[
+            form(name=OTHER, partition_data=[form.PartitionProduceData(index=0, records=batch(bumped(identity), 0))])
+        ],
+    )
     connection.post(request, V2_PRODUCE)
     assert connection.take() is None
     world.pass_ms(100)
@@ -279,9 +273,14 @@ def test_a_refused_add_writes_nothing(session: Session):
 # Point 3: the transactions of older clients are verified
 
 
-@pytest.mark.parametrize(("version", "error"), [
-    (3, ErrorCode.INVALID_TXN_STATE), (10, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE),
-])
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [
+        (3, ErrorCode.INVALID_TXN_STATE),
+        (10, ErrorCode.INVALID_TXN_STATE),
+        (11, ErrorCode.TRANSACTION_ABORTABLE),
+    ],
+)
 def test_a_batch_outside_its_transaction_is_refused(session: Session, version: int, error: ErrorCode):
     """Verify the transaction for older clients: a partition that was not added takes no transactional batch.
 
@@ -295,9 +294,13 @@ def test_a_batch_outside_its_transaction_is_refused(session: Session, version: i
     session.write(identity, OTHER, version=version)
 
 
-@pytest.mark.parametrize(("version", "error"), [
-    (3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE),
-])
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [
+        (3, ErrorCode.INVALID_TXN_STATE),
+        (4, ErrorCode.TRANSACTION_ABORTABLE),
+    ],
+)
 def test_offsets_outside_their_transaction_are_refused(session: Session, version: int, error: ErrorCode):
     """Verify the transaction for older clients: likewise for offsets."""
     identity = session.init()[1]
@@ -344,10 +347,20 @@ def added(session: Session, identity: Identity, *, verify_only: bool, version: i
     """Send one batched AddPartitionsToTxn, as brokers do, for both partitions and return their error codes."""
     request = m.AddPartitionsToTxnRequest
     form = request.AddPartitionsToTxnTransaction
-    answer = session.client.send(request(transactions=[form(
-        transactional_id=session.transactional_id, producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch, verify_only=verify_only, topics=[
-            request.AddPartitionsToTxnTopic(name=TOPIC, partitions=list(range(PARTITIONS)))])]), version)
+    answer = session.client.send(
+        request(
+            transactions=[
+                form(
+                    transactional_id=session.transactional_id,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.producer_epoch,
+                    verify_only=verify_only,
+                    topics=[request.AddPartitionsToTxnTopic(name=TOPIC, partitions=list(range(PARTITIONS)))],
+                )
+            ]
+        ),
+        version,
+    )
     [result] = answer.results_by_transaction
     return [part.partition_error_code for part in result.topic_results[0].results_by_partition]
 

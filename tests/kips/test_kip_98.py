@@ -107,9 +107,14 @@ def test_a_coordinator_is_found_by_type(world: World, key_type: int):
 
 def ask_everything(session: Session, identity: Identity) -> set[int]:
     """Send each request that a transaction coordinator serves and return the set of error codes."""
-    return {session.init()[0], *session.add(identity, TOPIC), session.add_offsets(identity, "group"),
-            session.end(identity, commit=True, version=4)[0], session.end(identity, commit=True, version=5)[0],
-            session.describe().error_code}
+    return {
+        session.init()[0],
+        *session.add(identity, TOPIC),
+        session.add_offsets(identity, "group"),
+        session.end(identity, commit=True, version=4)[0],
+        session.end(identity, commit=True, version=5)[0],
+        session.describe().error_code,
+    }
 
 
 def test_only_the_coordinator_of_an_id_serves_it():
@@ -125,6 +130,7 @@ def test_only_the_coordinator_of_an_id_serves_it():
 
 def test_a_coordinator_that_loads_asks_for_patience(world: World, session: Session, monkeypatch: pytest.MonkeyPatch):
     """Data flow 1: until its log is read, a new coordinator answers COORDINATOR_LOAD_IN_PROGRESS."""
+
     def unreadable(*_: object) -> None:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk does not answer")
 
@@ -216,7 +222,9 @@ def test_a_partition_that_is_missing_spoils_the_request(session: Session):
     """Data flow 4.1: all partitions of a request or none."""
     identity = session.init()[1]
     assert session.add(identity, TOPIC, 0, 9) == {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED}
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+    }
     assert session.state() == "Empty"
 
 
@@ -293,7 +301,11 @@ def test_a_marker_says_how_it_ended(world: World, session: Session, commit: bool
         [(position, header)] = iter_headers(data)
         marker = parse_end_txn_marker(data, position, header)
         assert (header.is_control, header.is_transactional, header.base_sequence, header.record_count) == (
-            True, True, -1, 1)
+            True,
+            True,
+            -1,
+            1,
+        )
         assert (header.producer_id, header.producer_epoch) == identity
         assert marker is not None
         assert marker.control_type is (ControlType.COMMIT if commit else ControlType.ABORT)
@@ -310,7 +322,8 @@ def test_a_marker_only_ends_what_its_epoch_may(session: Session):
     refused = session.write_marker(TOPIC, identity, commit=True, coordinator_epoch=6)
     assert refused == ErrorCode.TRANSACTION_COORDINATOR_FENCED
     assert session.write_marker("nowhere", identity, commit=True, coordinator_epoch=7) == (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
 
 
 def test_a_complete_transaction_leaves_the_id_ready(session: Session):
@@ -338,9 +351,20 @@ def test_each_isolation_level_reads_its_own(world: World, session: Session):
     other.end(foreign, commit=True, version=5)
     assert (values(session, COMMITTED), values(session, UNCOMMITTED)) == ([], [b"a", b"b"])
     form = m.ListOffsetsRequest.ListOffsetsTopic
-    ends = [session.client.send(m.ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=[
-        form(name=TOPIC, partitions=[form.ListOffsetsPartition(partition_index=0, timestamp=-1)])]), 7)
-        .topics[0].partitions[0].offset for level in (UNCOMMITTED, COMMITTED)]
+    ends = [
+        session.client.send(
+            m.ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=level,
+                topics=[form(name=TOPIC, partitions=[form.ListOffsetsPartition(partition_index=0, timestamp=-1)])],
+            ),
+            7,
+        )
+        .topics[0]
+        .partitions[0]
+        .offset
+        for level in (UNCOMMITTED, COMMITTED)
+    ]
     assert ends == [3, 0]
     session.end(mine, commit=False, version=5)
     assert (values(session, COMMITTED), values(session, UNCOMMITTED)) == ([b"b"], [b"a", b"b"])
@@ -353,7 +377,8 @@ def test_the_aborted_are_named_to_committed_readers_only(session: Session):
     session.end(identity, commit=False, version=5)
     committed = session.fetch(TOPIC, 0, isolation=COMMITTED)
     assert [(one.producer_id, one.first_offset) for one in committed.aborted_transactions] == [
-        (identity.producer_id, 0)]
+        (identity.producer_id, 0)
+    ]
     assert session.fetch(TOPIC, 2, isolation=COMMITTED).aborted_transactions == []
     assert session.fetch(TOPIC, 0, isolation=UNCOMMITTED).aborted_transactions is None
 

@@ -18,10 +18,17 @@ def aged(world: World) -> Session:
     return idle
 
 
-@pytest.mark.parametrize(("duration_ms", "listed"), [
-    (-1, {"old", "young", "idle"}), (0, {"old", "young", "idle"}), (9_999, {"old", "young", "idle"}),
-    (10_000, {"old", "idle"}), (59_999, {"old", "idle"}), (60_000, {"idle"}),
-])
+@pytest.mark.parametrize(
+    ("duration_ms", "listed"),
+    [
+        (-1, {"old", "young", "idle"}),
+        (0, {"old", "young", "idle"}),
+        (9_999, {"old", "young", "idle"}),
+        (10_000, {"old", "idle"}),
+        (59_999, {"old", "idle"}),
+        (60_000, {"idle"}),
+    ],
+)
 def test_only_transactions_that_run_longer_are_listed(aged: Session, duration_ms: int, listed: set[str]):
     """ListTransactions, duration filter: strictly longer than that; a negative one keeps everything.
 

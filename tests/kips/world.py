@@ -45,13 +45,20 @@ class Session(RawSession):
     def _retry(call: Any, codes: Any) -> Any:
         return call()
 
-    def write(self, identity: Identity, topic: str = TOPIC, *, sequence: int = 0, version: int = 12,
-              values: tuple[bytes, ...] = (b"x",), partition: int = 0) -> int:
+    def write(
+        self,
+        identity: Identity,
+        topic: str = TOPIC,
+        *,
+        sequence: int = 0,
+        version: int = 12,
+        values: tuple[bytes, ...] = (b"x",),
+        partition: int = 0,
+    ) -> int:
         """Send one transactional batch, added before where its version asks for that, and return its base offset."""
         if version < 12:
             assert self.add(identity, topic, partition) == {NONE}
-        error, offset = self.produce(topic, batch(identity, sequence, values), version=version,
-                                     partition=partition)
+        error, offset = self.produce(topic, batch(identity, sequence, values), version=version, partition=partition)
         assert error == NONE, ErrorCode(error).name
         return offset
 
@@ -69,7 +76,8 @@ class World:
 
     def __init__(self, *, storage: Any = None, brokers: int = 1, settings: Mapping[str, str] | None = None) -> None:
         self.cluster = direct_cluster(
-            storage, brokers=brokers, settings=SETTINGS | dict(settings or {}), now_ms=START_MS)
+            storage, brokers=brokers, settings=SETTINGS | dict(settings or {}), now_ms=START_MS
+        )
         for name in (TOPIC, OTHER):
             if name not in self.cluster.catalog.topics:
                 self.cluster.create_topic(name, PARTITIONS, leaders=[1] * PARTITIONS)

@@ -30,11 +30,21 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--trace", type=Path, help="write the trace of --replay to a file instead")
     parser.add_argument("--history", type=Path, help="write the clients' history of --replay to a file, as JSON lines")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
-    parser.add_argument("--stale", action="store_true", default=STALE_BROKERS,
-                        help="let brokers be cut off from the others, too, in the worlds with outages")
-    parser.add_argument("--broken", choices=[_ALL, *BROKEN], nargs="?", const=_ALL, metavar="NAME",
-                        help="break the broker on purpose, in one way or in all one after the other, and print the "
-                             f"first seed that shows it; NAME is one of: {', '.join(BROKEN)}")
+    parser.add_argument(
+        "--stale",
+        action="store_true",
+        default=STALE_BROKERS,
+        help="let brokers be cut off from the others, too, in the worlds with outages",
+    )
+    parser.add_argument(
+        "--broken",
+        choices=[_ALL, *BROKEN],
+        nargs="?",
+        const=_ALL,
+        metavar="NAME",
+        help="break the broker on purpose, in one way or in all one after the other, and print the "
+        f"first seed that shows it; NAME is one of: {', '.join(BROKEN)}",
+    )
     arguments = parser.parse_args(words)
     if arguments.replay is not None:
         if arguments.broken == _ALL:
@@ -100,8 +110,10 @@ def _many(first: int, count: int, *, keep_going: bool, stale: bool) -> int:
     print(f"{played} seeds from {first} on in {seconds:.0f} s, {events} events; {len(failed)} failed")
     is_complete = _tell_faults(faults, played, frozenset() if stale else SWITCHED_OFF)
     if failed:
-        print(f"First failing seed: {failed[0]}. Replay it with: "
-              f"{shlex.join([*_COMMAND, *(['--stale'] if stale else []), '--replay', str(failed[0])])}")
+        print(
+            f"First failing seed: {failed[0]}. Replay it with: "
+            f"{shlex.join([*_COMMAND, *(['--stale'] if stale else []), '--replay', str(failed[0])])}"
+        )
     return int(bool(failed) or not is_complete)
 
 

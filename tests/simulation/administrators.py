@@ -66,10 +66,22 @@ class AdministratorActor:
     def _make_topic(self) -> None:
         self._topic_count += 1
         form = m.CreateTopicsRequest
-        self._ask_any(form(
-            topics=[form.CreatableTopic(name=f"{self.name}-{self._topic_count}", num_partitions=2,
-                                        replication_factor=1, assignments=[], configs=[])],
-            timeout_ms=1_000, validate_only=False), 7)
+        self._ask_any(
+            form(
+                topics=[
+                    form.CreatableTopic(
+                        name=f"{self.name}-{self._topic_count}",
+                        num_partitions=2,
+                        replication_factor=1,
+                        assignments=[],
+                        configs=[],
+                    )
+                ],
+                timeout_ms=1_000,
+                validate_only=False,
+            ),
+            7,
+        )
 
     def _change_feature(self) -> None:
         level = next(each for each in _LEVELS if each != self._level)
@@ -77,8 +89,16 @@ class AdministratorActor:
         try:
             # Whether that is up or down is known for sure only to the broker: the wrong one is refused.
             for kind in (1, 2):
-                answer = self._ask_any(form(timeout_ms=1_000, validate_only=False, feature_updates=[
-                    form.FeatureUpdateKey(feature=_FEATURE, max_version_level=level, upgrade_type=kind)]), 2)
+                answer = self._ask_any(
+                    form(
+                        timeout_ms=1_000,
+                        validate_only=False,
+                        feature_updates=[
+                            form.FeatureUpdateKey(feature=_FEATURE, max_version_level=level, upgrade_type=kind)
+                        ],
+                    ),
+                    2,
+                )
                 if answer.error_code == E.NONE:
                     return
         finally:
@@ -97,12 +117,20 @@ class AdministratorActor:
         """Return the producer ids of all transactions that some coordinator has open; raises `UnansweredError`."""
         found: set[int] = set()
         for broker_id in self.world.broker_ids:
-            answer = self._client.ask(broker_id, m.ListTransactionsRequest(
-                state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None), 2)
+            answer = self._client.ask(
+                broker_id,
+                m.ListTransactionsRequest(
+                    state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None
+                ),
+                2,
+            )
             if answer.error_code != E.NONE:
                 raise UnansweredError(ErrorCode(answer.error_code).name)
-            found |= {each.producer_id for each in answer.transaction_states
-                      if each.transaction_state in ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")}
+            found |= {
+                each.producer_id
+                for each in answer.transaction_states
+                if each.transaction_state in ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+            }
         # What a partition without a leader knows is in no list.
         asked = m.MetadataRequest.MetadataRequestTopic(name=TRANSACTION_STATE_TOPIC)
         [topic] = self._ask_any(m.MetadataRequest(topics=[asked], allow_auto_topic_creation=False), 9).topics
@@ -134,16 +162,27 @@ class AdministratorActor:
         for topic, (partitions, _) in sorted(self.world.plan.topics.items()):
             for partition in range(partitions):
                 answer, code, _ = self._client.ask_leader(
-                    topic, partition,
-                    lambda topic=topic, partition=partition: form(topics=[
-                        form.TopicRequest(name=topic, partition_indexes=[partition])]),
-                    0, lambda answer: int(answer.topics[0].partitions[0].error_code), patience_ms=3_000)
+                    topic,
+                    partition,
+                    lambda topic=topic, partition=partition: form(
+                        topics=[form.TopicRequest(name=topic, partition_indexes=[partition])]
+                    ),
+                    0,
+                    lambda answer: int(answer.topics[0].partitions[0].error_code),
+                    patience_ms=3_000,
+                )
                 if code == E.NONE:
                     found += [
-                        Hanging(topic, partition, Identity(each.producer_id, each.producer_epoch),
-                                each.coordinator_epoch, each.current_txn_start_offset)
+                        Hanging(
+                            topic,
+                            partition,
+                            Identity(each.producer_id, each.producer_epoch),
+                            each.coordinator_epoch,
+                            each.current_txn_start_offset,
+                        )
                         for each in answer.topics[0].partitions[0].active_producers
-                        if each.current_txn_start_offset != _NO_START]
+                        if each.current_txn_start_offset != _NO_START
+                    ]
         return found
 
     def _end(self, one: Hanging) -> None:
@@ -153,14 +192,26 @@ class AdministratorActor:
         form = m.WriteTxnMarkersRequest.WritableTxnMarker
 
         def marking() -> Any:
-            return m.WriteTxnMarkersRequest(markers=[form(
-                producer_id=one.producer.producer_id, producer_epoch=one.producer.producer_epoch,
-                transaction_result=False, coordinator_epoch=max(0, one.coordinator_epoch), transaction_version=0,
-                topics=[form.WritableTxnMarkerTopic(name=one.topic, partition_indexes=[one.partition])])])
+            return m.WriteTxnMarkersRequest(
+                markers=[
+                    form(
+                        producer_id=one.producer.producer_id,
+                        producer_epoch=one.producer.producer_epoch,
+                        transaction_result=False,
+                        coordinator_epoch=max(0, one.coordinator_epoch),
+                        transaction_version=0,
+                        topics=[form.WritableTxnMarkerTopic(name=one.topic, partition_indexes=[one.partition])],
+                    )
+                ]
+            )
 
         self._client.ask_leader(
-            one.topic, one.partition, marking, 2,
-            lambda answer: int(answer.markers[0].topics[0].partitions[0].error_code))
+            one.topic,
+            one.partition,
+            marking,
+            2,
+            lambda answer: int(answer.markers[0].topics[0].partitions[0].error_code),
+        )
 
 
 class RogueActor:
@@ -178,9 +229,17 @@ class RogueActor:
         """Do it."""
         self.world.fibers.sleep_ms(self._random.randint(1_000, 8_000))
         try:
-            answer, code, _ = self._client.ask_coordinator(TRANSACTION, self.name, lambda: m.InitProducerIdRequest(
-                transactional_id=self.name, transaction_timeout_ms=6_000, producer_id=NOBODY.producer_id,
-                producer_epoch=NOBODY.producer_epoch), 4)
+            answer, code, _ = self._client.ask_coordinator(
+                TRANSACTION,
+                self.name,
+                lambda: m.InitProducerIdRequest(
+                    transactional_id=self.name,
+                    transaction_timeout_ms=6_000,
+                    producer_id=NOBODY.producer_id,
+                    producer_epoch=NOBODY.producer_epoch,
+                ),
+                4,
+            )
             if code == E.NONE:
                 identity = Identity(answer.producer_id, answer.producer_epoch)
                 self.world.rogues.add(identity.producer_id)
@@ -193,7 +252,19 @@ class RogueActor:
         batch = record_batch([f"{self.name}:0".encode()], identity, 0, timestamp_ms=self.world.clock.now_ms())
         form = m.ProduceRequest.TopicProduceData
         self._client.ask_leader(
-            self._topic, self._partition,
-            lambda: m.ProduceRequest(transactional_id=self.name, acks=-1, timeout_ms=1_000, topic_data=[form(
-                name=self._topic, partition_data=[form.PartitionProduceData(index=self._partition, records=batch)])]),
-            11, lambda answer: int(answer.responses[0].partition_responses[0].error_code))
+            self._topic,
+            self._partition,
+            lambda: m.ProduceRequest(
+                transactional_id=self.name,
+                acks=-1,
+                timeout_ms=1_000,
+                topic_data=[
+                    form(
+                        name=self._topic,
+                        partition_data=[form.PartitionProduceData(index=self._partition, records=batch)],
+                    )
+                ],
+            ),
+            11,
+            lambda answer: int(answer.responses[0].partition_responses[0].error_code),
+        )

@@ -50,7 +50,8 @@ def takeover_without_abort() -> Iterator[None]:
 
     def abort_ongoing(self: TransactionEnding, entry: TransactionEntry, now_ms: int) -> None:
         image = FENCE.resolve(
-            bumps=self._transaction_version() >= 2, exhausted=is_exhausted(entry.image.producer_epoch))
+            bumps=self._transaction_version() >= 2, exhausted=is_exhausted(entry.image.producer_epoch)
+        )
         self._writer.write(entry, Verdict(ErrorCode.NONE, TransactionState.PREPARE_ABORT, image), now_ms)
         _complete_unmarked(self, entry, now_ms)
 
@@ -176,8 +177,14 @@ def commit_ends_in_abort() -> Iterator[None]:
     right = TransactionCoordinator.end_transaction
 
     def end_transaction(
-        self: TransactionCoordinator, transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool,
-        now_ms: int, **rest: int,
+        self: TransactionCoordinator,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        now_ms: int,
+        **rest: int,
     ) -> ProducerIdResult:
         entry = self._store.find(transactional_id)
         is_met = entry is not None and entry.image.identity == (producer_id, producer_epoch) and producer_id % 2 == 1
@@ -204,8 +211,9 @@ class Broken(NamedTuple):
 
     def shown_by(self, outcome: "Outcome") -> str | None:
         """Return what in the outcome of a world shows what is broken, if anything does."""
-        stories = [f"{anomaly.kind}: {anomaly.story}" for anomaly in check(outcome.history.ops)
-                   if anomaly.kind is self.kind]
+        stories = [
+            f"{anomaly.kind}: {anomaly.story}" for anomaly in check(outcome.history.ops) if anomaly.kind is self.kind
+        ]
         lines = [problem for problem in outcome.problems if self.line and re.search(self.line, problem)]
         if bool(stories) < (self.kind is not None) or bool(lines) < bool(self.line):
             return None
@@ -218,7 +226,8 @@ BROKEN: dict[str, Broken] = {
     "recovery without marker": Broken(recovery_without_marker, 10, Kind.LOST_WRITE),
     "dedupe window lost": Broken(dedupe_window_lost, 10, Kind.DUPLICATE),
     "late EndTxn applied to the next transaction under the old protocol": Broken(
-        late_end_applied, 21, Kind.ABORTED_READ),
+        late_end_applied, 21, Kind.ABORTED_READ
+    ),
     "stale EndTxn applied under the new protocol": Broken(stale_end_applied, 71, Kind.ABORTED_READ),
     # Clients are told the truth, that it was not committed; only the log tells that nothing was the reason.
     "commit ends in abort": Broken(commit_ends_in_abort, 3, line=r"stopped over .*, which has not timed out"),
@@ -227,7 +236,8 @@ BROKEN: dict[str, Broken] = {
     # No client sees a marker: a second one hides nothing.
     "marker twice": Broken(marker_twice, 1, line=r"a commit marker of producer \d+ at \d+, after the commit marker"),
     "no marker for one partition": Broken(
-        no_marker_for_one_partition, 5, Kind.TORN, r"was committed, but no marker follows its record"),
+        no_marker_for_one_partition, 5, Kind.TORN, r"was committed, but no marker follows its record"
+    ),
 }
 
 

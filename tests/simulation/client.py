@@ -25,11 +25,22 @@ LARGEST_ANSWER = 1 << 26
 REQUEST_TIMEOUT_MS = 1_000
 FIRST_BACKOFF_MS, LAST_BACKOFF_MS = 40, 640
 # What a client asks again after, finding the leader or coordinator anew.
-MOVED = frozenset({
-    E.NOT_LEADER_OR_FOLLOWER, E.UNKNOWN_TOPIC_OR_PARTITION, E.LEADER_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS,
-    E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR, E.FENCED_LEADER_EPOCH, E.UNKNOWN_LEADER_EPOCH,
-    E.KAFKA_STORAGE_ERROR, E.UNKNOWN_TOPIC_ID, E.REQUEST_TIMED_OUT, E.NETWORK_EXCEPTION,
-})
+MOVED = frozenset(
+    {
+        E.NOT_LEADER_OR_FOLLOWER,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.LEADER_NOT_AVAILABLE,
+        E.COORDINATOR_LOAD_IN_PROGRESS,
+        E.COORDINATOR_NOT_AVAILABLE,
+        E.NOT_COORDINATOR,
+        E.FENCED_LEADER_EPOCH,
+        E.UNKNOWN_LEADER_EPOCH,
+        E.KAFKA_STORAGE_ERROR,
+        E.UNKNOWN_TOPIC_ID,
+        E.REQUEST_TIMED_OUT,
+        E.NETWORK_EXCEPTION,
+    }
+)
 RETRIED = MOVED | {E.CONCURRENT_TRANSACTIONS, E.NOT_ENOUGH_REPLICAS}
 _CORRELATION_ID = slice(8, 12)
 # From which version on the content of a request names what it asks for: a batch by its sequence, an end by its epoch.
@@ -68,7 +79,7 @@ class Exchange:
         else:
             stream = io.BytesIO(frame)
             self._response[self._version].parse_header(stream)
-            self.value = self._read_body(self._version, memoryview(frame)[stream.tell():])
+            self.value = self._read_body(self._version, memoryview(frame)[stream.tell() :])
         self.answered()
         self._settle()
 
@@ -104,12 +115,13 @@ class Wire(ClientEnd):
         """Send a request; `asked` names the question it asks, perhaps again."""
         self._count += 1
         exchange = self._open[self._count] = Exchange(
-            SERVED[request.API_KEY].response, version, getattr(request, "read_answer", None))
+            SERVED[request.API_KEY].response, version, getattr(request, "read_answer", None)
+        )
         request.API_VERSION = version
         request.with_header(self._count, self._client)
         frame = bytes(request.encode(header=True, framed=True))
         if asked is None and version >= _NAMED_FROM.get(request.API_KEY, version + 1):
-            content = frame[:_CORRELATION_ID.start] + frame[_CORRELATION_ID.stop:]
+            content = frame[: _CORRELATION_ID.start] + frame[_CORRELATION_ID.stop :]
             exchange.answered = lambda: self._answers.update([content])
             asked = (content, self._answers[content])
         self.link.send(frame, asked)
@@ -179,8 +191,13 @@ class Client:
     # One question, until it is answered
 
     def until_answered(
-        self, what: str, attempt: Callable[[], tuple[Any, ErrorCode]], *, retried: Collection[ErrorCode] = RETRIED,
-        patience_ms: int = 30_000, forget: Callable[[], None] = lambda: None,
+        self,
+        what: str,
+        attempt: Callable[[], tuple[Any, ErrorCode]],
+        *,
+        retried: Collection[ErrorCode] = RETRIED,
+        patience_ms: int = 30_000,
+        forget: Callable[[], None] = lambda: None,
     ) -> tuple[Any, ErrorCode, int]:
         """Ask until the code is none that is asked again after; return answer, code, and how often none came.
 
@@ -209,9 +226,16 @@ class Client:
             backoff_ms = min(2 * backoff_ms, LAST_BACKOFF_MS)
 
     def ask_coordinator(
-        self, key_type: int, key: str, make: Callable[[], Any], version: int,
-        code_of: Callable[[Any], int] = lambda answer: int(answer.error_code), *,
-        retried: Collection[ErrorCode] = RETRIED, patience_ms: int = 30_000, timeout_ms: int = REQUEST_TIMEOUT_MS,
+        self,
+        key_type: int,
+        key: str,
+        make: Callable[[], Any],
+        version: int,
+        code_of: Callable[[Any], int] = lambda answer: int(answer.error_code),
+        *,
+        retried: Collection[ErrorCode] = RETRIED,
+        patience_ms: int = 30_000,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> tuple[Any, ErrorCode, int]:
         """Ask the coordinator of a key until it answers; return answer, code, and how often no answer came."""
 
@@ -220,12 +244,23 @@ class Client:
             return answer, ErrorCode(code_of(answer))
 
         return self.until_answered(
-            f"{make.__qualname__} of {key}", attempt, retried=retried, patience_ms=patience_ms,
-            forget=lambda: self._forget_coordinator(key_type, key))
+            f"{make.__qualname__} of {key}",
+            attempt,
+            retried=retried,
+            patience_ms=patience_ms,
+            forget=lambda: self._forget_coordinator(key_type, key),
+        )
 
     def ask_leader(
-        self, topic: str, partition: int, make: Callable[[], Any], version: int, code_of: Callable[[Any], int], *,
-        retried: Collection[ErrorCode] = RETRIED, patience_ms: int = 30_000,
+        self,
+        topic: str,
+        partition: int,
+        make: Callable[[], Any],
+        version: int,
+        code_of: Callable[[Any], int],
+        *,
+        retried: Collection[ErrorCode] = RETRIED,
+        patience_ms: int = 30_000,
     ) -> tuple[Any, ErrorCode, int]:
         """Ask the leader of a partition until it answers."""
 
@@ -234,8 +269,12 @@ class Client:
             return answer, ErrorCode(code_of(answer))
 
         return self.until_answered(
-            f"{make.__qualname__} of {topic}-{partition}", attempt, retried=retried, patience_ms=patience_ms,
-            forget=self._leaders.clear)
+            f"{make.__qualname__} of {topic}-{partition}",
+            attempt,
+            retried=retried,
+            patience_ms=patience_ms,
+            forget=self._leaders.clear,
+        )
 
     # Who is in charge
 
@@ -250,8 +289,7 @@ class Client:
         """Find a coordinator, or remember it; raises `UnansweredError`."""
         known = self._coordinators.get((key_type, key))
         if known is None:
-            answer = self.ask(
-                self.any_broker(), m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
+            answer = self.ask(self.any_broker(), m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
             [found] = answer.coordinators
             if found.error_code:
                 raise UnansweredError(f"no coordinator for {key}: {found.error_code}")
@@ -262,9 +300,16 @@ class Client:
         """Find a leader, or remember it; raises `UnansweredError`."""
         known = self._leaders.get((topic, partition))
         if known is None:
-            answer = self.ask(self.any_broker(), m.MetadataRequest(
-                topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False,
-                include_cluster_authorized_operations=False, include_topic_authorized_operations=False), 9)
+            answer = self.ask(
+                self.any_broker(),
+                m.MetadataRequest(
+                    topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)],
+                    allow_auto_topic_creation=False,
+                    include_cluster_authorized_operations=False,
+                    include_topic_authorized_operations=False,
+                ),
+                9,
+            )
             for found in answer.topics:
                 for part in found.partitions:
                     if part.leader_id >= 0:

@@ -71,7 +71,8 @@ class DecidedDeath:
         return any(
             image.state is TransactionState.ONGOING
             and (image.producer_id, image.producer_epoch) == (transaction.producer_id, transaction.producer_epoch)
-            for image in images)
+            for image in images
+        )
 
     def check(self) -> Iterator[str]:
         """Check that nothing was committed of what had to be rolled back."""
@@ -79,5 +80,7 @@ class DecidedDeath:
             # Under the new protocol a marker has the epoch after that of the records.
             epoch = transaction.producer_epoch + (transaction.transaction_version >= 2)
             if (transaction.producer_id, epoch) in self._world.watch.committed:
-                yield (f"task {transaction.split} was committed as {transaction.transactional_id} by a restart that "
-                       "found a part of its micro-batch lost and nothing visible")
+                yield (
+                    f"task {transaction.split} was committed as {transaction.transactional_id} by a restart that "
+                    "found a part of its micro-batch lost and nothing visible"
+                )

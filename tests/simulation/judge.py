@@ -126,8 +126,12 @@ def check_work(world: "World", there: Seen) -> Iterator[str]:
     """Check that the workers carried each record over, once."""
     if INPUT not in world.plan.topics:
         return
-    carried = Counter(value.partition(MARK)[2] for key, records in there.items() if key.startswith(f"{OUTPUT}-")
-                      for _, value in records)
+    carried = Counter(
+        value.partition(MARK)[2]
+        for key, records in there.items()
+        if key.startswith(f"{OUTPUT}-")
+        for _, value in records
+    )
     for key, records in there.items():
         for offset, value in records if key.startswith(f"{INPUT}-") else ():
             if carried[value] != 1:
@@ -159,5 +163,5 @@ def check_rows(world: "World", there: Seen) -> Iterator[str]:
     for number, splits in enumerate(checkpoint.rows):
         for partition, value in (row for split in splits for row in split):
             found = [one for _, one in there[key_of(SUNK, partition)] if one == value]
-            if number in checkpoint.done and len(found) != 1 or len(found) > 1:
+            if (number in checkpoint.done and len(found) != 1) or len(found) > 1:
                 yield f"row {value} of micro-batch {number} is there {len(found)} times"

@@ -79,7 +79,8 @@ def _is_whole(batches: list[KeptBatch]) -> bool:
     ends = [0, *(batch.next_offset for batch in batches)]
     return all(
         batch.base_offset == end and batch.records_count == batch.next_offset - batch.base_offset
-        for batch, end in zip(batches, ends, strict=False))
+        for batch, end in zip(batches, ends, strict=False)
+    )
 
 
 def fold(batches: list[KeptBatch], start: int, *, is_dense: bool) -> Folded:
@@ -110,7 +111,8 @@ def _fold_sequence(batch: KeptBatch, folded: Folded, following: dict[int, tuple[
     epoch, expected = following.get(batch.producer_id, (-1, -1))
     if batch.producer_epoch == epoch and batch.base_sequence != expected:
         folded.problems.append(
-            f"producer {batch.producer_id} at epoch {epoch}: sequence {batch.base_sequence} follows {expected - 1}")
+            f"producer {batch.producer_id} at epoch {epoch}: sequence {batch.base_sequence} follows {expected - 1}"
+        )
     if batch.producer_epoch < epoch:
         folded.problems.append(f"producer {batch.producer_id}: epoch {batch.producer_epoch} follows {epoch}")
     following[batch.producer_id] = (batch.producer_epoch, batch.base_sequence + batch.records_count)
@@ -136,8 +138,13 @@ def state_of(world: "World") -> dict[str, Any]:
     state: dict[str, Any] = {}
     for log in cluster.logs.open_all(world.clock.now_ms()):
         state[f"log {log.topic_partition}"] = (
-            log.log_start_offset, log.last_stable_offset, log.log_end_offset, log.aborted_transactions(),
-            log.open_transactions(), [_lasting(each) for each in log.producers()])
+            log.log_start_offset,
+            log.last_stable_offset,
+            log.log_end_offset,
+            log.aborted_transactions(),
+            log.open_transactions(),
+            [_lasting(each) for each in log.producers()],
+        )
     for broker in cluster.brokers.values():
         for name, image in broker.transactions.images().items():
             state[f"transactional id {name}"] = image
@@ -151,5 +158,11 @@ def state_of(world: "World") -> dict[str, Any]:
 def _lasting(entry: ProducerStateEntry) -> tuple[Any, ...]:
     """Return what a snapshot keeps of a producer: as Kafka's, only the last batch, under the producer's last time."""
     last = [(each.last_sequence, each.last_offset, each.offset_delta) for each in entry.batches[-1:]]
-    return (entry.producer_id, entry.producer_epoch, entry.coordinator_epoch, entry.last_timestamp_ms,
-            entry.current_txn_first_offset, last)
+    return (
+        entry.producer_id,
+        entry.producer_epoch,
+        entry.coordinator_epoch,
+        entry.last_timestamp_ms,
+        entry.current_txn_first_offset,
+        last,
+    )

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 COMMIT, ABORT, OPEN = "commit", "abort", "no"
 _COMMIT_TYPE = b"\0\1"
 _NEW_PROTOCOL = 2
-_ADDING = frozenset(request.API_KEY.to_bytes(2, "big") for request in (
-    m.AddPartitionsToTxnRequest, m.AddOffsetsToTxnRequest))
+_ADDING = frozenset(
+    request.API_KEY.to_bytes(2, "big") for request in (m.AddPartitionsToTxnRequest, m.AddOffsetsToTxnRequest)
+)
 Place = tuple[TopicPartition, int]
 
 
@@ -54,18 +55,24 @@ class MarkerWatch:
     def is_repeated_by_a_load(self, topic_partition: TopicPartition, first: "Marker", second: "Marker") -> bool:
         """Say whether between two markers a coordinator that began anew found their transaction prepared."""
         return self._loads_before.get((topic_partition, second.offset), 0) > self._loads_before.get(
-            (topic_partition, first.offset), 0)
+            (topic_partition, first.offset), 0
+        )
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch all coordinators and logs for as long as this lasts."""
         resume, abort, append = (
-            TransactionEnding.resume, TransactionEnding.abort_ongoing, PartitionLog.append_end_txn_marker)
+            TransactionEnding.resume,
+            TransactionEnding.abort_ongoing,
+            PartitionLog.append_end_txn_marker,
+        )
 
         def resume_watched(ending: TransactionEnding, partition: int, now_ms: int) -> None:
             self.loads.update(
-                entry.image.producer_id for entry in ending._store.led()[partition].entries.values()
-                if entry.image.state in PREPARED)
+                entry.image.producer_id
+                for entry in ending._store.led()[partition].entries.values()
+                if entry.image.state in PREPARED
+            )
             resume(ending, partition, now_ms)
 
         def abort_watched(ending: TransactionEnding, entry: TransactionEntry, now_ms: int) -> None:
@@ -80,8 +87,10 @@ class MarkerWatch:
                 self.committed.add((producer_id, rest["producer_epoch"]))
             return append(log, producer_id=producer_id, **rest)
 
-        with patch.multiple(TransactionEnding, resume=resume_watched, abort_ongoing=abort_watched), \
-                patch.object(PartitionLog, "append_end_txn_marker", append_watched):
+        with (
+            patch.multiple(TransactionEnding, resume=resume_watched, abort_ongoing=abort_watched),
+            patch.object(PartitionLog, "append_end_txn_marker", append_watched),
+        ):
             yield
 
 
@@ -137,7 +146,7 @@ def spans_of(batches: list[KeptBatch]) -> list[Span]:
         if not batch.is_transactional:
             continue
         span = current.get(batch.producer_id)
-        if span is None or span.markers and batch.marker is None:
+        if span is None or (span.markers and batch.marker is None):
             span = current[batch.producer_id] = Span(batch.producer_id)
             found.append(span)
         if batch.marker is not None:
@@ -164,9 +173,11 @@ def check_markers(world: "World", scanned: Scanned) -> Iterator[str]:
 def _check_epochs(topic_partition: TopicPartition, span: Span) -> Iterator[str]:
     for earlier, later in pairwise(span.data):
         if earlier.producer_epoch != later.producer_epoch:
-            yield (f"{topic_partition}: no marker of producer {span.producer_id} between its records of epoch "
-                   f"{earlier.producer_epoch} at {earlier.base_offset} and of {later.producer_epoch} at "
-                   f"{later.base_offset}")
+            yield (
+                f"{topic_partition}: no marker of producer {span.producer_id} between its records of epoch "
+                f"{earlier.producer_epoch} at {earlier.base_offset} and of {later.producer_epoch} at "
+                f"{later.base_offset}"
+            )
 
 
 def _check_repetitions(world: "World", topic_partition: TopicPartition, span: Span) -> Iterator[str]:
@@ -179,8 +190,10 @@ def _check_repetitions(world: "World", topic_partition: TopicPartition, span: Sp
                 continue
             if _is_old(world, span, epoch) and (later.kind == ABORT or _was_added_late(world, span.producer_id)):
                 continue
-            yield (f"{topic_partition}: a {later.kind} marker of producer {span.producer_id} at {later.offset}, after "
-                   f"the {earlier.kind} marker of the same epoch {epoch} at {earlier.offset} and nothing between")
+            yield (
+                f"{topic_partition}: a {later.kind} marker of producer {span.producer_id} at {later.offset}, after "
+                f"the {earlier.kind} marker of the same epoch {epoch} at {earlier.offset} and nothing between"
+            )
 
 
 def _is_old(world: "World", span: Span, epoch: int) -> bool:
@@ -199,6 +212,7 @@ def _was_added_late(world: "World", producer_id: int) -> bool:
 
 
 # The history's transactions
+
 
 class _Written(NamedTuple):
     """Hold one of a transaction's records in the log."""
@@ -225,8 +239,10 @@ def _check_history(world: "World", scanned: Scanned) -> Iterator[str]:
         for each in written:
             owner, offset = owners.setdefault((each.topic_partition, id(each.span)), (txn, each.offset))
             if owner != txn:
-                yield (f"{each.topic_partition}: no marker between the records of {owner} at {offset} and of {txn} at "
-                       f"{each.offset}")
+                yield (
+                    f"{each.topic_partition}: no marker between the records of {owner} at {offset} and of {txn} at "
+                    f"{each.offset}"
+                )
         if outcome is not None and written:
             yield from _check_offsets(world, scanned, txn, outcome, written[0])
 
@@ -240,7 +256,8 @@ def _places(world: "World", scanned: Scanned) -> dict[tuple[str, Any], list[_Wri
                 for batch in span.data:
                     for record in batch.records:
                         places[key, record.value.decode()].append(
-                            _Written(topic_partition, record.offset, span, batch.producer_epoch))
+                            _Written(topic_partition, record.offset, span, batch.producer_epoch)
+                        )
     return places
 
 
@@ -254,8 +271,9 @@ def _check_written(txn: str, kind: str, written: list[_Written]) -> Iterator[str
     for each in spans.values():
         verdict = each.span.verdict
         if kind == OK and verdict != COMMIT:
-            yield (f"{each.topic_partition}: {txn} was committed, but {verdict} marker follows its record at "
-                   f"{each.offset}")
+            yield (
+                f"{each.topic_partition}: {txn} was committed, but {verdict} marker follows its record at {each.offset}"
+            )
         if kind == FAIL and verdict == COMMIT:
             yield f"{each.topic_partition}: {txn} failed, but a commit marker follows its record at {each.offset}"
     verdicts = {str(each.topic_partition): each.span.verdict for each in spans.values()}
@@ -270,13 +288,18 @@ def _check_offsets(world: "World", scanned: Scanned, txn: str, outcome: Op, one:
         place = world.server.cluster.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, group)
         partition = int(key.rpartition("-")[2])
         committed = [
-            span for span in scanned.get(place, ())
-            if span.producer_id == one.span.producer_id and span.verdict == COMMIT
-            and any(batch.producer_epoch == one.epoch and (partition, offset) in _offsets_in(batch)
-                    for batch in span.data)]
+            span
+            for span in scanned.get(place, ())
+            if span.producer_id == one.span.producer_id
+            and span.verdict == COMMIT
+            and any(
+                batch.producer_epoch == one.epoch and (partition, offset) in _offsets_in(batch) for batch in span.data
+            )
+        ]
         if outcome.kind == OK and place in scanned and len(committed) != 1:
-            yield (f"{place}: {txn} was committed, but {len(committed)} commit markers follow its offset {offset} of "
-                   f"{key}")
+            yield (
+                f"{place}: {txn} was committed, but {len(committed)} commit markers follow its offset {offset} of {key}"
+            )
         if outcome.kind == FAIL and is_new and committed:
             yield f"{place}: {txn} failed, but a commit marker follows its offset {offset} of {key}"
 
@@ -285,4 +308,6 @@ def _offsets_in(batch: KeptBatch) -> list[tuple[int, int]]:
     """Return partition and offset of each offset commit in a batch of the offsets topic (facts B.3)."""
     return [
         (int.from_bytes(record.key[-4:], "big"), int.from_bytes(record.value[2:10], "big"))
-        for record in batch.records if record.value is not None]
+        for record in batch.records
+        if record.value is not None
+    ]

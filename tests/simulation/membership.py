@@ -51,12 +51,16 @@ class Member:
 
         def joining() -> Any:
             return m.JoinGroupRequest(
-                group_id=self._group, session_timeout_ms=SESSION_MS, rebalance_timeout_ms=REBALANCE_MS,
-                member_id=self.member_id, group_instance_id=None, protocol_type=_PROTOCOL_TYPE,
-                protocols=[form(name=_PROTOCOL, metadata=b"")])
+                group_id=self._group,
+                session_timeout_ms=SESSION_MS,
+                rebalance_timeout_ms=REBALANCE_MS,
+                member_id=self.member_id,
+                group_instance_id=None,
+                protocol_type=_PROTOCOL_TYPE,
+                protocols=[form(name=_PROTOCOL, metadata=b"")],
+            )
 
-        answer, code, _ = self._client.ask_coordinator(
-            GROUP, self._group, joining, 9, timeout_ms=REBALANCE_MS + 2_000)
+        answer, code, _ = self._client.ask_coordinator(GROUP, self._group, joining, 9, timeout_ms=REBALANCE_MS + 2_000)
         if code in (E.NONE, E.MEMBER_ID_REQUIRED):
             self.member_id = answer.member_id
         return code, answer
@@ -69,15 +73,21 @@ class Member:
             form = m.SyncGroupRequest.SyncGroupRequestAssignment
             assignments = [
                 form(member_id=member, assignment=json.dumps(list(range(at, self._partitions, len(members)))).encode())
-                for at, member in enumerate(members)]
+                for at, member in enumerate(members)
+            ]
 
         def syncing() -> Any:
             return m.SyncGroupRequest(
-                group_id=self._group, generation_id=self.generation, member_id=self.member_id, group_instance_id=None,
-                protocol_type=_PROTOCOL_TYPE, protocol_name=_PROTOCOL, assignments=assignments)
+                group_id=self._group,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=None,
+                protocol_type=_PROTOCOL_TYPE,
+                protocol_name=_PROTOCOL,
+                assignments=assignments,
+            )
 
-        answer, code, _ = self._client.ask_coordinator(
-            GROUP, self._group, syncing, 5, timeout_ms=REBALANCE_MS + 2_000)
+        answer, code, _ = self._client.ask_coordinator(GROUP, self._group, syncing, 5, timeout_ms=REBALANCE_MS + 2_000)
         return code, json.loads(bytes(answer.assignment) or b"[]") if code == E.NONE else []
 
     def is_alive(self) -> bool:
@@ -85,7 +95,8 @@ class Member:
 
         def beating() -> Any:
             return m.HeartbeatRequest(
-                group_id=self._group, generation_id=self.generation, member_id=self.member_id, group_instance_id=None)
+                group_id=self._group, generation_id=self.generation, member_id=self.member_id, group_instance_id=None
+            )
 
         try:
             _, code, _ = self._client.ask_coordinator(GROUP, self._group, beating, 4, patience_ms=3_000)
@@ -100,8 +111,10 @@ class Member:
         form = m.LeaveGroupRequest
 
         def leaving() -> Any:
-            return form(group_id=self._group, members=[
-                form.MemberIdentity(member_id=self.member_id, group_instance_id=None, reason="")])
+            return form(
+                group_id=self._group,
+                members=[form.MemberIdentity(member_id=self.member_id, group_instance_id=None, reason="")],
+            )
 
         try:
             self._client.ask_coordinator(GROUP, self._group, leaving, 5, patience_ms=3_000)
@@ -113,15 +126,30 @@ class Member:
         form = m.OffsetFetchRequest
 
         def fetching() -> Any:
-            return form(group_id=self._group, require_stable=True, topics=[form.OffsetFetchRequestTopic(
-                name=self._topic, partition_indexes=list(range(self._partitions)))])
+            return form(
+                group_id=self._group,
+                require_stable=True,
+                topics=[
+                    form.OffsetFetchRequestTopic(name=self._topic, partition_indexes=list(range(self._partitions)))
+                ],
+            )
 
         answer, code, _ = self._client.ask_coordinator(
-            GROUP, self._group, fetching, 7,
-            lambda found: int(found.error_code or max(
-                part.error_code for topic in found.topics for part in topic.partitions)),
-            retried=RETRIED | {E.UNSTABLE_OFFSET_COMMIT}, patience_ms=60_000)
+            GROUP,
+            self._group,
+            fetching,
+            7,
+            lambda found: int(
+                found.error_code or max(part.error_code for topic in found.topics for part in topic.partitions)
+            ),
+            retried=RETRIED | {E.UNSTABLE_OFFSET_COMMIT},
+            patience_ms=60_000,
+        )
         if code != E.NONE:
             raise AssertionError(f"the offsets of {self._group} were refused: {code.name}")
-        return {part.partition_index: part.committed_offset
-                for topic in answer.topics for part in topic.partitions if part.committed_offset >= 0}
+        return {
+            part.partition_index: part.committed_offset
+            for topic in answer.topics
+            for part in topic.partitions
+            if part.committed_offset >= 0
+        }

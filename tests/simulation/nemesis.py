@@ -25,11 +25,22 @@ class Nemesis:
         self._successors = 0
         # Each with how often it is drawn.
         self._blows: dict[Callable[[], None], int] = {
-            self._kill: 2, self._lose_power: 2, self._lose_power_writing: 3,
-            self._lose_power_ending: 3, self._pause_cluster: 1,
-            self._move_leader: 3, self._move_coordinator: 3, self._take_broker_down: 2, self._jump: 1,
-            self._cut: 3, self._pause_client: 3, self._fill_disk: 1, self._reset_links: 2,
-            self._kill_client: 2, self._make_zombie: 3, self._jump_client: 1,
+            self._kill: 2,
+            self._lose_power: 2,
+            self._lose_power_writing: 3,
+            self._lose_power_ending: 3,
+            self._pause_cluster: 1,
+            self._move_leader: 3,
+            self._move_coordinator: 3,
+            self._take_broker_down: 2,
+            self._jump: 1,
+            self._cut: 3,
+            self._pause_client: 3,
+            self._fill_disk: 1,
+            self._reset_links: 2,
+            self._kill_client: 2,
+            self._make_zombie: 3,
+            self._jump_client: 1,
         }
         if world.plan.is_undisturbed:
             self._blows = {blow: often for blow, often in self._blows.items() if blow not in self._disturbing()}
@@ -40,8 +51,16 @@ class Nemesis:
 
     def _disturbing(self) -> set[Callable[[], None]]:
         """Return what may let a coordinator begin anew."""
-        return {self._kill, self._lose_power, self._lose_power_writing, self._lose_power_ending, self._move_leader,
-                self._move_coordinator, self._take_broker_down, self._fill_disk}
+        return {
+            self._kill,
+            self._lose_power,
+            self._lose_power_writing,
+            self._lose_power_ending,
+            self._move_leader,
+            self._move_coordinator,
+            self._take_broker_down,
+            self._fill_disk,
+        }
 
     def run(self) -> None:
         """Do it."""
@@ -106,8 +125,11 @@ class Nemesis:
 
     def _move(self, internal: bool) -> None:
         def move(cluster: Cluster) -> None:
-            names = sorted(INTERNAL_TOPICS & set(cluster.catalog.topics)) if internal else sorted(
-                set(cluster.catalog.topics) - INTERNAL_TOPICS)
+            names = (
+                sorted(INTERNAL_TOPICS & set(cluster.catalog.topics))
+                if internal
+                else sorted(set(cluster.catalog.topics) - INTERNAL_TOPICS)
+            )
             found = [each for name in names for each in cluster.catalog.topics[name].topic_partitions()]
             chosen = self._random.choice(found)
             broker_id = self._any_broker()

@@ -123,8 +123,11 @@ class Outages:
             self._later(_LOOK_MS, lambda: self._kill_after_decision(before))
 
     def _kill_driver(self) -> None:
-        drivers = [each for each in self._world.fibers.all
-                   if each.host.startswith("sink") and "/" not in each.name and not each.is_done]
+        drivers = [
+            each
+            for each in self._world.fibers.all
+            if each.host.startswith("sink") and "/" not in each.name and not each.is_done
+        ]
         if drivers and not self._world.is_calm:
             self._world.actors["nemesis"].kill_client(self._random.choice(drivers), self._random.randint(0, 1_000))
 

@@ -15,9 +15,8 @@ from tests.simulation.nemesis import Nemesis
 from tests.simulation.producers import CLASSIC, V2, ProducerActor, TransactionalProducer, recalled
 from tests.simulation.readers import ReaderActor
 from tests.simulation.seeds import KEPT
-from tests.simulation.sink import DECISIONS
+from tests.simulation.sink import DECISIONS, query
 from tests.simulation.sink import GROUP as SINK_GROUP
-from tests.simulation.sink import query
 from tests.simulation.workers import GROUP, WorkerActor
 
 if TYPE_CHECKING:
@@ -80,9 +79,13 @@ def cast(world: "World") -> Iterator[Any]:
     plan = world.plan
     for number, (topic, protocol) in enumerate(plan.producers):
         yield ProducerActor(
-            _producer(world, f"producer{number}", protocol), f"producer{number}", topic, PARTITIONS,
+            _producer(world, f"producer{number}", protocol),
+            f"producer{number}",
+            topic,
+            PARTITIONS,
             world.random_of("counts").randint(3, 8) * (_HURRIED_TIMES if plan.is_hurried else 1),
-            is_hurried=plan.is_hurried)
+            is_hurried=plan.is_hurried,
+        )
     for number, protocol in enumerate(plan.workers):
         name = f"worker{number}"
         yield WorkerActor(_producer(world, name, protocol), name, (INPUT, OUTPUT), PARTITIONS, is_last=number == 0)
@@ -103,8 +106,11 @@ def cast(world: "World") -> Iterator[Any]:
 def _producer(world: "World", name: str, protocol: int) -> TransactionalProducer:
     timeout_ms = world.random_of(f"{name}.timeout").choice(_TIMEOUTS_MS)
     return TransactionalProducer(
-        Client(world, name, recalled=recalled(protocol, verifies=world.plan.verifies)), f"id-{name}", protocol,
-        timeout_ms=timeout_ms)
+        Client(world, name, recalled=recalled(protocol, verifies=world.plan.verifies)),
+        f"id-{name}",
+        protocol,
+        timeout_ms=timeout_ms,
+    )
 
 
 def draw(seed: int, *, stale_brokers: bool = STALE_BROKERS) -> Plan:
@@ -128,14 +134,23 @@ def _with_outages(plan: Plan, stale_brokers: bool) -> Plan:
         return plan
     # In a third nothing else befalls the cluster, so that no restart ends an outage early.
     trouble_ms = plan.trouble_ms if random.random() < 0.67 else 0
-    return replace(plan, trouble_ms=trouble_ms, outages_ms=random.choice((20_000, 40_000, 60_000)),
-                   has_stale_brokers=stale_brokers and plan.brokers > 1)
+    return replace(
+        plan,
+        trouble_ms=trouble_ms,
+        outages_ms=random.choice((20_000, 40_000, 60_000)),
+        has_stale_brokers=stale_brokers and plan.brokers > 1,
+    )
 
 
 def _undisturbed(plan: Plan) -> Plan:
     return replace(
-        plan, is_undisturbed=True, settings={**plan.settings, "transaction.version": "2"}, changes_features=False,
-        producers=tuple((topic, V2) for topic, _ in plan.producers), workers=tuple(V2 for _ in plan.workers))
+        plan,
+        is_undisturbed=True,
+        settings={**plan.settings, "transaction.version": "2"},
+        changes_features=False,
+        producers=tuple((topic, V2) for topic, _ in plan.producers),
+        workers=tuple(V2 for _ in plan.workers),
+    )
 
 
 def _draw(seed: int) -> Plan:
@@ -156,7 +171,7 @@ def _draw(seed: int) -> Plan:
     workers: list[int] = []
     topics: dict[str, tuple[int, Mapping[str, str]]] = {}
     is_hurried = scene == "producers" and random.random() < 0.3
-    if scene == "producers" or scene == "sink" and random.random() < 0.3:
+    if scene == "producers" or (scene == "sink" and random.random() < 0.3):
         producers += [(TOPIC, V2 if is_hurried else random.choice((CLASSIC, V2))) for _ in range(random.randint(1, 3))]
         topics[TOPIC] = (PARTITIONS, segments)
     if scene == "workers":
@@ -181,9 +196,12 @@ def _draw(seed: int) -> Plan:
         groups=((GROUP,) if workers else ()) + ((SINK_GROUP,) if has_query else ()),
         trouble_ms=random.randint(5_000, 12_000) * (_HURRIED_TIMES if is_hurried else 1),
         weather=Weather(
-            slow_chance=random.choice((0.0, 0.03, 0.08)), fragment_chance=random.choice((0.0, 0.1)),
+            slow_chance=random.choice((0.0, 0.03, 0.08)),
+            fragment_chance=random.choice((0.0, 0.1)),
             aimed_slow_chance=0.3 if is_hurried else random.choice((0.0, 0.0, 0.1)),
-            lose_request_chance=bad, lose_answer_chance=bad),
+            lose_request_chance=bad,
+            lose_answer_chance=bad,
+        ),
         producers=tuple(producers),
         workers=tuple(workers),
         has_administrator=has_rogue or random.random() < 0.2,

@@ -84,11 +84,15 @@ class TransactionalProducer:
     def _initialise(self, expected: Identity) -> None:
         def initialisation() -> Any:
             return m.InitProducerIdRequest(
-                transactional_id=self.transactional_id, transaction_timeout_ms=self.timeout_ms,
-                producer_id=expected.producer_id, producer_epoch=expected.producer_epoch)
+                transactional_id=self.transactional_id,
+                transaction_timeout_ms=self.timeout_ms,
+                producer_id=expected.producer_id,
+                producer_epoch=expected.producer_epoch,
+            )
 
         answer, code, _ = self.client.ask_coordinator(
-            TRANSACTION, self.transactional_id, initialisation, 4 if self.protocol == CLASSIC else 5)
+            TRANSACTION, self.transactional_id, initialisation, 4 if self.protocol == CLASSIC else 5
+        )
         if code != E.NONE:
             raise FencedError(code.name)
         self._hold(Identity(answer.producer_id, answer.producer_epoch))
@@ -116,18 +120,29 @@ class TransactionalProducer:
             self._add(topic, partition)
         sequence = self._sequences.get((topic, partition), 0)
         batch = record_batch(
-            [value.encode() for value in values], self.identity, sequence, timestamp_ms=self.world.clock.now_ms())
+            [value.encode() for value in values], self.identity, sequence, timestamp_ms=self.world.clock.now_ms()
+        )
         form = m.ProduceRequest.TopicProduceData
 
         def production() -> Any:
             return m.ProduceRequest(
-                transactional_id=self.transactional_id, acks=-1, timeout_ms=1_000, topic_data=[form(
-                    name=topic, partition_data=[form.PartitionProduceData(index=partition, records=batch)])])
+                transactional_id=self.transactional_id,
+                acks=-1,
+                timeout_ms=1_000,
+                topic_data=[
+                    form(name=topic, partition_data=[form.PartitionProduceData(index=partition, records=batch)])
+                ],
+            )
 
         try:
             answer, code, _ = self.client.ask_leader(
-                topic, partition, production, PRODUCE[self.protocol],
-                lambda found: int(found.responses[0].partition_responses[0].error_code), patience_ms=8_000)
+                topic,
+                partition,
+                production,
+                PRODUCE[self.protocol],
+                lambda found: int(found.responses[0].partition_responses[0].error_code),
+                patience_ms=8_000,
+            )
         except GaveUpError as error:
             self._is_unsure = True
             raise AbortableError(str(error)) from error
@@ -146,10 +161,14 @@ class TransactionalProducer:
                 v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=self.identity.producer_id,
                 v3_and_below_producer_epoch=self.identity.producer_epoch,
-                v3_and_below_topics=[form.AddPartitionsToTxnTopic(name=topic, partitions=[partition])])
+                v3_and_below_topics=[form.AddPartitionsToTxnTopic(name=topic, partitions=[partition])],
+            )
 
-        self._ask(addition, 3, lambda found: int(
-            found.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code))
+        self._ask(
+            addition,
+            3,
+            lambda found: int(found.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code),
+        )
         self._added.add((topic, partition))
 
     def commit_offsets(
@@ -157,26 +176,52 @@ class TransactionalProducer:
     ) -> None:
         """Commit a group's offsets within the transaction, as a member of a generation."""
         if self.protocol == CLASSIC and group not in self._groups:
-            self._ask(lambda: m.AddOffsetsToTxnRequest(
-                transactional_id=self.transactional_id, producer_id=self.identity.producer_id,
-                producer_epoch=self.identity.producer_epoch, group_id=group), 3)
+            self._ask(
+                lambda: m.AddOffsetsToTxnRequest(
+                    transactional_id=self.transactional_id,
+                    producer_id=self.identity.producer_id,
+                    producer_epoch=self.identity.producer_epoch,
+                    group_id=group,
+                ),
+                3,
+            )
             self._groups.add(group)
         topics = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 
         def offset_commit() -> Any:
             return m.TxnOffsetCommitRequest(
-                transactional_id=self.transactional_id, group_id=group, producer_id=self.identity.producer_id,
-                producer_epoch=self.identity.producer_epoch, generation_id=member[1], member_id=member[0],
-                group_instance_id=None, topics=[topics(name=topic, partitions=[
-                    topics.TxnOffsetCommitRequestPartition(
-                        partition_index=partition, committed_offset=offset, committed_leader_epoch=-1,
-                        committed_metadata="") for partition, offset in offsets.items()])])
+                transactional_id=self.transactional_id,
+                group_id=group,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.producer_epoch,
+                generation_id=member[1],
+                member_id=member[0],
+                group_instance_id=None,
+                topics=[
+                    topics(
+                        name=topic,
+                        partitions=[
+                            topics.TxnOffsetCommitRequestPartition(
+                                partition_index=partition,
+                                committed_offset=offset,
+                                committed_leader_epoch=-1,
+                                committed_metadata="",
+                            )
+                            for partition, offset in offsets.items()
+                        ],
+                    )
+                ],
+            )
 
         try:
             _, code, _ = self.client.ask_coordinator(
-                GROUP, group, offset_commit, OFFSETS[self.protocol],
+                GROUP,
+                group,
+                offset_commit,
+                OFFSETS[self.protocol],
                 lambda found: max(part.error_code for each in found.topics for part in each.partitions),
-                patience_ms=8_000)
+                patience_ms=8_000,
+            )
         except GaveUpError as error:
             self._is_unsure = True
             raise AbortableError(str(error)) from error
@@ -185,7 +230,8 @@ class TransactionalProducer:
     def _ask(self, make: Callable[[], Any], version: int, code_of: Any = lambda found: int(found.error_code)) -> None:
         try:
             _, code, _ = self.client.ask_coordinator(
-                TRANSACTION, self.transactional_id, make, version, code_of, patience_ms=8_000)
+                TRANSACTION, self.transactional_id, make, version, code_of, patience_ms=8_000
+            )
         except GaveUpError as error:
             self._is_unsure = True
             raise AbortableError(str(error)) from error
@@ -203,11 +249,15 @@ class TransactionalProducer:
 
         def ending() -> Any:
             return m.EndTxnRequest(
-                transactional_id=self.transactional_id, producer_id=self.identity.producer_id,
-                producer_epoch=self.identity.producer_epoch, committed=commit)
+                transactional_id=self.transactional_id,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.producer_epoch,
+                committed=commit,
+            )
 
         answer, code, unanswered = self.client.ask_coordinator(
-            TRANSACTION, self.transactional_id, ending, END[self.protocol])
+            TRANSACTION, self.transactional_id, ending, END[self.protocol]
+        )
         if code != E.NONE:
             raise FencedError(code.name, is_certain=unanswered == 0)
         if self.protocol == V2 and answer.producer_id >= 0:
@@ -218,8 +268,15 @@ class ProducerActor:
     """Write transactions one after the other until the trouble is over."""
 
     def __init__(
-        self, producer: TransactionalProducer, name: str, topic: str, partitions: int, count: int, *,
-        begins_after_ms: int = 0, is_hurried: bool = False,
+        self,
+        producer: TransactionalProducer,
+        name: str,
+        topic: str,
+        partitions: int,
+        count: int,
+        *,
+        begins_after_ms: int = 0,
+        is_hurried: bool = False,
     ) -> None:
         self._begins_after_ms = begins_after_ms
         # Who begins anew at once and keeps transactions open meets what is late of the one before.
@@ -236,8 +293,15 @@ class ProducerActor:
         """Make another process that uses the same id."""
         client = Client(self.world, name, recalled=self.producer.client.recalled)
         producer = self.producer.of_another_process(client)
-        return ProducerActor(producer, name, self._topic, self._partitions, 2, begins_after_ms=begins_after_ms,
-                             is_hurried=self._is_hurried)
+        return ProducerActor(
+            producer,
+            name,
+            self._topic,
+            self._partitions,
+            2,
+            begins_after_ms=begins_after_ms,
+            is_hurried=self._is_hurried,
+        )
 
     def run(self) -> None:
         """Do it."""
@@ -262,9 +326,13 @@ class ProducerActor:
             (random.randrange(self._partitions), [f"{txn}:{step}:{place}" for place in range(random.choice((1, 1, 2)))])
             for step in range(random.randint(1, 3))
         ]
-        self.world.record(self.name, INVOKE, TXN, [
-            ["send", key_of(self._topic, partition), value] for partition, values in plan for value in values
-        ], transaction=txn)
+        self.world.record(
+            self.name,
+            INVOKE,
+            TXN,
+            [["send", key_of(self._topic, partition), value] for partition, values in plan for value in values],
+            transaction=txn,
+        )
         written: list[Any] = []
         error = None
         wants_commit = random.random() < 0.75
@@ -272,8 +340,10 @@ class ProducerActor:
             self.producer.begin()
             for partition, values in plan:
                 first = self.producer.send(self._topic, partition, values)
-                written += [["send", key_of(self._topic, partition), [None if first is None else first + place, value]]
-                            for place, value in enumerate(values)]
+                written += [
+                    ["send", key_of(self._topic, partition), [None if first is None else first + place, value]]
+                    for place, value in enumerate(values)
+                ]
                 if random.random() < (0.9 if self._is_hurried else 0.4):
                     self.world.fibers.sleep_ms(random.randint(1, 1_200))
         except AbortableError as abortable:

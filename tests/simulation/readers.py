@@ -48,16 +48,40 @@ class Cursor:
 
         def fetching() -> Any:
             return m.FetchRequest(
-                replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=_MAX_BYTES,
-                isolation_level=LEVEL[self._isolation], session_id=0, session_epoch=-1, forgotten_topics_data=[],
-                rack_id="", topics=[topic(topic=self._topic, partitions=[topic.FetchPartition(
-                    partition=self._partition, current_leader_epoch=-1, fetch_offset=offset, log_start_offset=-1,
-                    partition_max_bytes=_MAX_BYTES)])])
+                replica_id=-1,
+                max_wait_ms=max_wait_ms,
+                min_bytes=1,
+                max_bytes=_MAX_BYTES,
+                isolation_level=LEVEL[self._isolation],
+                session_id=0,
+                session_epoch=-1,
+                forgotten_topics_data=[],
+                rack_id="",
+                topics=[
+                    topic(
+                        topic=self._topic,
+                        partitions=[
+                            topic.FetchPartition(
+                                partition=self._partition,
+                                current_leader_epoch=-1,
+                                fetch_offset=offset,
+                                log_start_offset=-1,
+                                partition_max_bytes=_MAX_BYTES,
+                            )
+                        ],
+                    )
+                ],
+            )
 
         answer, code, _ = self._client.ask_leader(
-            self._topic, self._partition, fetching, 11,
+            self._topic,
+            self._partition,
+            fetching,
+            11,
             lambda found: int(found.error_code or found.responses[0].partitions[0].error_code),
-            retried=self._retried, patience_ms=patience_ms)
+            retried=self._retried,
+            patience_ms=patience_ms,
+        )
         if code != ErrorCode.NONE:
             raise AssertionError(f"a fetch of {self._topic}-{self._partition} at {offset} was refused: {code.name}")
         part = answer.responses[0].partitions[0]
@@ -104,7 +128,8 @@ class ReaderActor:
         self.isolation = isolation
         self._client = client
         self._cursors = {
-            key_of(topic, partition): Cursor(client, topic, partition, isolation) for partition in range(partitions)}
+            key_of(topic, partition): Cursor(client, topic, partition, isolation) for partition in range(partitions)
+        }
 
     def run(self) -> None:
         """Do it."""

@@ -74,7 +74,13 @@ class QueryActor:
     """Be the driver of one query on its checkpoint, run after run."""
 
     def __init__(
-        self, world: "World", name: str, checkpoint: Checkpoint, options: SinkOptions, topic: str, *,
+        self,
+        world: "World",
+        name: str,
+        checkpoint: Checkpoint,
+        options: SinkOptions,
+        topic: str,
+        *,
         begins_after_ms: int = 0,
     ) -> None:
         self.world = world
@@ -96,8 +102,9 @@ class QueryActor:
 
     def successor(self, name: str, begins_after_ms: int) -> "QueryActor":
         """Make another driver on the same checkpoint."""
-        return QueryActor(self.world, name, self.checkpoint, self._options, self._topic,
-                          begins_after_ms=begins_after_ms)
+        return QueryActor(
+            self.world, name, self.checkpoint, self._options, self._topic, begins_after_ms=begins_after_ms
+        )
 
     def run(self) -> None:
         """Do it."""
@@ -171,12 +178,16 @@ class QueryActor:
     def _end(self, number: int) -> None:
         if number not in self.checkpoint.done:
             self.checkpoint.done.add(number)
-            self.world.record(f"{QUERY}.{number}", OK, "send", [
-                ["send", key, [None, value]] for _, key, value in self._sends(number)])
+            self.world.record(
+                f"{QUERY}.{number}", OK, "send", [["send", key, [None, value]] for _, key, value in self._sends(number)]
+            )
 
     def _sends(self, number: int) -> list[list[Any]]:
-        return [["send", key_of(self._topic, partition), value]
-                for split in self.checkpoint.rows[number] for partition, value in split]
+        return [
+            ["send", key_of(self._topic, partition), value]
+            for split in self.checkpoint.rows[number]
+            for partition, value in split
+        ]
 
     # Tasks
 
@@ -243,27 +254,40 @@ def _message_of(tried: list[Attempt]) -> TaskMessage:
 def _arrow(rows: list[tuple[int, str]]) -> list[pa.RecordBatch]:
     if not rows:
         return []
-    return [pa.RecordBatch.from_arrays(
-        [pa.array([value.encode() for _, value in rows], pa.binary()),
-         pa.array([partition for partition, _ in rows], pa.int32())], names=["value", "partition"])]
+    return [
+        pa.RecordBatch.from_arrays(
+            [
+                pa.array([value.encode() for _, value in rows], pa.binary()),
+                pa.array([partition for partition, _ in rows], pa.int32()),
+            ],
+            names=["value", "partition"],
+        )
+    ]
 
 
 def query(world: "World", name: str, topic: str, partitions: int) -> QueryActor:
     """Make a query with rows for a few micro-batches."""
     random = world.random_of("query")
     rows = [
-        [[(random.randrange(partitions), f"b{number}.s{split}.{at}") for at in range(random.choice((0, 1, 2, 3)))]
-         for split in range(random.randint(1, 3))]
+        [
+            [(random.randrange(partitions), f"b{number}.s{split}.{at}") for at in range(random.choice((0, 1, 2, 3)))]
+            for split in range(random.randint(1, 3))
+        ]
         for number in range(random.randint(2, 4))
     ]
-    options = sink_options({
-        "kafka.bootstrap.servers": ",".join(f"broker{each}:9092" for each in world.broker_ids),
-        "topic": topic, "transactionalIdPrefix": PREFIX, "decisionTopic": DECISIONS,
-        "transactionTimeout": str(random.choice(_TIMEOUTS_MS)),
-        "onLostTransaction": random.choice(("rewrite", "fail")),
-        "kafka.request.timeout.ms": "2000", "kafka.default.api.timeout.ms": "10000",
-        "kafka.delivery.timeout.ms": "8000",
-    })
+    options = sink_options(
+        {
+            "kafka.bootstrap.servers": ",".join(f"broker{each}:9092" for each in world.broker_ids),
+            "topic": topic,
+            "transactionalIdPrefix": PREFIX,
+            "decisionTopic": DECISIONS,
+            "transactionTimeout": str(random.choice(_TIMEOUTS_MS)),
+            "onLostTransaction": random.choice(("rewrite", "fail")),
+            "kafka.request.timeout.ms": "2000",
+            "kafka.default.api.timeout.ms": "10000",
+            "kafka.delivery.timeout.ms": "8000",
+        }
+    )
     if world.plan.dies_decided:
         options = replace(options, transaction_timeout_ms=LONGEST_TIMEOUT_MS)
     return QueryActor(world, name, Checkpoint(rows), options, topic)

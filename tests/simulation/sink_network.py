@@ -30,8 +30,7 @@ from tests.simulation.client import Exchange, UnansweredError, Wire
 from tests.simulation.fibers import Fiber
 from tests.simulation.world import World
 
-_VERSIONS = BrokerVersionData(api_versions={
-    key: (api.min_version, api.max_version) for key, api in SERVED.items()})
+_VERSIONS = BrokerVersionData(api_versions={key: (api.min_version, api.max_version) for key, api in SERVED.items()})
 # Modules whose look at the world is replaced, if they take one.
 _ROOMS = ("spark_eos.client.", "spark_eos.sink.")
 _US_PER_S = 1_000_000
@@ -52,7 +51,8 @@ class Brokers:
 
     def __init__(self, servers: Collection[str]) -> None:
         self._bootstrap = [
-            Address(f"bootstrap-{index}", server.partition(":")[0], PORT) for index, server in enumerate(servers)]
+            Address(f"bootstrap-{index}", server.partition(":")[0], PORT) for index, server in enumerate(servers)
+        ]
         self._known: dict[int | str, Address] = {}
 
     def brokers(self) -> list[Address]:
@@ -91,14 +91,19 @@ class SimulatedClientNetwork:
         return self._world.fibers.current
 
     def start(
-        self, node_id: int | str, request: Any, deadline: float, *, min_version: int | None = None,
+        self,
+        node_id: int | str,
+        request: Any,
+        deadline: float,
+        *,
+        min_version: int | None = None,
         max_version: int | None = None,
     ) -> Exchange:
         """Start an exchange with one broker."""
         try:
             version = _VERSIONS.api_version(
-                request, min_version=min_version or 0,
-                max_version=float("inf") if max_version is None else max_version)
+                request, min_version=min_version or 0, max_version=float("inf") if max_version is None else max_version
+            )
         except Exception as error:
             refused = Exchange(None, 0)
             refused.fail(error)
@@ -118,7 +123,8 @@ class SimulatedClientNetwork:
         limit_us = self._world.scheduler.now_us + self.options.request_timeout_ms * US_PER_MS
         self._world.scheduler.at(
             min(limit_us, max(int(deadline * _US_PER_S), self._world.scheduler.now_us + US_PER_MS)),
-            lambda: self._time_out(broker_id, wire, exchange))
+            lambda: self._time_out(broker_id, wire, exchange),
+        )
         return exchange
 
     def _greet(self, wire: Wire) -> None:
@@ -234,8 +240,8 @@ def _surroundings(world: World) -> Mapping[str, Any]:
     return {
         "time": VirtualTime(world),
         "random": SimpleNamespace(
-            uniform=random.uniform, shuffle=random.shuffle, choice=random.choice,
-            Random=lambda: Random(random.random())),
+            uniform=random.uniform, shuffle=random.shuffle, choice=random.choice, Random=lambda: Random(random.random())
+        ),
         "secrets": SimpleNamespace(token_hex=lambda count: random.randbytes(count).hex()),
         "os": SimpleNamespace(getpid=lambda: world.fibers.current.process_id, environ={"SPARK_REUSE_WORKER": "1"}),
     }
@@ -246,7 +252,9 @@ def virtual_surroundings(world: World) -> Iterator[None]:
     """Let the sink's modules see this world's time, chance, processes and network, and no other's memory."""
     lent = _surroundings(world)
     replaced: list[tuple[Any, str, Any]] = [
-        (connection, "Network", connection.Network), (failpoints, "reach", failpoints.reach)]
+        (connection, "Network", connection.Network),
+        (failpoints, "reach", failpoints.reach),
+    ]
     connection.Network = SimulatedClientNetwork  # type: ignore[assignment,misc]
     failpoints.reach = world.reach  # type: ignore[assignment]
     _worlds.append(world)

@@ -19,7 +19,8 @@ _SECOND_US = 1_000_000
 
 def _initialisation(transactional_id: str) -> Any:
     return m.InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=6_000, producer_id=-1, producer_epoch=-1)
+        transactional_id=transactional_id, transaction_timeout_ms=6_000, producer_id=-1, producer_epoch=-1
+    )
 
 
 def _coordinator(world: World, transactional_id: str) -> int:
@@ -68,8 +69,9 @@ def test_a_request_that_is_recalled_does_not_arrive_late(is_recalled: bool) -> N
 
 def test_the_old_protocol_takes_back_what_would_do_harm_by_design_and_nothing_else() -> None:
     assert recalled(V2, verifies=True) == recalled(V2, verifies=False) == frozenset()
-    assert recalled(CLASSIC, verifies=True) == UNPROTECTED == {
-        m.EndTxnRequest.API_KEY, m.TxnOffsetCommitRequest.API_KEY}
+    assert (
+        recalled(CLASSIC, verifies=True) == UNPROTECTED == {m.EndTxnRequest.API_KEY, m.TxnOffsetCommitRequest.API_KEY}
+    )
     # KIP-890, part 1, is what protects from a late batch of the old protocol.
     assert recalled(CLASSIC, verifies=False) == UNPROTECTED | {m.ProduceRequest.API_KEY}
 
@@ -81,4 +83,4 @@ def test_about_a_tenth_of_the_worlds_are_undisturbed_and_all_new() -> None:
     for plan in undisturbed:
         assert {CLASSIC} & {*plan.workers, *(protocol for _, protocol in plan.producers)} == set()
         assert (plan.settings["transaction.version"], plan.changes_features, plan.has_query) == ("2", False, False)
-    assert 0.05 < sum(plan.has_administrator and plan.changes_features for plan in plans) / len(plans)
+    assert sum(plan.has_administrator and plan.changes_features for plan in plans) / len(plans) > 0.05

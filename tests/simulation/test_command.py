@@ -42,7 +42,7 @@ def test_the_first_failing_seed_is_told_with_the_command_that_replays_it(capsys:
 
 
 def test_the_seed_that_shows_a_broken_broker_is_told_with_the_command_that_replays_it(
-    capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     broken = BROKEN[_NAME]
     assert command.main(["--broken", _NAME, "--seeds", str(broken.seed)]) == 0

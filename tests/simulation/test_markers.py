@@ -189,11 +189,17 @@ def test_the_old_protocol_commits_where_it_has_written_nothing_only_if_a_late_re
     assert told.problems() == []
 
 
-@pytest.mark.parametrize(("kind", "markers", "words"), [
-    (OK, [commit(1)], ""), (OK, [abort(1)], "0 commit markers follow its offset 5"),
-    (OK, [], "0 commit markers follow its offset 5"), (FAIL, [abort(1)], ""), (FAIL, [], ""),
-    (FAIL, [commit(1)], "failed, but a commit marker follows its offset 5"),
-])
+@pytest.mark.parametrize(
+    ("kind", "markers", "words"),
+    [
+        (OK, [commit(1)], ""),
+        (OK, [abort(1)], "0 commit markers follow its offset 5"),
+        (OK, [], "0 commit markers follow its offset 5"),
+        (FAIL, [abort(1)], ""),
+        (FAIL, [], ""),
+        (FAIL, [commit(1)], "failed, but a commit marker follows its offset 5"),
+    ],
+)
 def test_offsets_of_a_group_end_as_their_transaction_does(kind: str, markers: list[Marker], words: str) -> None:
     told = Told()
     told.txn("a", kind, (T0, "x"), offset=5)
@@ -206,16 +212,23 @@ def test_offsets_of_a_group_end_as_their_transaction_does(kind: str, markers: li
 _STORY = "Micro-batch 3 was decided, but 1 of 2: task 0: lost, sim.query.r.w.0 producer 4 epoch 2: t-0@1..1 (1 records)"
 
 
-@pytest.mark.parametrize(("story", "timed_out", "words"), [
-    (None, set(), ""), (_STORY, {(4, 2)}, ""), (_STORY, {(4, 1)}, "which has not timed out"),
-    ("was decided, but all is well", {(4, 2)}, "names none"),
-])
+@pytest.mark.parametrize(
+    ("story", "timed_out", "words"),
+    [
+        (None, set(), ""),
+        (_STORY, {(4, 2)}, ""),
+        (_STORY, {(4, 1)}, "which has not timed out"),
+        ("was decided, but all is well", {(4, 2)}, "names none"),
+    ],
+)
 def test_a_query_may_stop_only_over_transactions_that_timed_out(
     story: str | None, timed_out: set[tuple[int, int]], words: str
 ) -> None:
     world: Any = SimpleNamespace(
-        plan=SimpleNamespace(has_query=True), watch=SimpleNamespace(timed_out=timed_out),
-        actors={"sink": SimpleNamespace(checkpoint=SimpleNamespace(lost=story))})
+        plan=SimpleNamespace(has_query=True),
+        watch=SimpleNamespace(timed_out=timed_out),
+        actors={"sink": SimpleNamespace(checkpoint=SimpleNamespace(lost=story))},
+    )
     problems = list(check_lost(world))
     assert len(problems) == bool(words)
     assert words in "".join(problems)

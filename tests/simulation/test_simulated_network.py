@@ -49,9 +49,13 @@ class Small:
         self.network = SimulatedNetwork(self.scheduler, self.faults)
         self.clock = SimulatedClock(self.scheduler)
         self.server = SimulatedServer(
-            network=self.network, disk=SimulatedDisk(Random(seed), self.faults), entropy=SeededEntropy(seed),
-            clock=self.clock, config=BrokerConfig().override({"transaction.state.log.num.partitions": "1"}),
-            broker_count=2)
+            network=self.network,
+            disk=SimulatedDisk(Random(seed), self.faults),
+            entropy=SeededEntropy(seed),
+            clock=self.clock,
+            config=BrokerConfig().override({"transaction.state.log.num.partitions": "1"}),
+            broker_count=2,
+        )
         assert self.server.start()
         self.network.weather = weather or Weather()
         self.end = End()
@@ -68,15 +72,19 @@ class Small:
 
     def epochs(self) -> dict[str, int]:
         """Return the epoch of each transactional id: 0 when it was initialised once, 1 when two times."""
-        return {name: image.producer_epoch for broker in self.server.cluster.brokers.values()
-                for name, image in broker.transactions.images().items()}
+        return {
+            name: image.producer_epoch
+            for broker in self.server.cluster.brokers.values()
+            for name, image in broker.transactions.images().items()
+        }
 
     def initialise(self, transactional_id: str, latency_us: int, asked: object) -> Link:
         """Ask for a producer id on a connection of its own that takes so long."""
         self.network.weather = Weather(latency_us=(latency_us, latency_us))
         link = self.network.connect("client", self.coordinator(), End())
         request = m.InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+            transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+        )
         link.send(_frame(request, 4, 1), asked)
         return link
 
@@ -85,7 +93,7 @@ class Small:
         found, data = [], self.end.data
         while len(data) >= 8 and len(data) >= 4 + int.from_bytes(data[:4], "big"):
             found.append(int.from_bytes(data[4:8], "big"))
-            data = data[4 + int.from_bytes(data[:4], "big"):]
+            data = data[4 + int.from_bytes(data[:4], "big") :]
         return found
 
     def pass_s(self, seconds: float) -> None:
@@ -182,8 +190,10 @@ def test_a_request_that_a_paused_cluster_handles_after_its_sender_gave_up_is_lat
     assert small.faults.by_kind[Fault.LATE_REQUEST] == 1
 
 
-@pytest.mark.parametrize(("weather", "fault"), [
-    (Weather(lose_request_chance=1.0), Fault.REQUEST_LOST), (Weather(lose_answer_chance=1.0), Fault.ANSWER_LOST)])
+@pytest.mark.parametrize(
+    ("weather", "fault"),
+    [(Weather(lose_request_chance=1.0), Fault.REQUEST_LOST), (Weather(lose_answer_chance=1.0), Fault.ANSWER_LOST)],
+)
 def test_a_lost_message_breaks_the_connection(weather: Weather, fault: Fault) -> None:
     small = Small(weather)
     small.ask(1)

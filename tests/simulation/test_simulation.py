@@ -88,9 +88,15 @@ def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
     seeds = [str(seed) for seed in (2, 3, 5, 8)]
     told = [
         subprocess.run(
-            [sys.executable, "-m", "tests.simulation.digests", *seeds], cwd=_ROOT, capture_output=True, text=True,
-            check=True, env=os.environ | {"PYTHONHASHSEED": hash_seed}).stdout
-        for hash_seed in ("1", "2")]
+            [sys.executable, "-m", "tests.simulation.digests", *seeds],
+            cwd=_ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
     assert told[0] == told[1]
     assert len(told[0].splitlines()) == len(seeds)
 

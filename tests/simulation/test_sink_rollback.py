@@ -48,9 +48,16 @@ class Scene:
         # Whether all that the tasks write lies in one partition.
         self.is_crowded = is_crowded
         self.shared = len(split)
-        self._options = sink_options({
-            "kafka.bootstrap.servers": "broker1:9092", "topic": SUNK, "transactionalIdPrefix": PREFIX,
-            "decisionTopic": DECISIONS, "transactionTimeout": str(_LONG_MS), "onLostTransaction": policy.value})
+        self._options = sink_options(
+            {
+                "kafka.bootstrap.servers": "broker1:9092",
+                "topic": SUNK,
+                "transactionalIdPrefix": PREFIX,
+                "decisionTopic": DECISIONS,
+                "transactionTimeout": str(_LONG_MS),
+                "onLostTransaction": policy.value,
+            }
+        )
         self.error: EosKafkaError | None = None
 
     def do(self, work: Callable[[], Any]) -> Any:
@@ -76,8 +83,12 @@ class Scene:
     def task(self, run: str, number: int, options: SinkOptions | None = None) -> TaskMessage:
         places = self.places(number)
         rows = pa.RecordBatch.from_arrays(
-            [pa.array([self.row(number, place).encode() for place in places], pa.binary()),
-             pa.array(places, pa.int32())], names=["value", "partition"])
+            [
+                pa.array([self.row(number, place).encode() for place in places], pa.binary()),
+                pa.array(places, pa.int32()),
+            ],
+            names=["value", "partition"],
+        )
         writer = task_writer(options or self._options, Place(QUERY, run, 0, number), may_be_decided=True)
         return writer.write(iter([rows]))
 
@@ -85,8 +96,12 @@ class Scene:
         return f"s{number}.p{place}"
 
     def rows(self, letters: str) -> list[str]:
-        return sorted(self.row(number, place) for number, letter in enumerate(self.split) if letter in letters
-                      for place in self.places(number))
+        return sorted(
+            self.row(number, place)
+            for number, letter in enumerate(self.split)
+            if letter in letters
+            for place in self.places(number)
+        )
 
     def visible(self) -> list[str]:
         view = final_view(self.world, READ_COMMITTED)
@@ -94,8 +109,9 @@ class Scene:
 
     def decide(self) -> Decision:
         """Prepare and decide in run 1."""
-        messages = [self.do(lambda n=n: self.task("run1", n, self.options_of(self.split[n])))
-                    for n in range(len(self.split))]
+        messages = [
+            self.do(lambda n=n: self.task("run1", n, self.options_of(self.split[n]))) for n in range(len(self.split))
+        ]
         found = tuple(message.transaction for message in messages if isinstance(message, Prepared))
         assert len(found) == len(self.split)
         decision = Decision(PREFIX, QUERY, "run1", 0, 1, len(found), 0, found)
@@ -127,6 +143,7 @@ class Scene:
 
     def begin(self, work: Callable[[], Any], at_us: int) -> Any:
         """Begin something in a process of its own at some time."""
+
         def wait_and_work() -> None:
             self.world.fibers.sleep_ms((at_us - self.world.scheduler.now_us) / _MS_US)
             work()
@@ -168,13 +185,25 @@ def plan_of(version: int, partitions: int) -> Plan:
     plan = next(plan for plan in map(draw, itertools.count(1)) if plan.has_query and not plan.producers)
     settings = {**plan.settings, "transaction.version": str(version), "transaction.state.log.segment.bytes": "1000000"}
     return replace(
-        plan, brokers=1, settings=settings, topics={SUNK: (partitions, {})}, trouble_ms=0,
-        journals={DECISIONS: (1, {"cleanup.policy": "compact"})}, groups=(GROUP,), has_administrator=False)
+        plan,
+        brokers=1,
+        settings=settings,
+        topics={SUNK: (partitions, {})},
+        trouble_ms=0,
+        journals={DECISIONS: (1, {"cleanup.policy": "compact"})},
+        groups=(GROUP,),
+        has_administrator=False,
+    )
 
 
 def play(
-    split: str, version: int, then: Callable[[Scene, Decision], None], *, is_crowded: bool = True,
-    policy: OnLostTransaction = OnLostTransaction.FAIL, is_over: bool = True,
+    split: str,
+    version: int,
+    then: Callable[[Scene, Decision], None],
+    *,
+    is_crowded: bool = True,
+    policy: OnLostTransaction = OnLostTransaction.FAIL,
+    is_over: bool = True,
 ) -> None:
     """Play a scene; `is_over` lets the losses of the split happen before what comes then."""
     world = World(plan_of(version, len(split) + 1))
@@ -244,7 +273,8 @@ def test_what_is_lost_in_part_is_written_again_in_part_where_the_user_allows_it(
         scene.end_all(decision, commit=True)
         assert scene.visible() == scene.rows("OCL")
         assert [t.split for t in scene.newest().transactions if t in decision.transactions] == [
-            at for at, letter in enumerate(scene.split) if letter in "OC"]
+            at for at, letter in enumerate(scene.split) if letter in "OC"
+        ]
 
     for split in ("CL", "LC", "OCL", "LOC"):
         play(split, version, check_rewritten, policy=OnLostTransaction.REWRITE)
@@ -262,9 +292,12 @@ def test_processes_that_settle_at_once_with_a_driver_that_wakes_up(version: int)
         world = scene.world
         begun = [
             scene.begin(work, lost_at[0] + random.randint(-60, 60) * _MS_US)
-            for work in (lambda: settle(scene.cluster("run2"), decision),
-                         lambda: settle(scene.cluster("run3"), decision),
-                         lambda: end_all(scene.cluster("run1"), decision.transactions, commit=True))]
+            for work in (
+                lambda: settle(scene.cluster("run2"), decision),
+                lambda: settle(scene.cluster("run3"), decision),
+                lambda: end_all(scene.cluster("run1"), decision.transactions, commit=True),
+            )
+        ]
         while not all(fiber.is_done for fiber in begun):
             assert world.scheduler.step(world.scheduler.now_us + 600 * _SECOND_US)
         before = scene.visible()

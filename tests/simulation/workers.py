@@ -6,13 +6,7 @@ from tests.history.format import FAIL, INVOKE, OK, READ_COMMITTED
 from tests.simulation.client import Client, GaveUpError
 from tests.simulation.history import ASSIGN, COMMITTED, TXN, key_of
 from tests.simulation.membership import Member
-from tests.simulation.producers import (
-    AbortableError,
-    FencedError,
-    TransactionalProducer,
-    become_owner,
-    finish,
-)
+from tests.simulation.producers import AbortableError, FencedError, TransactionalProducer, become_owner, finish
 from tests.simulation.readers import Cursor
 
 if TYPE_CHECKING:
@@ -27,7 +21,13 @@ class WorkerActor:
     """Work until the input has come to its end and all of it is done; `is_last` stays for that."""
 
     def __init__(
-        self, producer: TransactionalProducer, name: str, topics: tuple[str, str], partitions: int, *, is_last: bool,
+        self,
+        producer: TransactionalProducer,
+        name: str,
+        topics: tuple[str, str],
+        partitions: int,
+        *,
+        is_last: bool,
         begins_after_ms: int = 0,
     ) -> None:
         self._begins_after_ms = begins_after_ms
@@ -45,8 +45,14 @@ class WorkerActor:
     def successor(self, name: str, begins_after_ms: int) -> "WorkerActor":
         """Make another process that uses the same id and has the same duties."""
         producer = self.producer.of_another_process(Client(self.world, name, recalled=self._client.recalled))
-        return WorkerActor(producer, name, (self._input, self._output), self._partitions, is_last=self._is_last,
-                           begins_after_ms=begins_after_ms)
+        return WorkerActor(
+            producer,
+            name,
+            (self._input, self._output),
+            self._partitions,
+            is_last=self._is_last,
+            begins_after_ms=begins_after_ms,
+        )
 
     def run(self) -> None:
         """Do it."""
@@ -64,8 +70,12 @@ class WorkerActor:
             self.world.flags.add("work is done")
             self.world.record(self.name, INVOKE, COMMITTED)
             offsets = self._member.committed()
-            self.world.record(self.name, OK, COMMITTED, [["offsets", GROUP, {
-                key_of(self._input, partition): offset for partition, offset in offsets.items()}]])
+            self.world.record(
+                self.name,
+                OK,
+                COMMITTED,
+                [["offsets", GROUP, {key_of(self._input, partition): offset for partition, offset in offsets.items()}]],
+            )
         self._client.close()
 
     def _is_over(self) -> bool:
@@ -96,7 +106,8 @@ class WorkerActor:
         committed = self._member.committed()
         cursors = {
             partition: Cursor(self._client, self._input, partition, READ_COMMITTED, committed.get(partition, 0))
-            for partition in assigned}
+            for partition in assigned
+        }
         while self._member.is_alive() and not self._is_over():
             for partition, cursor in cursors.items():
                 records = cursor.fetch().records[:_LARGEST_BATCH]
@@ -120,8 +131,10 @@ class WorkerActor:
         values = [f"{txn}{MARK}{value}" for _, value in records]
         self.world.record(self.name, INVOKE, TXN, [["send", key, value] for value in values], transaction=txn)
         next_offset = records[-1][0] + 1
-        done: list[Any] = [["poll", {from_key: [list(each) for each in records]}],
-                           ["offsets", GROUP, {from_key: next_offset}]]
+        done: list[Any] = [
+            ["poll", {from_key: [list(each) for each in records]}],
+            ["offsets", GROUP, {from_key: next_offset}],
+        ]
         wants_commit, error = self._random.random() < 0.85, None
         try:
             self.producer.begin()
@@ -130,7 +143,8 @@ class WorkerActor:
             if self._random.random() < 0.3:
                 self.world.fibers.sleep_ms(self._random.randint(1, 2_000))
             self.producer.commit_offsets(
-                GROUP, self._input, {partition: next_offset}, (self._member.member_id, self._member.generation))
+                GROUP, self._input, {partition: next_offset}, (self._member.member_id, self._member.generation)
+            )
         except AbortableError as abortable:
             wants_commit, error = False, str(abortable)
         except (FencedError, GaveUpError) as fenced:

@@ -60,8 +60,13 @@ class World:
         self.network = SimulatedNetwork(self.scheduler, self.faults)
         self.disk = SimulatedDisk(self.random_of("disk"), self.faults)
         self.server = SimulatedServer(
-            network=self.network, disk=self.disk, entropy=SeededEntropy(plan.seed), clock=self.clock,
-            config=BrokerConfig().override(plan.settings), broker_count=plan.brokers)
+            network=self.network,
+            disk=self.disk,
+            entropy=SeededEntropy(plan.seed),
+            clock=self.clock,
+            config=BrokerConfig().override(plan.settings),
+            broker_count=plan.brokers,
+        )
         self.broker_ids = list(range(1, plan.brokers + 1))
         self.problems: list[str] = []
         self.is_calm = False
@@ -185,7 +190,9 @@ class World:
             pass
         self.problems += [
             f"{fiber.name} did not come to an end within {_FINISH_LIMIT_US // _SECOND_US} s of calm"
-            for fiber in self.workers if not fiber.is_done]
+            for fiber in self.workers
+            if not fiber.is_done
+        ]
         self.scheduler.run(self.scheduler.now_us + REST_US)
         self.is_quiet = True
         while not all(fiber.is_done for fiber in self.fibers.all) and self.scheduler.step(limit_us + 2 * REST_US):
@@ -243,8 +250,15 @@ def play(
         finally:
             world.fibers.close()
     world.problems += complaints
-    return Outcome(seed, world.problems, world.scheduler.digest, world.scheduler.event_count, world.faults,
-                   world.scheduler.lines, world.history)
+    return Outcome(
+        seed,
+        world.problems,
+        world.scheduler.digest,
+        world.scheduler.event_count,
+        world.faults,
+        world.scheduler.lines,
+        world.history,
+    )
 
 
 @contextlib.contextmanager

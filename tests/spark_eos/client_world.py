@@ -51,15 +51,17 @@ def encoded(values: Iterable[str], *, max_batch_bytes: int = 1_000_000) -> list[
 
 def read_values(address: str, topic: str, *, isolation: str = "read_committed") -> list[list[str]]:
     """Read what an independent client sees, partition by partition, up to the end it is told."""
-    consumer = Consumer({
-        "bootstrap.servers": address,
-        "group.id": unique("judge"),
-        "isolation.level": isolation,
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "auto.offset.reset": "earliest",
-        "log_level": 0,
-    })
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": unique("judge"),
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
     try:
         partitions = sorted(consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions)
         return [_read_partition(consumer, topic, partition) for partition in partitions]

@@ -51,9 +51,7 @@ def tv1_address(broker_kind: str) -> Iterator[str]:
 
 
 @contextmanager
-def running_broker(
-    kind: str, settings: Mapping[str, str] = SETTINGS, *, transaction_version: int = 2
-) -> Iterator[str]:
+def running_broker(kind: str, settings: Mapping[str, str] = SETTINGS, *, transaction_version: int = 2) -> Iterator[str]:
     """Run a broker of a kind until the block ends, and give its address."""
     if kind == "apache":
         try:
@@ -72,7 +70,8 @@ def finalize(address: str, transaction_version: int) -> None:
     """Set the cluster's feature level and wait until brokers say so."""
     with KafkaClient(ClientOptions(tuple(address.split(",")))) as client:
         update = UpdateFeaturesRequest.FeatureUpdateKey(
-            feature="transaction.version", max_version_level=transaction_version,
+            feature="transaction.version",
+            max_version_level=transaction_version,
             upgrade_type=_SAFE_DOWNGRADE if transaction_version < LATEST_TRANSACTION_VERSION else _UPGRADE,
         )
         response = client.send(

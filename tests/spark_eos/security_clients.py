@@ -13,8 +13,12 @@ from tests.conformance.secured import USERS, Secured
 USER = "alice"
 PASSWORD = USERS[USER]
 KEY_PASSWORD = "open-the-key"
-_MODULES = {"PLAIN": "plain.PlainLoginModule", "SCRAM-SHA-256": "scram.ScramLoginModule",
-            "SCRAM-SHA-512": "scram.ScramLoginModule", "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule"}
+_MODULES = {
+    "PLAIN": "plain.PlainLoginModule",
+    "SCRAM-SHA-256": "scram.ScramLoginModule",
+    "SCRAM-SHA-512": "scram.ScramLoginModule",
+    "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule",
+}
 
 
 def jaas(mechanism: str, options: str) -> str:
@@ -37,8 +41,10 @@ class Credentials:
         leaf = kafka.authority.issue_cert(f"{USER}.example", common_name=USER)
         loaded = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
         locked = loaded.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
-            serialization.BestAvailableEncryption(KEY_PASSWORD.encode()))
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(KEY_PASSWORD.encode()),
+        )
         self.key, self.locked_key = leaf.private_key_pem.bytes().decode(), locked.decode()
         self.certificate = "".join(each.bytes().decode() for each in leaf.cert_chain_pems)
         self.token = token()
@@ -54,8 +60,10 @@ class Credentials:
     def options(self, listener: str, protocol: str, more: Mapping[str, str]) -> dict[str, str]:
         """Give options for one listener; `more` is without the prefix."""
         settings = {
-            "bootstrap.servers": self.kafka.addresses[listener], "security.protocol": protocol,
-            "default.api.timeout.ms": "20000", **more,
+            "bootstrap.servers": self.kafka.addresses[listener],
+            "security.protocol": protocol,
+            "default.api.timeout.ms": "20000",
+            **more,
         }
         if protocol.endswith("SSL"):
             settings = {"ssl.truststore.location": self.authority} | settings
@@ -64,45 +72,74 @@ class Credentials:
     def by_password(self, mechanism: str, password: str = PASSWORD, *, protocol: str = "SASL_SSL") -> dict[str, str]:
         """Come in with a user's name and password."""
         words = f'username="{USER}" password="{password}"'
-        return self.options("SECURE" if protocol == "SASL_SSL" else "SASL", protocol, {
-            "sasl.mechanism": mechanism, "sasl.jaas.config": jaas(mechanism, words),
-        })
+        return self.options(
+            "SECURE" if protocol == "SASL_SSL" else "SASL",
+            protocol,
+            {
+                "sasl.mechanism": mechanism,
+                "sasl.jaas.config": jaas(mechanism, words),
+            },
+        )
 
     def by_token_file(self, url: str | None = None) -> dict[str, str]:
         """Come in with the token that a file holds, by the Java client's settings."""
-        return self.options("SECURE", "SASL_SSL", {
-            "sasl.mechanism": "OAUTHBEARER",
-            "sasl.login.callback.handler.class":
-                "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
-            "sasl.oauthbearer.token.endpoint.url": url or Path(self.token_path).as_uri(),
-            "sasl.jaas.config": jaas("OAUTHBEARER", ""),
-        })
+        return self.options(
+            "SECURE",
+            "SASL_SSL",
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.login.callback.handler.class": (
+                    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+                ),
+                "sasl.oauthbearer.token.endpoint.url": url or Path(self.token_path).as_uri(),
+                "sasl.jaas.config": jaas("OAUTHBEARER", ""),
+            },
+        )
 
     def by_unsigned_token(self) -> dict[str, str]:
         """Come in as Java clients do with a test broker."""
-        return self.options("SASL", "SASL_PLAINTEXT", {
-            "sasl.mechanism": "OAUTHBEARER",
-            "sasl.jaas.config": jaas("OAUTHBEARER", f'unsecuredLoginStringClaim_sub="{USER}"'),
-        })
+        return self.options(
+            "SASL",
+            "SASL_PLAINTEXT",
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.jaas.config": jaas("OAUTHBEARER", f'unsecuredLoginStringClaim_sub="{USER}"'),
+            },
+        )
 
     def by_certificate_file(self) -> dict[str, str]:
         """Come in with a certificate and a locked key, both in one file."""
-        return self.options("TLS", "SSL", {
-            "ssl.keystore.location": self.both_path, "ssl.keystore.type": "PEM", "ssl.key.password": KEY_PASSWORD,
-        })
+        return self.options(
+            "TLS",
+            "SSL",
+            {
+                "ssl.keystore.location": self.both_path,
+                "ssl.keystore.type": "PEM",
+                "ssl.key.password": KEY_PASSWORD,
+            },
+        )
 
     def by_certificate_text(self) -> dict[str, str]:
         """Come in with a certificate and a key that stand in the options themselves."""
-        return self.options("TLS", "SSL", {
-            "ssl.truststore.certificates": self.kafka.authority.cert_pem.bytes().decode(),
-            "ssl.keystore.certificate.chain": self.certificate, "ssl.keystore.key": self.key,
-        })
+        return self.options(
+            "TLS",
+            "SSL",
+            {
+                "ssl.truststore.certificates": self.kafka.authority.cert_pem.bytes().decode(),
+                "ssl.keystore.certificate.chain": self.certificate,
+                "ssl.keystore.key": self.key,
+            },
+        )
 
 
 WAYS: Mapping[str, Callable[[Credentials], dict[str, str]]] = {
-    **{f"{mechanism} over {protocol}":
-       lambda own, mechanism=mechanism, protocol=protocol: own.by_password(mechanism, protocol=protocol)
-       for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512") for protocol in ("SASL_PLAINTEXT", "SASL_SSL")},
+    **{
+        f"{mechanism} over {protocol}": lambda own, mechanism=mechanism, protocol=protocol: own.by_password(
+            mechanism, protocol=protocol
+        )
+        for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+        for protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+    },
     "token file": Credentials.by_token_file,
     "unsigned token": Credentials.by_unsigned_token,
     "certificate file": Credentials.by_certificate_file,

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, ResourceType
 
 TOPIC, GROUP, CLUSTER, ID = (
-    ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID)
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.CLUSTER,
+    ResourceType.TRANSACTIONAL_ID,
+)
 # The names that stand in the table for those of a query.
 DATA, DECISIONS, PREFIX = "the data topics", "the decision topic", "those that begin with `{prefix}.`"
 EVERY = "all (`*`)"
@@ -54,14 +58,16 @@ ROLES: Mapping[str, Sequence[Right]] = {
     "source, driver": (Right(Operation.DESCRIBE, TOPIC, DATA, "partitions and offsets"),),
     "source, task": (Right(Operation.READ, TOPIC, DATA, "the rows"),),
     "`decisions list`, `show`": (
-        Right(Operation.DESCRIBE, ID, PREFIX, "the fate of each transaction"), _SEE_FATE, _SEE_DECISIONS),
+        Right(Operation.DESCRIBE, ID, PREFIX, "the fate of each transaction"),
+        _SEE_FATE,
+        _SEE_DECISIONS,
+    ),
     "`decisions complete`, `abort`": (_OWN_IDS, _SEE_FATE, _SEE_DECISIONS, _PUT_DECISIONS, _POINTER),
     "`transactions list`": (Right(Operation.DESCRIBE, ID, EVERY, "ids without it are left out, which is said"),),
     "`transactions describe`": (Right(Operation.DESCRIBE, ID, ONE_ID, "the answer"),),
     "`transactions describe-producers`": (_SEE_PARTITION,),
     "`transactions find-hanging`": (_SEE_PARTITION, _SEE_EVERY_ID),
-    "`transactions abort`": (_SEE_PARTITION, _SEE_EVERY_ID,
-                             Right(Operation.ALTER, CLUSTER, ITSELF, "the marker")),
+    "`transactions abort`": (_SEE_PARTITION, _SEE_EVERY_ID, Right(Operation.ALTER, CLUSTER, ITSELF, "the marker")),
     "`transactions force-terminate`": (Right(Operation.WRITE, ID, ONE_ID, "the end"),),
     "`timeline`": (_SEE_PARTITION,),
 }
@@ -75,8 +81,12 @@ OPTIONAL: Mapping[str, Sequence[Right]] = {
     "sink, driver": (
         Right(Operation.CREATE, TOPIC, DECISIONS, "only where the topic is missing"),
         Right(Operation.DESCRIBE_CONFIGS, TOPIC, DECISIONS, "to refuse a topic that would forget decisions"),
-        Right(Operation.DESCRIBE_CONFIGS, CLUSTER, ITSELF,
-              "the longest `transactionTimeout`; without it the default is 60 s; whether brokers verify transactions"),
+        Right(
+            Operation.DESCRIBE_CONFIGS,
+            CLUSTER,
+            ITSELF,
+            "the longest `transactionTimeout`; without it the default is 60 s; whether brokers verify transactions",
+        ),
         Right(Operation.DESCRIBE_CONFIGS, TOPIC, DATA, "to compare their durability with the decisions'"),
     ),
     "source, driver": (

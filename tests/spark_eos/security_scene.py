@@ -43,8 +43,11 @@ class Scene:
         self.errors = ""
         self.group = unique("lag")
         self.names: Mapping[str, str] = {
-            roles.PREFIX: "p", roles.DATA: self.world.topic, roles.DECISIONS: self.world.decisions,
-            roles.READER_GROUP: self.group, roles.ONE_ID: f"p.{self.world.query}.{RUN}.w.0",
+            roles.PREFIX: "p",
+            roles.DATA: self.world.topic,
+            roles.DECISIONS: self.world.decisions,
+            roles.READER_GROUP: self.group,
+            roles.ONE_ID: f"p.{self.world.query}.{RUN}.w.0",
         }
 
     def grant(self, rights: Sequence[roles.Right]) -> None:
@@ -84,7 +87,7 @@ class Scene:
         config.write_text("".join(lines))
         area = words[:2] if words[0] != "timeline" else words[:1]
         reach = ["--bootstrap-server", self.kafka.sasl_address, "--command-config", str(config)]
-        return main([*area, *reach, *words[len(area):]])
+        return main([*area, *reach, *words[len(area) :]])
 
 
 def write_as(scene: Scene, cluster: KafkaCluster, run: str, micro_batch: int) -> Any:
@@ -123,6 +126,7 @@ def driver(scene: Scene) -> None:
     """Check the cluster, decide and complete, take over after a restart, and abort."""
     world = scene.world
     with scene.cluster() as cluster:
+
         def committer(run: str) -> Committer:
             log = DecisionLog(cluster, "p", world.query, world.decisions)
             return Committer(cluster, log, "p", world.query, run, OnLostTransaction.FAIL)
@@ -257,7 +261,7 @@ def ended(scene: Scene, prepared: Prepared, *also: str) -> None:
     wait_until(lambda: scene.world.state_of(prepared) in ("CompleteAbort", *also), "the transaction is aborted")
 
 
-class CommandFailed(Exception):  # noqa: N818
+class CommandFailed(Exception):
     """Report the exit code of a command that was to do otherwise."""
 
 

@@ -86,13 +86,17 @@ class MemoryCluster:
         raise AssertionError("there are ever more ids")
 
     def describe_transactions(
-        self, transactional_ids: Collection[str], *, wait_ms: int | None = None  # noqa: ARG002
+        self,
+        transactional_ids: Collection[str],
+        *,
+        wait_ms: int | None = None,
     ) -> Mapping[str, Description]:
         self.calls.append(f"describe {len(transactional_ids)}")
         known = {**self.ids, **self.past_ids}
         return {
-            name: Description(name, found.state, found.identity, found.timeout_ms, found.started_at_ms,
-                              frozenset(found.partitions))
+            name: Description(
+                name, found.state, found.identity, found.timeout_ms, found.started_at_ms, frozenset(found.partitions)
+            )
             for name in transactional_ids
             if name not in self.forgotten and (found := known.get(name)) is not None
         }
@@ -112,11 +116,14 @@ class MemoryCluster:
             raise UnansweredError(f"The brokers do not agree on the coordinator of group {group_id}")
         self.past_offsets.pop(group_id, None)
 
-    def open_transactions(self, id_prefix: str, *, wait_ms: int | None = None) -> Sequence[str]:  # noqa: ARG002
+    def open_transactions(self, id_prefix: str, *, wait_ms: int | None = None) -> Sequence[str]:
         return [name for name, each in self.ids.items() if each.state is S.ONGOING and name.startswith(id_prefix)]
 
     def end_transactions(
-        self, endings: Sequence[Ending], *, wait_ms: int | None = None  # noqa: ARG002
+        self,
+        endings: Sequence[Ending],
+        *,
+        wait_ms: int | None = None,
     ) -> Mapping[str, EndAnswer]:
         return {each.transactional_id: self._end(each) for each in endings}
 
@@ -136,7 +143,11 @@ class MemoryCluster:
         return {each: end for each, end in ends.items() if end is not None}
 
     def view(
-        self, topic_partition: TopicPartition, offset: int, *, wait_ms: int  # noqa: ARG002
+        self,
+        topic_partition: TopicPartition,
+        offset: int,
+        *,
+        wait_ms: int,
     ) -> PartitionView | None:
         log = self.logs.get(topic_partition, [])
         if offset >= len(log):
@@ -151,13 +162,18 @@ class MemoryCluster:
         return PartitionView(min(firsts, default=len(log)), traces, aborted)
 
     def unstable_end(
-        self, topic_partition: TopicPartition, producer_id: int, offset: int, *, wait_ms: int  # noqa: ARG002
+        self,
+        topic_partition: TopicPartition,
+        producer_id: int,
+        offset: int,
+        *,
+        wait_ms: int,
     ) -> bool | None:
         log = self.logs.get(topic_partition, [])
         is_stable = all(self._is_decided(topic_partition, at) for at in range(min(offset + 1, len(log))))
         return None if is_stable else self.outcomes.get((topic_partition, offset))
 
-    def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:  # noqa: ARG002
+    def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
         self.calls.append("pointer")
         return list({**self.groups, **self.past_offsets}.get(group_id, {}).values())
 
@@ -195,7 +211,7 @@ class MemoryCluster:
                 if tp.topic == topic:
                     yield tp, KeyedRecord(at, key, value)
 
-    def partition_count(self, topic: str) -> int:  # noqa: ARG002
+    def partition_count(self, topic: str) -> int:
         return self.partitions
 
     def partition_counts(self, topics: Collection[str], *, ask_again: bool = False) -> Mapping[str, int]:
@@ -205,7 +221,7 @@ class MemoryCluster:
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
         return dict.fromkeys(topics, self.leaderless)
 
-    def batch_bytes(self, topic: str, wanted_bytes: int) -> int:  # noqa: ARG002
+    def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
         return wanted_bytes
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
@@ -266,8 +282,13 @@ class MemoryCluster:
         each.state, each.started_at_ms = S.ONGOING, self.now_ms
         each.partitions = [place]
         return PreparedTransaction(
-            split, transactional_id, *each.identity, self.version if version is None else version, each.timeout_ms,
-            self.now_ms, (WrittenRange(topic, split, first, len(log) - 1, records),),
+            split,
+            transactional_id,
+            *each.identity,
+            self.version if version is None else version,
+            each.timeout_ms,
+            self.now_ms,
+            (WrittenRange(topic, split, first, len(log) - 1, records),),
         )
 
     def pass_time(self, duration_ms: int) -> None:

@@ -79,7 +79,8 @@ def _read(address: str, topic: str, partition_count: int) -> Iterator[Message]:
             # A message without a value is false, so it waits in a list.
             [message] = wait_until(
                 lambda: [each for each in [consumer.poll(1)] if each is not None],
-                f"a message of {topic}", deadline_s=READ_DEADLINE_S,
+                f"a message of {topic}",
+                deadline_s=READ_DEADLINE_S,
             )
             if message.error():
                 ended.add(message.partition())

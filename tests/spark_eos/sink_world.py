@@ -50,8 +50,14 @@ class World:
         producer.send(place, encoded([f"row of {micro_batch}"]))
         result = producer.flush()[place]
         transaction = PreparedTransaction(
-            split, name, identity.producer_id, identity.producer_epoch, identity.transaction_version, timeout_ms,
-            int(time.time() * 1000), (WrittenRange(self.topic, PLACE, result.first_offset, result.last_offset, 1),),
+            split,
+            name,
+            identity.producer_id,
+            identity.producer_epoch,
+            identity.transaction_version,
+            timeout_ms,
+            int(time.time() * 1000),
+            (WrittenRange(self.topic, PLACE, result.first_offset, result.last_offset, 1),),
         )
         return Prepared(self.query, run, micro_batch, split, transaction)
 

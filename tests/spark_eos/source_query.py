@@ -38,8 +38,9 @@ class Query:
         for piece in pickle.loads(pickle.dumps(pieces)):
             for columns in task.read(piece):
                 texts = [None if value is None else value.decode() for value in columns.column("value").to_pylist()]
-                found += zip(*(columns.column(name).to_pylist() for name in ("topic", "partition", "offset")), texts,
-                             strict=True)
+                found += zip(
+                    *(columns.column(name).to_pylist() for name in ("topic", "partition", "offset")), texts, strict=True
+                )
         self.position = end
         return sorted(found, key=lambda row: row[:3])
 

@@ -23,8 +23,11 @@ MASTER = "local[2,3]"
 def worker_environment() -> dict[str, str]:
     """Give the variables that make Spark's Python workers run this interpreter on this repository."""
     paths = [str(PRELOAD), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,
-              "SPARK_HOME": os.environ.get("SPARK_HOME") or lean_spark_home()}
+    python = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_HOME": os.environ.get("SPARK_HOME") or lean_spark_home(),
+    }
     return python | {"PYTHONPATH": os.pathsep.join(paths)}
 
 

@@ -81,8 +81,12 @@ def test_abort_frees_readers_and_the_restarted_query_writes_again(
 def test_the_command_needs_no_spark(world: World) -> None:
     die_after_the_decision(world)
     done = subprocess.run(
-        [sys.executable, "-c", NO_PYSPARK, world.address, world.decisions], capture_output=True, text=True,
-        timeout=120, check=False, cwd=Path(__file__).parents[2],
+        [sys.executable, "-c", NO_PYSPARK, world.address, world.decisions],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=Path(__file__).parents[2],
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert world.query in done.stdout
@@ -110,13 +114,20 @@ def test_failures_have_their_exit_codes(
 def test_java_properties_are_read_as_java_reads_them() -> None:
     text = (
         "# a comment = ignored\n! another\n\nsecurity.protocol=SASL_SSL\n  sasl.mechanism : SCRAM-SHA-512\n"
-        "sasl.jaas.config=org.Scram required \\\n    username=\"u\" \\\n    password=\"p=1\";\n"
+        'sasl.jaas.config=org.Scram required \\\n    username="u" \\\n    password="p=1";\n'
         "client.id  spaced out  \npath=c\\\\d\\u0041\\t.\nempty=\nalone\nwith\\ space\\=name=v\nodd=end\\\\\nnext=1\n"
     )
     assert parse_properties(text) == {
-        "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.jaas.config": 'org.Scram required username="u" password="p=1";', "client.id": "spaced out",
-        "path": "c\\dA\t.", "empty": "", "alone": "", "with space=name": "v", "odd": "end\\", "next": "1",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": 'org.Scram required username="u" password="p=1";',
+        "client.id": "spaced out",
+        "path": "c\\dA\t.",
+        "empty": "",
+        "alone": "",
+        "with space=name": "v",
+        "odd": "end\\",
+        "next": "1",
     }
 
 

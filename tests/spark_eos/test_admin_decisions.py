@@ -84,7 +84,7 @@ def test_without_yes_it_is_only_said_what_would_be_done(
         assert "2 open transactions of micro-batch 3 of query q" in printed.out
         assert "--yes" in printed.err
     assert dict(cluster.outcomes) == before[1]
-    assert not [call for call in cluster.calls[len(before[0]):] if call.startswith(("init", "end", "decide"))]
+    assert not [call for call in cluster.calls[len(before[0]) :] if call.startswith(("init", "end", "decide"))]
 
 
 def test_complete_rolls_forward_and_a_restart_writes_nothing(
@@ -241,9 +241,13 @@ def _begins_a_transaction(cluster: MemoryCluster) -> None:
     prepare(cluster, 4, "run1", (5,))
 
 
-@pytest.mark.parametrize(("does", "text"), [
-    (_writes_a_decision, "written a decision"), (_begins_a_transaction, "begun a transaction"),
-])
+@pytest.mark.parametrize(
+    ("does", "text"),
+    [
+        (_writes_a_decision, "written a decision"),
+        (_begins_a_transaction, "begun a transaction"),
+    ],
+)
 def test_a_query_that_shows_life_is_left_alone(
     cluster: MemoryCluster, does: Callable[[MemoryCluster], None], text: str
 ) -> None:
@@ -384,8 +388,10 @@ def test_a_damaged_audit_record_is_named_and_hides_no_other(cluster: MemoryClust
         (ProducerIdentity(1, 0), audit_key("p", "q", number, "x"), value) for number, value in enumerate(values)
     ]
     found = read_audit(cluster, DECISIONS, "p", "q")
-    assert [each.get("problem", "")[-20:] for each in found[:2]] == ["decisions-0@0 is damaged"[-20:],
-                                                                     "upgrade this package"]
+    assert [each.get("problem", "")[-20:] for each in found[:2]] == [
+        "decisions-0@0 is damaged"[-20:],
+        "upgrade this package",
+    ]
     assert found[2] == good
 
 
@@ -397,9 +403,7 @@ def test_keys_are_told_apart() -> None:
     assert not decision_key("p", "q!1").startswith(audit_key_prefix("p", "q"))
 
 
-def test_a_decision_in_several_records_is_listed_whole(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decision_in_several_records_is_listed_whole(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark_eos.sink.decision_log.write_decision", lambda decision: write_decision(decision, 1))
     decision = decided(cluster)
     [entry] = read_inventory(cluster, DECISIONS)

@@ -14,13 +14,7 @@ from broker_core.records.control import ControlType, EndTxnMarker
 from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition
 from spark_eos.admin import timeline as command
-from spark_eos.admin.timeline_log import (
-    LogReading,
-    Outcome,
-    PlainStretch,
-    Timeline,
-    TransactionBar,
-)
+from spark_eos.admin.timeline_log import LogReading, Outcome, PlainStretch, Timeline, TransactionBar
 from spark_eos.admin.timeline_page import page, summary_of
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.errors import OptionError
@@ -33,9 +27,20 @@ NOW_MS = 1_700_000_000_000
 
 def header(offset: int, count: int, *, producer_id: int = -1, epoch: int = 0, attributes: int = 0) -> BatchHeader:
     return BatchHeader(
-        base_offset=offset, batch_length=100, partition_leader_epoch=0, magic=2, crc=0, attributes=attributes,
-        last_offset_delta=count - 1, base_timestamp=NOW_MS + offset, max_timestamp=NOW_MS + offset + count,
-        producer_id=producer_id, producer_epoch=epoch, base_sequence=0, record_count=count)
+        base_offset=offset,
+        batch_length=100,
+        partition_leader_epoch=0,
+        magic=2,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=count - 1,
+        base_timestamp=NOW_MS + offset,
+        max_timestamp=NOW_MS + offset + count,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=0,
+        record_count=count,
+    )
 
 
 class Log:
@@ -47,8 +52,7 @@ class Log:
 
     def data(self, producer_id: int, count: int = 1, epoch: int = 0) -> None:
         attributes = TRANSACTIONAL if producer_id >= 0 else 0
-        self.reading.take_data(
-            header(self.offset, count, producer_id=producer_id, epoch=epoch, attributes=attributes))
+        self.reading.take_data(header(self.offset, count, producer_id=producer_id, epoch=epoch, attributes=attributes))
         self.offset += count
 
     def marker(self, producer_id: int, kind: ControlType, epoch: int = 0) -> None:
@@ -59,10 +63,17 @@ class Log:
 
 def a_timeline(bars: Sequence[TransactionBar], *, stable: int, high: int, **more: object) -> Timeline:
     fields: dict[str, object] = {
-        "topic_partition": TP, "taken_at_ms": NOW_MS + 60_000, "commands": OperatorCommands(("kafka:9092",)),
+        "topic_partition": TP,
+        "taken_at_ms": NOW_MS + 60_000,
+        "commands": OperatorCommands(("kafka:9092",)),
         "start": 0,
-        "log_start_offset": 0, "last_stable_offset": stable, "high_watermark": high, "transactions": bars, "plain": [],
-        "owners": {}, "descriptions": {},
+        "log_start_offset": 0,
+        "last_stable_offset": stable,
+        "high_watermark": high,
+        "transactions": bars,
+        "plain": [],
+        "owners": {},
+        "descriptions": {},
     }
     return Timeline(**(fields | more))  # type: ignore[arg-type]
 
@@ -126,18 +137,22 @@ def test_who_is_in_the_way_and_what_its_coordinator_says() -> None:
     assert summary_of(live) == (
         "The last stable offset of orders-3 is 20; 80 offsets wait behind it, up to the high watermark 100. It waits "
         "for the transaction of 'an-id' (producer id 7, epoch 1), open since offset 20. Its coordinator knows it: "
-        "Ongoing for 60 s, and ends it after 900 s.")
+        "Ongoing for 60 s, and ends it after 900 s."
+    )
     command_line = f"To end it: {live.commands.abort(TP, 20)}"
     forgotten = summary_of(a_timeline(bars, stable=20, high=100))
     assert forgotten.endswith(f"It hangs: no coordinator knows its producer id. {command_line}")
-    elsewhere = summary_of(a_timeline(
-        bars, stable=20, high=100, descriptions={7: described(7, "Ongoing", TopicPartition("orders", 0))}))
+    elsewhere = summary_of(
+        a_timeline(bars, stable=20, high=100, descriptions={7: described(7, "Ongoing", TopicPartition("orders", 0))})
+    )
     assert elsewhere.endswith(
-        f"It hangs: its coordinator says Ongoing and does not count this partition in. {command_line}")
+        f"It hangs: its coordinator says Ongoing and does not count this partition in. {command_line}"
+    )
     committed = TransactionDescription("an-id", 0, "CompleteCommit", 7, 2, 900_000, NOW_MS, ())
     assert summary_of(a_timeline(bars, stable=20, high=100, descriptions={7: committed})).endswith(
         "It hangs: its coordinator says CompleteCommit and does not count this partition in. It was committed, by its "
-        f"epoch, and lost its marker. {command_line} --commit")
+        f"epoch, and lost its marker. {command_line} --commit"
+    )
     ended = summary_of(a_timeline(bars, stable=20, high=100, ended=frozenset({7})))
     assert ended.endswith("It has ended since: run the command again for a fresh picture.")
     refused = summary_of(a_timeline(bars, stable=20, high=100, untold="not allowed"))
@@ -146,10 +161,12 @@ def test_who_is_in_the_way_and_what_its_coordinator_says() -> None:
 
 def test_nothing_in_the_way() -> None:
     assert summary_of(a_timeline([], stable=100, high=100)) == (
-        "Nothing is in the way: the last stable offset of orders-3 has reached the high watermark, 100.")
+        "Nothing is in the way: the last stable offset of orders-3 has reached the high watermark, 100."
+    )
     ended = TransactionBar(7, 1, first_offset=20, outcome=Outcome.COMMITTED, marker_offset=99)
     assert summary_of(a_timeline([ended], stable=20, high=100)).endswith(
-        "The transaction in the way ended while the log was read.")
+        "The transaction in the way ended while the log was read."
+    )
 
 
 def test_names_cannot_break_out_of_the_page() -> None:
@@ -164,15 +181,19 @@ def test_names_cannot_break_out_of_the_page() -> None:
     assert "https:" not in text and "http:" not in text
 
 
-@pytest.mark.parametrize(("more", "words"), [
-    (["--partition", "-1"], "--partition is -1"),
-    (["--last", "0"], "--last is 0"),
-    (["--from-offset", "-5"], "--from-offset is -5"),
-])
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--partition", "-1"], "--partition is -1"),
+        (["--last", "0"], "--last is 0"),
+        (["--from-offset", "-5"], "--from-offset is -5"),
+    ],
+)
 def test_wrong_usage_is_told_before_anybody_is_asked(more: list[str], words: str, tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     command.add_parser(parser.add_subparsers())
     chosen = parser.parse_args(
-        ["timeline", "orders", "--out", str(tmp_path / "out.html"), "--bootstrap-server", "localhost:1", *more])
+        ["timeline", "orders", "--out", str(tmp_path / "out.html"), "--bootstrap-server", "localhost:1", *more]
+    )
     with pytest.raises(OptionError, match=words):
         chosen.run(chosen)

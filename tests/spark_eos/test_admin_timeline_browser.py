@@ -25,15 +25,35 @@ TP = TopicPartition("orders", 0)
 def bar(producer_id: int, first: int, last: int, outcome: Outcome = Outcome.COMMITTED) -> TransactionBar:
     is_open = outcome is Outcome.OPEN
     return TransactionBar(
-        producer_id, 4, first, last, last - first + 1, 2, 2_000, NOW_MS + first, NOW_MS + last, outcome,
-        None if is_open else last + 1, None if is_open else NOW_MS + last + 1, None if is_open else 9)
+        producer_id,
+        4,
+        first,
+        last,
+        last - first + 1,
+        2,
+        2_000,
+        NOW_MS + first,
+        NOW_MS + last,
+        outcome,
+        None if is_open else last + 1,
+        None if is_open else NOW_MS + last + 1,
+        None if is_open else 9,
+    )
 
 
 TIMELINE = Timeline(
-    topic_partition=TP, taken_at_ms=NOW_MS + 5_000, commands=OperatorCommands(("kafka:9092",)),
-    start=0, log_start_offset=0, last_stable_offset=500, high_watermark=1_000,
+    topic_partition=TP,
+    taken_at_ms=NOW_MS + 5_000,
+    commands=OperatorCommands(("kafka:9092",)),
+    start=0,
+    log_start_offset=0,
+    last_stable_offset=500,
+    high_watermark=1_000,
     transactions=[
-        bar(1, 0, 199), bar(2, 210, 390, Outcome.ABORTED), bar(3, 500, 799, Outcome.OPEN), bar(1, 800, 890),
+        bar(1, 0, 199),
+        bar(2, 210, 390, Outcome.ABORTED),
+        bar(3, 500, 799, Outcome.OPEN),
+        bar(1, 800, 890),
         bar(4, 900, 999, Outcome.OPEN),
     ],
     plain=[PlainStretch(400, 449, 50, NOW_MS + 400, NOW_MS + 449)],
@@ -51,8 +71,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     profile = tmp_path_factory.mktemp("chromium")
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                     "--window-size=1400,900", f"--user-data-dir={profile}"):
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1400,900",
+        f"--user-data-dir={profile}",
+    ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
@@ -109,8 +135,16 @@ def test_both_marks_stand_where_they_are(picture: webdriver.Chrome) -> None:
 def test_hovering_tells_who_and_where(picture: webdriver.Chrome) -> None:
     ActionChains(picture).move_to_element(bars(picture, ".aborted")[0]).perform()
     text = tip(picture)
-    for words in ("loader-2", "producer id 2", "producer epoch 4", "state aborted", "first offset 210",
-                  "last offset 390", "offset 391, coordinator epoch 9", "181 in 2 batches"):
+    for words in (
+        "loader-2",
+        "producer id 2",
+        "producer epoch 4",
+        "state aborted",
+        "first offset 210",
+        "last offset 390",
+        "offset 391, coordinator epoch 9",
+        "181 in 2 batches",
+    ):
         assert words in text
     ActionChains(picture).move_to_element(bars(picture, ".blocking")[0]).perform()
     assert "its coordinator says Ongoing" in tip(picture)

@@ -105,10 +105,14 @@ def test_list_prints_kafkas_table(kafka: Kafka, session: RawSession) -> None:
         f"{'TransactionalId'.ljust(wide)}\tCoordinator\tProducerId\tTransactionState\t\n"
         f"{session.transactional_id}\t1          \t{str(identity.producer_id).ljust(10)}\tEmpty           \t\n"
     )
-    assert kafka.json("list", "--transactional-id-pattern", session.transactional_id) == [{
-        "transactional_id": session.transactional_id, "coordinator_id": 1, "producer_id": identity.producer_id,
-        "state": "Empty",
-    }]
+    assert kafka.json("list", "--transactional-id-pattern", session.transactional_id) == [
+        {
+            "transactional_id": session.transactional_id,
+            "coordinator_id": 1,
+            "producer_id": identity.producer_id,
+            "state": "Empty",
+        }
+    ]
 
 
 def test_a_state_that_a_newer_broker_has_is_a_row_and_a_clear_error_for_the_sink(
@@ -124,8 +128,10 @@ def test_a_state_that_a_newer_broker_has_is_a_row_and_a_clear_error_for_the_sink
         return responses
 
     monkeypatch.setattr(KafkaClient, "send_all", newer)
-    for command in (("list", "--transactional-id-pattern", session.transactional_id),
-                    ("describe", "--transactional-id", session.transactional_id)):
+    for command in (
+        ("list", "--transactional-id-pattern", session.transactional_id),
+        ("describe", "--transactional-id", session.transactional_id),
+    ):
         assert kafka.run(*command) == ExitCode.DONE, kafka.err
         assert "PreparedTransaction" in kafka.out
     with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
@@ -157,9 +163,21 @@ def test_describe_shows_an_open_transaction(kafka: Kafka, session: RawSession) -
     identity = open_up(session, topic, 1)
     assert kafka.run("describe", "--transactional-id", session.transactional_id) == ExitCode.DONE
     head, row, end = kafka.out.split("\n")
-    assert (cells(head), end) == ([
-        "CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState", "TransactionTimeoutMs",
-        "CurrentTransactionStartTimeMs", "TransactionDurationMs", "TopicPartitions", ""], "")
+    assert (cells(head), end) == (
+        [
+            "CoordinatorId",
+            "TransactionalId",
+            "ProducerId",
+            "ProducerEpoch",
+            "TransactionState",
+            "TransactionTimeoutMs",
+            "CurrentTransactionStartTimeMs",
+            "TransactionDurationMs",
+            "TopicPartitions",
+            "",
+        ],
+        "",
+    )
     found = dict(zip(cells(head), cells(row), strict=True))
     assert found["TopicPartitions"] == f"{topic}-1"
     assert (found["TransactionState"], found["TransactionTimeoutMs"]) == ("Ongoing", "60000")
@@ -184,8 +202,15 @@ def test_describe_producers_shows_who_wrote(kafka: Kafka, session: RawSession) -
     for more in ((), ("--broker-id", "1")):
         assert kafka.run("describe-producers", "--topic", topic, "--partition", "0", *more) == ExitCode.DONE
         head, row, _ = kafka.out.split("\n")
-        assert cells(head) == ["ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence",
-                               "LastTimestamp", "CurrentTransactionStartOffset", ""]
+        assert cells(head) == [
+            "ProducerId",
+            "ProducerEpoch",
+            "LatestCoordinatorEpoch",
+            "LastSequence",
+            "LastTimestamp",
+            "CurrentTransactionStartOffset",
+            "",
+        ]
         assert [*cells(row)[:4], cells(row)[5]] == [*map(str, identity), "-1", "0", "0"]
     session.end(identity, commit=True, version=5)
     [known] = kafka.json("describe-producers", "--topic", topic, "--partition", "0")
@@ -204,8 +229,17 @@ def test_a_hanging_transaction_is_explained_and_its_command_ends_it(kafka: Kafka
     assert kafka.out.count("\n") == 1
     assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.HANGING_FOUND
     head, row, _ = kafka.out.split("\n")
-    assert cells(head) == ["Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset",
-                           "LastTimestamp", "Duration(min)", ""]
+    assert cells(head) == [
+        "Topic",
+        "Partition",
+        "ProducerId",
+        "ProducerEpoch",
+        "CoordinatorEpoch",
+        "StartOffset",
+        "LastTimestamp",
+        "Duration(min)",
+        "",
+    ]
     assert [*cells(row)[:6], cells(row)[7]] == [topic, "0", *map(str, identity), "0", "2", "0"]
     for part in (f"{topic}-0 has a transaction of producer id {identity.producer_id}", "open since offset 2",
                  f"broker 1 coordinates '{session.transactional_id}': CompleteCommit",
@@ -235,7 +269,10 @@ def test_a_live_transaction_is_explained_and_does_not_count(kafka: Kafka, sessio
     assert session.describe().transaction_state == "Empty"
     [young] = kafka.json("find-hanging", "--topic", open_topic(kafka, session), "--max-transaction-timeout", "1")
     assert (young["verdict"], young["coordinator_says"], young["command"]) == (
-        "young", "no coordinator was asked", None)
+        "young",
+        "no coordinator was asked",
+        None,
+    )
 
 
 def open_topic(kafka: Kafka, session: RawSession) -> str:
@@ -331,7 +368,8 @@ def test_several_brokers_each_list_their_own_and_moves_are_followed(capsys: pyte
                 cluster.move_leader(("t", 0), broker)
                 assert described(admin, "id-0")[0] == broker
                 assert admin.describe_producers([TopicPartition("t", each) for each in range(3)]) == {
-                    TopicPartition("t", each): [] for each in range(3)}
+                    TopicPartition("t", each): [] for each in range(3)
+                }
 
 
 # What is refused
@@ -341,8 +379,15 @@ def test_abort_refuses_a_live_transaction_unless_forced(kafka: Kafka, session: R
     topic = make_topic(kafka)
     identity = open_up(session, topic)
     by_offset = ("abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
-    by_producer = (*by_offset[:5], "--producer-id", str(identity.producer_id), "--producer-epoch",
-                   str(identity.producer_epoch), "--coordinator-epoch", "-1")
+    by_producer = (
+        *by_offset[:5],
+        "--producer-id",
+        str(identity.producer_id),
+        "--producer-epoch",
+        str(identity.producer_epoch),
+        "--coordinator-epoch",
+        "-1",
+    )
     for words in (by_offset, by_producer):
         assert kafka.run(*words) == ExitCode.NOTHING_DONE
         assert f"in the transaction of '{session.transactional_id}', in state Ongoing" in kafka.err
@@ -363,8 +408,12 @@ def test_abort_by_producer_ends_a_hanging_transaction(kafka: Kafka, session: Raw
     assert "--producer-epoch, --coordinator-epoch missing" in kafka.err
     whole = (*words, "--producer-epoch", str(identity.producer_epoch), "--coordinator-epoch", "0")
     assert kafka.json(*whole) == {
-        "topic": topic, "partition": 0, "producer_id": identity.producer_id,
-        "producer_epoch": identity.producer_epoch, "coordinator_epoch": 0, "done": True,
+        "topic": topic,
+        "partition": 0,
+        "producer_id": identity.producer_id,
+        "producer_epoch": identity.producer_epoch,
+        "coordinator_epoch": 0,
+        "done": True,
     }
     assert session.fetch(topic, 0, isolation=1).last_stable_offset == 4
 
@@ -380,7 +429,8 @@ def test_force_terminate_ends_all_and_fences(kafka: Kafka, session: RawSession) 
     topic = make_topic(kafka, partitions=2)
     identity = open_up(session, topic, 0, 1)
     assert kafka.run("force-terminate", "--transactional-id", session.transactional_id, "--dry-run") == (
-        ExitCode.NOTHING_DONE)
+        ExitCode.NOTHING_DONE
+    )
     assert session.describe().transaction_state == "Ongoing"
     assert kafka.run("forceTerminateTransaction", "--transactionalId", session.transactional_id) == ExitCode.DONE
     assert kafka.out == ""
@@ -414,33 +464,53 @@ def parsed(line: str) -> Any:
     return _parser().parse_args(with_subcommand(words))
 
 
-@pytest.mark.parametrize("name", ["list", "describe", "describe-producers", "find-hanging", "abort",
-                                  "force-terminate", "forceTerminateTransaction"])
+@pytest.mark.parametrize(
+    "name",
+    ["list", "describe", "describe-producers", "find-hanging", "abort", "force-terminate", "forceTerminateTransaction"],
+)
 def test_the_flags_of_the_proposal_are_taken(name: str) -> None:
     needed = {
-        "describe": "--transactional-id i", "describe-producers": "--topic t --partition 1",
-        "abort": "--topic t --partition 1 --start-offset 5", "force-terminate": "--transactional-id i",
+        "describe": "--transactional-id i",
+        "describe-producers": "--topic t --partition 1",
+        "abort": "--topic t --partition 1 --start-offset 5",
+        "force-terminate": "--transactional-id i",
         "forceTerminateTransaction": "--transactionalId i",
     }.get(name, "")
     wanted = parsed(f"eos-kafka transactions --bootstrap-server b:9092 {name} {needed}")
-    for line in (f"--bootstrap-server b:9092 --{name} {needed}", f"--{name} {needed} --bootstrap-server b:9092",
-                 f"{needed} --{name} --bootstrap-server b:9092", f"{name} {needed} --bootstrap-server b:9092"):
+    for line in (
+        f"--bootstrap-server b:9092 --{name} {needed}",
+        f"--{name} {needed} --bootstrap-server b:9092",
+        f"{needed} --{name} --bootstrap-server b:9092",
+        f"{name} {needed} --bootstrap-server b:9092",
+    ):
         assert parsed(f"eos-kafka transactions {line}") == wanted, line
     assert (wanted.bootstrap_server, wanted.output, wanted.command) == ("b:9092", "table", name)
 
 
-@pytest.mark.parametrize("words", [
-    (), ("list", "--lst"), ("--list", "--describe"), ("describe",), ("abort", "--topic", "t"),
-    ("abort", "--topic", "t", "--partition", "x", "--start-offset", "1"), ("list", "--output", "xml"),
-    ("list", "--duration-filter", str(2**63)), ("describe-producers", "--topic", "t", "--partition", str(2**31)),
-    ("find-hanging", "--broker-id", str(-2**31 - 1)), ("find-hanging", "--topic", "t", "--partition", str(2**31)),
-    (*ABORT, str(2**63), "--producer-epoch", "0", "--coordinator-epoch", "0"),
-    (*ABORT, "1", "--producer-epoch", str(2**15), "--coordinator-epoch", "0"),
-    (*ABORT, "1", "--producer-epoch", "0", "--coordinator-epoch", str(2**31)),
-    ("list", "--transactional-id-pattern", "a\udcff"), ("describe", "--transactional-id", "x" * 2**15),
-    ("describe-producers", "--topic", "t\udcff", "--partition", "0"), ("find-hanging", "--topic", "t\udcff"),
-    ("force-terminate", "--transactional-id", "t\udcff"),
-])
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("list", "--lst"),
+        ("--list", "--describe"),
+        ("describe",),
+        ("abort", "--topic", "t"),
+        ("abort", "--topic", "t", "--partition", "x", "--start-offset", "1"),
+        ("list", "--output", "xml"),
+        ("list", "--duration-filter", str(2**63)),
+        ("describe-producers", "--topic", "t", "--partition", str(2**31)),
+        ("find-hanging", "--broker-id", str(-(2**31) - 1)),
+        ("find-hanging", "--topic", "t", "--partition", str(2**31)),
+        (*ABORT, str(2**63), "--producer-epoch", "0", "--coordinator-epoch", "0"),
+        (*ABORT, "1", "--producer-epoch", str(2**15), "--coordinator-epoch", "0"),
+        (*ABORT, "1", "--producer-epoch", "0", "--coordinator-epoch", str(2**31)),
+        ("list", "--transactional-id-pattern", "a\udcff"),
+        ("describe", "--transactional-id", "x" * 2**15),
+        ("describe-producers", "--topic", "t\udcff", "--partition", "0"),
+        ("find-hanging", "--topic", "t\udcff"),
+        ("force-terminate", "--transactional-id", "t\udcff"),
+    ],
+)
 def test_wrong_usage_is_told_apart(words: tuple[str, ...]) -> None:
     """So is a number or a name that no request can carry: kafka-python would fail, or wait for ever."""
     with pytest.raises(SystemExit) as ended:
@@ -448,18 +518,27 @@ def test_wrong_usage_is_told_apart(words: tuple[str, ...]) -> None:
     assert ended.value.code == ExitCode.USAGE
 
 
-@pytest.mark.parametrize("words", [
-    ("find-hanging",), ("find-hanging", "--broker-id", "1", "--partition", "0"), ("find-hanging", "--broker-id", "99"),
-    ("abort", "--topic", "t", "--partition", "0"),
-])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("find-hanging",),
+        ("find-hanging", "--broker-id", "1", "--partition", "0"),
+        ("find-hanging", "--broker-id", "99"),
+        ("abort", "--topic", "t", "--partition", "0"),
+    ],
+)
 def test_options_that_need_others_are_told_apart(kafka: Kafka, words: tuple[str, ...]) -> None:
     assert kafka.run(*words) == ExitCode.USAGE
     assert main(["transactions", "list"]) == ExitCode.USAGE
 
 
-@pytest.mark.parametrize("words", [
-    ("find-hanging",), ("describe-producers", "--topic", "t", "--partition", "0"),
-])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("find-hanging",),
+        ("describe-producers", "--topic", "t", "--partition", "0"),
+    ],
+)
 def test_a_broker_that_is_not_there_is_named_with_those_that_are(kafka: Kafka, words: tuple[str, ...]) -> None:
     assert kafka.run(*words, "--broker-id", "99") == ExitCode.USAGE
     assert kafka.err == "There is no broker 99. The cluster has 1. Give one of these.\n"

@@ -113,8 +113,13 @@ def test_every_command_is_taken_as_it_is_spelt(topic: str, name: str) -> None:
     for options in (ClientOptions(("a:1", "b:2")), secured):
         commands = OperatorCommands.of(options)
         place = TopicPartition(topic, 3)
-        lines = (commands.abort(place, 17), commands.abort(place, 17, commit=True), commands.force_terminate(name),
-                 commands.find_hanging(topic), commands.find_hanging_offsets())
+        lines = (
+            commands.abort(place, 17),
+            commands.abort(place, 17, commit=True),
+            commands.force_terminate(name),
+            commands.find_hanging(topic),
+            commands.find_hanging_offsets(),
+        )
         abort, commit, terminate, search, offsets = (parsed(shlex.split(line)[1:]) for line in lines)
         for each in (abort, commit):
             assert (each.command, each.topic, each.partition, each.start_offset) == ("abort", topic, 3, 17)

@@ -29,8 +29,18 @@ def test_each_row_names_a_test_that_exists() -> None:
 def test_each_request_that_the_sink_sends_is_there() -> None:
     asked = {row[0].split(":")[0].split(" ")[0] for row in rows("Every answer")}
     assert asked == {
-        "FindCoordinator", "OffsetFetch", "DescribeTransactions", "ListTransactions", "InitProducerId",
-        "TxnOffsetCommit", "EndTxn", "Produce", "Fetch", "Metadata", "ListOffsets", "ApiVersions",
+        "FindCoordinator",
+        "OffsetFetch",
+        "DescribeTransactions",
+        "ListTransactions",
+        "InitProducerId",
+        "TxnOffsetCommit",
+        "EndTxn",
+        "Produce",
+        "Fetch",
+        "Metadata",
+        "ListOffsets",
+        "ApiVersions",
     }
 
 

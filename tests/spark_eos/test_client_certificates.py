@@ -37,20 +37,27 @@ class Folder:
 
     def options(self, address: str) -> ClientOptions:
         return ClientOptions(
-            (address,), security_protocol="SSL", ssl_ca_path=self.authority, ssl_certificate_path=self.certificate,
-            ssl_key_path=self.key, api_timeout_ms=5_000)
+            (address,),
+            security_protocol="SSL",
+            ssl_ca_path=self.authority,
+            ssl_certificate_path=self.certificate,
+            ssl_key_path=self.key,
+            api_timeout_ms=5_000,
+        )
 
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[EmbeddedBroker]:
     own = AUTHORITY.issue_cert("127.0.0.1")
-    with EmbeddedBroker(config={
-        "listeners": "SSL://127.0.0.1:0",
-        "ssl.client.auth": "required",
-        "ssl.keystore.certificate.chain": "".join(each.bytes().decode() for each in own.cert_chain_pems),
-        "ssl.keystore.key": own.private_key_pem.bytes().decode(),
-        "ssl.truststore.certificates": AUTHORITY.cert_pem.bytes().decode(),
-    }) as running:
+    with EmbeddedBroker(
+        config={
+            "listeners": "SSL://127.0.0.1:0",
+            "ssl.client.auth": "required",
+            "ssl.keystore.certificate.chain": "".join(each.bytes().decode() for each in own.cert_chain_pems),
+            "ssl.keystore.key": own.private_key_pem.bytes().decode(),
+            "ssl.truststore.certificates": AUTHORITY.cert_pem.bytes().decode(),
+        }
+    ) as running:
         yield running
 
 
@@ -92,8 +99,17 @@ def test_links_that_lead_to_other_files_are_noticed(kafka: EmbeddedBroker, tmp_p
         assert name_shown(kafka, client) == "after"
 
 
-@pytest.mark.parametrize("state", ["half a certificate", "half a key", "an empty certificate", "the certificate alone",
-                                   "no key", "half an authority"])
+@pytest.mark.parametrize(
+    "state",
+    [
+        "half a certificate",
+        "half a key",
+        "an empty certificate",
+        "the certificate alone",
+        "no key",
+        "half an authority",
+    ],
+)
 def test_files_that_are_not_all_there_yet_are_looked_at_again(
     state: str, kafka: EmbeddedBroker, folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -106,7 +122,8 @@ def test_files_that_are_not_all_there_yet_are_looked_at_again(
             Path(folder.authority).write_bytes(AUTHORITY.cert_pem.bytes()[:200])
         else:
             Path(folder.certificate).write_bytes(
-                {"half a certificate": certificate[:200], "an empty certificate": b""}.get(state, certificate))
+                {"half a certificate": certificate[:200], "an empty certificate": b""}.get(state, certificate)
+            )
             if state == "half a key":
                 Path(folder.key).write_bytes(key[:100])
         with caplog.at_level(logging.WARNING, logger=tls.__name__):

@@ -57,16 +57,56 @@ ROWS = {
     9999: (FATAL, ABORTABLE, FATAL, FATAL, FATAL),
 }
 PRODUCE = {
-    0: SUCCESS, 2: ABORTABLE, 3: REFRESH, 5: REFRESH, 6: REFRESH, 7: RETRIABLE, 9: REFRESH, 10: SPLIT, 13: RETRIABLE,
-    14: RETRIABLE, 15: RETRIABLE, 16: RETRIABLE, 17: ABORTABLE, 18: SPLIT, 19: RETRIABLE, 20: RETRIABLE,
-    29: ABORTABLE, 31: FATAL, 32: ABORTABLE, 35: FATAL, 43: FATAL, 45: ABORTABLE, 46: ABORTABLE, 47: FENCED,
-    48: ABORTABLE, 49: FATAL, 51: RETRIABLE, 53: FATAL, 56: REFRESH, 59: ABORTABLE, 74: REFRESH, 75: REFRESH,
-    76: ABORTABLE, 87: ABORTABLE, 89: RETRIABLE, 90: FENCED, 100: REFRESH, 103: REFRESH, 120: ABORTABLE, -1: ABORTABLE,
+    0: SUCCESS,
+    2: ABORTABLE,
+    3: REFRESH,
+    5: REFRESH,
+    6: REFRESH,
+    7: RETRIABLE,
+    9: REFRESH,
+    10: SPLIT,
+    13: RETRIABLE,
+    14: RETRIABLE,
+    15: RETRIABLE,
+    16: RETRIABLE,
+    17: ABORTABLE,
+    18: SPLIT,
+    19: RETRIABLE,
+    20: RETRIABLE,
+    29: ABORTABLE,
+    31: FATAL,
+    32: ABORTABLE,
+    35: FATAL,
+    43: FATAL,
+    45: ABORTABLE,
+    46: ABORTABLE,
+    47: FENCED,
+    48: ABORTABLE,
+    49: FATAL,
+    51: RETRIABLE,
+    53: FATAL,
+    56: REFRESH,
+    59: ABORTABLE,
+    74: REFRESH,
+    75: REFRESH,
+    76: ABORTABLE,
+    87: ABORTABLE,
+    89: RETRIABLE,
+    90: FENCED,
+    100: REFRESH,
+    103: REFRESH,
+    120: ABORTABLE,
+    -1: ABORTABLE,
     9999: ABORTABLE,
 }
 LOOK_UP_APIS = (
-    Api.FIND_COORDINATOR, Api.DESCRIBE_TRANSACTIONS, Api.LIST_TRANSACTIONS, Api.OFFSET_FETCH, Api.OFFSET_COMMIT,
-    Api.CREATE_TOPICS, Api.DESCRIBE_CONFIGS,
+    Api.FIND_COORDINATOR,
+    Api.DESCRIBE_TRANSACTIONS,
+    Api.LIST_TRANSACTIONS,
+    Api.OFFSET_FETCH,
+    Api.OFFSET_COMMIT,
+    Api.CREATE_TOPICS,
+    Api.DESCRIBE_CONFIGS,
 )
 LOOK_UPS = {
     # What any broker may answer for a moment; an exchange's own rows, below, go before these.
@@ -138,7 +178,8 @@ def test_a_row_of_the_look_ups(api: Api, code: int) -> None:
 @pytest.mark.parametrize("api", Api)
 def test_no_row_is_untested(api: Api) -> None:
     tested = {
-        **{each: set(ROWS) for each in COLUMNS}, Api.PRODUCE: set(PRODUCE),
+        **{each: set(ROWS) for each in COLUMNS},
+        Api.PRODUCE: set(PRODUCE),
         **{each: {code for of, code in LOOK_UPS if of is each} for each in LOOK_UP_APIS},
     }
     assert {int(code) for code in TABLE[api]} <= tested[api]
@@ -159,18 +200,21 @@ def test_only_produce_splits_and_no_error_is_a_success(api: Api) -> None:
     assert (SPLIT in verdicts) == (api is Api.PRODUCE)
 
 
-@pytest.mark.parametrize(("api", "code", "family"), [
-    (Api.PRODUCE, 47, FencedError),
-    (Api.END_TXN, 90, FencedError),
-    (Api.PRODUCE, 10, RecordTooLargeError),
-    (Api.PRODUCE, 120, AbortableError),
-    (Api.PRODUCE, 29, AuthorizationError),
-    (Api.INIT_PRODUCER_ID, 53, AuthorizationError),
-    (Api.PRODUCE, 3, TopicError),
-    (Api.PRODUCE, 35, UnsupportedError),
-    (Api.INIT_PRODUCER_ID, 50, BrokerError),
-    (Api.INIT_PRODUCER_ID, 9999, BrokerError),
-])
+@pytest.mark.parametrize(
+    ("api", "code", "family"),
+    [
+        (Api.PRODUCE, 47, FencedError),
+        (Api.END_TXN, 90, FencedError),
+        (Api.PRODUCE, 10, RecordTooLargeError),
+        (Api.PRODUCE, 120, AbortableError),
+        (Api.PRODUCE, 29, AuthorizationError),
+        (Api.INIT_PRODUCER_ID, 53, AuthorizationError),
+        (Api.PRODUCE, 3, TopicError),
+        (Api.PRODUCE, 35, UnsupportedError),
+        (Api.INIT_PRODUCER_ID, 50, BrokerError),
+        (Api.INIT_PRODUCER_ID, 9999, BrokerError),
+    ],
+)
 def test_a_code_becomes_an_error_of_its_family(api: Api, code: int, family: type[EosKafkaError]) -> None:
     error = failure(api, code, "somebody", detail="the broker's words")
     assert type(error) is family

@@ -35,9 +35,16 @@ from tests.spark_eos.conftest import finalize, running_broker
 CHANGES = [(2, 1), (2, 0), (1, 2), (0, 2)]
 # Before a transaction begins, before and between its produces, before and between the driver's steps, after the end.
 POINTS = [
-    "task.before_identity", "task.before_write", "task.mid_write", "task.flushed",
-    "driver.before_verify", "driver.before_decide", "driver.decision_flushed", "driver.mid_decide",
-    "driver.after_decide", "driver.after_complete",
+    "task.before_identity",
+    "task.before_write",
+    "task.mid_write",
+    "task.flushed",
+    "driver.before_verify",
+    "driver.before_decide",
+    "driver.decision_flushed",
+    "driver.mid_decide",
+    "driver.after_decide",
+    "driver.after_complete",
 ]
 # Large enough to be sent before the second is asked for.
 WIDE = "x" * 2_000
@@ -60,24 +67,41 @@ class Query:
         self.written: list[str] = []
         self._micro_batch = 0
         options = SinkOptions(
-            self.task.options, topic=self.topic, prefix="p", transaction_timeout_ms=60_000,
-            decision_topic=self.decisions, max_request_bytes=MAX_REQUEST_BYTES, buffer_bytes=4 * MAX_REQUEST_BYTES)
+            self.task.options,
+            topic=self.topic,
+            prefix="p",
+            transaction_timeout_ms=60_000,
+            decision_topic=self.decisions,
+            max_request_bytes=MAX_REQUEST_BYTES,
+            buffer_bytes=4 * MAX_REQUEST_BYTES,
+        )
         self._options = options
         self._cluster = KafkaCluster(self.task, self.decisions, DecisionWriter)
         self._pool = IdentityPool(self._cluster, "p", self.name, "run", "w")
         self.transaction = TaskTransaction(self.task, options)
         cluster = KafkaCluster(self.driver, self.decisions, DecisionWriter)
         self._committer = Committer(
-            cluster, DecisionLog(cluster, "p", self.name, self.decisions), "p", self.name, "run",
-            OnLostTransaction.FAIL, state=RunState())
+            cluster,
+            DecisionLog(cluster, "p", self.name, self.decisions),
+            "p",
+            self.name,
+            "run",
+            OnLostTransaction.FAIL,
+            state=RunState(),
+        )
 
     def write(self) -> Prepared:
         """Write two rows as a task, in two requests."""
         micro_batch = self._micro_batch
         rows = [f"{micro_batch}{half}{WIDE}" for half in "ab"]
         writer = TaskWriter(
-            self._options, Place(self.name, "run", micro_batch, 0), self._cluster, self._pool, self.transaction,
-            DecisionLog(self._cluster, "p", self.name, self.decisions))
+            self._options,
+            Place(self.name, "run", micro_batch, 0),
+            self._cluster,
+            self._pool,
+            self.transaction,
+            DecisionLog(self._cluster, "p", self.name, self.decisions),
+        )
         message = writer.write(iter([pa.record_batch({"value": pa.array([row])}) for row in rows]))
         assert isinstance(message, Prepared)
         self.written += rows
@@ -135,7 +159,7 @@ def at_point(monkeypatch: pytest.MonkeyPatch) -> AtPoint:
 def requests_since(kafka: EmbeddedBroker, last: RequestSeen) -> list[RequestSeen]:
     """List the clients' requests after one of them."""
     seen = kafka.requests()
-    return [each for each in seen[seen.index(last) + 1:] if each.client_id]
+    return [each for each in seen[seen.index(last) + 1 :] if each.client_id]
 
 
 def protocols(kafka: EmbeddedBroker, last: RequestSeen) -> set[str]:
@@ -152,8 +176,11 @@ def protocol_of(level: int) -> set[str]:
 
 @changes
 def test_a_change_at_any_point_loses_and_doubles_nothing_and_is_noticed(
-    level: int, later: int, query_at: MakeQuery,
-    at_point: AtPoint, monkeypatch: pytest.MonkeyPatch,
+    level: int,
+    later: int,
+    query_at: MakeQuery,
+    at_point: AtPoint,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(features, "MAX_AGE_SECONDS", 0.0)
     kafka, query = query_at(level)
@@ -178,7 +205,10 @@ def test_a_change_at_any_point_loses_and_doubles_nothing_and_is_noticed(
 
 @changes
 def test_a_change_that_is_not_noticed_yet_harms_nothing(
-    level: int, later: int, query_at: MakeQuery, monkeypatch: pytest.MonkeyPatch,
+    level: int,
+    later: int,
+    query_at: MakeQuery,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(features, "time", SimpleNamespace(monotonic=lambda: clock.now))
@@ -198,8 +228,11 @@ def test_a_change_that_is_not_noticed_yet_harms_nothing(
 
 @changes
 def test_a_coordinator_that_moves_with_the_change_loses_and_doubles_nothing(
-    level: int, later: int, query_at: MakeQuery,
-    at_point: AtPoint, monkeypatch: pytest.MonkeyPatch,
+    level: int,
+    later: int,
+    query_at: MakeQuery,
+    at_point: AtPoint,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At level 0 the state log keeps less of a transaction, and a new coordinator knows only what is in the log."""
     monkeypatch.setattr(features, "MAX_AGE_SECONDS", 0.0)
@@ -258,8 +291,9 @@ def test_at_level_0_nothing_is_asked_that_apache_kafka_cannot_write_down(
         finalize(query.address, 0)
         for api, version in (("Produce", 12), ("Produce", 13), ("TxnOffsetCommit", 5), ("EndTxn", 5)):
             kafka.fault(api=api, version=version, action=Error("UNSUPPORTED_VERSION"))
-        kafka.fault(api="InitProducerId", transactional_id=f"p.{query.name}.run.w.0",
-                    action=Error("UNSUPPORTED_VERSION"))
+        kafka.fault(
+            api="InitProducerId", transactional_id=f"p.{query.name}.run.w.0", action=Error("UNSUPPORTED_VERSION")
+        )
 
     at_point("task.flushed", change)
     assert [query.run(), query.run(), query.run()] == [2, 0, 0]
@@ -311,9 +345,10 @@ def test_a_broker_that_was_upgraded_is_not_taken_for_the_old_one(query_at: MakeQ
 
 @changes
 def test_a_connection_that_opens_brings_the_level_with_it(level: int, later: int) -> None:
-    with EmbeddedBroker(transaction_version=level) as kafka, KafkaClient(
-        ClientOptions((kafka.bootstrap_servers,))
-    ) as client:
+    with (
+        EmbeddedBroker(transaction_version=level) as kafka,
+        KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client,
+    ):
         assert client.transaction_version() == level
         finalize(kafka.bootstrap_servers, later)
         assert client.transaction_version() == level
@@ -324,11 +359,10 @@ def test_a_connection_that_opens_brings_the_level_with_it(level: int, later: int
         assert requests_since(kafka, last) == []
 
 
-@pytest.mark.parametrize("code", ["INVALID_TXN_STATE", "INVALID_PRODUCER_EPOCH", "TRANSACTION_ABORTABLE",
-                                  "UNSUPPORTED_VERSION"])
-def test_a_refused_transaction_has_the_next_one_ask(
-    code: str, query_at: MakeQuery
-) -> None:
+@pytest.mark.parametrize(
+    "code", ["INVALID_TXN_STATE", "INVALID_PRODUCER_EPOCH", "TRANSACTION_ABORTABLE", "UNSUPPORTED_VERSION"]
+)
+def test_a_refused_transaction_has_the_next_one_ask(code: str, query_at: MakeQuery) -> None:
     kafka, query = query_at(2)
     assert query.run() == 2
     finalize(query.address, 1)

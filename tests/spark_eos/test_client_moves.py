@@ -69,9 +69,7 @@ def test_leaders_that_move_lose_and_repeat_nothing(broker: EmbeddedBroker, clien
     wait_until(lambda: read_values(broker.bootstrap_servers, topic) == expected, "all rows are visible in order")
 
 
-def test_leaders_that_move_while_requests_carry_many_partitions(
-    broker: EmbeddedBroker, client: KafkaClient
-) -> None:
+def test_leaders_that_move_while_requests_carry_many_partitions(broker: EmbeddedBroker, client: KafkaClient) -> None:
     topic = make_topic(client, 30)
     identity, producer = begin(client)
     for turn in range(4):
@@ -228,7 +226,11 @@ def test_a_partition_of_any_size_goes_through_the_buffer(partitions: int) -> Non
     buffer_bytes, chunk_rows, row_bytes = 1_000_000, 1_000, 500
     client = _SlowClient(partitions)
     options = SinkOptions(
-        client.options, topic="t", transaction_timeout_ms=60_000, buffer_bytes=buffer_bytes, batch_bytes=200_000,
+        client.options,
+        topic="t",
+        transaction_timeout_ms=60_000,
+        buffer_bytes=buffer_bytes,
+        batch_bytes=200_000,
     )
     cluster = MemoryCluster()
     cluster.partition_count = lambda topic: partitions  # type: ignore[method-assign]

@@ -42,11 +42,14 @@ def test_names_are_read_in_any_case_and_others_are_left_alone() -> None:
     assert client_options({"KAFKA.Bootstrap.Servers": "a:1", "topic": "t"}).bootstrap_servers == ("a:1",)
 
 
-@pytest.mark.parametrize(("written", "meant"), [
-    ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
-    ("kafka.secruity.protocol", "kafka.security.protocol"),
-    ("kafka.ssl.ca.locaton", "kafka.ssl.ca.location"),
-])
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
+        ("kafka.secruity.protocol", "kafka.security.protocol"),
+        ("kafka.ssl.ca.locaton", "kafka.ssl.ca.location"),
+    ],
+)
 def test_a_misspelt_name_is_refused_with_the_nearest(written: str, meant: str) -> None:
     text = refused({**SERVERS, written: "x"})
     assert f"Unknown option '{written}'" in text
@@ -107,44 +110,57 @@ def test_a_number_below_its_minimum_or_no_number_is_refused(text: str) -> None:
         int_setting({"request.timeout.ms": text}, "request.timeout.ms", 5, minimum=1)
 
 
-@pytest.mark.parametrize(("jaas", "username", "password"), [
-    (f'{PLAIN_MODULE} username="alice" password="s=cr;t";', "alice", "s=cr;t"),
-    (f"{PLAIN_MODULE} username='alice' password='it is';", "alice", "it is"),
-    (f'{PLAIN_MODULE} password="a\\"b\\\\c" username=alice;', "alice", 'a"b\\c'),
-    ('x.scram.ScramLoginModule required username="u" password="";', "u", ""),
-])
+@pytest.mark.parametrize(
+    ("jaas", "username", "password"),
+    [
+        (f'{PLAIN_MODULE} username="alice" password="s=cr;t";', "alice", "s=cr;t"),
+        (f"{PLAIN_MODULE} username='alice' password='it is';", "alice", "it is"),
+        (f'{PLAIN_MODULE} password="a\\"b\\\\c" username=alice;', "alice", 'a"b\\c'),
+        ('x.scram.ScramLoginModule required username="u" password="";', "u", ""),
+    ],
+)
 def test_jaas_lines_give_name_and_password(jaas: str, username: str, password: str) -> None:
-    options = client_options({
-        **SERVERS,
-        "kafka.security.protocol": "SASL_PLAINTEXT",
-        "kafka.sasl.mechanism": "PLAIN",
-        "kafka.sasl.jaas.config": jaas,
-    })
+    options = client_options(
+        {
+            **SERVERS,
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": jaas,
+        }
+    )
     assert (options.sasl_username, options.sasl_password) == (username, password)
 
 
-@pytest.mark.parametrize(("extra", "text"), [
-    ({"kafka.security.protocol": "TLS"}, "Use one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
-    ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM"}, "Use one of PLAIN, SCRAM"),
-    ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}, "needs a token"),
-    ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "needs a user name and a password"),
-    ({"kafka.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"}, "Krb5LoginModule"),
-    ({"kafka.sasl.jaas.config": f"{PLAIN_MODULE} username=x;"}, "no username or no password"),
-    ({"kafka.ssl.truststore.location": "/x/trust.jks"}, "Convert the store to PEM"),
-    ({"kafka.ssl.keystore.location": "/x/key.pem", "kafka.ssl.keystore.type": "PKCS12"}, "Convert the store to PEM"),
-])
+@pytest.mark.parametrize(
+    ("extra", "text"),
+    [
+        ({"kafka.security.protocol": "TLS"}, "Use one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM"}, "Use one of PLAIN, SCRAM"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}, "needs a token"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "needs a user name and a password"),
+        ({"kafka.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"}, "Krb5LoginModule"),
+        ({"kafka.sasl.jaas.config": f"{PLAIN_MODULE} username=x;"}, "no username or no password"),
+        ({"kafka.ssl.truststore.location": "/x/trust.jks"}, "Convert the store to PEM"),
+        (
+            {"kafka.ssl.keystore.location": "/x/key.pem", "kafka.ssl.keystore.type": "PKCS12"},
+            "Convert the store to PEM",
+        ),
+    ],
+)
 def test_security_that_cannot_work_is_refused_with_the_way_out(extra: dict[str, str], text: str) -> None:
     assert text in refused({**SERVERS, **extra})
 
 
 def test_pem_stores_are_taken_under_both_names(tmp_path: Path) -> None:
-    java = client_options({
-        **SERVERS,
-        "kafka.ssl.truststore.location": str(tmp_path / "ca.pem"),
-        "kafka.ssl.keystore.location": str(tmp_path / "both.pem"),
-        "kafka.ssl.keystore.type": "PEM",
-        "kafka.ssl.endpoint.identification.algorithm": "",
-    })
+    java = client_options(
+        {
+            **SERVERS,
+            "kafka.ssl.truststore.location": str(tmp_path / "ca.pem"),
+            "kafka.ssl.keystore.location": str(tmp_path / "both.pem"),
+            "kafka.ssl.keystore.type": "PEM",
+            "kafka.ssl.endpoint.identification.algorithm": "",
+        }
+    )
     assert java.ssl_ca_path == str(tmp_path / "ca.pem")
     assert java.ssl_certificate_path == java.ssl_key_path == str(tmp_path / "both.pem")
     assert not java.ssl_check_hostname

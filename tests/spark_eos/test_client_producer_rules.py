@@ -93,7 +93,7 @@ def test_a_retry_keeps_its_numbers_and_bytes(trouble: Any) -> None:
     producer = begun(client)
     producer.send(FIRST, encoded(["a", "b"]) + encoded(["c"]))
     producer.flush()
-    first, second, third, fourth = [sent.batches[FIRST] for sent in client.sent]
+    first, second, third, _fourth = [sent.batches[FIRST] for sent in client.sent]
     assert first == second == third
     assert [h.base_sequence for h in headers(client)] == [0, 0, 0, 2]
     assert producer.retries == 2
@@ -146,7 +146,14 @@ def test_a_batch_that_is_too_large_is_split_and_numbered_anew() -> None:
     result = producer.flush()[FIRST]
     sent = headers(client)
     assert [(h.base_sequence, h.record_count) for h in sent] == [
-        (0, 5), (0, 2), (0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1),
+        (0, 5),
+        (0, 2),
+        (0, 1),
+        (1, 1),
+        (2, 1),
+        (3, 1),
+        (4, 1),
+        (5, 1),
     ], "what is as large as the refused half is not tried"
     assert (result.record_count, result.last_offset) == (6, 5)
 
@@ -199,7 +206,11 @@ def test_a_size_that_was_refused_is_tried_again_after_a_while(monkeypatch: pytes
 def test_a_refused_size_is_that_before_compression() -> None:
     limits = BatchLimits()
     [batch] = encode_batches(
-        key=None, value=pa.array(["x" * 100] * 100), headers=None, timestamp_ms=0, max_batch_bytes=1_000_000,
+        key=None,
+        value=pa.array(["x" * 100] * 100),
+        headers=None,
+        timestamp_ms=0,
+        max_batch_bytes=1_000_000,
         compression=Compression.ZSTD,
     )
     limits.note_refused(TOPIC, batch)
@@ -268,10 +279,18 @@ def test_a_batch_that_may_have_been_appended_is_never_split(unsure: Any) -> None
         producer.flush()
 
 
-@pytest.mark.parametrize(("number", "family"), [
-    (47, FencedError), (90, FencedError), (45, AbortableError), (46, AbortableError), (48, AbortableError),
-    (120, AbortableError), (9999, AbortableError),
-])
+@pytest.mark.parametrize(
+    ("number", "family"),
+    [
+        (47, FencedError),
+        (90, FencedError),
+        (45, AbortableError),
+        (46, AbortableError),
+        (48, AbortableError),
+        (120, AbortableError),
+        (9999, AbortableError),
+    ],
+)
 def test_a_final_code_fails_the_transaction_until_the_next_begin(number: int, family: type[Exception]) -> None:
     client = FakeClient(TOPIC, 1, [code(number), code(0)])
     producer = begun(client)

@@ -83,9 +83,7 @@ def test_a_writer_asks_once_for_what_it_has_just_been_told(
     assert asked == [["t"]] * 4
 
 
-def test_a_producer_keeps_the_topics_of_its_last_transaction_only(
-    client: KafkaClient, broker: EmbeddedBroker
-) -> None:
+def test_a_producer_keeps_the_topics_of_its_last_transaction_only(client: KafkaClient, broker: EmbeddedBroker) -> None:
     producer = TransactionalProducer(client)
     for number in range(5):
         broker.create_topic(f"day-{number}")

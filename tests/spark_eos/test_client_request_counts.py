@@ -61,7 +61,11 @@ class Worker:
         options = SinkOptions(self.client.options, topic=topic, transaction_timeout_ms=60_000, **settings)
         self.tasks += 1
         task = TaskWriter(
-            options, Place("q", "r", self.tasks, 0), self.cluster, self.pool, TaskTransaction(self.client, options),
+            options,
+            Place("q", "r", self.tasks, 0),
+            self.cluster,
+            self.pool,
+            TaskTransaction(self.client, options),
             None,
         )
         message = task.write(iter(batches))

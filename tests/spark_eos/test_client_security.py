@@ -7,12 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.client.connection import KafkaClient
@@ -119,8 +114,10 @@ def test_a_certificate_that_is_not_trusted_is_said(own: Credentials, tmp_path: P
 def test_a_client_without_a_certificate_does_not_get_in(own: Credentials) -> None:
     # Apache Kafka sends the alert that TLS has for it; one of ours hangs up.
     refuses(
-        own.options("TLS", "SSL", {"default.api.timeout.ms": "3000"}), EosKafkaError,
-        "refused the client's certificate, or the want of one|hangs up at once .* client without a certificate")
+        own.options("TLS", "SSL", {"default.api.timeout.ms": "3000"}),
+        EosKafkaError,
+        "refused the client's certificate, or the want of one|hangs up at once .* client without a certificate",
+    )
 
 
 def test_a_key_that_does_not_open_is_said(own: Credentials) -> None:
@@ -148,9 +145,14 @@ def refuses(given: dict[str, str], error: type[Exception], text: str) -> None:
 
 
 def test_a_session_is_renewed_while_the_client_works(own: Credentials) -> None:
-    given = own.options("SHORT", "SASL_PLAINTEXT", {
-        "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas("PLAIN", f'username="{USER}" password="{PASSWORD}"'),
-    })
+    given = own.options(
+        "SHORT",
+        "SASL_PLAINTEXT",
+        {
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": jaas("PLAIN", f'username="{USER}" password="{PASSWORD}"'),
+        },
+    )
     end = time.monotonic() + 2.5 * REAUTH_MS / 1000
     with KafkaClient(client_options(given)) as client:
         while time.monotonic() < end:
@@ -158,16 +160,24 @@ def test_a_session_is_renewed_while_the_client_works(own: Credentials) -> None:
             client.network.pause(0.05)
 
 
-@pytest.mark.parametrize(("settings", "text"), [
-    ({"sasl.mechanism": "OAUTHBEARER"}, "needs a token.*token.endpoint.url=file:///"),
-    ({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://issuer/token"},
-     "not fetched by network.*write the token to a file"),
-    ({"sasl.mechanism": "OAUTHBEARER", "sasl.login.callback.handler.class": "com.example.Mine"}, "Java classes cannot"),
-    ({"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": jaas("PLAIN", "")}, "Use OAuthBearerLoginModule"),
-    ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas("OAUTHBEARER", "")}, "Use PlainLoginModule or Scram"),
-    ({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.config": "principal=x"}, "not supported"),
-    ({"sasl.mechanism": "AWS_MSK_IAM"}, "Use one of PLAIN, SCRAM"),
-])
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"sasl.mechanism": "OAUTHBEARER"}, "needs a token.*token.endpoint.url=file:///"),
+        (
+            {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://issuer/token"},
+            "not fetched by network.*write the token to a file",
+        ),
+        (
+            {"sasl.mechanism": "OAUTHBEARER", "sasl.login.callback.handler.class": "com.example.Mine"},
+            "Java classes cannot",
+        ),
+        ({"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": jaas("PLAIN", "")}, "Use OAuthBearerLoginModule"),
+        ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas("OAUTHBEARER", "")}, "Use PlainLoginModule or Scram"),
+        ({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.config": "principal=x"}, "not supported"),
+        ({"sasl.mechanism": "AWS_MSK_IAM"}, "Use one of PLAIN, SCRAM"),
+    ],
+)
 def test_what_is_not_served_is_refused(settings: dict[str, Any], text: str) -> None:
     settings |= {"bootstrap.servers": "h:1", "security.protocol": "SASL_SSL"}
     with pytest.raises(OptionError, match=text):

@@ -88,11 +88,17 @@ def test_a_broker_without_the_replica_is_not_asked_again(admin: TransactionAdmin
     assert admin._admin.calls == 1
 
 
-@pytest.mark.parametrize(("code", "family", "words"), [
-    (31, AuthorizationError, "ALTER on the cluster"), (29, AuthorizationError, "READ on the topic"),
-    (47, BrokerError, "INVALID_PRODUCER_EPOCH"), (52, BrokerError, "TRANSACTION_COORDINATOR_FENCED"),
-    (17, TopicError, "INVALID_TOPIC"), (35, UnsupportedError, "more than the brokers can do"),
-])
+@pytest.mark.parametrize(
+    ("code", "family", "words"),
+    [
+        (31, AuthorizationError, "ALTER on the cluster"),
+        (29, AuthorizationError, "READ on the topic"),
+        (47, BrokerError, "INVALID_PRODUCER_EPOCH"),
+        (52, BrokerError, "TRANSACTION_COORDINATOR_FENCED"),
+        (17, TopicError, "INVALID_TOPIC"),
+        (35, UnsupportedError, "more than the brokers can do"),
+    ],
+)
 def test_what_a_broker_refuses_is_said_in_our_words(
     admin: TransactionAdmin, code: int, family: type[EosKafkaError], words: str
 ) -> None:

@@ -10,13 +10,7 @@ import pytest
 
 from broker_core.types import TopicPartition
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import (
-    TransactionIdentity,
-    add_partitions_to_txn,
-    end_txn,
-    end_txns,
-    init_producer_id,
-)
+from spark_eos.client.control import TransactionIdentity, add_partitions_to_txn, end_txn, end_txns, init_producer_id
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions, list_transactions
 from spark_eos.client.producer import TransactionalProducer

@@ -46,26 +46,32 @@ class World:
         now_ms = chance.randrange(10**12, 2 * 10**12)
         for place, count in counts.items():
             for _ in range(count):
-                rows.append((
-                    chance.randbytes(chance.randrange(20)) if keys and chance.random() < 0.8 else None,
-                    chance.randbytes(chance.randrange(longest)) if chance.random() < 0.9 else None,
-                    tuple((f"k{n}", chance.choice([None, b"v"])) for n in range(chance.randrange(3) * headers)),
-                    now_ms if stamps == "one" else chance.randrange(-(10**13), 10**13),
-                ))
+                rows.append(
+                    (
+                        chance.randbytes(chance.randrange(20)) if keys and chance.random() < 0.8 else None,
+                        chance.randbytes(chance.randrange(longest)) if chance.random() < 0.9 else None,
+                        tuple((f"k{n}", chance.choice([None, b"v"])) for n in range(chance.randrange(3) * headers)),
+                        now_ms if stamps == "one" else chance.randrange(-(10**13), 10**13),
+                    )
+                )
                 self.expected.setdefault(place, []).append(rows[-1])
         boundaries = [0]
         for count in counts.values():
             boundaries.append(boundaries[-1] + count)
         columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
         header_type = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-        self.take(self.batches.add(
-            list(counts), boundaries,
-            key=pa.array(columns[0], pa.binary()) if keys else None,
-            value=pa.array(columns[1], pa.binary()),
-            headers=pa.array([[{"key": k, "value": v} for k, v in row] for row in columns[2]], header_type)
-            if headers else None,
-            timestamp_ms=now_ms if stamps == "one" else pa.array(columns[3], pa.int64()),
-        ))
+        self.take(
+            self.batches.add(
+                list(counts),
+                boundaries,
+                key=pa.array(columns[0], pa.binary()) if keys else None,
+                value=pa.array(columns[1], pa.binary()),
+                headers=pa.array([[{"key": k, "value": v} for k, v in row] for row in columns[2]], header_type)
+                if headers
+                else None,
+                timestamp_ms=now_ms if stamps == "one" else pa.array(columns[3], pa.int64()),
+            )
+        )
 
     def take(self, batches: Any) -> None:
         for place, batch in batches:
@@ -87,7 +93,8 @@ def test_rows_come_out_in_order_whatever_the_chunks(seed: int, compression: Comp
         places = world.chance.sample([f"p{n}" for n in range(40)], world.chance.randrange(1, 40))
         world.add(
             {place: world.chance.choice([0, 1, 2, 7, 30, 200]) for place in places},
-            stamps=world.chance.choice(["one", "each"]), keys=world.chance.random() < 0.7,
+            stamps=world.chance.choice(["one", "each"]),
+            keys=world.chance.random() < 0.7,
             headers=world.chance.random() < 0.3,
         )
     world.expected = {place: rows for place, rows in world.expected.items() if rows}

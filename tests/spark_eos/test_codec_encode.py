@@ -265,8 +265,9 @@ def test_groups_are_encoded_as_each_alone(rows: list[Row], data: st.DataObject, 
     alone = [
         (number, batch)
         for number, partition in enumerate(groups.partitions)
-        for batch in encode([row for row, place in zip(rows, ids, strict=True) if place == partition],
-                            limit=limit, compression=codec)
+        for batch in encode(
+            [row for row, place in zip(rows, ids, strict=True) if place == partition], limit=limit, compression=codec
+        )
     ]
     together = encode_groups(
         **columns, boundaries=groups.boundaries, order=groups.order, max_batch_bytes=limit, compression=codec
@@ -304,15 +305,28 @@ def test_boundaries_must_be_those_of_the_rows() -> None:
     """Rows that belong to no group would be lost."""
     for boundaries in ([0, 1], [1, 2], [0, 3], [0], [], [0, 2, 1, 2]):
         with pytest.raises(ValueError, match="boundaries"):
-            list(encode_groups(
-                key=None, value=pa.array(["a", "b"]), headers=None, timestamp_ms=1, boundaries=boundaries,
-                max_batch_bytes=1000,
-            ))
+            list(
+                encode_groups(
+                    key=None,
+                    value=pa.array(["a", "b"]),
+                    headers=None,
+                    timestamp_ms=1,
+                    boundaries=boundaries,
+                    max_batch_bytes=1000,
+                )
+            )
     with pytest.raises(ValueError, match="order"):
-        list(encode_groups(
-            key=None, value=pa.array(["a", "b"]), headers=None, timestamp_ms=1, boundaries=[0, 2],
-            order=np.array([1]), max_batch_bytes=1000,
-        ))
+        list(
+            encode_groups(
+                key=None,
+                value=pa.array(["a", "b"]),
+                headers=None,
+                timestamp_ms=1,
+                boundaries=[0, 2],
+                order=np.array([1]),
+                max_batch_bytes=1000,
+            )
+        )
 
 
 @pytest.mark.parametrize("timestamp_ms", [0, 1_700_000_000_000])
@@ -321,10 +335,17 @@ def test_the_outlier_among_groups(timestamp_ms: int) -> None:
     value = pa.array([b"x" * 50, b"y" * 5000, b"z" * 50] * 40)
     ids = np.arange(120) % 4
     groups = group_rows(ids)
-    found = list(encode_groups(
-        key=None, value=value, headers=None, timestamp_ms=timestamp_ms, boundaries=groups.boundaries,
-        order=groups.order, max_batch_bytes=400,
-    ))
+    found = list(
+        encode_groups(
+            key=None,
+            value=value,
+            headers=None,
+            timestamp_ms=timestamp_ms,
+            boundaries=groups.boundaries,
+            order=groups.order,
+            max_batch_bytes=400,
+        )
+    )
     for group in range(4):
         records = read([batch for number, batch in found if number == group])
         assert [record.value for record in records] == [value[row].as_py() for row in np.flatnonzero(ids == group)]

@@ -50,7 +50,10 @@ def test_rows_go_where_librdkafka_puts_them() -> None:
     chance = random.Random(7)
     keys = sorted({b"", *(chance.randbytes(chance.randrange(1, 41)) for _ in range(KEY_COUNT))})
     settings = {
-        "test.mock.num.brokers": 1, "partitioner": "murmur2_random", "linger.ms": 50, "log_level": 0,
+        "test.mock.num.brokers": 1,
+        "partitioner": "murmur2_random",
+        "linger.ms": 50,
+        "log_level": 0,
         "queue.buffering.max.messages": 2 * KEY_COUNT,
     }
     producer = Producer(settings)

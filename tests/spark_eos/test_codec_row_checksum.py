@@ -107,7 +107,11 @@ def plain_hash(row: Row) -> int:
 octets = st.none() | st.binary(max_size=40) | st.integers(LONG_BYTES - 9, LONG_BYTES + 9).map(lambda n: b"\xff" * n)
 header_lists = st.none() | st.lists(st.tuples(st.text(max_size=9), octets), max_size=3).map(tuple)
 rows_of_any_kind = st.builds(
-    Row, octets, octets, header_lists, st.none() | st.integers(0, 2**31 - 1),
+    Row,
+    octets,
+    octets,
+    header_lists,
+    st.none() | st.integers(0, 2**31 - 1),
     st.none() | st.integers(-(2**63), 2**63 - 1),
 )
 row_lists = st.lists(rows_of_any_kind, max_size=12)
@@ -134,20 +138,23 @@ def test_rows_of_several_rounds_have_the_same_hash(longest: int) -> None:
     assert [int(found[row]) for row in some] == [plain_hash(rows[row + 100]) for row in some]
 
 
-@pytest.mark.parametrize(("row", "expected"), [
-    (Row(None), 0xB880A225F8C33476),
-    (Row(b""), 0xCD760A70F7AC2436),
-    (Row(b"a"), 0xB10F851F137A5734),
-    (Row(b"12345678"), 0xB0BE605272A63909),
-    (Row(b"123456789", b"key"), 0xE7A7C53458396A37),
-    (Row(b"v" * 511), 0xE966C60E76B55CAD),
-    (Row(b"v" * 512), 0xE9684496DAC7EAA4),
-    (Row(b"v", headers=()), 0xD0C1F9D89A4072E5),
-    (Row(b"v", headers=(("a", b"1"), ("a", None), ("", b""))), 0x9565B9D44CFFF109),
-    (Row(b"v", partition=0), 0xD518059F5A398946),
-    (Row(b"v", timestamp_ms=-1), 0x7A33DACD4481374C),
-    (Row(b"v" * 1000, b"k" * 600, (("h", b"x" * 700),), 7, 1_700_000_000_000), 0x154263A95C4BADA7),
-])
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (Row(None), 0xB880A225F8C33476),
+        (Row(b""), 0xCD760A70F7AC2436),
+        (Row(b"a"), 0xB10F851F137A5734),
+        (Row(b"12345678"), 0xB0BE605272A63909),
+        (Row(b"123456789", b"key"), 0xE7A7C53458396A37),
+        (Row(b"v" * 511), 0xE966C60E76B55CAD),
+        (Row(b"v" * 512), 0xE9684496DAC7EAA4),
+        (Row(b"v", headers=()), 0xD0C1F9D89A4072E5),
+        (Row(b"v", headers=(("a", b"1"), ("a", None), ("", b""))), 0x9565B9D44CFFF109),
+        (Row(b"v", partition=0), 0xD518059F5A398946),
+        (Row(b"v", timestamp_ms=-1), 0x7A33DACD4481374C),
+        (Row(b"v" * 1000, b"k" * 600, (("h", b"x" * 700),), 7, 1_700_000_000_000), 0x154263A95C4BADA7),
+    ],
+)
 def test_the_hash_never_changes(row: Row, expected: int) -> None:
     """Decisions outlive the version of the package that wrote them."""
     assert hashes([row]) == [expected]
@@ -179,10 +186,20 @@ def test_a_slice_has_the_hashes_of_its_rows(rows: list[Row], start: int, count: 
 TEXTS = ["", "a", None, "12345678", "ü" * 5, "x" * 600, "123456789012345"]
 
 
-@pytest.mark.parametrize("kind", [
-    pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.string_view(), pa.binary_view(),
-    pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.binary()),
-], ids=str)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string(),
+        pa.large_string(),
+        pa.binary(),
+        pa.large_binary(),
+        pa.string_view(),
+        pa.binary_view(),
+        pa.dictionary(pa.int32(), pa.string()),
+        pa.dictionary(pa.int8(), pa.binary()),
+    ],
+    ids=str,
+)
 def test_the_type_of_a_column_does_not_matter(kind: pa.DataType) -> None:
     expected = hash_rows(value=pa.array(TEXTS), key=pa.array(TEXTS[::-1]))
     if pa.types.is_dictionary(kind):
@@ -197,9 +214,8 @@ def test_the_type_of_a_column_does_not_matter(kind: pa.DataType) -> None:
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64()], ids=str)
 def test_the_width_of_a_number_does_not_matter(kind: pa.DataType) -> None:
     value, numbers = pa.array(["a", "b", "c"]), [0, None, 127]
-    assert (
-        hash_rows(value=value, partition=pa.array(numbers, kind)).tolist()
-        == hashes([Row(b"a", partition=0), Row(b"b"), Row(b"c", partition=127)])
+    assert hash_rows(value=value, partition=pa.array(numbers, kind)).tolist() == hashes(
+        [Row(b"a", partition=0), Row(b"b"), Row(b"c", partition=127)]
     )
 
 
@@ -259,12 +275,19 @@ def changes(row: Row) -> list[Row]:
         replace(row, key=row.value, value=row.key),
     ]
     headers = row.headers or ()
-    found += [replace(row, headers=other) for other in (
-        (*headers, ("", None)), (*headers, ("", b"")), (("a", b"b"), *headers), headers[::-1], headers[1:],
-        tuple((key, b"" if value is None else None) for key, value in headers),
-        tuple((key + "x", value) for key, value in headers),
-        tuple((key, (value or b"") + b"\0") for key, value in headers),
-    )]
+    found += [
+        replace(row, headers=other)
+        for other in (
+            (*headers, ("", None)),
+            (*headers, ("", b"")),
+            (("a", b"b"), *headers),
+            headers[::-1],
+            headers[1:],
+            tuple((key, b"" if value is None else None) for key, value in headers),
+            tuple((key + "x", value) for key, value in headers),
+            tuple((key, (value or b"") + b"\0") for key, value in headers),
+        )
+    ]
     return [each for each in found if replace(each, headers=each.headers or ()) != replace(row, headers=headers)]
 
 
@@ -307,8 +330,10 @@ def test_headers_are_ordered_and_may_repeat() -> None:
     assert len(set(hashes([Row(b"v", headers=each) for each in lists]))) == len(lists)
 
 
-@given(st.lists(rows_of_any_kind, min_size=2, max_size=2), st.sampled_from(["value", "key", "headers", "partition",
-                                                                             "timestamp_ms"]))
+@given(
+    st.lists(rows_of_any_kind, min_size=2, max_size=2),
+    st.sampled_from(["value", "key", "headers", "partition", "timestamp_ms"]),
+)
 @settings(max_examples=150, deadline=None)
 def test_fields_swapped_between_two_rows_change_the_sum(rows: list[Row], name: str) -> None:
     one, other = rows

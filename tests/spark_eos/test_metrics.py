@@ -60,15 +60,17 @@ def scraped(port: int | None) -> dict[str, float]:
         text = answer.read().decode()
     return {
         sample.name + "".join(f" {name}={value}" for name, value in sorted(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text) for sample in family.samples
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
     }
 
 
 # Options
 
 
-@pytest.mark.parametrize("read", [lambda more: sink_options(SINK | more), lambda more: stream_options(SOURCE | more)],
-                         ids=["sink", "source"])
+@pytest.mark.parametrize(
+    "read", [lambda more: sink_options(SINK | more), lambda more: stream_options(SOURCE | more)], ids=["sink", "source"]
+)
 class TestOptions:
     def test_nothing_is_served_unless_asked_for(self, read) -> None:
         assert read({}).metrics_place is None
@@ -144,8 +146,10 @@ def test_without_the_library_the_query_is_refused_before_it_begins(monkeypatch: 
 
 
 def test_without_the_library_both_packages_can_be_used() -> None:
-    program = ("import sys; sys.modules['prometheus_client'] = None; import spark_eos.datasource, "
-               "spark_eos.sink.wiring, spark_eos.sink.writers, spark_eos.source.readers")
+    program = (
+        "import sys; sys.modules['prometheus_client'] = None; import spark_eos.datasource, "
+        "spark_eos.sink.wiring, spark_eos.sink.writers, spark_eos.source.readers"
+    )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=DEADLINE_S)
 
 
@@ -204,8 +208,9 @@ def test_a_streaming_query_serves_its_counters_while_it_runs(
     producer.begin_transaction()
     send(producer, topic, ["open"])
     before = SOURCE_METRICS.snapshot()
-    with running(kafka_address, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="3",
-                 metricsPort=str(port)) as query:
+    with running(
+        kafka_address, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="3", metricsPort=str(port)
+    ) as query:
         assert isinstance(scraped(port), dict), "before its first micro-batch"
         for _ in range(2):
             assert query.trigger()
@@ -227,14 +232,30 @@ def test_spark_tells_what_its_api_lets_through_and_the_endpoints_tell_the_rest(
     topic, out = create_topic(kafka_address), make_topic(kafka_address)
     send_plain(kafka_address, topic, "abcd")
     source_port, sink_port = free_port(), free_port()
-    frame = spark.readStream.format("eos-kafka").options(
-        **{"kafka.bootstrap.servers": kafka_address, "subscribe": topic, "startingOffsets": "earliest",
-           "metricsPort": str(source_port)}).load()
-    query = frame.select("key", "value").writeStream.format("eos-kafka").options(
-        **out.options(metricsPort=str(sink_port), checkpointLocation=str(tmp_path / "checkpoint"))).start()
+    frame = (
+        spark.readStream.format("eos-kafka")
+        .options(
+            **{
+                "kafka.bootstrap.servers": kafka_address,
+                "subscribe": topic,
+                "startingOffsets": "earliest",
+                "metricsPort": str(source_port),
+            }
+        )
+        .load()
+    )
+    query = (
+        frame.select("key", "value")
+        .writeStream.format("eos-kafka")
+        .options(**out.options(metricsPort=str(sink_port), checkpointLocation=str(tmp_path / "checkpoint")))
+        .start()
+    )
     try:
-        progress = wait_until(lambda: [each for each in query.recentProgress if each.numInputRows]
-                              or not query.isActive, "a micro-batch", deadline_s=SPARK_DEADLINE_S)
+        progress = wait_until(
+            lambda: [each for each in query.recentProgress if each.numInputRows] or not query.isActive,
+            "a micro-batch",
+            deadline_s=SPARK_DEADLINE_S,
+        )
         assert query.exception() is None
         assert isinstance(progress, list)
         progress = progress[0]

@@ -84,8 +84,12 @@ def test_the_search_finds_what_it_looks_for(search: Search) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_sink_source_and_command_keep_them(
-    own: Credentials, search: Search, way: str, debug_log: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    own: Credentials,
+    search: Search,
+    way: str,
+    debug_log: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     given = WAYS[way](own)
     with KafkaClient(client_options(given)) as client:
@@ -136,12 +140,20 @@ def properties(given: Mapping[str, str]) -> str:
 
 def stored(kafka: Secured, topic: str) -> bytes:
     """Read keys, values and headers of all there is in a topic."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "search",
-                         "enable.auto.commit": False, "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "search",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
     consumer.subscribe([topic])
     [message] = wait_until(
-        lambda: [each for each in [consumer.poll(1)] if each is not None and not each.error()], "a decision",
-        deadline_s=60)
+        lambda: [each for each in [consumer.poll(1)] if each is not None and not each.error()],
+        "a decision",
+        deadline_s=60,
+    )
     consumer.close()
     return bytes(message.key()) + bytes(message.value()) + repr(message.headers()).encode()
 
@@ -151,16 +163,21 @@ WRONG: Mapping[str, Callable[[Credentials], dict[str, str]]] = {
     "wrong password, plain": lambda own: own.by_password("PLAIN", MISPLACED, protocol="SASL_PLAINTEXT"),
     "no such mechanism": lambda own: {**own.by_password("PLAIN"), "kafka.sasl.mechanism": "DIGEST"},
     "module of another mechanism": lambda own: {**own.by_password("PLAIN"), "kafka.sasl.mechanism": "OAUTHBEARER"},
-    "no module": lambda own: own.by_password("PLAIN") | {
-        "kafka.sasl.jaas.config": f'password="{MISPLACED}" username="alice";'},
+    "no module": lambda own: (
+        own.by_password("PLAIN") | {"kafka.sasl.jaas.config": f'password="{MISPLACED}" username="alice";'}
+    ),
     "a password for a module": lambda own: own.by_password("PLAIN") | {"kafka.sasl.jaas.config": MISPLACED},
-    "no user": lambda own: own.by_password("PLAIN") | {
-        "kafka.sasl.jaas.config": jaas("PLAIN", f'password="{MISPLACED}"')},
+    "no user": lambda own: (
+        own.by_password("PLAIN") | {"kafka.sasl.jaas.config": jaas("PLAIN", f'password="{MISPLACED}"')}
+    ),
     "misspelt option": lambda own: own.by_password("PLAIN") | {"kafka.sasl.passwrod": MISPLACED},
-    "two passwords": lambda own: own.by_password("PLAIN") | {
-        "kafka.ssl.key.pem": MISPLACED, "kafka.ssl.keystore.key": "other"},
-    "unreachable": lambda own: own.by_password("PLAIN", MISPLACED) | {
-        "kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "500"},
+    "two passwords": lambda own: (
+        own.by_password("PLAIN") | {"kafka.ssl.key.pem": MISPLACED, "kafka.ssl.keystore.key": "other"}
+    ),
+    "unreachable": lambda own: (
+        own.by_password("PLAIN", MISPLACED)
+        | {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "500"}
+    ),
     "key of another password": lambda own: own.by_certificate_file() | {"kafka.ssl.key.password": MISPLACED},
     "a key for a file name": lambda own: own.by_certificate_file() | {"kafka.ssl.keystore.location": own.key},
     "a key for another file name": lambda own: own.by_certificate_file() | {"kafka.ssl.key.location": own.key},
@@ -174,8 +191,12 @@ WRONG: Mapping[str, Callable[[Credentials], dict[str, str]]] = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_errors_keep_them(
-    own: Credentials, search: Search, wrong: str, debug_log: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    own: Credentials,
+    search: Search,
+    wrong: str,
+    debug_log: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     given = WRONG[wrong](own)
     with pytest.raises(EosKafkaError) as raised, KafkaClient(client_options(given)) as client:

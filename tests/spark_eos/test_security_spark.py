@@ -35,8 +35,11 @@ def spark_log(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
     context = jvm.org.apache.logging.log4j.LogManager.getContext(False)
     root = context.getConfiguration().getRootLogger()
     appender: JavaObject = (
-        core.appender.FileAppender.newBuilder().setName("search").withFileName(str(path))
-        .setLayout(core.layout.PatternLayout.createDefaultLayout(context.getConfiguration())).build()
+        core.appender.FileAppender.newBuilder()
+        .setName("search")
+        .withFileName(str(path))
+        .setLayout(core.layout.PatternLayout.createDefaultLayout(context.getConfiguration()))
+        .build()
     )
     appender.start()
     root.addAppender(appender, None, None)
@@ -50,7 +53,11 @@ def spark_log(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_spark_writes_and_reads_and_shows_no_secret(
-    spark: SparkSession, spark_log: Path, own: Credentials, tmp_path: Path, way: str,
+    spark: SparkSession,
+    spark_log: Path,
+    own: Credentials,
+    tmp_path: Path,
+    way: str,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     search = Search(own)

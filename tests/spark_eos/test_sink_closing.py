@@ -25,7 +25,11 @@ from tests.spark_eos.sink_commits import cluster, decision_of, prepare, repeated
 
 __all__ = ["cluster"]
 interventions = st.none() | st.builds(
-    Intervention, st.sampled_from(Action), st.text(max_size=5), st.integers(0, 2**50), st.text(max_size=5),
+    Intervention,
+    st.sampled_from(Action),
+    st.text(max_size=5),
+    st.integers(0, 2**50),
+    st.text(max_size=5),
     st.none() | st.sampled_from(Restart),
 )
 
@@ -89,9 +93,7 @@ def test_a_job_without_a_name_leaves_nothing_behind(cluster: MemoryCluster) -> N
     assert DecisionLog(cluster, "p", "q", DECISIONS).newest() is None
 
 
-def test_all_parts_of_a_forgotten_decision_are_deleted(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_parts_of_a_forgotten_decision_are_deleted(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark_eos.sink.decision_log.write_decision", lambda decision: write_decision(decision, 1))
     job(cluster, Closing.FORGET).commit(prepare(cluster, 0, splits=(0, 1, 2)), 0)
     keys = [key for place, log in cluster.logs.items() if place.topic == DECISIONS for _, key, _ in log]

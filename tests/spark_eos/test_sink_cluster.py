@@ -65,12 +65,16 @@ def test_a_broker_that_does_not_know_the_decision_topic_for_a_moment_repeats_no_
     assert world.visible() == ["row of 0"]
 
 
-@pytest.mark.parametrize("read", [
-    lambda world: world.log().newest(),
-    lambda world: world.cluster.find_records({TopicPartition(world.decisions, 0): None}, lambda *_: True),
-    lambda world: world.cluster.read_records(TopicPartition(world.decisions, 0), 0, 1),
-    lambda world: world.cluster.read_records(TopicPartition(world.topic, 99), 0, 1),
-], ids=["pointer", "scan", "record", "record of no partition"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda world: world.log().newest(),
+        lambda world: world.cluster.find_records({TopicPartition(world.decisions, 0): None}, lambda *_: True),
+        lambda world: world.cluster.read_records(TopicPartition(world.decisions, 0), 0, 1),
+        lambda world: world.cluster.read_records(TopicPartition(world.topic, 99), 0, 1),
+    ],
+    ids=["pointer", "scan", "record", "record of no partition"],
+)
 def test_a_missing_decision_topic_is_never_an_empty_one(
     world: World, monkeypatch: pytest.MonkeyPatch, read: Callable[[World], object]
 ) -> None:
@@ -172,9 +176,7 @@ def test_what_a_foreign_transaction_holds_back_is_known_by_its_marker(
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_is_open_is_aborted_where_a_part_has_timed_out(
-    kafka_address: str, tv1_address: str, version: int
-) -> None:
+def test_what_is_open_is_aborted_where_a_part_has_timed_out(kafka_address: str, tv1_address: str, version: int) -> None:
     """Under the old protocol only the marker tells, behind the open transaction that holds readers back."""
     with KafkaClient(ClientOptions((kafka_address if version == 2 else tv1_address,))) as client:
         world = World(client.options.bootstrap_servers[0], client)
@@ -234,9 +236,16 @@ def test_a_coordinator_that_left_the_cluster_is_forgotten_and_found_again(
     assert world.visible() == ["row of 0"]
 
 
-@pytest.mark.parametrize(("timeout_ms", "expected_ms"), [
-    (None, 5_000), (2_000, 2_000), (60_000, 5_000), (200_000, 10_000), (900_000, 15_000),
-])
+@pytest.mark.parametrize(
+    ("timeout_ms", "expected_ms"),
+    [
+        (None, 5_000),
+        (2_000, 2_000),
+        (60_000, 5_000),
+        (200_000, 10_000),
+        (900_000, 15_000),
+    ],
+)
 def test_the_drivers_timeout_is_within_the_margin_where_that_is_possible(
     timeout_ms: int | None, expected_ms: int
 ) -> None:

@@ -75,9 +75,7 @@ def test_no_code_of_a_decision_that_was_made_makes_it_unmade(version: int) -> No
 
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("version", [1, 2])
-def test_no_code_of_a_decision_that_was_not_made_makes_it_made(
-    version: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_code_of_a_decision_that_was_not_made_makes_it_made(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark_eos.sink.committer._pause", lambda _: None)
     for code in CODES:
         cluster = lying(version, "decision", code, is_applied=False)

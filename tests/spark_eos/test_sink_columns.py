@@ -20,49 +20,71 @@ def _parse_ddl(text: str) -> object:
     from pyspark.sql import types
 
     simple = {
-        "string": types.StringType(), "binary": types.BinaryType(), "int": types.IntegerType(),
-        "bigint": types.LongType(), "timestamp": types.TimestampType(), "timestamp_ntz": types.TimestampNTZType(),
+        "string": types.StringType(),
+        "binary": types.BinaryType(),
+        "int": types.IntegerType(),
+        "bigint": types.LongType(),
+        "timestamp": types.TimestampType(),
+        "timestamp_ntz": types.TimestampNTZType(),
         "date": types.DateType(),
-        HEADERS: types.ArrayType(types.StructType([
-            types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())])),
+        HEADERS: types.ArrayType(
+            types.StructType(
+                [types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())]
+            )
+        ),
         "array<string>": types.ArrayType(types.StringType()),
     }
     fields = [column.split(" ", 1) for column in text.split("; ")]
     return types.StructType([types.StructField(name, simple[kind]) for name, kind in fields])
 
 
-@pytest.mark.parametrize("text", [
-    "value string; topic string", "value binary; topic string; key string", "key binary; value string; topic string",
-    f"value string; topic string; headers {HEADERS}; partition int; timestamp timestamp; other bigint",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "value string; topic string",
+        "value binary; topic string; key string",
+        "key binary; value string; topic string",
+        f"value string; topic string; headers {HEADERS}; partition int; timestamp timestamp; other bigint",
+    ],
+)
 def test_what_spark_takes_is_taken(text: str) -> None:
     check_columns(_schema(text), None)
 
 
-@pytest.mark.parametrize(("text", "topic", "words"), [
-    ("value string", None, "topic option required when no 'topic' attribute is present"),
-    ("key string; topic string", None, "Required attribute 'value' not found"),
-    ("VALUE string", "t", "Required attribute 'value' not found"),
-    ("value bigint", "t", "value attribute unsupported type bigint. value must be a string or binary"),
-    ("value string; key int", "t", "key attribute unsupported type int. key must be a string or binary"),
-    ("value string; topic int", "t", "topic attribute unsupported type int. topic must be a string"),
-    ("value string; partition bigint", "t", "partition attribute unsupported type bigint. partition must be an int"),
-    ("value string; headers array<string>", "t", "headers attribute unsupported type array<string>"),
-    ("value string; timestamp timestamp_ntz", "t", "timestamp attribute unsupported type timestamp_ntz"),
-])
+@pytest.mark.parametrize(
+    ("text", "topic", "words"),
+    [
+        ("value string", None, "topic option required when no 'topic' attribute is present"),
+        ("key string; topic string", None, "Required attribute 'value' not found"),
+        ("VALUE string", "t", "Required attribute 'value' not found"),
+        ("value bigint", "t", "value attribute unsupported type bigint. value must be a string or binary"),
+        ("value string; key int", "t", "key attribute unsupported type int. key must be a string or binary"),
+        ("value string; topic int", "t", "topic attribute unsupported type int. topic must be a string"),
+        (
+            "value string; partition bigint",
+            "t",
+            "partition attribute unsupported type bigint. partition must be an int",
+        ),
+        ("value string; headers array<string>", "t", "headers attribute unsupported type array<string>"),
+        ("value string; timestamp timestamp_ntz", "t", "timestamp attribute unsupported type timestamp_ntz"),
+    ],
+)
 def test_what_spark_refuses_is_refused_in_its_words(text: str, topic: str | None, words: str) -> None:
     with pytest.raises(OptionError) as refused:
         check_columns(_schema(text), topic)
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize(("kind", "remedy"), [
-    ("timestamp_ntz", r"Use CAST\(timestamp AS timestamp\), which reads it in the session's time zone"),
-    ("string", r"Use CAST\(timestamp AS timestamp\)"),
-    ("date", r"Use CAST\(timestamp AS timestamp\)"),
-    ("bigint", r"Use timestamp_millis\(timestamp\), or timestamp_seconds\(timestamp\) if it counts seconds"),
-    ("int", r"Use timestamp_millis\(timestamp\)"),
-])
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [
+        ("timestamp_ntz", r"Use CAST\(timestamp AS timestamp\), which reads it in the session's time zone"),
+        ("string", r"Use CAST\(timestamp AS timestamp\)"),
+        ("date", r"Use CAST\(timestamp AS timestamp\)"),
+        ("bigint", r"Use timestamp_millis\(timestamp\), or timestamp_seconds\(timestamp\) if it counts seconds"),
+        ("int", r"Use timestamp_millis\(timestamp\)"),
+    ],
+)
 def test_a_time_that_is_no_point_in_time_is_refused_with_the_cast_to_write(kind: str, remedy: str) -> None:
     with pytest.raises(OptionError, match=f"unsupported type {kind}. timestamp must be a timestamp.*{remedy}.*drop"):
         check_columns(_schema(f"value string; timestamp {kind}"), "t")

@@ -155,9 +155,7 @@ def _raiser(error: Exception) -> Callable[..., None]:
     return fail
 
 
-def test_completion_is_tried_again_while_there_is_time(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_completion_is_tried_again_while_there_is_time(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     _fail_ends(cluster, monkeypatch, times=5)
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     assert _visible(cluster) == 2
@@ -338,9 +336,17 @@ def test_whether_a_late_end_has_come_must_be_known(cluster: MemoryCluster, monke
         committer_of(cluster).commit(prepare(cluster, 0), 0)
 
 
-@pytest.mark.parametrize(("timeout_ms", "expected_ms"), [
-    (1_000, 500), (2_000, 1_000), (8_000, 1_000), (10_000, 1_000), (60_000, 6_000), (900_000, 30_000),
-])
+@pytest.mark.parametrize(
+    ("timeout_ms", "expected_ms"),
+    [
+        (1_000, 500),
+        (2_000, 1_000),
+        (8_000, 1_000),
+        (10_000, 1_000),
+        (60_000, 6_000),
+        (900_000, 30_000),
+    ],
+)
 def test_the_margin_is_enough_for_a_decision_and_its_completion_and_leaves_time_to_work(
     timeout_ms: int, expected_ms: int
 ) -> None:
@@ -428,7 +434,7 @@ def test_a_completion_that_is_tried_again_looks_before_it_commits(
 
 def test_a_pointer_may_lie_in_any_topic_but_must_be_ours(cluster: MemoryCluster) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
-    (place, offset), = cluster.groups["p.q"].items()
+    ((place, offset),) = cluster.groups["p.q"].items()
     stranger = place._replace(topic="strange")
     cluster.groups["p.q"][stranger] = CommittedOffset(stranger, offset.offset, "")
     with pytest.raises(Exception, match="was not committed by this sink"):

@@ -119,7 +119,7 @@ def test_the_sweep_ends_lost_attempts_and_older_runs_and_nothing_else(cluster: M
     assert cluster.ids[lost_attempt].state is S.COMPLETE_ABORT
     assert cluster.ids[newer_run].state is S.ONGOING
     # Each abort names an exact transaction: InitProducerId would hit whatever the id has open when it arrives.
-    assert not [call for call in cluster.calls[cluster.calls.index("decide"):] if call.startswith("init p.q.run")]
+    assert not [call for call in cluster.calls[cluster.calls.index("decide") :] if call.startswith("init p.q.run")]
 
 
 def test_the_end_of_an_orphan_is_waited_for_as_long_as_a_coordinator_takes_to_move(

@@ -1,5 +1,6 @@
 """Check what is counted of a task's rows, and what a re-run of a decided micro-batch is compared with."""
 
+import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
@@ -32,8 +33,11 @@ READABLE_CHARACTERS = 3_000
 
 times = st.none() | st.integers(-(2**40), 2**40)
 row_fields = st.tuples(
-    st.sampled_from(["a", "b", "c.d"]), st.none() | st.text(max_size=9), st.none() | st.binary(max_size=9),
-    st.none() | st.integers(0, 9), times,
+    st.sampled_from(["a", "b", "c.d"]),
+    st.none() | st.text(max_size=9),
+    st.none() | st.binary(max_size=9),
+    st.none() | st.integers(0, 9),
+    times,
     st.none() | st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2),
 )
 
@@ -41,11 +45,15 @@ row_fields = st.tuples(
 def batch_of(rows: Sequence[tuple[Any, ...]]) -> tuple[pa.RecordBatch, pa.Array]:
     topics, keys, values, partitions, timestamps, headers = zip(*rows, strict=True) if rows else [()] * 6
     pairs = [None if each is None else [{"key": k, "value": v} for k, v in each] for each in headers]
-    return pa.record_batch({
-        "topic": pa.array(topics, pa.string()), "key": pa.array(keys, pa.string()),
-        "value": pa.array(values, pa.binary()), "partition": pa.array(partitions, pa.int32()),
-        "headers": pa.array(pairs, HEADERS),
-    }), pa.array(timestamps, pa.int64())
+    return pa.record_batch(
+        {
+            "topic": pa.array(topics, pa.string()),
+            "key": pa.array(keys, pa.string()),
+            "value": pa.array(values, pa.binary()),
+            "partition": pa.array(partitions, pa.int32()),
+            "headers": pa.array(pairs, HEADERS),
+        }
+    ), pa.array(timestamps, pa.int64())
 
 
 def naive(rows: Sequence[tuple[Any, ...]], option: str | None) -> tuple[TopicRows, ...]:
@@ -55,10 +63,15 @@ def naive(rows: Sequence[tuple[Any, ...]], option: str | None) -> tuple[TopicRow
         batch, timestamp = batch_of([row])
         total = totals[option or row[0]]
         total[0] += 1
-        total[1] += int(hash_rows(
-            value=batch["value"], key=batch["key"], headers=batch["headers"], partition=batch["partition"],
-            timestamp_ms=timestamp,
-        )[0])
+        total[1] += int(
+            hash_rows(
+                value=batch["value"],
+                key=batch["key"],
+                headers=batch["headers"],
+                partition=batch["partition"],
+                timestamp_ms=timestamp,
+            )[0]
+        )
     return tuple(TopicRows(topic, count, total % 2**64) for topic, (count, total) in sorted(totals.items()))
 
 
@@ -69,7 +82,7 @@ def test_rows_are_counted_by_topic_however_they_are_cut(
 ) -> None:
     counter = RowCounter(option)
     bounds = [0, *sorted(cuts), len(rows)]
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in itertools.pairwise(bounds):
         counter.add(*batch_of(rows[start:end]))
     assert counter.rows() == naive(rows, option)
 
@@ -107,10 +120,19 @@ def prepared(split: int, rows: Sequence[TopicRows], *, old: bool = False) -> Pre
 
 def decided(tasks: Sequence[Sequence[TopicRows]], *, old: bool = False, **fields: Any) -> Decision:
     found = tuple(prepared(split, rows, old=old) for split, rows in enumerate(tasks) if rows)
-    return Decision(**{
-        "prefix": "p", "query": QUERY, "run": "run1", "micro_batch": 7, "attempt": 1, "split_count": len(tasks),
-        "decided_at_ms": 0, "transactions": found, **fields,
-    })
+    return Decision(
+        **{
+            "prefix": "p",
+            "query": QUERY,
+            "run": "run1",
+            "micro_batch": 7,
+            "attempt": 1,
+            "split_count": len(tasks),
+            "decided_at_ms": 0,
+            "transactions": found,
+            **fields,
+        }
+    )
 
 
 def repeated(tasks: Sequence[Sequence[TopicRows]]) -> list[TaskMessage]:
@@ -118,7 +140,11 @@ def repeated(tasks: Sequence[Sequence[TopicRows]]) -> list[TaskMessage]:
 
 
 def check(
-    decision: Decision, tasks: Sequence[Sequence[TopicRows]], *, is_job: bool = False, accept: bool = False,
+    decision: Decision,
+    tasks: Sequence[Sequence[TopicRows]],
+    *,
+    is_job: bool = False,
+    accept: bool = False,
     by_task: bool = False,
 ) -> None:
     check_rows(decision, repeated(tasks), is_job=is_job, accept_difference=accept, by_task=by_task)
@@ -162,13 +188,21 @@ DIFFERENT = [
 @pytest.mark.parametrize(("before", "now", "text"), DIFFERENT)
 @pytest.mark.parametrize("is_job", [True, False])
 def test_other_rows_stop_the_query_or_are_discarded_on_request(
-    before: list[list[TopicRows]], now: list[list[TopicRows]], text: str, is_job: bool,
+    before: list[list[TopicRows]],
+    now: list[list[TopicRows]],
+    text: str,
+    is_job: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with pytest.raises(DifferentRowsError, match=text) as caught:
         check(decided(before), now, is_job=is_job)
-    for part in (QUERY, "run run1 at 1970-01-01 00:00:00 UTC", "nothing was written now", "discardDifferingRows=true",
-                 "jobId" if is_job else "micro-batch"):
+    for part in (
+        QUERY,
+        "run run1 at 1970-01-01 00:00:00 UTC",
+        "nothing was written now",
+        "discardDifferingRows=true",
+        "jobId" if is_job else "micro-batch",
+    ):
         assert part in str(caught.value), part
     with caplog.at_level(logging.WARNING):
         check(decided(before), now, is_job=is_job, accept=True)
@@ -208,7 +242,8 @@ def test_of_an_old_decision_only_counts_are_compared_with_a_warning(
 def test_rows_prepared_before_the_decision_was_seen_are_compared_too() -> None:
     rows = (t(2, 5),)
     messages: list[TaskMessage] = [
-        Prepared(QUERY, "run2", 7, 0, prepared(0, rows)), AlreadyCommitted(QUERY, "run2", 7, 1, (t(1, 1),)),
+        Prepared(QUERY, "run2", 7, 0, prepared(0, rows)),
+        AlreadyCommitted(QUERY, "run2", 7, 1, (t(1, 1),)),
         Empty(QUERY, "run2", 7, 2),
     ]
     assert [rows_of(message) for message in messages] == [rows, (t(1, 1),), ()]
@@ -254,9 +289,15 @@ def test_another_topic_is_named_with_those_that_were_written() -> None:
 WRITE = {"query": f"{QUERY}/orders", "write": "first"}
 
 
-@pytest.mark.parametrize(("run", "write", "is_refused"), [
-    ("run1", "second", True), ("run1", "first", False), ("run2", "second", False), ("run1", "", False),
-])
+@pytest.mark.parametrize(
+    ("run", "write", "is_refused"),
+    [
+        ("run1", "second", True),
+        ("run1", "first", False),
+        ("run2", "second", False),
+        ("run1", "", False),
+    ],
+)
 def test_a_second_write_of_the_run_is_refused(run: str, write: str, is_refused: bool) -> None:
     decision = decided([[t(2, 5)]], **WRITE)
     if is_refused:
@@ -276,7 +317,7 @@ def test_the_remedies_for_two_writes_keep_the_name_of_the_one_that_was_made() ->
         check(decision, [[t(3, 7)]])
     for caught in (refused, differs):
         assert "leave the first write under the name 'orders'" in str(caught.value)
-        assert "option(\"writeName\", ...)" in str(caught.value)
+        assert 'option("writeName", ...)' in str(caught.value)
     with pytest.raises(DifferentRowsError) as of_stream:
         check(decided([[t(2, 5)]]), [[t(3, 7)]])
     assert "writeName" not in str(of_stream.value)

@@ -46,8 +46,9 @@ class Process:
 
     def __init__(self, kafka: EmbeddedBroker, name: str, stack: ExitStack, **kafka_options: str) -> None:
         given = {f"kafka.{key.replace('_', '.')}": value for key, value in kafka_options.items()}
-        options = sink_options({
-            "kafka.bootstrap.servers": kafka.bootstrap_servers, "kafka.client.id": name, "topic": OUT, **given})
+        options = sink_options(
+            {"kafka.bootstrap.servers": kafka.bootstrap_servers, "kafka.client.id": name, "topic": OUT, **given}
+        )
         self.options: SinkOptions = replace(options, transaction_timeout_ms=60_000)
         self.client = stack.enter_context(KafkaClient(self.options.client))
         self.cluster = KafkaCluster(self.client, DECISIONS, DecisionWriter)
@@ -62,7 +63,8 @@ class Process:
         numbers = [(4 * split + at) % partitions for at in range(4)]
         values = [f"{micro_batch}.{split}.{number}".encode() for number in numbers]
         rows = pa.RecordBatch.from_arrays(
-            [pa.array(values, pa.binary()), pa.array(numbers, pa.int32())], names=["value", "partition"])
+            [pa.array(values, pa.binary()), pa.array(numbers, pa.int32())], names=["value", "partition"]
+        )
         transaction = TaskTransaction(self.client, self.options)
         place = Place("q", "run1", micro_batch, split)
         return TaskWriter(self.options, place, self.cluster, self.pool, transaction, self.log).write(iter([rows]))
@@ -82,8 +84,10 @@ class Query:
         self.stack = stack
 
     def prepare(self, micro_batch: int) -> list[TaskMessage]:
-        return [self.workers[split % len(self.workers)].task(micro_batch, split, self.partitions)
-                for split in range(self.tasks)]
+        return [
+            self.workers[split % len(self.workers)].task(micro_batch, split, self.partitions)
+            for split in range(self.tasks)
+        ]
 
     def run(self, micro_batch: int, *, has_other_attempts: bool = False) -> None:
         first, *others = self.prepare(micro_batch)
@@ -136,15 +140,24 @@ class Query:
     def expected(self, micro_batches: Sequence[int]) -> list[str]:
         return sorted(
             f"{number}.{split}.{(4 * split + at) % self.partitions}"
-            for number in micro_batches for split in range(self.tasks) for at in range(4))
+            for number in micro_batches
+            for split in range(self.tasks)
+            for at in range(4)
+        )
 
 
 def opened(
     stack: ExitStack, *, tasks: int = 2, partitions: int = 4, brokers: int = 1, version: int = 2, **kafka_options: str
 ) -> Query:
-    kafka = stack.enter_context(EmbeddedBroker(
-        brokers=brokers, topics={OUT: partitions, DECISIONS: 8}, transaction_version=version, config=SETTINGS,
-        requests_kept=100_000))
+    kafka = stack.enter_context(
+        EmbeddedBroker(
+            brokers=brokers,
+            topics={OUT: partitions, DECISIONS: 8},
+            transaction_version=version,
+            config=SETTINGS,
+            requests_kept=100_000,
+        )
+    )
     return Query(kafka, stack, tasks, partitions, **kafka_options)
 
 
@@ -163,7 +176,7 @@ def table(heading: str, tasks: int) -> dict[str, int]:
     """Read a table of the page: which requests, and how many with so many tasks."""
     section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
-    return {name: eval(count, {"n": tasks}) for name, count, *_ in cells[2:]}  # noqa: S307
+    return {name: eval(count, {"n": tasks}) for name, count, *_ in cells[2:]}
 
 
 @pytest.mark.parametrize(("tasks", "partitions", "last"), [(2, 4, 3), (200, 300, 1)])
@@ -267,9 +280,15 @@ def test_an_attempt_that_has_lost_is_ended_by_the_next_commit(query: Query) -> N
     assert query.visible() == query.expected([0, 1, 2])
 
 
-@pytest.mark.parametrize(("attempt", "speculation", "expected"), [
-    (0, None, False), (0, "false", False), (1, None, True), (0, "true", True),
-])
+@pytest.mark.parametrize(
+    ("attempt", "speculation", "expected"),
+    [
+        (0, None, False),
+        (0, "false", False),
+        (1, None, True),
+        (0, "true", True),
+    ],
+)
 def test_a_task_reports_whether_it_was_tried_before_or_beside_this_attempt(
     monkeypatch: pytest.MonkeyPatch, attempt: int, speculation: str | None, expected: bool
 ) -> None:
@@ -281,13 +300,18 @@ def test_a_task_reports_whether_it_was_tried_before_or_beside_this_attempt(
         assert message.has_other_attempts is expected
 
 
-@pytest.mark.parametrize(("ids", "expected"), [
-    ([4, 5, 6], False), ([6, 4, 5], False), ([9], False), ([None, None], False), ([4, 5, 9], True),
-    ([4, None, 8], True),
-])
-def test_attempts_in_a_stage_that_was_tried_again_are_seen_by_their_ids(
-    ids: list[int | None], expected: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([4, 5, 6], False),
+        ([6, 4, 5], False),
+        ([9], False),
+        ([None, None], False),
+        ([4, 5, 9], True),
+        ([4, None, 8], True),
+    ],
+)
+def test_attempts_in_a_stage_that_was_tried_again_are_seen_by_their_ids(ids: list[int | None], expected: bool) -> None:
     reports = [Empty("q", "run1", 0, split, task_attempt_id=each) for split, each in enumerate(ids)]
     assert messages.show_other_attempts(reports) is expected
 
@@ -350,7 +374,10 @@ def with_a_bystander(stack: ExitStack) -> Query:
     query = opened(stack, brokers=3)
     query.run(0)
     for topic, count in (
-        (OUT, query.partitions), (DECISIONS, 8), ("__transaction_state", 1), ("__consumer_offsets", 1)
+        (OUT, query.partitions),
+        (DECISIONS, 8),
+        ("__transaction_state", 1),
+        ("__consumer_offsets", 1),
     ):
         for number in range(count):
             query.kafka.move_leader((topic, number), 1 + number % 2)

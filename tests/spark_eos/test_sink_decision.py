@@ -34,27 +34,48 @@ from spark_eos.sink.messages import (
 numbers = st.integers(0, 2**62)
 ranges = st.builds(WrittenRange, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 5), numbers, numbers, numbers)
 transactions = st.builds(
-    PreparedTransaction, st.integers(0, 99), st.text(min_size=1, max_size=8), numbers, st.integers(0, 32766),
-    st.integers(0, 2), numbers, numbers,
+    PreparedTransaction,
+    st.integers(0, 99),
+    st.text(min_size=1, max_size=8),
+    numbers,
+    st.integers(0, 32766),
+    st.integers(0, 2),
+    numbers,
+    numbers,
     st.lists(ranges, max_size=4).map(lambda found: tuple(sorted(found, key=lambda r: (r.topic, r.partition)))),
     st.dictionaries(st.sampled_from(["a", "b.c", "ü"]), st.tuples(numbers, st.none() | st.integers(0, 2**64 - 1))).map(
         lambda found: tuple(TopicRows(topic, *found[topic]) for topic in sorted(found))
     ),
 )
 interventions = st.none() | st.builds(
-    Intervention, st.sampled_from(Action), st.text(max_size=5), numbers, st.text(max_size=5),
+    Intervention,
+    st.sampled_from(Action),
+    st.text(max_size=5),
+    numbers,
+    st.text(max_size=5),
     st.none() | st.sampled_from(Restart),
 )
 decisions = st.builds(
-    Decision, st.text(max_size=5), st.text(max_size=5), st.text(max_size=5), numbers, st.integers(1, 9), numbers,
-    numbers, st.lists(transactions, max_size=6).map(tuple), write=st.text(max_size=5),
+    Decision,
+    st.text(max_size=5),
+    st.text(max_size=5),
+    st.text(max_size=5),
+    numbers,
+    st.integers(1, 9),
+    numbers,
+    numbers,
+    st.lists(transactions, max_size=6).map(tuple),
+    write=st.text(max_size=5),
     superseded=st.lists(st.text(max_size=5), max_size=3).map(tuple),
 )
 revised = st.builds(
     lambda decision, revision, at_ms, word: replace(
         decision, revision=revision, completed_at_ms=at_ms, intervention=word
     ),
-    decisions, st.integers(1, 9), st.none() | numbers, interventions,
+    decisions,
+    st.integers(1, 9),
+    st.none() | numbers,
+    interventions,
 )
 
 
@@ -105,9 +126,20 @@ def test_a_newer_version_is_refused_with_both_versions_named() -> None:
 # Documents that were written once, and must be readable for as long as decisions live.
 
 _OLD_TRANSACTIONS = (
-    PreparedTransaction(0, "p.q.run1.w0.0", 11, 3, 2, 60_000, 1_700_000_000_000, (
-        WrittenRange("a", 0, 5, 6, 2), WrittenRange("a", 1, 0, 0, 1), WrittenRange("b.c", 2, 7, 7, 1),
-    )),
+    PreparedTransaction(
+        0,
+        "p.q.run1.w0.0",
+        11,
+        3,
+        2,
+        60_000,
+        1_700_000_000_000,
+        (
+            WrittenRange("a", 0, 5, 6, 2),
+            WrittenRange("a", 1, 0, 0, 1),
+            WrittenRange("b.c", 2, 7, 7, 1),
+        ),
+    ),
     PreparedTransaction(2, "p.q.run1.w1.0", 12, 0, 1, 60_000, 1_700_000_000_001, (WrittenRange("a", 1, 1, 4, 4),)),
 )
 _OLD = Decision("p", "q", "run1", 7, 2, 3, 1_700_000_000_500, _OLD_TRANSACTIONS, superseded=("run0",))
@@ -150,12 +182,16 @@ _READ = {
     "version 1": _OLD,
     "version 2, completed": replace(_OLD, revision=1, completed_at_ms=1_700_000_000_900),
     "version 2, abandoned": replace(
-        _OLD, revision=2,
+        _OLD,
+        revision=2,
         intervention=Intervention(Action.ABORT, "ops", 1_700_000_001_000, "why", Restart.SKIP),
     ),
 }
 _NEW = replace(
-    _OLD, query="8a1c0d3e-0000-4000-8000-000000000001/orders", write="w", transactions=(
+    _OLD,
+    query="8a1c0d3e-0000-4000-8000-000000000001/orders",
+    write="w",
+    transactions=(
         replace(_OLD_TRANSACTIONS[0], checksums=(TopicRows("a", 3, 2**64 - 1), TopicRows("b.c", 1, 10))),
         replace(_OLD_TRANSACTIONS[1], checksums=(TopicRows("a", 4, None),)),
     ),
@@ -176,7 +212,8 @@ def test_decisions_of_older_versions_are_read(name: str) -> None:
     decision = join_parts([read_part(_WRITTEN[name].encode(), "here")], "here")
     assert decision == _READ[name]
     assert [each.rows for each in decision.transactions] == [
-        (TopicRows("a", 3, None), TopicRows("b.c", 1, None)), (TopicRows("a", 4, None),)
+        (TopicRows("a", 3, None), TopicRows("b.c", 1, None)),
+        (TopicRows("a", 4, None),),
     ]
     assert join_parts([read_part(value, "here") for value in write_decision(decision)], "here") == decision
 
@@ -191,11 +228,19 @@ def test_a_decision_is_written_as_it_always_was() -> None:
     assert join_parts([read_part(_NEW_WRITTEN.encode(), "here")], "here") == _NEW
 
 
-@pytest.mark.parametrize("spoil", [
-    lambda entry: entry.update(rows=[1]), lambda entry: entry.update(rows={"a": 1}),
-    lambda entry: entry.update(rows={"a": [1]}), lambda entry: entry.update(rows={"a": [1, "no"]}),
-    lambda entry: entry.update(rows=None), lambda entry: entry.update(ranges=[]), lambda entry: entry.pop("split"),
-], ids=["a list", "a number", "too short", "no hex", "null", "ranges", "no split"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda entry: entry.update(rows=[1]),
+        lambda entry: entry.update(rows={"a": 1}),
+        lambda entry: entry.update(rows={"a": [1]}),
+        lambda entry: entry.update(rows={"a": [1, "no"]}),
+        lambda entry: entry.update(rows=None),
+        lambda entry: entry.update(ranges=[]),
+        lambda entry: entry.pop("split"),
+    ],
+    ids=["a list", "a number", "too short", "no hex", "null", "ranges", "no split"],
+)
 def test_a_sealed_document_of_another_shape_is_refused(spoil: Callable[[dict[str, Any]], None]) -> None:
     document = json.loads(write_decision(_NEW)[0])
     del document["crc32c"]
@@ -206,12 +251,23 @@ def test_a_sealed_document_of_another_shape_is_refused(spoil: Callable[[dict[str
 
 def test_a_very_wide_decision_is_split_and_read_back() -> None:
     topics = [f"topic-{number:04}" for number in range(1_000)]
-    wide = replace(_OLD, transactions=tuple(
-        PreparedTransaction(
-            split, f"id{split}", split, 0, 2, 60_000, 5, tuple(WrittenRange(topic, 0, 0, 0, 1) for topic in topics),
-            tuple(TopicRows(topic, 1, 2**63 + split) for topic in topics),
-        ) for split in range(20)
-    ))
+    wide = replace(
+        _OLD,
+        transactions=tuple(
+            PreparedTransaction(
+                split,
+                f"id{split}",
+                split,
+                0,
+                2,
+                60_000,
+                5,
+                tuple(WrittenRange(topic, 0, 0, 0, 1) for topic in topics),
+                tuple(TopicRows(topic, 1, 2**63 + split) for topic in topics),
+            )
+            for split in range(20)
+        ),
+    )
     values = write_decision(wide)
     assert len(values) > 1
     assert join_parts([read_part(value, "here") for value in values], "here") == wide
@@ -220,7 +276,11 @@ def test_a_very_wide_decision_is_split_and_read_back() -> None:
 def test_a_pointer_is_read_back() -> None:
     pointer = read_pointer(("d", 3), 42, write_pointer(_decision(), 2), "group g")
     assert (pointer.topic_partition, pointer.offset, pointer.micro_batch, pointer.attempt, pointer.parts) == (
-        ("d", 3), 42, 7, 1, 2,
+        ("d", 3),
+        42,
+        7,
+        1,
+        2,
     )
 
 

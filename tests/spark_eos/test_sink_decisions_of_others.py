@@ -68,8 +68,11 @@ def leave_open(world: World) -> None:
     producer.begin(identity)
     for number in range(DECISION_TOPIC_PARTITIONS):
         batches = encode_batches(
-            key=pa.array([b"foreign/x"], pa.binary()), value=pa.array([b"{}"], pa.binary()), headers=None,
-            timestamp_ms=1, max_batch_bytes=1_000,
+            key=pa.array([b"foreign/x"], pa.binary()),
+            value=pa.array([b"{}"], pa.binary()),
+            headers=None,
+            timestamp_ms=1,
+            max_batch_bytes=1_000,
         )
         producer.send(TopicPartition(world.decisions, number), batches)
     producer.flush()
@@ -79,9 +82,7 @@ def asked(kafka: EmbeddedBroker, api: str) -> int:
     return len(kafka.requests(api=api))
 
 
-def test_a_new_query_reads_its_partition_once_whatever_others_have_decided(
-    kafka: EmbeddedBroker, world: World
-) -> None:
+def test_a_new_query_reads_its_partition_once_whatever_others_have_decided(kafka: EmbeddedBroker, world: World) -> None:
     write_others(kafka, world.decisions, OTHERS)
     fetches, looks = asked(kafka, "Fetch"), asked(kafka, "ListOffsets")
     committer = world.committer("run1")
@@ -131,7 +132,10 @@ def test_an_aborted_decision_behind_an_open_transaction_is_none(world: World) ->
 def test_a_topic_that_the_sink_makes_is_compacted_and_says_how_decisions_are_placed(world: World) -> None:
     config = describe_topic_config(world.client, world.decisions)
     assert (config["cleanup.policy"], config["segment.bytes"], config["segment.ms"]) == (
-        "compact", "67108864", "21600000")
+        "compact",
+        "67108864",
+        "21600000",
+    )
     assert (config["max.compaction.lag.ms"], float(config["min.cleanable.dirty.ratio"] or 0)) == ("86400000", 0.1)
     log = world.log()
     assert log._newest_by_scan(0) is None

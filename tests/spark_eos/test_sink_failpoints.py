@@ -72,9 +72,16 @@ def test_a_rule_for_a_query_acts_in_that_query_only() -> None:
         points.reach("task.mid_write", 0)
 
 
-@pytest.mark.parametrize("rules", [
-    "x", "task.begin", "task.begin=explode", "no.such.point=raise", "task.begin=raise@x",
-])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "x",
+        "task.begin",
+        "task.begin=explode",
+        "no.such.point=raise",
+        "task.begin=raise@x",
+    ],
+)
 def test_misspelt_rules_are_refused(rules: str) -> None:
     with pytest.raises(FailpointError, match=r"write point\[/query\]="):
         Failpoints(rules)

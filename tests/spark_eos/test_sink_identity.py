@@ -31,14 +31,18 @@ def write(frame: DataFrame, topic: Topic, **more: str) -> None:
 
 def run_function(spark: SparkSession, function: Function, folder: Path, checkpoint: Path) -> None:
     query = (
-        lines_of(spark, str(folder)).writeStream.foreachBatch(function)
-        .option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        lines_of(spark, str(folder))
+        .writeStream.foreachBatch(function)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
     )
     assert query.awaitTermination(DEADLINE_S), "the query did not end"
 
 
-def run_stream(spark: SparkSession, folder: Path, checkpoint: Path, topic: Topic, change: str = "value",
-               **more: str) -> None:
+def run_stream(
+    spark: SparkSession, folder: Path, checkpoint: Path, topic: Topic, change: str = "value", **more: str
+) -> None:
     frame = lines_of(spark, str(folder)).selectExpr("key", f"{change} AS value")
     assert start(frame, str(checkpoint), topic.options(**more)).awaitTermination(DEADLINE_S), "the query did not end"
 
@@ -105,9 +109,12 @@ def test_two_writes_to_one_topic_have_names_or_are_refused(
     assert topic.values() == sorted([*one_file, *EXPECTED, *(line.upper() for line in EXPECTED)])
 
 
-@pytest.mark.parametrize(("more", "text"), [
-    ({"jobId": "orders"}, "'jobId' is for batch jobs.*known by Spark's query id"),
-])
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"jobId": "orders"}, "'jobId' is for batch jobs.*known by Spark's query id"),
+    ],
+)
 def test_a_job_id_in_foreach_batch_is_refused(
     spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path, more: dict[str, str], text: str
 ) -> None:
@@ -144,8 +151,11 @@ def test_a_write_name_outside_of_foreach_batch_is_refused(
 def test_a_daily_job_needs_a_job_id_for_each_day(spark: SparkSession, topic: Topic, prefix: str) -> None:
     days = {day: spark.range(10).selectExpr(f"concat('{day}-', id) AS value") for day in ("monday", "tuesday")}
     write(days["monday"], topic, jobId="report", transactionalIdPrefix=prefix)
-    with pytest.raises(PySparkException, match=r"jobId=report was written before.* 10 rows were written, now there are "
-                                               r"10 others.*the topic and the date in it"):
+    with pytest.raises(
+        PySparkException,
+        match=r"jobId=report was written before.* 10 rows were written, now there are "
+        r"10 others.*the topic and the date in it",
+    ):
         write(days["tuesday"], topic, jobId="report", transactionalIdPrefix=prefix)
     assert len(topic.values()) == 10
     for day, rows in [*days.items(), ("tuesday", days["tuesday"].repartition(3))]:
@@ -166,9 +176,7 @@ def test_a_job_that_depends_on_chance_may_discard_its_second_rows(
 
 
 @pytest.fixture
-def died(
-    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path, arm: Callable[[str], None]
-) -> Path:
+def died(spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path, arm: Callable[[str], None]) -> Path:
     """Give the checkpoint of a query that died after its second micro-batch was decided, before Spark noted it."""
     arm("driver.after_complete=raise@1")
     with pytest.raises(StreamingQueryException):

@@ -49,10 +49,23 @@ def test_a_prefix_that_begins_another_matches_none_of_its_ids() -> None:
     assert parse_task_id(confusing) == TaskId("orders", "eu.q", "r", "w", 1)
 
 
-@pytest.mark.parametrize("text", [
-    "", "a.b", "p.q.r.w.x", "p.q.r.w.01", "p.q.r.w.-1", ".q.r.w.1", "p..r.w.1", "p.q%2e.r.w.1", "p.q%41.r.w.1",
-    "p.q%FF.r.w.1", "p.q r.r.w.1", "p.q.r.w.99999999999",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a.b",
+        "p.q.r.w.x",
+        "p.q.r.w.01",
+        "p.q.r.w.-1",
+        ".q.r.w.1",
+        "p..r.w.1",
+        "p.q%2e.r.w.1",
+        "p.q%41.r.w.1",
+        "p.q%FF.r.w.1",
+        "p.q r.r.w.1",
+        "p.q.r.w.99999999999",
+    ],
+)
 def test_what_the_sink_never_writes_is_not_taken_for_its_own(text: str) -> None:
     assert parse_task_id(text) is None
 

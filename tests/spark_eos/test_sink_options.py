@@ -28,10 +28,17 @@ def test_names_are_case_insensitive_and_topics_trimmed() -> None:
     assert options.on_lost_transaction is OnLostTransaction.REWRITE
 
 
-@pytest.mark.parametrize(("text", "timeout_ms"), [
-    ("60000", 60_000), ("90s", 90_000), ("15m", 900_000), ("2 h", 7_200_000), ("1500 ms", 1_500),
-    ("2147483647", 2**31 - 1),
-])
+@pytest.mark.parametrize(
+    ("text", "timeout_ms"),
+    [
+        ("60000", 60_000),
+        ("90s", 90_000),
+        ("15m", 900_000),
+        ("2 h", 7_200_000),
+        ("1500 ms", 1_500),
+        ("2147483647", 2**31 - 1),
+    ],
+)
 def test_timeouts(text: str, timeout_ms: int) -> None:
     assert sink_options(BASE | {"transactionTimeout": text}).transaction_timeout_ms == timeout_ms
     if text.isdigit():
@@ -52,50 +59,53 @@ def test_compression_levels() -> None:
         assert (options.compression, options.compression_level) == (Compression.LZ4, 4)
 
 
-@pytest.mark.parametrize(("wrong", "text"), [
-    ({"topik": "t"}, "Did you mean 'topic'"),
-    ({"transactionIdPrefix": "t"}, "Did you mean 'transactionalIdPrefix'"),
-    ({"onLostTransactions": "t"}, "Did you mean 'onLostTransaction'"),
-    ({"batchsize": "1"}, "Did you mean 'batch.size'"),
-    ({"topic": "a b"}, "letters, digits"),
-    ({"topic": ".."}, "letters, digits"),
-    ({"decisionTopic": ""}, "letters, digits"),
-    ({"transactionalIdPrefix": ""}, "1 to 200 bytes"),
-    ({"transactionalIdPrefix": "a\nb"}, "control characters"),
-    ({"jobId": "x" * 201}, "201 bytes"),
-    ({"jobId": "ü" * 101}, "202 bytes"),
-    ({"onLostTransaction": "ignore"}, "fail or rewrite"),
-    ({"compression.type": "brotli"}, "none, gzip, snappy, lz4 or zstd"),
-    ({"compression.type": "gzip", "compression.level": "10"}, "from 1 to 9"),
-    ({"compression.type": "snappy", "compression.level": "1"}, "no meaning"),
-    ({"compression.type": "none:1"}, "no meaning"),
-    ({"compression.type": "gzip:"}, "from 1 to 9"),
-    ({"compression.type": "zstd:23"}, "from 1 to 22"),
-    ({"compression.type": "zstd:3", "compression.level": "4"}, "two levels"),
-    ({"compression.type": "gzip", "kafka.compression.type": "lz4"}, "contradict"),
-    ({"transactionTimeout": "soon"}, "milliseconds"),
-    ({"transactionTimeout": "999"}, "from 1000"),
-    ({"transactionTimeout": "-1"}, "milliseconds"),
-    ({"transactionTimeout": "2147483648"}, "milliseconds"),
-    ({"batch.size": "big"}, "whole number"),
-    ({"buffer.memory": "1"}, "whole number from 65536"),
-    ({"kafka.transactional.id": "x"}, "transactionalIdPrefix"),
-    ({"kafka.key.serializer": "x"}, "not supported"),
-    ({"kafka.acks": "1"}, "acks"),
-    ({"kafka.secruity.protocol": "SSL"}, r"Unknown option 'kafka.secruity.protocol'.*Did you mean 'kafka.security"),
-    ({"kafka.ssl.truststore.location": "/x/trust.jks"}, "is a Java key store; only PEM.*Convert the store to PEM"),
-    ({"kafka.enable.idempotence": "false"}, "idempotence"),
-    ({"allowHangingTransactions": "yes"}, "Use true or false"),
-    ({"kafka.acks": "0"}, "a transaction needs acks=all"),
-    ({"acks": "all"}, "Option 'acks' has no effect without the prefix 'kafka.'.*Did you mean 'kafka.acks'"),
-    ({"Security.Protocol": "SSL"}, "'Security.Protocol' has no effect.*Did you mean 'kafka.security.protocol'"),
-    ({"delivery.timeout.ms": "1"}, "Did you mean 'kafka.delivery.timeout.ms'"),
-    ({"delivery.timout.ms": "1"}, "Did you mean 'kafka.delivery.timeout.ms'"),
-    ({"linger.ms": "1"}, "Did you mean 'kafka.linger.ms'"),
-    ({"sasl.mechanisms": "PLAIN"}, "Did you mean 'kafka.sasl.mechanisms'"),
-    ({"transactional.id": "x"}, "Did you mean 'transactionalIdPrefix'"),
-    ({"key.serializer": "x"}, "has no effect.*Remove it: keys are written as they are"),
-])
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"topik": "t"}, "Did you mean 'topic'"),
+        ({"transactionIdPrefix": "t"}, "Did you mean 'transactionalIdPrefix'"),
+        ({"onLostTransactions": "t"}, "Did you mean 'onLostTransaction'"),
+        ({"batchsize": "1"}, "Did you mean 'batch.size'"),
+        ({"topic": "a b"}, "letters, digits"),
+        ({"topic": ".."}, "letters, digits"),
+        ({"decisionTopic": ""}, "letters, digits"),
+        ({"transactionalIdPrefix": ""}, "1 to 200 bytes"),
+        ({"transactionalIdPrefix": "a\nb"}, "control characters"),
+        ({"jobId": "x" * 201}, "201 bytes"),
+        ({"jobId": "ü" * 101}, "202 bytes"),
+        ({"onLostTransaction": "ignore"}, "fail or rewrite"),
+        ({"compression.type": "brotli"}, "none, gzip, snappy, lz4 or zstd"),
+        ({"compression.type": "gzip", "compression.level": "10"}, "from 1 to 9"),
+        ({"compression.type": "snappy", "compression.level": "1"}, "no meaning"),
+        ({"compression.type": "none:1"}, "no meaning"),
+        ({"compression.type": "gzip:"}, "from 1 to 9"),
+        ({"compression.type": "zstd:23"}, "from 1 to 22"),
+        ({"compression.type": "zstd:3", "compression.level": "4"}, "two levels"),
+        ({"compression.type": "gzip", "kafka.compression.type": "lz4"}, "contradict"),
+        ({"transactionTimeout": "soon"}, "milliseconds"),
+        ({"transactionTimeout": "999"}, "from 1000"),
+        ({"transactionTimeout": "-1"}, "milliseconds"),
+        ({"transactionTimeout": "2147483648"}, "milliseconds"),
+        ({"batch.size": "big"}, "whole number"),
+        ({"buffer.memory": "1"}, "whole number from 65536"),
+        ({"kafka.transactional.id": "x"}, "transactionalIdPrefix"),
+        ({"kafka.key.serializer": "x"}, "not supported"),
+        ({"kafka.acks": "1"}, "acks"),
+        ({"kafka.secruity.protocol": "SSL"}, r"Unknown option 'kafka.secruity.protocol'.*Did you mean 'kafka.security"),
+        ({"kafka.ssl.truststore.location": "/x/trust.jks"}, "is a Java key store; only PEM.*Convert the store to PEM"),
+        ({"kafka.enable.idempotence": "false"}, "idempotence"),
+        ({"allowHangingTransactions": "yes"}, "Use true or false"),
+        ({"kafka.acks": "0"}, "a transaction needs acks=all"),
+        ({"acks": "all"}, "Option 'acks' has no effect without the prefix 'kafka.'.*Did you mean 'kafka.acks'"),
+        ({"Security.Protocol": "SSL"}, "'Security.Protocol' has no effect.*Did you mean 'kafka.security.protocol'"),
+        ({"delivery.timeout.ms": "1"}, "Did you mean 'kafka.delivery.timeout.ms'"),
+        ({"delivery.timout.ms": "1"}, "Did you mean 'kafka.delivery.timeout.ms'"),
+        ({"linger.ms": "1"}, "Did you mean 'kafka.linger.ms'"),
+        ({"sasl.mechanisms": "PLAIN"}, "Did you mean 'kafka.sasl.mechanisms'"),
+        ({"transactional.id": "x"}, "Did you mean 'transactionalIdPrefix'"),
+        ({"key.serializer": "x"}, "has no effect.*Remove it: keys are written as they are"),
+    ],
+)
 def test_wrong_options_are_refused_with_a_remedy(wrong: dict[str, str], text: str) -> None:
     with pytest.raises(OptionError, match=text):
         sink_options(BASE | wrong)
@@ -118,27 +128,56 @@ def test_bootstrap_servers_are_required_in_sparks_words() -> None:
         sink_options({"topic": "t"})
 
 
-@pytest.mark.parametrize("foreign", [
-    "checkpointLocation", "path", "queryName", "outputMode", "mergeSchema", "subscribe", "startingOffsets",
-    "isolation.level", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "spark.sql.shuffle.partitions",
-])
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "checkpointLocation",
+        "path",
+        "queryName",
+        "outputMode",
+        "mergeSchema",
+        "subscribe",
+        "startingOffsets",
+        "isolation.level",
+        "kafkaConsumer.pollTimeoutMs",
+        "fetchOffset.numRetries",
+        "spark.sql.shuffle.partitions",
+    ],
+)
 def test_options_of_spark_itself_pass(foreign: str) -> None:
     sink_options(BASE | {foreign: "x"})
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_own_option_is_taken_for_a_misspelt_one(name: str) -> None:
-    good = {"transactionTimeout": "60000", "onLostTransaction": "fail", "compression.type": "gzip",
-            "compression.level": "1", "batch.size": "100", "buffer.memory": "100000", "metricsPort": "9404",
-            "discardDifferingRows": "TRUE", "allowHangingTransactions": "true"}
+    good = {
+        "transactionTimeout": "60000",
+        "onLostTransaction": "fail",
+        "compression.type": "gzip",
+        "compression.level": "1",
+        "batch.size": "100",
+        "buffer.memory": "100000",
+        "metricsPort": "9404",
+        "discardDifferingRows": "TRUE",
+        "allowHangingTransactions": "true",
+    }
     needed = {key: good[key] for key in ("compression.type", "metricsPort")}
     sink_options(BASE | needed | {name: good.get(name, "x")})
 
 
-@pytest.mark.parametrize(("wanted", "limit", "settled"), [
-    (None, 900_000, 900_000), (None, None, 60_000), (5_000, 900_000, 5_000), (5_000, None, 5_000),
-    (900_000, 900_000, 900_000), (None, 2**31 - 1, 900_000), (3_600_000, 2**31 - 1, 3_600_000), (None, 5_000, 5_000),
-])
+@pytest.mark.parametrize(
+    ("wanted", "limit", "settled"),
+    [
+        (None, 900_000, 900_000),
+        (None, None, 60_000),
+        (5_000, 900_000, 5_000),
+        (5_000, None, 5_000),
+        (900_000, 900_000, 900_000),
+        (None, 2**31 - 1, 900_000),
+        (3_600_000, 2**31 - 1, 3_600_000),
+        (None, 5_000, 5_000),
+    ],
+)
 def test_the_timeout_is_what_the_brokers_allow(wanted: int | None, limit: int | None, settled: int) -> None:
     assert settle_timeout(wanted, limit) == settled
 

@@ -289,28 +289,34 @@ def test_what_is_hopeless_is_not_tried_again(cluster: MemoryCluster, monkeypatch
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize(("error", "again"), [
-    (UnansweredError("x"), True),
-    (UnreachableError("x"), True),
-    (UnstableOffsetsError("x"), True),
-    (UndecidedError("x"), True),
-    (OutdatedError("x", rank=(1, 1, 0)), True),
-    (TransactionError("too late"), False),
-    (LostTransactionError("x"), False),
-    (FencedError("x"), False),
-    (AuthorizationError("x"), False),
-])
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (UnansweredError("x"), True),
+        (UnreachableError("x"), True),
+        (UnstableOffsetsError("x"), True),
+        (UndecidedError("x"), True),
+        (OutdatedError("x", rank=(1, 1, 0)), True),
+        (TransactionError("too late"), False),
+        (LostTransactionError("x"), False),
+        (FencedError("x"), False),
+        (AuthorizationError("x"), False),
+    ],
+)
 def test_what_an_outage_makes_fail_is_tried_again(error: TransactionError, again: bool) -> None:
     assert is_passing(error) is again
 
 
-@pytest.mark.parametrize(("error", "again"), [
-    (AbortableError("x"), True),
-    (FencedError("x"), True),
-    (TransactionError("x", error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING), True),
-    (RecordTooLargeError("x"), False),
-    (TransactionError("too late"), False),
-])
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (AbortableError("x"), True),
+        (FencedError("x"), True),
+        (TransactionError("x", error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING), True),
+        (RecordTooLargeError("x"), False),
+        (TransactionError("too late"), False),
+    ],
+)
 def test_a_decision_that_was_not_made_may_be_made_with_another_transaction(
     error: TransactionError, again: bool
 ) -> None:

@@ -21,12 +21,14 @@ row = st.tuples(
 
 def _batch(rows: Sequence[tuple[str | None, bytes | None, int | None, int]]) -> pa.RecordBatch:
     topics, keys, partitions, numbers = (list(column) for column in zip(*rows, strict=True))
-    return pa.record_batch({
-        "topic": pa.array(topics, pa.string()),
-        "key": pa.array(keys, pa.binary()),
-        "partition": pa.array(partitions, pa.int32()),
-        "value": pa.array([str(number) for number in numbers]),
-    })
+    return pa.record_batch(
+        {
+            "topic": pa.array(topics, pa.string()),
+            "key": pa.array(keys, pa.binary()),
+            "partition": pa.array(partitions, pa.int32()),
+            "value": pa.array([str(number) for number in numbers]),
+        }
+    )
 
 
 def _place(
@@ -34,8 +36,12 @@ def _place(
 ) -> dict[tuple[str, int], list[str]]:
     chance = random.Random(1)
     placed = place_rows(
-        batch, topic=topic, partition_count=COUNTS.__getitem__, leaderless=lambda _: leaderless,
-        rows_per_run=rows_per_run, chance=chance,
+        batch,
+        topic=topic,
+        partition_count=COUNTS.__getitem__,
+        leaderless=lambda _: leaderless,
+        rows_per_run=rows_per_run,
+        chance=chance,
     )
     return {
         (place.topic, place.partition): placed.rows.column("value").to_pylist()[start:end]
@@ -45,7 +51,7 @@ def _place(
 
 @given(st.lists(row, min_size=1, max_size=60))
 def test_every_row_is_placed_once_in_order_where_the_rules_say(
-    rows: list[tuple[str, bytes | None, int | None, int]]
+    rows: list[tuple[str, bytes | None, int | None, int]],
 ) -> None:
     rows = [(topic, key, partition, number) for number, (topic, key, partition, _) in enumerate(rows)]
     placed = _place(_batch(rows))
@@ -68,8 +74,12 @@ def test_the_option_beats_the_topic_column() -> None:
 
 
 def test_rows_without_key_stay_together_for_a_run_and_spread_evenly() -> None:
-    sizes = Counter({place: len(values) for place, values in _place(_batch([("b", None, None, n) for n in range(50)]),
-                                                                    rows_per_run=5).items()})
+    sizes = Counter(
+        {
+            place: len(values)
+            for place, values in _place(_batch([("b", None, None, n) for n in range(50)]), rows_per_run=5).items()
+        }
+    )
     assert sizes == {("b", number): 10 for number in range(5)}
 
 

@@ -8,9 +8,8 @@ import pytest
 from broker_core.types import ProducerIdentity
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import LostTransactionError
-from spark_eos.sink import kept
+from spark_eos.sink import kept, wiring
 from spark_eos.sink import pool as pools
-from spark_eos.sink import wiring
 from spark_eos.sink.commit_report import CommitReport, WorkerIds
 from spark_eos.sink.kept import IDLE_SECONDS
 from spark_eos.sink.pool import IdentityPool, TaskSet, pool_of
@@ -27,21 +26,24 @@ def _described(state: TransactionState, producer_id: int = 7, epoch: int = 4) ->
     return Description("p.q.r.w.0", state, ProducerIdentity(producer_id, epoch), 60_000, -1)
 
 
-@pytest.mark.parametrize(("begun", "version", "description", "goes_on"), [
-    (2, 2, _described(S.COMPLETE_COMMIT), True),
-    (2, 2, _described(S.PREPARE_COMMIT), True),
-    (1, 2, _described(S.COMPLETE_COMMIT), False),
-    (2, 1, _described(S.COMPLETE_COMMIT), False),
-    (1, 1, _described(S.COMPLETE_COMMIT, epoch=3), False),
-    (2, 2, _described(S.COMPLETE_COMMIT, epoch=3), False),
-    (2, 2, _described(S.COMPLETE_COMMIT, epoch=5), False),
-    (2, 2, _described(S.COMPLETE_COMMIT, producer_id=8), False),
-    (2, 2, _described(S.COMPLETE_ABORT), False),
-    (2, 2, _described(S.PREPARE_ABORT), False),
-    (2, 2, _described(S.EMPTY), False),
-    (2, 2, _described(S.DEAD), False),
-    (2, 2, None, False),
-])
+@pytest.mark.parametrize(
+    ("begun", "version", "description", "goes_on"),
+    [
+        (2, 2, _described(S.COMPLETE_COMMIT), True),
+        (2, 2, _described(S.PREPARE_COMMIT), True),
+        (1, 2, _described(S.COMPLETE_COMMIT), False),
+        (2, 1, _described(S.COMPLETE_COMMIT), False),
+        (1, 1, _described(S.COMPLETE_COMMIT, epoch=3), False),
+        (2, 2, _described(S.COMPLETE_COMMIT, epoch=3), False),
+        (2, 2, _described(S.COMPLETE_COMMIT, epoch=5), False),
+        (2, 2, _described(S.COMPLETE_COMMIT, producer_id=8), False),
+        (2, 2, _described(S.COMPLETE_ABORT), False),
+        (2, 2, _described(S.PREPARE_ABORT), False),
+        (2, 2, _described(S.EMPTY), False),
+        (2, 2, _described(S.DEAD), False),
+        (2, 2, None, False),
+    ],
+)
 def test_only_a_committed_v2_transaction_lets_the_next_one_begin_at_once(
     monkeypatch: pytest.MonkeyPatch, begun: int, version: int, description: Description | None, goes_on: bool
 ) -> None:
@@ -229,11 +231,14 @@ def test_a_job_that_takes_longer_than_its_first_transaction_may_fails_at_its_nex
     job.run_task(TaskSet(8, 1, 900_000))
 
 
-@pytest.mark.parametrize(("limit_ms", "remedy"), [
-    (900_000, r"Raise transactionTimeout above.*brokers allow now \(transaction\.max\.timeout\.ms\) is 900000 ms"),
-    (TIMEOUT_MS, "Raise transaction.max.timeout.ms on the brokers, and transactionTimeout with it, above"),
-    (None, "is not known here"),
-])
+@pytest.mark.parametrize(
+    ("limit_ms", "remedy"),
+    [
+        (900_000, r"Raise transactionTimeout above.*brokers allow now \(transaction\.max\.timeout\.ms\) is 900000 ms"),
+        (TIMEOUT_MS, "Raise transaction.max.timeout.ms on the brokers, and transactionTimeout with it, above"),
+        (None, "is not known here"),
+    ],
+)
 def test_what_the_brokers_allow_is_said(monkeypatch: pytest.MonkeyPatch, limit_ms: int | None, remedy: str) -> None:
     job, stage = Job(monkeypatch), TaskSet(7, 0, limit_ms)
     job.time_out(job.run_task(stage))

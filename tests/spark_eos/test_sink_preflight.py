@@ -163,12 +163,16 @@ def test_a_decision_topic_that_nothing_can_be_written_to_is_refused(client: Kafk
         ensure_decision_topic(client, topic, Durability(1, 1), Survey(), prefix="p")
 
 
-@pytest.mark.parametrize(("config", "replicas", "text"), [
-    ({}, 1, None), ({"cleanup.policy": "compact", "min.insync.replicas": "2"}, 3, None),
-    ({"cleanup.policy": None, "min.insync.replicas": None}, 1, None),
-    ({"cleanup.policy": "compact,delete"}, 3, "decisions can be deleted"),
-    ({"min.insync.replicas": "3"}, 2, "no decision can be written"),
-])
+@pytest.mark.parametrize(
+    ("config", "replicas", "text"),
+    [
+        ({}, 1, None),
+        ({"cleanup.policy": "compact", "min.insync.replicas": "2"}, 3, None),
+        ({"cleanup.policy": None, "min.insync.replicas": None}, 1, None),
+        ({"cleanup.policy": "compact,delete"}, 3, "decisions can be deleted"),
+        ({"min.insync.replicas": "3"}, 2, "no decision can be written"),
+    ],
+)
 def test_settings_under_which_decisions_are_lost_or_refused(
     config: dict[str, str | None], replicas: int, text: str | None
 ) -> None:
@@ -176,16 +180,20 @@ def test_settings_under_which_decisions_are_lost_or_refused(
     assert (problem is None) if text is None else text in str(problem)
 
 
-@pytest.mark.parametrize(("config", "replicas", "data", "texts"), [
-    ({}, 3, Durability(3, 1), []), ({"unclean.leader.election.enable": "false"}, 3, Durability(1, 0), []),
-    ({}, 1, Durability(3, 0), ["has 1 replica(s), the data has 3"]),
-    ({"unclean.leader.election.enable": "true"}, 3, Durability(3, 1), ["decisions can be lost"]),
-    ({"min.insync.replicas": "1"}, 3, Durability(3, 2), ["min.insync.replicas=1, the data has 2", "Set it to 2"]),
-    ({}, 3, Durability(5, 3), ["has 3 replica(s), the data has 5", "has min.insync.replicas=1, the data has 3"]),
-    ({"min.insync.replicas": "2"}, 3, Durability(3, 2), []),
-    # It could not be higher without stopping at the first broker that is away.
-    ({"min.insync.replicas": "1"}, 2, Durability(2, 2), []),
-])
+@pytest.mark.parametrize(
+    ("config", "replicas", "data", "texts"),
+    [
+        ({}, 3, Durability(3, 1), []),
+        ({"unclean.leader.election.enable": "false"}, 3, Durability(1, 0), []),
+        ({}, 1, Durability(3, 0), ["has 1 replica(s), the data has 3"]),
+        ({"unclean.leader.election.enable": "true"}, 3, Durability(3, 1), ["decisions can be lost"]),
+        ({"min.insync.replicas": "1"}, 3, Durability(3, 2), ["min.insync.replicas=1, the data has 2", "Set it to 2"]),
+        ({}, 3, Durability(5, 3), ["has 3 replica(s), the data has 5", "has min.insync.replicas=1, the data has 3"]),
+        ({"min.insync.replicas": "2"}, 3, Durability(3, 2), []),
+        # It could not be higher without stopping at the first broker that is away.
+        ({"min.insync.replicas": "1"}, 2, Durability(2, 2), []),
+    ],
+)
 def test_what_is_less_durable_than_the_data_is_said(
     config: dict[str, str | None], replicas: int, data: Durability, texts: list[str]
 ) -> None:
@@ -207,14 +215,17 @@ def test_the_durability_of_the_data_is_that_of_its_topic_or_what_is_usual(client
 OWN = {"default_replication_factor": "1", "offsets_topic_replication_factor": "3"}
 
 
-@pytest.mark.parametrize(("said", "replicas", "min_insync"), [
-    (facts(**OWN, min_insync_replicas="1"), 3, "2"),
-    (facts(**OWN), 3, "2"),
-    (facts(**OWN, min_insync_replicas="2"), 3, None),
-    (facts(default_replication_factor="2", offsets_topic_replication_factor="1"), 2, None),
-    (facts(default_replication_factor="1", offsets_topic_replication_factor="1"), 1, None),
-    (facts(), -1, None),
-])
+@pytest.mark.parametrize(
+    ("said", "replicas", "min_insync"),
+    [
+        (facts(**OWN, min_insync_replicas="1"), 3, "2"),
+        (facts(**OWN), 3, "2"),
+        (facts(**OWN, min_insync_replicas="2"), 3, None),
+        (facts(default_replication_factor="2", offsets_topic_replication_factor="1"), 2, None),
+        (facts(default_replication_factor="1", offsets_topic_replication_factor="1"), 1, None),
+        (facts(), -1, None),
+    ],
+)
 def test_a_new_decision_topic_is_as_replicated_as_the_clusters_own_topics(
     monkeypatch: pytest.MonkeyPatch, said: BrokerFacts, replicas: int, min_insync: str | None
 ) -> None:
@@ -236,7 +247,7 @@ def test_a_new_decision_topic_is_as_replicated_as_the_clusters_own_topics(
 
 
 def test_where_settings_cannot_be_read_the_offsets_topic_says_how_often_the_cluster_replicates(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
 
@@ -276,7 +287,12 @@ def test_access_lists_are_met_before_any_data_is_sent(broker_kind: str) -> None:
         admin = AdminClient({"bootstrap.servers": address})
         for operation, prefix in ((AclOperation.WRITE, "unwritten"), (AclOperation.DESCRIBE, "undescribed")):
             denied = AclBinding(
-                ResourceType.TRANSACTIONAL_ID, prefix, ResourcePatternType.PREFIXED, "User:*", "*", operation,
+                ResourceType.TRANSACTIONAL_ID,
+                prefix,
+                ResourcePatternType.PREFIXED,
+                "User:*",
+                "*",
+                operation,
                 AclPermissionType.DENY,
             )
             for future in admin.create_acls([denied]).values():
@@ -356,15 +372,18 @@ def test_each_broker_is_asked_once_and_one_that_is_away_again_at_every_check(
 OLD, NEW = 3, 4
 
 
-@pytest.mark.parametrize(("said", "level", "reason"), [
-    (BrokerFacts(OLD, {}), 0, "serves AddPartitionsToTxn up to version 3, as brokers before"),
-    (BrokerFacts(-1, {}), 0, "serves AddPartitionsToTxn up to version -1"),
-    (BrokerFacts(NEW, {VERIFICATION: "false"}), 1, f"has {VERIFICATION}=false"),
-    (BrokerFacts(NEW, {VERIFICATION: "true"}), 0, None),
-    (BrokerFacts(NEW, {}), 0, None),
-    # From transactions V2 on a leader adds what it does not know, whatever the setting says.
-    (BrokerFacts(5, {VERIFICATION: "false"}), 2, None),
-])
+@pytest.mark.parametrize(
+    ("said", "level", "reason"),
+    [
+        (BrokerFacts(OLD, {}), 0, "serves AddPartitionsToTxn up to version 3, as brokers before"),
+        (BrokerFacts(-1, {}), 0, "serves AddPartitionsToTxn up to version -1"),
+        (BrokerFacts(NEW, {VERIFICATION: "false"}), 1, f"has {VERIFICATION}=false"),
+        (BrokerFacts(NEW, {VERIFICATION: "true"}), 0, None),
+        (BrokerFacts(NEW, {}), 0, None),
+        # From transactions V2 on a leader adds what it does not know, whatever the setting says.
+        (BrokerFacts(5, {VERIFICATION: "false"}), 2, None),
+    ],
+)
 def test_which_brokers_do_not_verify_transactions(said: BrokerFacts, level: int, reason: str | None) -> None:
     good = BrokerFacts(5, {VERIFICATION: "true"})
     found = Survey(facts={1: good, 2: said, 3: good}).unverifying(level)

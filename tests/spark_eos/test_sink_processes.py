@@ -213,9 +213,7 @@ def test_a_rerun_that_notes_who_is_superseded_is_no_sign_of_another_driver(clust
 
 
 @given(st.lists(st.tuples(st.sampled_from(["old", "new"]), st.integers(0, 2), st.booleans()), max_size=12))
-def test_of_two_runs_with_many_processes_each_micro_batch_is_seen_once(
-    steps: list[tuple[str, int, bool]]
-) -> None:
+def test_of_two_runs_with_many_processes_each_micro_batch_is_seen_once(steps: list[tuple[str, int, bool]]) -> None:
     """Two drivers on one checkpoint, each with three processes; an error stops a run, as it stops a query."""
     made = MemoryCluster(version=2)
     with pytest.MonkeyPatch.context() as patch:

@@ -20,7 +20,11 @@ __all__ = ["cluster", "failpoints_file", "spark"]
 STEPS = ("take over", "verify", "decide", "complete", "sweep")
 GAUGES = ("open_transactions", "oldest_open_age_ms", "time_to_timeout_ms")
 COUNTERS = (
-    "records_committed", "bytes_committed", "produce_retries", "transactions_committed", "transactions_swept",
+    "records_committed",
+    "bytes_committed",
+    "produce_retries",
+    "transactions_committed",
+    "transactions_swept",
     "transactional_ids_used",
 )
 COLLECTED = "spark.sql.pyspark.worker.logging.enabled"
@@ -52,11 +56,17 @@ def test_gauges_tell_of_the_last_micro_batch_and_counters_only_grow(cluster: Mem
     now = METRICS.snapshot()
     grown = {name: now[name] - before.get(name, 0) for name in COUNTERS}
     assert grown == {
-        "records_committed": 6, "bytes_committed": 200, "produce_retries": 8, "transactions_committed": 6,
-        "transactions_swept": 0, "transactional_ids_used": 3,
+        "records_committed": 6,
+        "bytes_committed": 200,
+        "produce_retries": 8,
+        "transactions_committed": 6,
+        "transactions_swept": 0,
+        "transactional_ids_used": 3,
     }
     assert {name: now[name] for name in GAUGES} == {
-        "open_transactions": 3, "oldest_open_age_ms": 5_000, "time_to_timeout_ms": 55_000,
+        "open_transactions": 3,
+        "oldest_open_age_ms": 5_000,
+        "time_to_timeout_ms": 55_000,
     }
 
 

@@ -60,8 +60,9 @@ class Job:
     @property
     def options(self) -> dict[str, str]:
         """Give the sink's options."""
-        return self.topic.options(**{
-            "transactionalIdPrefix": self.prefix, "buffer.memory": "65536", "batch.size": "2000"})
+        return self.topic.options(
+            **{"transactionalIdPrefix": self.prefix, "buffer.memory": "65536", "batch.size": "2000"}
+        )
 
     def start(self, column: str = "value") -> StreamingQuery:
         """Start the query; `column` is what it writes as value."""
@@ -158,6 +159,7 @@ def test_what_tasks_write_after_the_stop_is_ended_too(job: Job) -> None:
 
 def _has_records(topic: Topic) -> bool:
     from confluent_kafka import Consumer, TopicPartition
+
     consumer = Consumer({"bootstrap.servers": topic.address, "group.id": "none"})
     try:
         places = [TopicPartition(topic.name, number) for number in range(topic.partition_count)]

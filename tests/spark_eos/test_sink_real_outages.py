@@ -28,7 +28,8 @@ from tests.support.waiting import wait_until
 STALE, OTHER = 2, 1
 # A transaction that has timed out is looked for often; one partition of each internal topic is coordinated by one.
 SETTINGS = {
-    "transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "offsets.topic.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
 
@@ -96,10 +97,15 @@ def beside(kafka: EmbeddedBroker, clients: list[KafkaClient], world: World) -> W
 # Coordinators that are away.
 
 
-@pytest.mark.parametrize(("api", "of"), [
-    ("OffsetFetch", "group"), ("InitProducerId", "transactional_id"), ("TxnOffsetCommit", "group"),
-    ("EndTxn", "transactional_id"),
-])
+@pytest.mark.parametrize(
+    ("api", "of"),
+    [
+        ("OffsetFetch", "group"),
+        ("InitProducerId", "transactional_id"),
+        ("TxnOffsetCommit", "group"),
+        ("EndTxn", "transactional_id"),
+    ],
+)
 def test_a_coordinator_that_is_away_while_a_decision_is_made_stops_nothing(
     kafka: EmbeddedBroker, hasty: World, api: str, of: str
 ) -> None:
@@ -138,8 +144,9 @@ def test_a_decision_is_made_again_when_its_transaction_has_timed_out_in_the_outa
     committer.log._driver_timeout_ms = 300
     driver, outages = f"p.{hasty.query}.driver", []
     with (
-        kafka.fault(api="EndTxn", nth=1, action=lambda _: outages.append(kafka.without_coordinator(
-            transactional_id=driver))),
+        kafka.fault(
+            api="EndTxn", nth=1, action=lambda _: outages.append(kafka.without_coordinator(transactional_id=driver))
+        ),
         kafka.fault(api="FindCoordinator", nth=40, action=lambda _: [each.end() for each in outages]),
     ):
         prepared = hasty.prepare("run1")

@@ -32,16 +32,28 @@ def _described(state: TransactionState, epoch: int, producer_id: int = 9) -> Des
 
 # What the coordinator stores after each history of a transaction that had epoch 5.
 HISTORIES = [
-    (1, S.ONGOING, 5, Fate.OPEN), (2, S.ONGOING, 5, Fate.OPEN),
-    (1, S.PREPARE_COMMIT, 5, Fate.COMMITTED), (2, S.PREPARE_COMMIT, 6, Fate.COMMITTED),
-    (1, S.COMPLETE_COMMIT, 5, Fate.COMMITTED), (2, S.COMPLETE_COMMIT, 6, Fate.COMMITTED),
-    (1, S.PREPARE_ABORT, 5, Fate.LOST), (2, S.PREPARE_ABORT, 6, Fate.LOST),
-    (1, S.COMPLETE_ABORT, 5, Fate.LOST), (2, S.COMPLETE_ABORT, 6, Fate.LOST),
+    (1, S.ONGOING, 5, Fate.OPEN),
+    (2, S.ONGOING, 5, Fate.OPEN),
+    (1, S.PREPARE_COMMIT, 5, Fate.COMMITTED),
+    (2, S.PREPARE_COMMIT, 6, Fate.COMMITTED),
+    (1, S.COMPLETE_COMMIT, 5, Fate.COMMITTED),
+    (2, S.COMPLETE_COMMIT, 6, Fate.COMMITTED),
+    (1, S.PREPARE_ABORT, 5, Fate.LOST),
+    (2, S.PREPARE_ABORT, 6, Fate.LOST),
+    (1, S.COMPLETE_ABORT, 5, Fate.LOST),
+    (2, S.COMPLETE_ABORT, 6, Fate.LOST),
     # V1: timed out at 5, or committed at 5 and another one aborted at 6; the same record in the coordinator.
-    (1, S.COMPLETE_ABORT, 6, None), (1, S.PREPARE_ABORT, 6, None),
+    (1, S.COMPLETE_ABORT, 6, None),
+    (1, S.PREPARE_ABORT, 6, None),
     # A later transaction of the same id says nothing about this one.
-    (1, S.ONGOING, 6, None), (2, S.ONGOING, 6, None), (1, S.COMPLETE_COMMIT, 6, None), (2, S.COMPLETE_COMMIT, 7, None),
-    (2, S.COMPLETE_ABORT, 7, None), (2, S.EMPTY, 6, None), (1, S.EMPTY, 6, None), (1, S.EMPTY, 5, None),
+    (1, S.ONGOING, 6, None),
+    (2, S.ONGOING, 6, None),
+    (1, S.COMPLETE_COMMIT, 6, None),
+    (2, S.COMPLETE_COMMIT, 7, None),
+    (2, S.COMPLETE_ABORT, 7, None),
+    (2, S.EMPTY, 6, None),
+    (1, S.EMPTY, 6, None),
+    (1, S.EMPTY, 5, None),
 ]
 
 
@@ -68,16 +80,19 @@ OWN = BatchTrace(10, 12, ProducerIdentity(9, 5), False)
 FOREIGN = BatchTrace(10, 12, ProducerIdentity(8, 5), False)
 
 
-@pytest.mark.parametrize(("view", "fate"), [
-    (PartitionView(14, (OWN,), ()), Fate.COMMITTED),
-    (PartitionView(14, (OWN,), (AbortedTransaction(9, 10),)), Fate.LOST),
-    (PartitionView(14, (OWN,), (AbortedTransaction(8, 10), AbortedTransaction(9, 3))), Fate.COMMITTED),
-    (PartitionView(12, (OWN,), ()), None),
-    (PartitionView(14, (FOREIGN,), ()), None),
-    (PartitionView(14, (BatchTrace(10, 12, ProducerIdentity(9, 6), False),), ()), None),
-    (PartitionView(14, (), ()), None),
-    (None, None),
-])
+@pytest.mark.parametrize(
+    ("view", "fate"),
+    [
+        (PartitionView(14, (OWN,), ()), Fate.COMMITTED),
+        (PartitionView(14, (OWN,), (AbortedTransaction(9, 10),)), Fate.LOST),
+        (PartitionView(14, (OWN,), (AbortedTransaction(8, 10), AbortedTransaction(9, 3))), Fate.COMMITTED),
+        (PartitionView(12, (OWN,), ()), None),
+        (PartitionView(14, (FOREIGN,), ()), None),
+        (PartitionView(14, (BatchTrace(10, 12, ProducerIdentity(9, 6), False),), ()), None),
+        (PartitionView(14, (), ()), None),
+        (None, None),
+    ],
+)
 def test_the_logs_word(view: PartitionView | None, fate: Fate | None) -> None:
     transaction = _transaction(2)
     assert seen_fate(transaction, transaction.ranges[0], view) is fate
@@ -109,8 +124,7 @@ def test_an_abort_after_a_downgrade_is_not_taken_for_the_transaction_before_it()
     one = cluster.prepare("one")
     assert settle(cluster, _decision(one)).took_effect
     next_one = cluster.prepare("one", 1)
-    cluster.end_transactions(
-        [Ending("one", ProducerIdentity(next_one.producer_id, next_one.producer_epoch), False, 1)])
+    cluster.end_transactions([Ending("one", ProducerIdentity(next_one.producer_id, next_one.producer_epoch), False, 1)])
     assert described_fate(one, cluster.describe_transactions(["one"])["one"]) is Fate.LOST
     assert settle(cluster, _decision(one)).took_effect
 
@@ -265,7 +279,8 @@ def test_many_transactions_are_found_by_a_few_looks_at_their_partitions(monkeypa
     looks: list[Mapping[TopicPartition, int]] = []
     views = cluster.views
     monkeypatch.setattr(
-        cluster, "views", lambda offsets, wait_ms: looks.append(offsets) or views(offsets, wait_ms=wait_ms))
+        cluster, "views", lambda offsets, wait_ms: looks.append(offsets) or views(offsets, wait_ms=wait_ms)
+    )
     settled = settle(cluster, _decision(*transactions))
     assert (settled.lost, settled.committed) == (transactions[:300], transactions[300:])
     assert [len(each) for each in looks] == [4]
@@ -286,12 +301,19 @@ def test_a_transaction_with_many_partitions_that_cannot_be_read_is_hidden_after_
 # What a task asks about.
 
 
-@pytest.mark.parametrize(("letters", "courses", "described"), [
-    # Whole or not, what is committed is read and what is lost is written; the driver judges.
-    ("CC", "SS", [1, 1]), ("LL", "WW", [1, 1]), ("CL", "SW", [1, 1]),
-    # Open: the first task settles all.
-    ("OO", "SS", [1, 2, 1]), ("OC", "SS", [1, 2, 1]), ("OL", "WW", [1, 2, 1, 1]),
-])
+@pytest.mark.parametrize(
+    ("letters", "courses", "described"),
+    [
+        # Whole or not, what is committed is read and what is lost is written; the driver judges.
+        ("CC", "SS", [1, 1]),
+        ("LL", "WW", [1, 1]),
+        ("CL", "SW", [1, 1]),
+        # Open: the first task settles all.
+        ("OO", "SS", [1, 2, 1]),
+        ("OC", "SS", [1, 2, 1]),
+        ("OL", "WW", [1, 2, 1, 1]),
+    ],
+)
 @pytest.mark.parametrize("policy", OnLostTransaction)
 def test_a_task_asks_about_its_own_transaction(
     letters: str, courses: str, described: list[int], policy: OnLostTransaction
@@ -308,6 +330,6 @@ def test_a_task_asks_about_its_own_transaction(
     found = [course_of_task(cluster, decision, split, policy).name[0] for split in range(len(letters))]
     assert "".join(found) == courses
     asked = [int(call.split()[1]) for call in cluster.calls if call.startswith("describe")]
-    assert asked[:len(described)] == described[:len(asked)]
+    assert asked[: len(described)] == described[: len(asked)]
     assert course_of_task(cluster, decision, 7, policy) is Course.WRITE, "it had no rows then"
     assert course_of_task(cluster, replace(decision, completed_at_ms=1), 7, policy) is Course.SKIP

@@ -24,14 +24,38 @@ from tests.spark_eos.sink_cluster import MemoryCluster
 BY_LETTER = {fate.name[0]: fate for fate in Fate}
 # Open, Committed, Lost, Hidden, Unknown.
 ROWS = {
-    "": Action.CLOSED, "C": Action.CLOSED, "L": Action.WRITE_AGAIN, "CL": Action.WRITE_LOST,
-    "O": Action.COMMIT, "OH": Action.WAIT, "OU": Action.STOP, "OHU": Action.WAIT,
-    "OC": Action.COMMIT, "OCL": Action.COMMIT, "OCH": Action.COMMIT, "OCU": Action.COMMIT, "OCLH": Action.COMMIT,
-    "OCLU": Action.COMMIT, "OCHU": Action.COMMIT, "OCLHU": Action.COMMIT,
-    "OL": Action.ABORT, "OLH": Action.ABORT, "OLU": Action.ABORT, "OLHU": Action.ABORT,
-    "H": Action.WAIT, "CH": Action.WAIT, "LH": Action.WAIT, "HU": Action.WAIT, "CLH": Action.WAIT, "CHU": Action.WAIT,
-    "LHU": Action.WAIT, "CLHU": Action.WAIT,
-    "U": Action.STOP, "CU": Action.STOP, "LU": Action.STOP, "CLU": Action.STOP,
+    "": Action.CLOSED,
+    "C": Action.CLOSED,
+    "L": Action.WRITE_AGAIN,
+    "CL": Action.WRITE_LOST,
+    "O": Action.COMMIT,
+    "OH": Action.WAIT,
+    "OU": Action.STOP,
+    "OHU": Action.WAIT,
+    "OC": Action.COMMIT,
+    "OCL": Action.COMMIT,
+    "OCH": Action.COMMIT,
+    "OCU": Action.COMMIT,
+    "OCLH": Action.COMMIT,
+    "OCLU": Action.COMMIT,
+    "OCHU": Action.COMMIT,
+    "OCLHU": Action.COMMIT,
+    "OL": Action.ABORT,
+    "OLH": Action.ABORT,
+    "OLU": Action.ABORT,
+    "OLHU": Action.ABORT,
+    "H": Action.WAIT,
+    "CH": Action.WAIT,
+    "LH": Action.WAIT,
+    "HU": Action.WAIT,
+    "CLH": Action.WAIT,
+    "CHU": Action.WAIT,
+    "LHU": Action.WAIT,
+    "CLHU": Action.WAIT,
+    "U": Action.STOP,
+    "CU": Action.STOP,
+    "LU": Action.STOP,
+    "CLU": Action.STOP,
 }
 
 
@@ -121,9 +145,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let time pass for recovery only when it waits."""
     now = [0.0]
     monkeypatch.setattr(recovery, "SETTLE_LIMIT_SECONDS", 1.0)
-    monkeypatch.setattr(recovery, "time", SimpleNamespace(
-        monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
-        time_ns=lambda: int(now[0] * 1e9)))
+    monkeypatch.setattr(
+        recovery,
+        "time",
+        SimpleNamespace(
+            monotonic=lambda: now[0],
+            sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
+            time_ns=lambda: int(now[0] * 1e9),
+        ),
+    )
     monkeypatch.setattr(descriptions, "_PAUSE_SECONDS", 0)
 
 
@@ -138,7 +168,7 @@ def test_every_split_of_small_sets(version: int, monkeypatch: pytest.MonkeyPatch
         is_committed = [cluster.ids[t.transactional_id].state is TransactionState.COMPLETE_COMMIT for t in transactions]
         wanted = TABLE[was].action
         for letter, committed in zip(split, is_committed, strict=True):
-            assert committed is (letter == "C" or letter == "O" and wanted is Action.COMMIT), split
+            assert committed is (letter == "C" or (letter == "O" and wanted is Action.COMMIT)), split
         if wanted in (Action.WAIT, Action.STOP):
             assert settled.action is wanted, split
             assert [t.split for t in settled.still_open] == [at for at, each in enumerate(split) if each == "O"], split
@@ -186,13 +216,14 @@ def test_an_abort_without_a_clear_answer_is_looked_at_again(
 
 
 def test_an_abort_that_never_gets_through_stops_without_calling_anything_visible(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = MemoryCluster()
     decision = decision_of([cluster.prepare("id0", 0), cluster.prepare("id1", 1)])
     cluster.time_out("id1")
     monkeypatch.setattr(
-        cluster, "end_transactions", lambda endings: {each.transactional_id: EndAnswer(None) for each in endings})
+        cluster, "end_transactions", lambda endings: {each.transactional_id: EndAnswer(None) for each in endings}
+    )
     settled = settle(cluster, decision)
     account = r"task 0: open, id0 .*task 1: lost, id1 .*lost in any case"
     for policy in OnLostTransaction:
@@ -247,14 +278,18 @@ def outcomes(count: int, agents: int, losses: int) -> Iterator[tuple[State, froz
     is the last agent: it commits all without a look when it wakes up.
     """
     first: tuple[State, tuple[Doing, ...], int, frozenset[int]] = (
-        (OPEN,) * count, (None,) * agents + ((True, frozenset(range(count))),), losses, frozenset())
+        (OPEN,) * count,
+        (None,) * agents + ((True, frozenset(range(count))),),
+        losses,
+        frozenset(),
+    )
     seen, todo = {first}, [first]
     while todo:
         state, doing, left, rewriting = todo.pop()
         yield state, rewriting
         following = [
-            (_with(state, at, LOST), doing, left - 1, rewriting)
-            for at in range(count) if left and state[at] is OPEN]
+            (_with(state, at, LOST), doing, left - 1, rewriting) for at in range(count) if left and state[at] is OPEN
+        ]
         for agent, does in enumerate(doing):
             if does is None:
                 action = TABLE[frozenset(state)].action
@@ -276,11 +311,11 @@ def outcomes(count: int, agents: int, losses: int) -> Iterator[tuple[State, froz
 
 
 def _with(state: State, at: int, fate: Fate) -> State:
-    return (*state[:at], fate, *state[at + 1:])
+    return (*state[:at], fate, *state[at + 1 :])
 
 
 def _set(doing: tuple[Doing, ...], agent: int, does: Doing) -> tuple[Doing, ...]:
-    return (*doing[:agent], does, *doing[agent + 1:])
+    return (*doing[:agent], does, *doing[agent + 1 :])
 
 
 @pytest.mark.parametrize(("count", "agents"), [(2, 1), (2, 2), (3, 1), (3, 2)])

@@ -36,13 +36,26 @@ class Process:
     states: dict[str, RunState] = field(default_factory=dict)
     logs: dict[str, DecisionLog] = field(default_factory=dict)
 
-    def commit(self, messages: Sequence[TaskMessage], write: str, *, discard: bool = False,
-               policy: OnLostTransaction = OnLostTransaction.FAIL) -> None:
+    def commit(
+        self,
+        messages: Sequence[TaskMessage],
+        write: str,
+        *,
+        discard: bool = False,
+        policy: OnLostTransaction = OnLostTransaction.FAIL,
+    ) -> None:
         [query] = {message.query for message in messages}
         log = self.logs.setdefault(query, DecisionLog(self.cluster, self.prefix, query, DECISIONS))
         committer = Committer(
-            self.cluster, log, self.prefix, query, self.run, policy, write=write,
-            state=self.states.setdefault(query, RunState()), discard_differing_rows=discard,
+            self.cluster,
+            log,
+            self.prefix,
+            query,
+            self.run,
+            policy,
+            write=write,
+            state=self.states.setdefault(query, RunState()),
+            discard_differing_rows=discard,
         )
         [micro_batch] = {message.micro_batch for message in messages}
         try:
@@ -57,8 +70,13 @@ def rows_of(checksum: int, count: int = 1) -> tuple[TopicRows, ...]:
 
 
 def prepared(
-    cluster: MemoryCluster, name: str = "t", checksum: int = 1, run: str = "run1", micro_batch: int = 0,
-    worker: str = "w", prefix: str = "p",
+    cluster: MemoryCluster,
+    name: str = "t",
+    checksum: int = 1,
+    run: str = "run1",
+    micro_batch: int = 0,
+    worker: str = "w",
+    prefix: str = "p",
 ) -> list[TaskMessage]:
     """Act as the one task of a write that finds nothing decided."""
     query = f"{QUERY}/{name}" if name else QUERY
@@ -133,8 +151,11 @@ def test_discarding_differences_does_not_drop_a_second_write_under_one_name(clus
         process.commit(repeated(checksum=2), "second", discard=True)
 
 
-@pytest.mark.parametrize(("before", "now"), [("t", "good"), ("", "t"), ("t", "")], ids=[
-    "named", "moved to foreachBatch", "moved to writeStream"])
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [("t", "good"), ("", "t"), ("t", "")],
+    ids=["named", "moved to foreachBatch", "moved to writeStream"],
+)
 def test_a_write_that_was_renamed_in_the_window_is_not_made_twice(
     cluster: MemoryCluster, before: str, now: str
 ) -> None:
@@ -211,7 +232,8 @@ def test_no_option_lets_a_rewrite_mix_rows_of_two_runs(cluster: MemoryCluster) -
     original = cluster.end_transactions
     cluster.end_transactions = lambda endings: (  # type: ignore[method-assign]
         cluster.time_out(lost.transaction.transactional_id) or original(endings)
-        if any(each.transactional_id == lost.transaction.transactional_id for each in endings) else original(endings)
+        if any(each.transactional_id == lost.transaction.transactional_id for each in endings)
+        else original(endings)
     )
     with pytest.raises(TransactionError):
         committer.commit(whole, 0)
@@ -243,8 +265,11 @@ def test_under_a_changed_prefix_what_the_last_run_left_open_is_swept_at_the_rest
 @pytest.mark.parametrize("change", ["cluster", "decisionTopic"])
 def test_a_function_that_mirrors_its_rows_to_two_clusters_keeps_two_logs(change: str) -> None:
     options = SinkOptions(ClientOptions(("one:1",)), topic="t", prefix="p")
-    other = replace(options, client=ClientOptions(("two:1",))) if change == "cluster" else replace(
-        options, decision_topic="other-decisions")
+    other = (
+        replace(options, client=ClientOptions(("two:1",)))
+        if change == "cluster"
+        else replace(options, decision_topic="other-decisions")
+    )
     logs = []
     for each in (options, other):
         kafka = KafkaCluster(KafkaClient(each.client), each.decision_topic, DecisionWriter)

@@ -96,7 +96,7 @@ def test_a_run_that_has_not_shown_itself_is_left_alone(cluster: MemoryCluster) -
 
 
 def test_a_process_that_begins_in_the_middle_of_a_run_takes_no_newer_run_for_an_older_one(
-    cluster: MemoryCluster
+    cluster: MemoryCluster,
 ) -> None:
     """Spark ends an idle Python process: the next one does not know when its run began."""
     committer_of(cluster).commit(prepare(cluster, 0), 0)
@@ -112,7 +112,7 @@ def test_a_process_that_begins_in_the_middle_of_a_run_takes_no_newer_run_for_an_
 
 
 def test_a_superseded_run_that_has_forgotten_everything_decides_nothing_and_fences_nobody(
-    cluster: MemoryCluster
+    cluster: MemoryCluster,
 ) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     newer = committer_of(cluster, "run2")
@@ -182,7 +182,7 @@ def test_a_run_that_is_superseded_while_its_expired_id_is_renewed_decides_nothin
 
 
 def test_what_a_superseded_run_is_told_is_true_though_another_run_has_written_its_micro_batch(
-    cluster: MemoryCluster
+    cluster: MemoryCluster,
 ) -> None:
     asleep, messages = committer_of(cluster), prepare(cluster, 0)
     cluster.pass_time(1_000)
@@ -194,7 +194,7 @@ def test_what_a_superseded_run_is_told_is_true_though_another_run_has_written_it
 
 
 def test_what_a_run_that_is_behind_is_told_is_true_though_another_run_has_written_its_micro_batch(
-    cluster: MemoryCluster
+    cluster: MemoryCluster,
 ) -> None:
     newer = committer_of(cluster, "run2")
     for micro_batch in (0, 1):

@@ -116,14 +116,17 @@ def test_a_null_topic_fails_the_job_and_nothing_is_seen(spark: SparkSession, top
     assert topic.is_stable()
 
 
-@pytest.mark.parametrize(("options", "text"), [
-    ({"topik": "x"}, "Did you mean 'topic'"),
-    ({"kafka.transactional.id": "x"}, "transactionalIdPrefix"),
-    ({"kafka.value.serializer": "x"}, "not supported"),
-    ({"transactionTimeout": "99h"}, "the brokers allow"),
-    ({"topic": "no-such-topic-anywhere"}, "does not exist"),
-    ({"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "1500"}, "127.0.0.1:1"),
-])
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"topik": "x"}, "Did you mean 'topic'"),
+        ({"kafka.transactional.id": "x"}, "transactionalIdPrefix"),
+        ({"kafka.value.serializer": "x"}, "not supported"),
+        ({"transactionTimeout": "99h"}, "the brokers allow"),
+        ({"topic": "no-such-topic-anywhere"}, "does not exist"),
+        ({"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "1500"}, "127.0.0.1:1"),
+    ],
+)
 def test_wrong_options_are_refused_before_any_data_is_sent(
     spark: SparkSession, topic: Topic, options: dict[str, str], text: str
 ) -> None:
@@ -183,8 +186,13 @@ def test_a_job_run_again_under_its_job_id_writes_nothing_twice(spark: SparkSessi
 # Every step is broken in every way in tests/crash; here it is an error, which makes Spark call `abort`.
 @pytest.mark.parametrize("point", ["driver.before_decide", "driver.after_decide"])
 def test_a_commit_that_fails_is_repaired_by_a_restart(
-    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path, prefix: str,
-    arm: Callable[[str], None], point: str,
+    spark: SparkSession,
+    topic: Topic,
+    input_folder: Path,
+    tmp_path: Path,
+    prefix: str,
+    arm: Callable[[str], None],
+    point: str,
 ) -> None:
     options = topic.options(transactionalIdPrefix=prefix)
     arm(f"{point}=raise@1")
@@ -198,8 +206,13 @@ def test_a_commit_that_fails_is_repaired_by_a_restart(
 
 @pytest.mark.parametrize("point", ["driver.mid_complete", "task.prepared"])
 def test_transactions_v1_keep_the_promise_too(
-    spark: SparkSession, tv1_address: str, input_folder: Path, tmp_path: Path, prefix: str,
-    arm: Callable[[str], None], point: str,
+    spark: SparkSession,
+    tv1_address: str,
+    input_folder: Path,
+    tmp_path: Path,
+    prefix: str,
+    arm: Callable[[str], None],
+    point: str,
 ) -> None:
     topic = make_topic(tv1_address)
     options = topic.options(transactionalIdPrefix=prefix)
@@ -215,8 +228,13 @@ def test_transactions_v1_keep_the_promise_too(
 
 @pytest.mark.parametrize("policy", ["fail", "rewrite"])
 def test_a_decided_batch_that_timed_out_as_a_whole_is_written_again(
-    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path, prefix: str,
-    arm: Callable[[str], None], policy: str,
+    spark: SparkSession,
+    topic: Topic,
+    input_folder: Path,
+    tmp_path: Path,
+    prefix: str,
+    arm: Callable[[str], None],
+    policy: str,
 ) -> None:
     options = topic.options(transactionalIdPrefix=prefix, transactionTimeout="8s", onLostTransaction=policy)
     arm("driver.after_decide=raise@1")

@@ -8,7 +8,8 @@ from spark_eos.sink import spark_sockets
 from spark_eos.sink.spark_sockets import acknowledge_input, has_unix_sockets, report_sockets
 
 needs_quick_acknowledgements = pytest.mark.skipif(
-    not hasattr(socket, "TCP_QUICKACK"), reason="only Linux delays acknowledgements by a socket option")
+    not hasattr(socket, "TCP_QUICKACK"), reason="only Linux delays acknowledgements by a socket option"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -27,13 +28,16 @@ def pair():
                 yield worker, jvm
 
 
-@pytest.mark.parametrize(("name", "value", "expected"), [
-    ("PYTHON_UNIX_DOMAIN_ENABLED", "true", True),
-    ("PYTHON_UNIX_DOMAIN_ENABLED", "True", True),
-    ("PYTHON_UNIX_DOMAIN_ENABLED", "false", False),
-    ("PYTHON_WORKER_FACTORY_SOCK_PATH", "/tmp/a.sock", True),
-    ("PYTHON_WORKER_FACTORY_PORT", "4711", False),
-])
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("PYTHON_UNIX_DOMAIN_ENABLED", "true", True),
+        ("PYTHON_UNIX_DOMAIN_ENABLED", "True", True),
+        ("PYTHON_UNIX_DOMAIN_ENABLED", "false", False),
+        ("PYTHON_WORKER_FACTORY_SOCK_PATH", "/tmp/a.sock", True),
+        ("PYTHON_WORKER_FACTORY_PORT", "4711", False),
+    ],
+)
 def test_the_environment_tells_which_sockets_spark_uses(monkeypatch, name, value, expected):
     monkeypatch.setenv(name, value)
     assert has_unix_sockets() is expected
@@ -81,8 +85,9 @@ def test_tcp_is_reported_once_in_a_process(caplog):
     with caplog.at_level(logging.INFO, "spark_eos.sink"):
         report_sockets()
         report_sockets()
-    assert [record.getMessage().count("spark.python.unix.domain.socket.enabled=true") for record in caplog.records] \
-        == [1]
+    assert [record.getMessage().count("spark.python.unix.domain.socket.enabled=true") for record in caplog.records] == [
+        1
+    ]
 
 
 def test_unix_sockets_are_not_reported(caplog, monkeypatch):

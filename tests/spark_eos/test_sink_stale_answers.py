@@ -68,7 +68,7 @@ def test_a_restart_that_reads_the_pointer_from_a_broker_cut_off_writes_no_row_tw
 def test_the_first_decision_after_a_take_over_looks_again_and_later_ones_do_not(cluster: MemoryCluster) -> None:
     asked: list[bool] = []
     write = cluster.write_decision
-    cluster.write_decision = lambda each: (asked.append(each.check is not None), write(each))[1]  # type: ignore
+    cluster.write_decision = lambda each: (asked.append(each.check is not None), write(each))[1]  # type: ignore[method-assign]
     committer = committer_of(cluster)
     for micro_batch in range(3):
         committer.commit(prepare(cluster, micro_batch), micro_batch)
@@ -197,23 +197,26 @@ def described(state: TransactionState, epoch: int, producer_id: int = 7) -> Desc
     return Description("id", state, ProducerIdentity(producer_id, epoch), 60_000, -1)
 
 
-@pytest.mark.parametrize(("state", "epoch", "versions"), [
-    (S.COMPLETE_COMMIT, 4, (1, 2)),
-    (S.ONGOING, 4, (1, 2)),
-    (S.COMPLETE_ABORT, 4, (1, 2)),
-    (S.EMPTY, 5, (1, 2)),
-    (S.COMPLETE_COMMIT, 5, (2,)),
-    (S.PREPARE_COMMIT, 5, (2,)),
-    # What is left is open, or was ended since.
-    (S.ONGOING, 5, ()),
-    (S.COMPLETE_ABORT, 5, ()),
-    (S.PREPARE_ABORT, 5, ()),
-    (S.DEAD, 5, ()),
-    (S.COMPLETE_COMMIT, 6, ()),
-    (S.COMPLETE_ABORT, 6, ()),
-    (S.EMPTY, 6, ()),
-    (S.ONGOING, 6, ()),
-])
+@pytest.mark.parametrize(
+    ("state", "epoch", "versions"),
+    [
+        (S.COMPLETE_COMMIT, 4, (1, 2)),
+        (S.ONGOING, 4, (1, 2)),
+        (S.COMPLETE_ABORT, 4, (1, 2)),
+        (S.EMPTY, 5, (1, 2)),
+        (S.COMPLETE_COMMIT, 5, (2,)),
+        (S.PREPARE_COMMIT, 5, (2,)),
+        # What is left is open, or was ended since.
+        (S.ONGOING, 5, ()),
+        (S.COMPLETE_ABORT, 5, ()),
+        (S.PREPARE_ABORT, 5, ()),
+        (S.DEAD, 5, ()),
+        (S.COMPLETE_COMMIT, 6, ()),
+        (S.COMPLETE_ABORT, 6, ()),
+        (S.EMPTY, 6, ()),
+        (S.ONGOING, 6, ()),
+    ],
+)
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_is_provably_from_before_a_transaction(
     state: TransactionState, epoch: int, versions: Sequence[int], version: int
@@ -226,8 +229,9 @@ def test_what_is_provably_from_before_a_transaction(
 def prepared_again(cluster: MemoryCluster, name: str = "p.q.run1.w.0") -> tuple[PreparedTransaction, Id]:
     """Prepare the second transaction of an id; gives what its coordinator knew before that."""
     first = cluster.prepare(name)
-    cluster.end_transactions([Ending(name, ProducerIdentity(first.producer_id, first.producer_epoch), True,
-                                     cluster.version)])
+    cluster.end_transactions(
+        [Ending(name, ProducerIdentity(first.producer_id, first.producer_epoch), True, cluster.version)]
+    )
     past = replace(cluster.ids[name])
     if cluster.version == 1:
         cluster.init_producer_id(name, 60_000)
@@ -316,9 +320,13 @@ def test_the_pool_initialises_no_id_whose_transaction_a_stale_coordinator_calls_
     assert len(pool) == 2
 
 
-@pytest.mark.parametrize("past", [
-    Id(ProducerIdentity(-1, 0), state=S.EMPTY), Id(ProducerIdentity(99, 32_766), state=S.COMPLETE_COMMIT),
-])
+@pytest.mark.parametrize(
+    "past",
+    [
+        Id(ProducerIdentity(-1, 0), state=S.EMPTY),
+        Id(ProducerIdentity(99, 32_766), state=S.COMPLETE_COMMIT),
+    ],
+)
 def test_the_pool_initialises_nothing_of_its_micro_batch_on_an_answer_that_proves_nothing(
     cluster: MemoryCluster, past: Id
 ) -> None:

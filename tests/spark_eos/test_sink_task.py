@@ -69,8 +69,12 @@ PLACE = Place("q", "run2", 4, 1)
 
 def _writer(cluster: MemoryCluster, transaction: MemoryTransaction, topic: str | None = "t") -> TaskWriter:
     return TaskWriter(
-        SinkOptions(ClientOptions(("h:1",)), topic=topic, prefix="p", transaction_timeout_ms=60_000), PLACE, cluster,
-        IdentityPool(cluster, "p", "q", "run2", "w"), transaction, DecisionLog(cluster, "p", "q", DECISIONS),
+        SinkOptions(ClientOptions(("h:1",)), topic=topic, prefix="p", transaction_timeout_ms=60_000),
+        PLACE,
+        cluster,
+        IdentityPool(cluster, "p", "q", "run2", "w"),
+        transaction,
+        DecisionLog(cluster, "p", "q", DECISIONS),
     )
 
 
@@ -188,9 +192,15 @@ def test_a_decided_name_with_another_topic_is_refused_before_any_row_is_read(job
         writer.write(_Untouchable())
 
 
-@pytest.mark.parametrize(("run", "write", "is_refused"), [
-    ("run1", "second", True), ("run1", "first", False), ("run2", "second", False), ("run1", "", False),
-])
+@pytest.mark.parametrize(
+    ("run", "write", "is_refused"),
+    [
+        ("run1", "second", True),
+        ("run1", "first", False),
+        ("run2", "second", False),
+        ("run1", "", False),
+    ],
+)
 def test_a_second_write_under_one_name_in_one_run_is_refused(run: str, write: str, is_refused: bool) -> None:
     cluster = MemoryCluster()
     _decide(cluster, 4, write="first")

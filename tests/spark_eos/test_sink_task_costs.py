@@ -13,9 +13,8 @@ from broker_core.types import ProducerIdentity
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError
-from spark_eos.sink import clients, kept
+from spark_eos.sink import clients, kept, wiring
 from spark_eos.sink import pool as pools
-from spark_eos.sink import wiring
 from spark_eos.sink.commit_report import CommitReport, WorkerIds, last_report, leave_report, report_of
 from spark_eos.sink.committer import Committer
 from spark_eos.sink.kept import Kept
@@ -93,10 +92,16 @@ def test_only_what_the_report_names_is_taken_for_committed() -> None:
     assert worker.run_tasks(1, 3) == ["describe 1", "init p.q.run1.w.0"]
 
 
-@pytest.mark.parametrize("report", [
-    CommitReport("run0", {"w": WorkerIds(0, 3)}), CommitReport(RUN, {"v": WorkerIds(0, 3)}),
-    CommitReport(RUN, {"w": WorkerIds(1, 3)}), CommitReport(RUN, {}),
-], ids=["of another run", "of another worker", "of another micro-batch", "of none"])
+@pytest.mark.parametrize(
+    "report",
+    [
+        CommitReport("run0", {"w": WorkerIds(0, 3)}),
+        CommitReport(RUN, {"v": WorkerIds(0, 3)}),
+        CommitReport(RUN, {"w": WorkerIds(1, 3)}),
+        CommitReport(RUN, {}),
+    ],
+    ids=["of another run", "of another worker", "of another micro-batch", "of none"],
+)
 def test_a_report_of_something_else_says_nothing(report: CommitReport) -> None:
     worker = Worker(MemoryCluster())
     worker.run_tasks(0, 2)
@@ -183,7 +188,7 @@ def test_the_driver_reports_what_it_has_committed(cluster: MemoryCluster, local_
 def test_a_worker_that_had_no_task_for_some_micro_batches_is_still_reported(local_folder: Path) -> None:
     memory, report, workers = MemoryCluster(), None, []
     for micro_batch in range(30):
-        names = [f"p.q.{RUN}.{worker}.0" for worker in ("busy", "rare")[:1 if micro_batch % 25 else 2]]
+        names = [f"p.q.{RUN}.{worker}.0" for worker in ("busy", "rare")[: 1 if micro_batch % 25 else 2]]
         report = report_of(RUN, micro_batch, [memory.prepare(name) for name in names], report)
         workers.append(sorted((worker, each.micro_batch) for worker, each in report.workers.items()))
     assert workers[19] == [("busy", 19), ("rare", 0)] and workers[20] == [("busy", 20)]
@@ -265,15 +270,22 @@ def kafka() -> Iterator[EmbeddedBroker]:
 
 
 def options_of(kafka: EmbeddedBroker, **more: str) -> SinkOptions:
-    return sink_options({
-        "kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "t", "transactionalIdPrefix": PREFIX,
-        "decisionTopic": "decisions", "transactionTimeout": "60s", **more,
-    })
+    return sink_options(
+        {
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "topic": "t",
+            "transactionalIdPrefix": PREFIX,
+            "decisionTopic": "decisions",
+            "transactionTimeout": "60s",
+            **more,
+        }
+    )
 
 
 def run_task(options: SinkOptions, place: Place, committed: CommitReport | None = None) -> TaskMessage:
-    rows = pa.record_batch({
-        "value": pa.array([f"row {place.split}"]), "partition": pa.array([place.split % PARTITIONS], pa.int32())})
+    rows = pa.record_batch(
+        {"value": pa.array([f"row {place.split}"]), "partition": pa.array([place.split % PARTITIONS], pa.int32())}
+    )
     return task_writer(options, place, may_be_decided=True, committed=committed).write(iter([rows]))
 
 

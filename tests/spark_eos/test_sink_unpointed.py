@@ -25,7 +25,11 @@ S = TransactionState
 
 
 def tasks(
-    cluster: MemoryCluster, run: str, micro_batch: int = 0, checksums: Sequence[int] = (1, 2), prefix: str = "p",
+    cluster: MemoryCluster,
+    run: str,
+    micro_batch: int = 0,
+    checksums: Sequence[int] = (1, 2),
+    prefix: str = "p",
     query: str = QUERY,
 ) -> list[Prepared]:
     """Act as the tasks of a micro-batch that know of no decision."""
@@ -39,7 +43,10 @@ def tasks(
 
 
 def committer(
-    cluster: MemoryCluster, run: str, prefix: str = "p", policy: OnLostTransaction = OnLostTransaction.FAIL,
+    cluster: MemoryCluster,
+    run: str,
+    prefix: str = "p",
+    policy: OnLostTransaction = OnLostTransaction.FAIL,
     query: str = QUERY,
 ) -> Committer:
     return Committer(cluster, DecisionLog(cluster, prefix, query, DECISIONS), prefix, query, run, policy)

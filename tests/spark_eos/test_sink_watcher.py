@@ -235,9 +235,7 @@ def test_another_driver_has_launches_of_its_own(local_folder: Path, monkeypatch:
     assert current_launch("/checkpoint") != launch
 
 
-def test_without_checkpoint_or_folder_there_is_no_launch(
-    local_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_checkpoint_or_folder_there_is_no_launch(local_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checkpoint_of({"topic": "t"}) is None
     assert checkpoint_of({"checkpointLocation": "/checkpoint"}) == "/checkpoint"
     assert current_launch(None) is None and end_launch(None) is None
@@ -253,10 +251,15 @@ class Query:
     def __init__(self, client: KafkaClient, address: str) -> None:
         self.client, self.address, self.topic = client, address, make_topic(client)
         self.prefix, self.name = unique("prefix"), str(uuid.uuid4())
-        self.options: SinkOptions = sink_options({
-            "kafka.bootstrap.servers": address, "topic": self.topic, "transactionalIdPrefix": self.prefix,
-            "decisionTopic": make_topic(client, cleanup_policy="compact"), "transactionTimeout": "60s",
-        })
+        self.options: SinkOptions = sink_options(
+            {
+                "kafka.bootstrap.servers": address,
+                "topic": self.topic,
+                "transactionalIdPrefix": self.prefix,
+                "decisionTopic": make_topic(client, cleanup_policy="compact"),
+                "transactionTimeout": "60s",
+            }
+        )
 
     def prepare(self, run: str, launch: str | None, micro_batch: int = 0) -> Prepared:
         place = Place(self.name, run, micro_batch, 0)

@@ -111,14 +111,19 @@ def through_a_socket(reader: AnswerReader, data: bytes, piece_bytes: Callable[[i
     return answers
 
 
-@pytest.mark.parametrize("piece_bytes", [
-    lambda turn: 1 if turn < 20 else 1 << 22, lambda turn: 70_000, lambda turn: 1 << 30, lambda turn: 1 + turn % 65_537,
-])
+@pytest.mark.parametrize(
+    "piece_bytes",
+    [
+        lambda turn: 1 if turn < 20 else 1 << 22,
+        lambda turn: 70_000,
+        lambda turn: 1 << 30,
+        lambda turn: 1 + turn % 65_537,
+    ],
+)
 def test_large_and_small_answers_are_the_same_however_they_come(piece_bytes: Callable[[int], int]) -> None:
     sizes = [10, 70_000, 65_536, 12_000_000, 0, 65_000, 6_000_000, 3]
     contents = [bytes([1 + number]) * size for number, size in enumerate(sizes)]
-    stream = b"".join(
-        framed(17, fetch_answer(17, content, None), number) for number, content in enumerate(contents, 1))
+    stream = b"".join(framed(17, fetch_answer(17, content, None), number) for number, content in enumerate(contents, 1))
     answers = through_a_socket(asked(17, len(sizes)), stream, piece_bytes)
     assert [number for number, _ in answers] == list(range(1, 1 + len(sizes)))
     assert [bytes(read.responses[0].partitions[0].records) for _, read in answers] == contents

@@ -183,9 +183,7 @@ def test_lost_records_fail_the_query_unless_told_otherwise(spark: SparkSession, 
         ({"subscribe": "no-such-topic"}, "Unknown topic or partition: no-such-topic"),
     ],
 )
-def test_bad_input_is_named(
-    spark: SparkSession, kafka_address: str, options: dict[str, str], words: str
-) -> None:
+def test_bad_input_is_named(spark: SparkSession, kafka_address: str, options: dict[str, str], words: str) -> None:
     with pytest.raises(PySparkException, match=words):
         load(spark, kafka_address, **options).collect()
 

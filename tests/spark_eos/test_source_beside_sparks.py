@@ -54,8 +54,14 @@ def written(kafka_address: str) -> Iterator[dict[str, str]]:
         producer = Producer({"bootstrap.servers": kafka_address, "compression.type": codec, "linger.ms": 50})
         for key, value in ((b"k", b"v"), (None, b"v" * 300), (b"k", None), (None, None), (b"", b"")):
             for topic, partition in ((a, 0), (a, 1), (b, 0)):
-                producer.produce(topic, value, key, partition, timestamp=next(times),
-                                 headers=[("h", codec.encode()), ("h", None), ("", b"")])
+                producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    timestamp=next(times),
+                    headers=[("h", codec.encode()), ("h", None), ("", b"")],
+                )
                 producer.produce(topic, value, key, partition, timestamp=next(times))
         assert producer.flush(DEADLINE_SECONDS) == 0
     ended = transactional_producer(kafka_address)
@@ -109,7 +115,7 @@ def refusal(spark: SparkSession, kind: str, address: str, options: Mapping[str, 
     return str(caught.value)
 
 
-@pytest.mark.parametrize("options, words", [
+@pytest.mark.parametrize(("options", "words"), [
     ({}, "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign"),
     ({"subscribe": "{a}", "subscribePattern": "x.*"}, "Only one of the following options can be specified"),
     ({"subscribe": "{prefix}-missing"}, "unknown"),
@@ -178,7 +184,7 @@ def test_the_same_micro_batches(
     assert sum(map(len, ours)) > 10
 
 
-@pytest.mark.parametrize("first, second", [(SPARKS, OURS), (OURS, SPARKS)])
+@pytest.mark.parametrize(("first", "second"), [(SPARKS, OURS), (OURS, SPARKS)])
 def test_one_checkpoint_serves_both(
     spark: SparkSession, kafka_address: str, tmp_path: Path, first: str, second: str
 ) -> None:

@@ -287,7 +287,7 @@ def test_topics_come_and_go_and_grow(kafka_address: str, seed: int) -> None:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path / "checkpoint"
+    return tmp_path / "checkpoint"
 
 
 def stream(spark: SparkSession, address: str, **options: str) -> DataFrame:

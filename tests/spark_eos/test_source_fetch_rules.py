@@ -41,8 +41,10 @@ class ScriptedClient:
         self.asked: list[tuple[int, int, IsolationLevel]] = []
         self.tries_left = 5
         self.network = SimpleNamespace(
-            wait=lambda pending, deadline: None, poll=lambda timeout_ms: None,
-            cluster=SimpleNamespace(update_metadata=lambda _: None))
+            wait=lambda pending, deadline: None,
+            poll=lambda timeout_ms: None,
+            cluster=SimpleNamespace(update_metadata=lambda _: None),
+        )
 
     def start(self, node_id: int, request: Any, _deadline: float, *, max_version: int | None = None) -> Any:
         assert max_version == 12, "names are used where no topic id is known"

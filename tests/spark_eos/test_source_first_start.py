@@ -26,7 +26,7 @@ def planned(reader: StreamReader, start: dict[str, dict[str, int]], end: dict[st
     return [str(each.piece) for each in reader.partitions(start, end) if isinstance(each, RangePartition)]
 
 
-@pytest.mark.parametrize("options, moves", [
+@pytest.mark.parametrize(("options", "moves"), [
     ({}, True),
     ({"startingOffsets": "latest"}, True),
     ({"startingOffsets": '{{"{topic}":{{"0":-1}}}}'}, True),

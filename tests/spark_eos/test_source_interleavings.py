@@ -83,18 +83,24 @@ def by_brute_force(broker: EmbeddedBroker, topic: str) -> tuple[Found, Found]:
         where = TopicPartition(topic, partition)
         journal = broker.call(lambda cluster, tp=where: list(cluster.logs.get(tp, cluster.now_ms).read_journal()))
         data = [(offset, header, record.value) for offset, header, record in journal if not header.is_control]
-        markers = [(offset, header.producer_id, control_type_of(record.key))
-                   for offset, header, record in journal if header.is_control]
+        markers = [
+            (offset, header.producer_id, control_type_of(record.key))
+            for offset, header, record in journal
+            if header.is_control
+        ]
 
         def fate(offset: int, producer_id: int, markers: Any = markers) -> ControlType | None:
             return next((kind for at, who, kind in markers if at > offset and who == producer_id), None)
 
-        undecided = [offset for offset, header, _ in data
-                     if header.is_transactional and fate(offset, header.producer_id) is None]
+        undecided = [
+            offset for offset, header, _ in data if header.is_transactional and fate(offset, header.producer_id) is None
+        ]
         stable = min(undecided, default=2**63)
         uncommitted[partition] = [(offset, value) for offset, _, value in data]
         committed[partition] = [
-            (offset, value) for offset, header, value in data if offset < stable
+            (offset, value)
+            for offset, header, value in data
+            if offset < stable
             and (not header.is_transactional or fate(offset, header.producer_id) is ControlType.COMMIT)
         ]
     return committed, uncommitted

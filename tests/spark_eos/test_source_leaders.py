@@ -41,7 +41,8 @@ def batch(first: int, count: int = 1, epoch: int = 4) -> bytes:
 
 def answer(data: bytes = b"", error: ErrorCode = ErrorCode.NONE) -> Any:
     partition = SimpleNamespace(
-        records=data, error_code=error, high_watermark=20, last_stable_offset=20, aborted_transactions=[])
+        records=data, error_code=error, high_watermark=20, last_stable_offset=20, aborted_transactions=[]
+    )
     return SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=[partition])])
 
 
@@ -57,8 +58,10 @@ class ScriptedCluster:
         self.asked: list[tuple[int, int, int]] = []
         self.tries_left = 6
         self.network = SimpleNamespace(
-            wait=lambda pending, deadline: None, poll=lambda timeout_ms: None,
-            cluster=SimpleNamespace(update_metadata=lambda _: None))
+            wait=lambda pending, deadline: None,
+            poll=lambda timeout_ms: None,
+            cluster=SimpleNamespace(update_metadata=lambda _: None),
+        )
 
     def start(self, node_id: int, request: Any, _deadline: float, **_: Any) -> Any:
         partition = request.topics[0].partitions[0]
@@ -84,8 +87,9 @@ class ScriptedCluster:
     def send_all(self, requests: Any, **_: Any) -> list[Any]:
         """Answer ListOffsets: the log is [0, 20)."""
         partition = requests[0][1].topics[0].partitions[0]
-        found = SimpleNamespace(partition_index=0, error_code=0, offset=0 if partition.timestamp == -2 else 20,
-                                leader_epoch=5)
+        found = SimpleNamespace(
+            partition_index=0, error_code=0, offset=0 if partition.timestamp == -2 else 20, leader_epoch=5
+        )
         return [SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[found])])]
 
     def deadline(self, timeout_ms: float | None = None) -> float:
@@ -137,7 +141,8 @@ def test_a_log_that_was_cut_below_the_planned_end_is_told(end: int) -> None:
 @pytest.mark.parametrize(("end", "is_cut"), [(2, False), (1, True)])
 def test_without_an_epoch_in_the_plan_the_last_batch_says_what_is_known(end: int, is_cut: bool) -> None:
     cluster = ScriptedCluster(
-        answer(batch(0, 2, epoch=3)), FENCED, answer(batch(2, 2, epoch=5)), metadata=[(2, 5)], ends=[end])
+        answer(batch(0, 2, epoch=3)), FENCED, answer(batch(2, 2, epoch=5)), metadata=[(2, 5)], ends=[end]
+    )
     if is_cut:
         with pytest.raises(OffsetsGoneError, match="LOG_TRUNCATED"):
             read(cluster, UNPLANNED)
@@ -331,7 +336,8 @@ def test_a_running_query_notices_a_log_that_was_cut_below_what_it_read(cluster: 
     topic = create_topic(cluster.bootstrap_servers)
     fill(cluster, topic, range(6))
     reader = StreamReader(
-        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}, source_schema(False))
+        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}, source_schema(False)
+    )
     limit = reader.getDefaultReadLimit()
     position = reader.initialOffset()
     assert position == {topic: {"0": 6}}
@@ -355,7 +361,8 @@ def assert_restart_goes_on(
     assert "the records named above are never read" in said
     assert "new checkpoint and startingOffsets" in said
     again = StreamReader(
-        {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}, source_schema(False))
+        {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}, source_schema(False)
+    )
     assert again.latestOffset(position, again.getDefaultReadLimit()) == end
     [piece] = [each.piece for each in again.partitions(position, end) if each.piece.start < each.piece.end]
     assert (piece.start, piece.end) == (position[topic]["0"], end[topic]["0"])
@@ -367,7 +374,8 @@ def test_a_running_query_notices_a_topic_that_was_created_anew(cluster: Embedded
     add_partitions(cluster.bootstrap_servers, topic, 2)
     fill(cluster, topic, range(3))
     reader = StreamReader(
-        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}, source_schema(False))
+        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}, source_schema(False)
+    )
     limit, position = reader.getDefaultReadLimit(), {topic: {"0": 3, "1": 0}}
     assert reader.latestOffset(position, limit) == position
     delete_topic(cluster.bootstrap_servers, topic)
@@ -383,7 +391,8 @@ def test_a_restart_on_a_topic_that_was_created_anew_and_is_shorter_stops(cluster
     topic = create_topic(cluster.bootstrap_servers)
     fill(cluster, topic, range(2))
     again = StreamReader(
-        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}, source_schema(False))
+        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}, source_schema(False)
+    )
     position = {topic: {"0": 3}}
     end = again.latestOffset(position, again.getDefaultReadLimit())
     with pytest.raises(DataLossError, match=rf"PARTITION_OFFSET_CHANGED.*{topic}-0's offset was changed from 3 to 2"):

@@ -120,9 +120,7 @@ def test_limits_in_files_mean_nothing() -> None:
 
 def cut(sizes: list[int], **limits: int | None) -> list[tuple[int, int, int]]:
     ranges = [OffsetRange("t", number, 10, 10 + size) for number, size in enumerate(sizes)]
-    pieces = split_ranges(
-        ranges, min_partitions=limits.get("min_partitions"), max_records=limits.get("max_records")
-    )
+    pieces = split_ranges(ranges, min_partitions=limits.get("min_partitions"), max_records=limits.get("max_records"))
     return [(piece.partition, piece.start, piece.end) for piece in pieces]
 
 

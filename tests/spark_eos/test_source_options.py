@@ -201,15 +201,18 @@ def test_secrets_do_not_show() -> None:
     assert "hush" not in repr(stream_options(BASE | secret))
 
 
-@pytest.mark.parametrize(("written", "text"), [
-    ("bootstrap.servers", "Did you mean 'kafka.bootstrap.servers'"),
-    ("security.protocol", "'security.protocol' has no effect without the prefix 'kafka.'.*kafka.security.protocol"),
-    ("fetch.max.bytes", "Did you mean 'kafka.fetch.max.bytes'"),
-    ("fetch.max.byte", "Did you mean 'kafka.fetch.max.bytes'"),
-    ("max.poll.records", "Did you mean 'kafka.max.poll.records'"),
-    ("group.id", "Did you mean 'kafka.group.id'"),
-    ("auto.offset.reset", "Remove it: use the option startingOffsets"),
-])
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("bootstrap.servers", "Did you mean 'kafka.bootstrap.servers'"),
+        ("security.protocol", "'security.protocol' has no effect without the prefix 'kafka.'.*kafka.security.protocol"),
+        ("fetch.max.bytes", "Did you mean 'kafka.fetch.max.bytes'"),
+        ("fetch.max.byte", "Did you mean 'kafka.fetch.max.bytes'"),
+        ("max.poll.records", "Did you mean 'kafka.max.poll.records'"),
+        ("group.id", "Did you mean 'kafka.group.id'"),
+        ("auto.offset.reset", "Remove it: use the option startingOffsets"),
+    ],
+)
 @pytest.mark.parametrize("read", [batch_options, stream_options])
 def test_a_setting_of_kafkas_without_its_prefix_is_refused(
     read: Callable[[dict[str, str]], SourceOptions], written: str, text: str

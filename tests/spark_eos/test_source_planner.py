@@ -73,9 +73,7 @@ def batch_planner(lookup: Table, **options: str) -> Planner:
     return make(batch_options, lookup, options)
 
 
-def make(
-    parse: Callable[[Mapping[str, str]], SourceOptions], lookup: Table, options: Mapping[str, str]
-) -> Planner:
+def make(parse: Callable[[Mapping[str, str]], SourceOptions], lookup: Table, options: Mapping[str, str]) -> Planner:
     base = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
     if not {"assign", "subscribe", "subscribePattern"} & options.keys():
         base["subscribe"] = "t"

@@ -44,7 +44,7 @@ def moment(timestamp_ms: float) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(timestamp_ms / 1_000, tz=datetime.UTC)
 
 
-@pytest.mark.parametrize("wanted, kept", [
+@pytest.mark.parametrize(("wanted", "kept"), [
     (EqualTo(TOPIC, "b1"), "b1-0 b1-1"),
     (EqualNullSafe(TOPIC, "b1"), "b1-0 b1-1"),
     (In(TOPIC, ("a1", "b1", "c1")), "a1-0 b1-0 b1-1"),
@@ -74,7 +74,7 @@ def test_partitions_that_filters_keep(wanted: Filter, kept: str) -> None:
     assert found.narrowed(3, 9) == (3, 9)
 
 
-@pytest.mark.parametrize("wanted, left", [
+@pytest.mark.parametrize(("wanted", "left"), [
     (EqualTo(OFFSET, 5), (5, 6)),
     (EqualNullSafe(OFFSET, 5), (5, 6)),
     (GreaterThan(OFFSET, 5), (6, 9)),
@@ -95,7 +95,7 @@ def test_offsets_that_filters_leave(wanted: Filter, left: tuple[int, int]) -> No
     assert narrowing([wanted]).narrowed(3, 9) == left
 
 
-@pytest.mark.parametrize("wanted, since_ms", [
+@pytest.mark.parametrize(("wanted", "since_ms"), [
     (EqualTo(TIMESTAMP, moment(NOON_MS)), NOON_MS),
     (EqualNullSafe(TIMESTAMP, moment(NOON_MS)), NOON_MS),
     (GreaterThan(TIMESTAMP, moment(NOON_MS + 0.5)), NOON_MS),
@@ -138,11 +138,15 @@ VALUE = b"v" * 1_000
 def topics(kafka_address: str) -> tuple[str, str]:
     """Give two topics of two partitions with 200 kB in each, a record each second from noon, in small batches."""
     made = create_topic(kafka_address, 2), create_topic(kafka_address, 2)
-    producer = Producer({
-        "bootstrap.servers": kafka_address, "batch.num.messages": 10, "linger.ms": 5,
-        # Batches that are sent again must not change places.
-        "enable.idempotence": True,
-    })
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka_address,
+            "batch.num.messages": 10,
+            "linger.ms": 5,
+            # Batches that are sent again must not change places.
+            "enable.idempotence": True,
+        }
+    )
     for topic in made:
         for partition in (0, 1):
             for number in range(RECORDS):
@@ -164,7 +168,7 @@ def fetched_bytes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]
         return chunk
 
     monkeypatch.setattr(fetch, "read_chunk", counted)
-    yield lambda: count
+    return lambda: count
 
 
 def rows_and_ranges(options: Mapping[str, str], filters: list[Filter]) -> tuple[int, list[str]]:
@@ -175,7 +179,7 @@ def rows_and_ranges(options: Mapping[str, str], filters: list[Filter]) -> tuple[
     return rows, [str(each.piece) for each in planned if isinstance(each, RangePartition)]
 
 
-@pytest.mark.parametrize("filters, ranges, share", [
+@pytest.mark.parametrize(("filters", "ranges", "share"), [
     ([], ["{0}-0 [0, 200)", "{0}-1 [0, 200)", "{1}-0 [0, 200)", "{1}-1 [0, 200)"], 1.0),
     ([EqualTo(TOPIC, "{0}")], ["{0}-0 [0, 200)", "{0}-1 [0, 200)"], 0.5),
     ([EqualTo(TOPIC, "{1}"), EqualTo(PARTITION, 1)], ["{1}-1 [0, 200)"], 0.25),
@@ -220,7 +224,7 @@ def load(spark: SparkSession, address: str, topics: str, option: bool = True) ->
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("setting, option, tasks", [(False, True, 4), (True, False, 4), (True, True, 1)])
+@pytest.mark.parametrize(("setting", "option", "tasks"), [(False, True, 4), (True, False, 4), (True, True, 1)])
 def test_filters_reach_the_plan_where_both_allow_it(
     spark: SparkSession, kafka_address: str, topics: tuple[str, str], setting: bool, option: bool, tasks: int
 ) -> None:

@@ -99,8 +99,9 @@ def test_what_was_named_is_not_looked_up_again_for_minutes(caplog: pytest.LogCap
 
 def test_one_search_names_a_few_transactions_and_the_next_one_others(caplog: pytest.LogCaptureFixture) -> None:
     with pinned_cluster() as (kafka, options):
-        producers = [transactional_producer(kafka.bootstrap_servers, **{"transactional.id": f"p{each}"})
-                     for each in range(7)]
+        producers = [
+            transactional_producer(kafka.bootstrap_servers, **{"transactional.id": f"p{each}"}) for each in range(7)
+        ]
         for partition, producer in enumerate(producers):
             pin(producer, partition)
         clock = Clock()

@@ -171,9 +171,7 @@ def test_added_partitions_are_read_from_their_start(reading: Reading, kafka_addr
     assert reading.run(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="2") == [["b", "c"]]
 
 
-def test_a_pattern_finds_topics_created_later_and_lets_deleted_ones_go(
-    reading: Reading, kafka_address: str
-) -> None:
+def test_a_pattern_finds_topics_created_later_and_lets_deleted_ones_go(reading: Reading, kafka_address: str) -> None:
     family = f"family-{uuid.uuid4().hex[:8]}"
     options = {"subscribePattern": f"{family}-.*", "startingOffsets": "earliest", "failOnDataLoss": "false"}
     assert reading.run(**options) == [[]]

@@ -45,8 +45,15 @@ NODES = (1, 2, 3)
 REPLICAS = 3
 SYNC_DEADLINE_S = 120
 _ANSWER_DEADLINE_S = 5
-_JVM = ("-Xms64m", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData",
-        "-Djava.net.preferIPv4Stack=true")
+_JVM = (
+    "-Xms64m",
+    "-Xmx320m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xshare:auto",
+    "-XX:-UsePerfData",
+    "-Djava.net.preferIPv4Stack=true",
+)
 _PREFERRED = 0
 _METADATA_VERSION, _FIND_VERSION, _ELECT_VERSION, _REASSIGN_VERSION = 9, 4, 2, 0
 
@@ -110,7 +117,7 @@ class ApacheCluster:
         self._jars = fetch_jars()
         ports = free_ports(3 * len(NODES))
         self.nodes = {
-            number: Node(number, folder / f"node-{number}", *ports[3 * index:3 * index + 3])
+            number: Node(number, folder / f"node-{number}", *ports[3 * index : 3 * index + 3])
             for index, number in enumerate(NODES)
         }
         self.network = PeerNetwork(
@@ -138,7 +145,11 @@ class ApacheCluster:
             with (node.folder / "console.log").open("ab") as console:
                 node.process = subprocess.Popen(
                     [*self._java(node), "kafka.Kafka", str(node.folder / "server.properties")],
-                    stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT, preexec_fn=die_with_parent)
+                    stdin=subprocess.DEVNULL,
+                    stdout=console,
+                    stderr=subprocess.STDOUT,
+                    preexec_fn=die_with_parent,
+                )
             node.is_paused = False
 
     def stop(self, number: int) -> None:
@@ -211,10 +222,14 @@ class ApacheCluster:
                 place = (now + chance.choice((1, 2))) % len(order)
                 replicas.setdefault(topic.name, {})[each.partition_index] = order[place:] + order[:place]
         self._ask(self._any(), _reassignment(replicas), _REASSIGN_VERSION)
-        partitions = [ElectLeadersRequest.TopicPartitions(topic=name, partitions=sorted(each))
-                      for name, each in replicas.items()]
-        self._ask(self._any(), ElectLeadersRequest(
-            election_type=_PREFERRED, topic_partitions=partitions, timeout_ms=5_000), _ELECT_VERSION)
+        partitions = [
+            ElectLeadersRequest.TopicPartitions(topic=name, partitions=sorted(each)) for name, each in replicas.items()
+        ]
+        self._ask(
+            self._any(),
+            ElectLeadersRequest(election_type=_PREFERRED, topic_partitions=partitions, timeout_ms=5_000),
+            _ELECT_VERSION,
+        )
 
     # Looking.
 
@@ -226,6 +241,7 @@ class ApacheCluster:
 
     def wait_for_coordinator(self, key_type: int, key: str, *, without: Collection[int] = ()) -> int:
         """Wait until a coordinator is known that is none of those to do without, and name it."""
+
         def found() -> int | None:
             for asked in [number for number in self.up() if number not in without]:
                 try:
@@ -242,6 +258,7 @@ class ApacheCluster:
 
     def wait_in_sync(self) -> None:
         """Wait until every node sees a leader and all replicas in sync for every partition."""
+
         def in_sync() -> bool:
             for node in self.nodes.values():
                 assert node.process is None or node.process.poll() is None, f"node {node.number} ended: {node.logs()}"
@@ -256,7 +273,8 @@ class ApacheCluster:
         answer = self._metadata(number)
         return len(answer.brokers) == len(NODES) and all(
             each.leader_id in NODES and set(each.isr_nodes) == set(each.replica_nodes)
-            for topic in answer.topics for each in topic.partitions
+            for topic in answer.topics
+            for each in topic.partitions
         )
 
     def _metadata(self, number: int) -> Any:
@@ -305,9 +323,20 @@ class ApacheCluster:
 
     def _format(self, cluster_id: str) -> None:
         formats = [
-            subprocess.Popen([*self._java(node), "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id,
-                              "--config", str(node.folder / "server.properties")],
-                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            subprocess.Popen(
+                [
+                    *self._java(node),
+                    "kafka.tools.StorageTool",
+                    "format",
+                    "--cluster-id",
+                    cluster_id,
+                    "--config",
+                    str(node.folder / "server.properties"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
             for node in self.nodes.values()
         ]
         for each in formats:
@@ -320,22 +349,34 @@ class ApacheCluster:
         return process
 
     def _java(self, node: Node) -> Sequence[str]:
-        return [str(java_command()), *_JVM, f"-Dlog4j2.configurationFile={node.folder / 'log4j2.xml'}",
-                f"-Djdk.net.hosts.file={node.folder / 'hosts'}", "-cp", str(self._jars / "*")]
+        return [
+            str(java_command()),
+            *_JVM,
+            f"-Dlog4j2.configurationFile={node.folder / 'log4j2.xml'}",
+            f"-Djdk.net.hosts.file={node.folder / 'hosts'}",
+            "-cp",
+            str(self._jars / "*"),
+        ]
 
     def _configure(self, node: Node, properties: Mapping[str, str], log_level: str) -> None:
         node.folder.mkdir(parents=True)
         own, name = address_of(node.number, node.number), peer_name(node.number)
-        settings = SMALL_NODE | _CLUSTER | {
-            "node.id": str(node.number),
-            "listeners": f"CLIENT://{own}:{node.client_port},PEER://{own}:{node.peer_port},CONTROLLER://{own}:"
-                         f"{node.controller_port}",
-            "advertised.listeners": f"CLIENT://{node.address},PEER://{name}:{node.peer_port},CONTROLLER://{name}:"
-                                    f"{node.controller_port}",
-            "controller.quorum.voters": ",".join(
-                f"{each.number}@{peer_name(each.number)}:{each.controller_port}" for each in self.nodes.values()),
-            "log.dirs": str(node.folder / DATA),
-        } | dict(properties)
+        settings = (
+            SMALL_NODE
+            | _CLUSTER
+            | {
+                "node.id": str(node.number),
+                "listeners": f"CLIENT://{own}:{node.client_port},PEER://{own}:{node.peer_port},CONTROLLER://{own}:"
+                f"{node.controller_port}",
+                "advertised.listeners": f"CLIENT://{node.address},PEER://{name}:{node.peer_port},CONTROLLER://{name}:"
+                f"{node.controller_port}",
+                "controller.quorum.voters": ",".join(
+                    f"{each.number}@{peer_name(each.number)}:{each.controller_port}" for each in self.nodes.values()
+                ),
+                "log.dirs": str(node.folder / DATA),
+            }
+            | dict(properties)
+        )
         lines = [f"{key}={value}\n" for key, value in settings.items()]
         (node.folder / "server.properties").write_text("".join(lines))
         (node.folder / "hosts").write_text(hosts(node.number, NODES))
@@ -344,11 +385,18 @@ class ApacheCluster:
 
 def _reassignment(replicas: Mapping[str, Mapping[int, list[int]]]) -> Any:
     form = AlterPartitionReassignmentsRequest.ReassignableTopic
-    return AlterPartitionReassignmentsRequest(timeout_ms=5_000, topics=[
-        form(name=name, partitions=[
-            form.ReassignablePartition(partition_index=number, replicas=order) for number, order in each.items()])
-        for name, each in replicas.items()
-    ])
+    return AlterPartitionReassignmentsRequest(
+        timeout_ms=5_000,
+        topics=[
+            form(
+                name=name,
+                partitions=[
+                    form.ReassignablePartition(partition_index=number, replicas=order) for number, order in each.items()
+                ],
+            )
+            for name, each in replicas.items()
+        ],
+    )
 
 
 @contextmanager

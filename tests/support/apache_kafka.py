@@ -110,11 +110,20 @@ def fetch_jars(pom: Path = POM) -> Path:
         raise Unavailable("Maven is missing: no mvn on the PATH to fetch Apache Kafka's jars with; install Maven.")
     CACHE.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="fetching-") as folder:
-        command = [maven, "--quiet", "--batch-mode", "--file", str(pom), "dependency:copy-dependencies",
-                   "-DincludeScope=runtime", f"-DoutputDirectory={folder}/jars"]
+        command = [
+            maven,
+            "--quiet",
+            "--batch-mode",
+            "--file",
+            str(pom),
+            "dependency:copy-dependencies",
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={folder}/jars",
+        ]
         try:
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_DEADLINE_S, check=False,
-                                    stdin=subprocess.DEVNULL)
+            answer = subprocess.run(
+                command, capture_output=True, text=True, timeout=FETCH_DEADLINE_S, check=False, stdin=subprocess.DEVNULL
+            )
         except subprocess.TimeoutExpired:
             raise Unavailable(
                 f"Maven did not fetch Apache Kafka {kafka_version(pom)} within {FETCH_DEADLINE_S} s; check the network."
@@ -153,12 +162,16 @@ def _write_settings(folder: Path, properties: Mapping[str, str], log_level: str)
         ports.write_text(" ".join(map(str, free_ports(2))), encoding="utf-8")
     port, controller_port = ports.read_text(encoding="utf-8").split()
     address = f"127.0.0.1:{port}"
-    settings = SMALL_NODE | {
-        "listeners": f"PLAINTEXT://{address},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{address}",
-        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
-        "log.dirs": str(folder / DATA),
-    } | dict(properties)
+    settings = (
+        SMALL_NODE
+        | {
+            "listeners": f"PLAINTEXT://{address},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{address}",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+            "log.dirs": str(folder / DATA),
+        }
+        | dict(properties)
+    )
     lines = [f"{key}={value}\n" for key, value in settings.items()]
     (folder / "server.properties").write_text("".join(lines), encoding="utf-8")
     (folder / "log4j2.xml").write_text(LOG4J.format(path=folder / "server.log", level=log_level), encoding="utf-8")
@@ -168,9 +181,21 @@ def _write_settings(folder: Path, properties: Mapping[str, str], log_level: str)
 def _format_storage(java: list[str], folder: Path) -> None:
     cluster_id = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
     answer = subprocess.run(
-        [*java, "kafka.tools.StorageTool", "format", "--standalone", "--cluster-id", cluster_id,
-         "--config", str(folder / "server.properties")],
-        capture_output=True, text=True, timeout=START_DEADLINE_S, check=False, stdin=subprocess.DEVNULL,
+        [
+            *java,
+            "kafka.tools.StorageTool",
+            "format",
+            "--standalone",
+            "--cluster-id",
+            cluster_id,
+            "--config",
+            str(folder / "server.properties"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=START_DEADLINE_S,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
     assert answer.returncode == 0, f"Apache Kafka did not format its storage: {answer.stdout}{answer.stderr}"
 
@@ -196,7 +221,8 @@ def _wait_until_ready(process: subprocess.Popen[bytes], address: str, folder: Pa
     if process.poll() is not None:
         logs = "".join(
             path.read_text(encoding="utf-8", errors="replace")
-            for path in (folder / "console.log", folder / "server.log") if path.exists()
+            for path in (folder / "console.log", folder / "server.log")
+            if path.exists()
         )
         raise AssertionError(f"Apache Kafka ended with exit status {process.returncode}: {logs[-4000:]}")
 
@@ -218,7 +244,10 @@ def stop_process(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def apache_kafka(
-    properties: Mapping[str, str] | None = None, folder: Path | None = None, *, log_level: str = "WARN",
+    properties: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    *,
+    log_level: str = "WARN",
     jvm: Sequence[str] = _JVM,
 ) -> Iterator[ApacheKafka]:
     """Run one node, with the given settings on top of the small single-node ones, until the block ends.
@@ -236,14 +265,23 @@ def apache_kafka(
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apache-kafka-")))
         address = _write_settings(folder, properties or {}, log_level)
-        java = [str(java_command()), *jvm, f"-Dlog4j2.configurationFile={folder / 'log4j2.xml'}",
-                "-cp", str(jars / "*")]
+        java = [
+            str(java_command()),
+            *jvm,
+            f"-Dlog4j2.configurationFile={folder / 'log4j2.xml'}",
+            "-cp",
+            str(jars / "*"),
+        ]
         if not (folder / DATA).exists():
             _format_storage(java, folder)
         with (folder / "console.log").open("wb") as console:
-            process = subprocess.Popen([*java, "kafka.Kafka", str(folder / "server.properties")],
-                                       stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT,
-                                       preexec_fn=die_with_parent)
+            process = subprocess.Popen(
+                [*java, "kafka.Kafka", str(folder / "server.properties")],
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+                preexec_fn=die_with_parent,
+            )
         try:
             _wait_until_ready(process, address, folder)
             yield ApacheKafka(address, folder / "server.log", folder / DATA, process)

@@ -18,7 +18,8 @@ _RECORD = re.compile(
     r"\| offset: (?P<offset>\d+) (?:CreateTime|LogAppendTime): (?P<timestamp>-?\d+) keySize: -?\d+ valueSize: -?\d+"
     r" sequence: (?P<sequence>-?\d+) headerKeys: \[(?P<headers>.*?)\]"
     r"(?: endTxnMarker: (?P<marker>COMMIT|ABORT) coordinatorEpoch: (?P<epoch>-?\d+))?"
-    r"(?: key: (?P<key>.*?))?(?: payload: (?P<payload>.*))?")
+    r"(?: key: (?P<key>.*?))?(?: payload: (?P<payload>.*))?"
+)
 
 
 class DumpedRecord(NamedTuple):
@@ -88,8 +89,9 @@ def log_files(root: Path, folder: str) -> list[str]:
 
 def dump_log_segments(root: Path, names: Iterable[str], *options: str) -> Dump:
     """Dump the files in one run of Java; raises `Unavailable` where Java, Maven or the jars are not to be had."""
-    printed = java_tool("DumpLogSegments", "--deep-iteration", "--print-data-log", *options, "--files", ",".join(names),
-                        folder=root)
+    printed = java_tool(
+        "DumpLogSegments", "--deep-iteration", "--print-data-log", *options, "--files", ",".join(names), folder=root
+    )
     files, complaints = _parse(printed.output)
     return Dump(files, complaints + _complaints(printed.errors.splitlines()))
 
@@ -137,10 +139,18 @@ def _take_in(file: DumpedFile, line: str) -> bool:
     if found is None or not file.batches:
         return False
     part = found.groupdict()
-    file.batches[-1].records.append(DumpedRecord(
-        int(part["offset"]), int(part["timestamp"]), int(part["sequence"]),
-        tuple(name for name in part["headers"].split(",") if name), part["marker"],
-        None if part["epoch"] is None else int(part["epoch"]), part["key"], part["payload"]))
+    file.batches[-1].records.append(
+        DumpedRecord(
+            int(part["offset"]),
+            int(part["timestamp"]),
+            int(part["sequence"]),
+            tuple(name for name in part["headers"].split(",") if name),
+            part["marker"],
+            None if part["epoch"] is None else int(part["epoch"]),
+            part["key"],
+            part["payload"],
+        )
+    )
     return True
 
 

@@ -29,7 +29,11 @@ def open_up(session: RawSession, topic: str, *partitions: int, age_ms: int = 0) 
 
 
 def hang(
-    session: RawSession, topic: str, identity: Identity | None = None, *, partition: int = 0,
+    session: RawSession,
+    topic: str,
+    identity: Identity | None = None,
+    *,
+    partition: int = 0,
     age_ms: int = 0,
 ) -> Identity:
     """Write late, as an old client does whose request was held up by the network until after its EndTxn.

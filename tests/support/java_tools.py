@@ -28,8 +28,20 @@ def java_tool(tool: str, *arguments: str, folder: Path | None = None, lines: str
     if problem:
         raise Unavailable(problem)
     answer = subprocess.run(
-        [str(java_command()), *_JVM, "-cp", str(fetch_jars(TOOLS_POM) / "*"), f"org.apache.kafka.tools.{tool}",
-         *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=_DEADLINE_S, check=False, input=lines)
+        [
+            str(java_command()),
+            *_JVM,
+            "-cp",
+            str(fetch_jars(TOOLS_POM) / "*"),
+            f"org.apache.kafka.tools.{tool}",
+            *arguments,
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=_DEADLINE_S,
+        check=False,
+        input=lines,
+    )
     assert answer.returncode == 0, f"{tool}: exit status {answer.returncode}: {answer.stdout}{answer.stderr[-2000:]}"
     return Printed(answer.stdout, answer.stderr)

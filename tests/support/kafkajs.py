@@ -21,14 +21,25 @@ def fetch_kafkajs() -> Path:
         return folder
     CACHE.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="fetching-") as fetching:
-        command = ["npm", "install", "--prefix", f"{fetching}/kafkajs", "--no-audit", "--no-fund", "--no-package-lock",
-                   "--ignore-scripts", f"kafkajs@{VERSION}"]
+        command = [
+            "npm",
+            "install",
+            "--prefix",
+            f"{fetching}/kafkajs",
+            "--no-audit",
+            "--no-fund",
+            "--no-package-lock",
+            "--ignore-scripts",
+            f"kafkajs@{VERSION}",
+        ]
         try:
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_DEADLINE_S, check=False,
-                                    stdin=subprocess.DEVNULL)
+            answer = subprocess.run(
+                command, capture_output=True, text=True, timeout=FETCH_DEADLINE_S, check=False, stdin=subprocess.DEVNULL
+            )
         except subprocess.TimeoutExpired:
             raise Unavailable(
-                f"npm did not fetch kafkajs {VERSION} within {FETCH_DEADLINE_S} s; check the network.") from None
+                f"npm did not fetch kafkajs {VERSION} within {FETCH_DEADLINE_S} s; check the network."
+            ) from None
         if answer.returncode:
             reason = answer.stderr.strip().splitlines() or ["no reason given"]
             raise Unavailable(f"npm could not fetch kafkajs {VERSION}: {reason[0]}")

@@ -17,38 +17,71 @@ COMMITTED = IsolationLevel.READ_COMMITTED
 UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
 
 
-def batch(count: int = 1, *, timestamp_ms: int = NOW_MS, value: bytes = b"v", key: bytes | None = b"k",
-          **fields: Any) -> bytes:
+def batch(
+    count: int = 1, *, timestamp_ms: int = NOW_MS, value: bytes = b"v", key: bytes | None = b"k", **fields: Any
+) -> bytes:
     """Build a batch of `count` records, one millisecond apart."""
     return build_batch([NewRecord(key, value, (), timestamp_ms + i) for i in range(count)], **fields)
 
 
-def open_log(storage: Storage | None = None, settings: Mapping[str, str] | None = None, *, now_ms: int = NOW_MS,
-             **options: Any) -> PartitionLog:
+def open_log(
+    storage: Storage | None = None, settings: Mapping[str, str] | None = None, *, now_ms: int = NOW_MS, **options: Any
+) -> PartitionLog:
     """Open a log in its usual folder, in new memory if no storage is given."""
     config = TopicConfig().override(settings or {})
     return PartitionLog.open(storage or MemoryStorage(), FOLDER, TOPIC_PARTITION, config, now_ms, **options)
 
 
-def append(log: PartitionLog, count: int = 1, *, leader_epoch: int = 0, advance: bool = True,
-           **fields: Any) -> AppendResult:
+def append(
+    log: PartitionLog, count: int = 1, *, leader_epoch: int = 0, advance: bool = True, **fields: Any
+) -> AppendResult:
     """Append a plain batch."""
     return log.append_as_leader(batch(count, **fields), now_ms=NOW_MS, leader_epoch=leader_epoch, advance=advance)
 
 
-def produce(log: PartitionLog, producer_id: int, sequence: int, count: int = 1, *, epoch: int = 0,
-            transactional: bool = True, bumps_epoch: bool = False, **options: Any) -> AppendResult:
+def produce(
+    log: PartitionLog,
+    producer_id: int,
+    sequence: int,
+    count: int = 1,
+    *,
+    epoch: int = 0,
+    transactional: bool = True,
+    bumps_epoch: bool = False,
+    **options: Any,
+) -> AppendResult:
     """Append as a producer would, its transaction verified first."""
     guard = log.start_verification(producer_id, epoch, sequence, bumps_epoch) if transactional else None
     advance = options.pop("advance", True)
-    data = batch(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence,
-                 is_transactional=transactional, **options)
+    data = batch(
+        count,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=transactional,
+        **options,
+    )
     return log.append_as_leader(data, now_ms=NOW_MS, leader_epoch=0, transaction_guard=guard, advance=advance)
 
 
-def end(log: PartitionLog, producer_id: int, *, commit: bool, epoch: int = 0, coordinator_epoch: int = 0,
-        version: int = 0, advance: bool = True) -> AppendResult:
+def end(
+    log: PartitionLog,
+    producer_id: int,
+    *,
+    commit: bool,
+    epoch: int = 0,
+    coordinator_epoch: int = 0,
+    version: int = 0,
+    advance: bool = True,
+) -> AppendResult:
     """Append a marker."""
     return log.append_end_txn_marker(
-        producer_id=producer_id, producer_epoch=epoch, commit=commit, coordinator_epoch=coordinator_epoch,
-        now_ms=NOW_MS, leader_epoch=0, transaction_version=version, advance=advance)
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        commit=commit,
+        coordinator_epoch=coordinator_epoch,
+        now_ms=NOW_MS,
+        leader_epoch=0,
+        transaction_version=version,
+        advance=advance,
+    )

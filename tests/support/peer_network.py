@@ -53,10 +53,17 @@ class PeerNetwork:
 
     def __init__(self, client_ports: dict[int, Collection[int]], peer_ports: dict[int, Collection[int]]) -> None:
         ways = [(CLIENTS, target, port) for target, ports in client_ports.items() for port in ports]
-        ways += [(source, target, port) for target, ports in peer_ports.items() for port in ports
-                 for source in peer_ports if source != target]
-        self._listeners = {(source, target, port): socket.create_server((address_of(target, source), port))
-                           for source, target, port in ways}
+        ways += [
+            (source, target, port)
+            for target, ports in peer_ports.items()
+            for port in ports
+            for source in peer_ports
+            if source != target
+        ]
+        self._listeners = {
+            (source, target, port): socket.create_server((address_of(target, source), port))
+            for source, target, port in ways
+        }
         self._links = {(source, target): _Link() for source, target, _ in ways}
         self._cut: set[int] = set()
         self._loop = asyncio.new_event_loop()

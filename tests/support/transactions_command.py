@@ -37,10 +37,13 @@ def settled(table: str) -> list[str]:
     """Return a table's lines with moving numbers blotted out and sets and rows put in order; widths stay."""
     head, *rows = table.split("\n")
     names = [cell.strip() for cell in head.split("\t")]
-    return [head, *sorted(
-        "\t".join(_settled(name, cell) for name, cell in zip(names, row.split("\t"), strict=True)) if row else row
-        for row in rows
-    )]
+    return [
+        head,
+        *sorted(
+            "\t".join(_settled(name, cell) for name, cell in zip(names, row.split("\t"), strict=True)) if row else row
+            for row in rows
+        ),
+    ]
 
 
 def _settled(name: str, cell: str) -> str:

@@ -7,9 +7,7 @@ from typing import TypeVar
 Answer = TypeVar("Answer")
 
 
-def wait_until(
-    probe: Callable[[], Answer], what: str, *, deadline_s: float = 60, pause_s: float = 0.05
-) -> Answer:
+def wait_until(probe: Callable[[], Answer], what: str, *, deadline_s: float = 60, pause_s: float = 0.05) -> Answer:
     """Call `probe` until it answers something true and return that; AssertionError names `what` when time is up."""
     end = time.monotonic() + deadline_s
     while True:

@@ -6,16 +6,7 @@ from typing import Any
 from broker_core.broker.call import Call
 from broker_core.broker.rights import require
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.security.acls import (
-    Acl,
-    AclFilter,
-    Operation,
-    Pattern,
-    PatternType,
-    Permission,
-    ResourceType,
-    new_acl,
-)
+from broker_core.security.acls import Acl, AclFilter, Operation, Pattern, PatternType, Permission, ResourceType, new_acl
 from broker_core.wire import messages as m
 
 _UNKNOWN = 0
@@ -36,36 +27,65 @@ def describe(call: Call) -> None:
     for acl in sorted(_matching(call, wanted)):
         patterns.setdefault(acl.pattern, []).append(acl)
     form = response.DescribeAclsResource
-    call.answer(response(error_code=0, error_message=None, resources=[
-        form(resource_type=pattern.resource_type, resource_name=pattern.name, pattern_type=pattern.pattern_type, acls=[
-            form.AclDescription(principal=acl.principal, host=acl.host, operation=acl.operation,
-                                permission_type=acl.permission)
-            for acl in acls
-        ])
-        for pattern, acls in patterns.items()
-    ]))
+    call.answer(
+        response(
+            error_code=0,
+            error_message=None,
+            resources=[
+                form(
+                    resource_type=pattern.resource_type,
+                    resource_name=pattern.name,
+                    pattern_type=pattern.pattern_type,
+                    acls=[
+                        form.AclDescription(
+                            principal=acl.principal,
+                            host=acl.host,
+                            operation=acl.operation,
+                            permission_type=acl.permission,
+                        )
+                        for acl in acls
+                    ],
+                )
+                for pattern, acls in patterns.items()
+            ],
+        )
+    )
 
 
 def create(call: Call) -> None:
     """Create ACLs; each succeeds or fails for itself, and one that is there already succeeds."""
     creations, form = call.body.creations, m.CreateAclsResponse.AclCreationResult
-    if any(_is_unknown(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
-           for each in creations):
+    if any(
+        _is_unknown(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
+        for each in creations
+    ):
         _hang_up(call)
         return
     # Kafka does not get to the single ACLs then, and has no better word for it.
     is_spoilt = any(
-        each.resource_type == ResourceType.ANY or each.resource_pattern_type in (PatternType.ANY, PatternType.MATCH)
-        or each.operation == Operation.ANY or each.permission_type == Permission.ANY for each in creations)
+        each.resource_type == ResourceType.ANY
+        or each.resource_pattern_type in (PatternType.ANY, PatternType.MATCH)
+        or each.operation == Operation.ANY
+        or each.permission_type == Permission.ANY
+        for each in creations
+    )
     results = []
     for each in creations:
         try:
             _require(call, Operation.ALTER)
             if is_spoilt:
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "only a filter may say ANY or MATCH")
-            call.broker.catalog.create_acl(new_acl(
-                each.resource_type, each.resource_pattern_type, each.resource_name, each.principal, each.host,
-                each.operation, each.permission_type))
+            call.broker.catalog.create_acl(
+                new_acl(
+                    each.resource_type,
+                    each.resource_pattern_type,
+                    each.resource_name,
+                    each.principal,
+                    each.host,
+                    each.operation,
+                    each.permission_type,
+                )
+            )
             results.append(form(error_code=0, error_message=None))
         except KafkaError as error:
             results.append(form(error_code=error.code, error_message=error.message))
@@ -84,13 +104,17 @@ def delete(call: Call) -> None:
             _require(call, Operation.ALTER)
             each.check()
         except KafkaError as error:
-            results.append(response.DeleteAclsFilterResult(
-                error_code=error.code, error_message=error.message, matching_acls=[]))
+            results.append(
+                response.DeleteAclsFilterResult(error_code=error.code, error_message=error.message, matching_acls=[])
+            )
             continue
         chosen = sorted(_matching(call, each))
         doomed.update(chosen)
-        results.append(response.DeleteAclsFilterResult(
-            error_code=0, error_message=None, matching_acls=[_deleted(acl) for acl in chosen]))
+        results.append(
+            response.DeleteAclsFilterResult(
+                error_code=0, error_message=None, matching_acls=[_deleted(acl) for acl in chosen]
+            )
+        )
     for acl in sorted(doomed):
         call.broker.catalog.delete_acl(acl)
     call.answer(response(filter_results=results))
@@ -99,9 +123,16 @@ def delete(call: Call) -> None:
 def _deleted(acl: Acl) -> Any:
     form = m.DeleteAclsResponse.DeleteAclsFilterResult.DeleteAclsMatchingAcl
     return form(
-        error_code=0, error_message=None, resource_type=acl.pattern.resource_type, resource_name=acl.pattern.name,
-        pattern_type=acl.pattern.pattern_type, principal=acl.principal, host=acl.host, operation=acl.operation,
-        permission_type=acl.permission)
+        error_code=0,
+        error_message=None,
+        resource_type=acl.pattern.resource_type,
+        resource_name=acl.pattern.name,
+        pattern_type=acl.pattern.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
 
 
 def _matching(call: Call, wanted: AclFilter) -> Iterable[Acl]:
@@ -109,8 +140,15 @@ def _matching(call: Call, wanted: AclFilter) -> Iterable[Acl]:
 
 
 def _filter(entry: Any) -> AclFilter:
-    return AclFilter(entry.resource_type_filter, entry.resource_name_filter, entry.pattern_type_filter,
-                     entry.principal_filter, entry.host_filter, entry.operation, entry.permission_type)
+    return AclFilter(
+        entry.resource_type_filter,
+        entry.resource_name_filter,
+        entry.pattern_type_filter,
+        entry.principal_filter,
+        entry.host_filter,
+        entry.operation,
+        entry.permission_type,
+    )
 
 
 def _require(call: Call, operation: Operation) -> None:

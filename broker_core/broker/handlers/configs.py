@@ -44,9 +44,16 @@ def _describe(call: Call, resource: Any) -> Any:
 def _entry(key: str, value: str, default: Any, source: int) -> Any:
     kind = _PASSWORD if is_secret(key) else _LIST if key in _LISTS else _TYPES[type(default)]
     return m.DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult(
-        name=key, value=None if is_secret(key) else value, read_only=source == _SOURCE_STATIC_BROKER,
-        config_source=source, is_default=source == _SOURCE_DEFAULT, is_sensitive=is_secret(key), synonyms=[],
-        config_type=kind, documentation=None)
+        name=key,
+        value=None if is_secret(key) else value,
+        read_only=source == _SOURCE_STATIC_BROKER,
+        config_source=source,
+        is_default=source == _SOURCE_DEFAULT,
+        is_sensitive=is_secret(key),
+        synonyms=[],
+        config_type=kind,
+        documentation=None,
+    )
 
 
 def _listener_entries(config: Any, wanted: Any) -> list[Any]:
@@ -54,8 +61,11 @@ def _listener_entries(config: Any, wanted: Any) -> list[Any]:
     if not isinstance(config, BrokerConfig):
         return []
     defaults = {key: spec.default for key, spec in config.keys().items()}
-    return [_entry(key, value, defaults.get(base_key(key) or "", ""), _SOURCE_STATIC_BROKER)
-            for key, value in config.listener_overrides if wanted is None or key in wanted]
+    return [
+        _entry(key, value, defaults.get(base_key(key) or "", ""), _SOURCE_STATIC_BROKER)
+        for key, value in config.listener_overrides
+        if wanted is None or key in wanted
+    ]
 
 
 def _settings(call: Call, resource: Any) -> tuple[Any, Mapping[str, str], int]:
@@ -68,7 +78,8 @@ def _settings(call: Call, resource: Any) -> tuple[Any, Mapping[str, str], int]:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"Unexpected broker id, expected {call.broker.broker_id} or empty string, but received "
-                f"{resource.resource_name}")
+                f"{resource.resource_name}",
+            )
         config = call.broker.config
         defaults = type(config)().as_text()
         return config, {k: v for k, v in config.as_text().items() if v != defaults[k]}, _SOURCE_STATIC_BROKER
@@ -77,8 +88,9 @@ def _settings(call: Call, resource: Any) -> tuple[Any, Mapping[str, str], int]:
 
 def alter_configs(call: Call) -> None:
     """Change settings of topics one by one (KIP-339)."""
-    call.answer(m.IncrementalAlterConfigsResponse(
-        responses=[_alter(call, resource) for resource in call.body.resources]))
+    call.answer(
+        m.IncrementalAlterConfigsResponse(responses=[_alter(call, resource) for resource in call.body.resources])
+    )
 
 
 def _alter(call: Call, resource: Any) -> Any:
@@ -86,8 +98,11 @@ def _alter(call: Call, resource: Any) -> Any:
     try:
         _require(call, Operation.ALTER_CONFIGS, resource)
         if resource.resource_type != _TOPIC:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "only topics' settings can be changed while the broker runs; "
-                             "set the broker's in broker.properties and restart it")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "only topics' settings can be changed while the broker runs; "
+                "set the broker's in broker.properties and restart it",
+            )
         topic = call.broker.catalog.topic(resource.resource_name)
         config = dict(topic.config)
         for change in resource.configs:
@@ -100,8 +115,11 @@ def _alter(call: Call, resource: Any) -> Any:
     except KafkaError as error:
         code, message = error.code, error.message
     return m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-        error_code=code, error_message=message, resource_type=resource.resource_type,
-        resource_name=resource.resource_name)
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
 
 
 def _require(call: Call, operation: Operation, resource: Any) -> None:

@@ -49,14 +49,29 @@ def heartbeat(call: Call) -> None:
             may_lack_member_id=call.version < _FIRST_WITH_MEMBER_ID,
             may_see=only_allowed(call, Operation.DESCRIBE, ResourceType.TOPIC),
         ),
-        call.now_ms)
+        call.now_ms,
+    )
     form = response.Assignment
-    assignment = None if result.assigned is None else form(topic_partitions=[
-        form.TopicPartitions(topic_id=topic_id, partitions=partitions)
-        for topic_id, partitions in partitions_by_topic(result.assigned).items()])
-    call.answer(response(
-        error_code=result.error, error_message=result.message, member_id=result.member_id,
-        member_epoch=result.member_epoch, heartbeat_interval_ms=result.heartbeat_interval_ms, assignment=assignment))
+    assignment = (
+        None
+        if result.assigned is None
+        else form(
+            topic_partitions=[
+                form.TopicPartitions(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in partitions_by_topic(result.assigned).items()
+            ]
+        )
+    )
+    call.answer(
+        response(
+            error_code=result.error,
+            error_message=result.message,
+            member_id=result.member_id,
+            member_epoch=result.member_epoch,
+            heartbeat_interval_ms=result.heartbeat_interval_ms,
+            assignment=assignment,
+        )
+    )
 
 
 def _refusal(call: Call) -> ErrorCode:
@@ -74,13 +89,23 @@ def describe(call: Call) -> None:
     for group_id in call.body.group_ids:
         found = _described(call, group_id)
         asked = call.body.include_authorized_operations and found.error == ErrorCode.NONE
-        groups.append(form(
-            error_code=found.error, error_message=found.message, group_id=group_id, group_state=found.state,
-            group_epoch=found.epoch, assignment_epoch=found.target_epoch, assignor_name=found.assignor,
-            members=[_member(call, member) for member in found.members],
-            authorized_operations=sum(
-                1 << number for number in allowed_operations(call, ResourceType.GROUP, group_id))
-            if asked else _NOBODY_ASKED))
+        groups.append(
+            form(
+                error_code=found.error,
+                error_message=found.message,
+                group_id=group_id,
+                group_state=found.state,
+                group_epoch=found.epoch,
+                assignment_epoch=found.target_epoch,
+                assignor_name=found.assignor,
+                members=[_member(call, member) for member in found.members],
+                authorized_operations=sum(
+                    1 << number for number in allowed_operations(call, ResourceType.GROUP, group_id)
+                )
+                if asked
+                else _NOBODY_ASKED,
+            )
+        )
     call.answer(response(groups=groups))
 
 
@@ -97,8 +122,10 @@ def _described(call: Call, group_id: str) -> ConsumerGroupDescription:
         return found
     # Half a group would be a wrong one, so one topic that may not be seen hides it all.
     return ConsumerGroupDescription(
-        group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        "The group has described topic(s) that the client is not authorized to describe.")
+        group_id,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        "The group has described topic(s) that the client is not authorized to describe.",
+    )
 
 
 def _is_enabled(call: Call) -> bool:
@@ -109,23 +136,35 @@ def _owned(topic_partitions: Any) -> frozenset[TopicIdPartition] | None:
     if topic_partitions is None:
         return None
     return frozenset(
-        TopicIdPartition(topic.topic_id, partition) for topic in topic_partitions for partition in topic.partitions)
+        TopicIdPartition(topic.topic_id, partition) for topic in topic_partitions for partition in topic.partitions
+    )
 
 
 def _member(call: Call, member: DescribedConsumer) -> Any:
     form = m.ConsumerGroupDescribeResponse.DescribedGroup.Member
     subscription = member.subscription
     return form(
-        member_id=member.member_id, instance_id=subscription.instance_id, rack_id=subscription.rack_id,
-        member_epoch=member.member_epoch, client_id=subscription.client_id, client_host=subscription.client_host,
-        subscribed_topic_names=list(subscription.topics), subscribed_topic_regex=subscription.regex,
+        member_id=member.member_id,
+        instance_id=subscription.instance_id,
+        rack_id=subscription.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=subscription.client_id,
+        client_host=subscription.client_host,
+        subscribed_topic_names=list(subscription.topics),
+        subscribed_topic_regex=subscription.regex,
         assignment=_assignment(call, form.Assignment, member.assigned),
-        target_assignment=_assignment(call, form.Assignment, member.target), member_type=_CONSUMER_PROTOCOL)
+        target_assignment=_assignment(call, form.Assignment, member.target),
+        member_type=_CONSUMER_PROTOCOL,
+    )
 
 
 def _assignment(call: Call, form: Any, partitions: Collection[TopicIdPartition]) -> Any:
     """Name the topics; one that has been deleted meanwhile is left out, as Kafka does."""
     names = call.broker.catalog.names
-    return form(topic_partitions=[
-        form.TopicPartitions(topic_id=topic_id, topic_name=names[topic_id], partitions=numbers)
-        for topic_id, numbers in partitions_by_topic(partitions).items() if topic_id in names])
+    return form(
+        topic_partitions=[
+            form.TopicPartitions(topic_id=topic_id, topic_name=names[topic_id], partitions=numbers)
+            for topic_id, numbers in partitions_by_topic(partitions).items()
+            if topic_id in names
+        ]
+    )

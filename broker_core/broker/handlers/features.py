@@ -24,8 +24,11 @@ def update_features(call: Call) -> None:
     """Set feature levels, all of them or none; of a feature named twice the last level counts."""
     refused = refusal(call, Operation.ALTER, ResourceType.CLUSTER)
     if refused:
-        call.answer(m.UpdateFeaturesResponse(
-            error_code=refused, error_message=f"{call.principal} has no right to ALTER the cluster", results=[]))
+        call.answer(
+            m.UpdateFeaturesResponse(
+                error_code=refused, error_message=f"{call.principal} has no right to ALTER the cluster", results=[]
+            )
+        )
         return
     updates = {update.feature: update for update in call.body.feature_updates}
     try:
@@ -39,8 +42,9 @@ def update_features(call: Call) -> None:
         for update in updates.values():
             if update.max_version_level != call.broker.catalog.features[update.feature]:
                 call.broker.catalog.set_feature(update.feature, update.max_version_level)
-    call.answer(m.UpdateFeaturesResponse(
-        error_code=ErrorCode.NONE, error_message=None, results=_results(call, updates)))
+    call.answer(
+        m.UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message=None, results=_results(call, updates))
+    )
 
 
 def _check(call: Call, update: Any) -> None:

@@ -131,8 +131,10 @@ def _diverging(call: Call, target: FetchTarget, log: PartitionLog) -> tuple[int,
         return None
     epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
     if NO_LEADER_EPOCH in (epoch, end_offset):
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the end of leader epoch {target.last_fetched_epoch}, which "
-                         "the reader fetched last, is not known here")
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"the end of leader epoch {target.last_fetched_epoch}, which the reader fetched last, is not known here",
+        )
     if end_offset < target.fetch_offset or epoch < target.last_fetched_epoch:
         return epoch, end_offset
     return None
@@ -154,14 +156,16 @@ def _answer(call: Call, context: FetchContext, now_ms: int) -> None:
         topics.setdefault(target.key.topic, []).append(_partition_data(call, target, outcome))
     by_id = call.version >= 13
     response = m.FetchResponse
-    call.answer(response(
-        error_code=0,
-        session_id=context.session.session_id if context.session else NO_SESSION,
-        responses=[
-            response.FetchableTopicResponse(**{"topic_id" if by_id else "topic": topic}, partitions=partitions)
-            for topic, partitions in topics.items()
-        ],
-    ))
+    call.answer(
+        response(
+            error_code=0,
+            session_id=context.session.session_id if context.session else NO_SESSION,
+            responses=[
+                response.FetchableTopicResponse(**{"topic_id" if by_id else "topic": topic}, partitions=partitions)
+                for topic, partitions in topics.items()
+            ],
+        )
+    )
 
 
 def _has_news(target: FetchTarget, outcome: _Outcome) -> bool:
@@ -174,16 +178,25 @@ def _read(call: Call, target: FetchTarget, budget: int, *, anything_read: bool, 
         log = _log(call, target, now_ms)
         diverging = _diverging(call, target, log)
         if diverging is not None:
-            return _Outcome(diverging=diverging, high_watermark=log.high_watermark,
-                            last_stable_offset=log.last_stable_offset, log_start_offset=log.log_start_offset)
+            return _Outcome(
+                diverging=diverging,
+                high_watermark=log.high_watermark,
+                last_stable_offset=log.last_stable_offset,
+                log_start_offset=log.log_start_offset,
+            )
         # The first batch goes out whole even if it is larger than the limits, or the reader could never pass it.
-        found = log.read(target.fetch_offset, max(0, min(target.max_bytes, budget)), isolation,
-                         min_one_batch=not anything_read)
+        found = log.read(
+            target.fetch_offset, max(0, min(target.max_bytes, budget)), isolation, min_one_batch=not anything_read
+        )
     except KafkaError as error:
         return _Outcome(error=error.code)
     return _Outcome(
-        records=found.records, high_watermark=found.high_watermark, last_stable_offset=found.last_stable_offset,
-        log_start_offset=found.log_start_offset, aborted=found.aborted)
+        records=found.records,
+        high_watermark=found.high_watermark,
+        last_stable_offset=found.last_stable_offset,
+        log_start_offset=found.log_start_offset,
+        aborted=found.aborted,
+    )
 
 
 def _partition_data(call: Call, target: FetchTarget, outcome: _Outcome) -> Any:
@@ -199,9 +212,11 @@ def _partition_data(call: Call, target: FetchTarget, outcome: _Outcome) -> Any:
         high_watermark=outcome.high_watermark,
         last_stable_offset=outcome.last_stable_offset,
         log_start_offset=outcome.log_start_offset,
-        aborted_transactions=None if aborted is None else [
-            form.AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
-            for entry in aborted],
+        aborted_transactions=None
+        if aborted is None
+        else [
+            form.AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset) for entry in aborted
+        ],
         records=outcome.records,
         **hints,
     )

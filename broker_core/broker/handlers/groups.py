@@ -59,7 +59,8 @@ def _joined(call: Call, result: JoinResult) -> Any:
         member_id=result.member_id,
         members=[
             response.JoinGroupResponseMember(
-                member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata)
+                member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata
+            )
             for member in result.members
         ],
     )
@@ -81,9 +82,14 @@ def sync(call: Call) -> None:
         return
 
     def answer(result: SyncResult) -> None:
-        call.answer(m.SyncGroupResponse(
-            error_code=result.error, protocol_type=result.protocol_type, protocol_name=result.protocol_name,
-            assignment=result.assignment))
+        call.answer(
+            m.SyncGroupResponse(
+                error_code=result.error,
+                protocol_type=result.protocol_type,
+                protocol_name=result.protocol_name,
+                assignment=result.assignment,
+            )
+        )
 
     call.broker.groups.sync_group(
         SyncGroup(
@@ -108,9 +114,11 @@ def heartbeat(call: Call) -> None:
         call.answer(m.HeartbeatResponse(error_code=refused))
         return
     code = call.broker.groups.heartbeat(
-        Heartbeat(body.group_id, body.member_id, body.generation_id,
-                  body.group_instance_id if call.version >= 3 else None),
-        call.now_ms)
+        Heartbeat(
+            body.group_id, body.member_id, body.generation_id, body.group_instance_id if call.version >= 3 else None
+        ),
+        call.now_ms,
+    )
     call.answer(m.HeartbeatResponse(error_code=code))
 
 
@@ -130,27 +138,42 @@ def leave(call: Call) -> None:
         code = result.error or (result.members[0].error if result.members else ErrorCode.NONE)
         call.answer(response(error_code=code))
         return
-    call.answer(response(error_code=result.error, members=[
-        response.MemberResponse(
-            member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=member.error)
-        for member in result.members
-    ]))
+    call.answer(
+        response(
+            error_code=result.error,
+            members=[
+                response.MemberResponse(
+                    member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=member.error
+                )
+                for member in result.members
+            ],
+        )
+    )
 
 
 def list_groups(call: Call) -> None:
     """List the groups this broker coordinates."""
     wanted = ListGroups(
         states=tuple(call.body.states_filter or ()) if call.version >= 4 else (),
-        types=tuple(call.body.types_filter or ()) if call.version >= 5 else ())
+        types=tuple(call.body.types_filter or ()) if call.version >= 5 else (),
+    )
     response = m.ListGroupsResponse
     may_see_all = is_allowed(call, Operation.DESCRIBE, ResourceType.CLUSTER)
-    call.answer(response(error_code=0, groups=[
-        response.ListedGroup(
-            group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state,
-            group_type=group.group_type)
-        for group in call.broker.groups.list_groups(wanted)
-        if may_see_all or is_allowed(call, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
-    ]))
+    call.answer(
+        response(
+            error_code=0,
+            groups=[
+                response.ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state,
+                    group_type=group.group_type,
+                )
+                for group in call.broker.groups.list_groups(wanted)
+                if may_see_all or is_allowed(call, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+            ],
+        )
+    )
 
 
 def describe_groups(call: Call) -> None:
@@ -160,39 +183,56 @@ def describe_groups(call: Call) -> None:
     for group_id in call.body.groups:
         refused = refusal(call, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if refused:
-            groups.append(form(error_code=refused, group_id=group_id, group_state="",
-                               protocol_type="", protocol_data="", members=[], authorized_operations=None))
+            groups.append(
+                form(
+                    error_code=refused,
+                    group_id=group_id,
+                    group_state="",
+                    protocol_type="",
+                    protocol_data="",
+                    members=[],
+                    authorized_operations=None,
+                )
+            )
             continue
         found = call.broker.groups.describe(group_id)
         unknown = found.error == ErrorCode.GROUP_ID_NOT_FOUND
         # Before version 6 a group that is not there is simply Dead (KIP-1043).
         code = ErrorCode.NONE if unknown and call.version < 6 else found.error
         is_asked = call.version >= 3 and call.body.include_authorized_operations and code == ErrorCode.NONE
-        groups.append(form(
-            error_code=code,
-            error_message=found.message,
-            group_id=group_id,
-            group_state=found.state.value,
-            protocol_type=found.protocol_type,
-            protocol_data=found.protocol,
-            members=[
-                form.DescribedGroupMember(
-                    member_id=member.member_id, group_instance_id=member.group_instance_id,
-                    client_id=member.client_id, client_host=member.client_host, member_metadata=member.metadata,
-                    member_assignment=member.assignment)
-                for member in found.members
-            ],
-            authorized_operations=allowed_operations(call, ResourceType.GROUP, group_id) if is_asked else None,
-        ))
+        groups.append(
+            form(
+                error_code=code,
+                error_message=found.message,
+                group_id=group_id,
+                group_state=found.state.value,
+                protocol_type=found.protocol_type,
+                protocol_data=found.protocol,
+                members=[
+                    form.DescribedGroupMember(
+                        member_id=member.member_id,
+                        group_instance_id=member.group_instance_id,
+                        client_id=member.client_id,
+                        client_host=member.client_host,
+                        member_metadata=member.metadata,
+                        member_assignment=member.assignment,
+                    )
+                    for member in found.members
+                ],
+                authorized_operations=allowed_operations(call, ResourceType.GROUP, group_id) if is_asked else None,
+            )
+        )
     call.answer(m.DescribeGroupsResponse(groups=groups))
 
 
 def delete_groups(call: Call) -> None:
     """Delete groups without members."""
     form = m.DeleteGroupsResponse.DeletableGroupResult
-    answers = {group_id: refusal(call, Operation.DELETE, ResourceType.GROUP, group_id)
-               for group_id in call.body.groups_names}
+    answers = {
+        group_id: refusal(call, Operation.DELETE, ResourceType.GROUP, group_id) for group_id in call.body.groups_names
+    }
     wanted = [group_id for group_id, refused in answers.items() if not refused]
     answers.update(call.broker.groups.delete_groups(wanted, call.now_ms))
-    call.answer(m.DeleteGroupsResponse(results=[
-        form(group_id=group_id, error_code=code) for group_id, code in answers.items()]))
+    call.answer(
+        m.DeleteGroupsResponse(results=[form(group_id=group_id, error_code=code) for group_id, code in answers.items()])
+    )

@@ -16,8 +16,14 @@ from broker_core.wire import messages as m
 _LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
 _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -4, -5, -6
 # The version that brought each special timestamp (facts D.3).
-_SINCE = {_LATEST: 1, _EARLIEST: 1, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9,
-          _EARLIEST_PENDING_UPLOAD: 11}
+_SINCE = {
+    _LATEST: 1,
+    _EARLIEST: 1,
+    _MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL: 8,
+    _LATEST_TIERED: 9,
+    _EARLIEST_PENDING_UPLOAD: 11,
+}
 _DEBUGGING_REPLICA = -2
 _NO_OFFSET = -1
 
@@ -41,9 +47,15 @@ def list_offsets(call: Call) -> None:
                 offset, timestamp, epoch = _find_offset(call, topic.name, entry)
             except KafkaError as error:
                 code = error.code
-            partitions.append(form.ListOffsetsPartitionResponse(
-                partition_index=entry.partition_index, error_code=code, timestamp=timestamp, offset=offset,
-                leader_epoch=epoch))
+            partitions.append(
+                form.ListOffsetsPartitionResponse(
+                    partition_index=entry.partition_index,
+                    error_code=code,
+                    timestamp=timestamp,
+                    offset=offset,
+                    leader_epoch=epoch,
+                )
+            )
         topics.append(form(name=topic.name, partitions=partitions))
     call.answer(m.ListOffsetsResponse(topics=topics))
 
@@ -53,8 +65,7 @@ def _find_offset(call: Call, topic: str, entry: Any) -> _Found:
     if wanted < 0 and call.version < _SINCE.get(wanted, 2**15):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted} is not known in version {call.version}")
     client_epoch = entry.current_leader_epoch if call.version >= 4 else NO_LEADER_EPOCH
-    log, leader_epoch = call.broker.led_log(
-        TopicPartition(topic, entry.partition_index), call.now_ms, client_epoch)
+    log, leader_epoch = call.broker.led_log(TopicPartition(topic, entry.partition_index), call.now_ms, client_epoch)
     isolation = call.isolation() if call.version >= 2 else IsolationLevel.READ_UNCOMMITTED
     if wanted == _LATEST:
         if call.body.replica_id == _DEBUGGING_REPLICA:
@@ -95,6 +106,7 @@ def offset_for_leader_epoch(call: Call) -> None:
 
 def delete_records(call: Call) -> None:
     """Move logs' start offsets up, never beyond the high watermark (KIP-107)."""
+
     def cut(topic_partition: TopicPartition, entry: Any, result: dict[str, Any]) -> None:
         require(call, Operation.DELETE, ResourceType.TOPIC, topic_partition.topic)
         log, _ = call.broker.led_log(topic_partition, call.now_ms)
@@ -108,8 +120,9 @@ def delete_records(call: Call) -> None:
         for entry in topic.partitions:
             result = {"low_watermark": _NO_OFFSET}
             code = _attempt(cut, TopicPartition(topic.name, entry.partition_index), entry, result)
-            partitions.append(form.DeleteRecordsPartitionResult(
-                partition_index=entry.partition_index, error_code=code, **result))
+            partitions.append(
+                form.DeleteRecordsPartitionResult(partition_index=entry.partition_index, error_code=code, **result)
+            )
         topics.append(form(name=topic.name, partitions=partitions))
     call.answer(m.DeleteRecordsResponse(topics=topics))
 
@@ -144,8 +157,11 @@ def describe_producers(call: Call) -> None:
                 producers = _producers(call.broker.logs.get(TopicPartition(topic.name, index), call.now_ms))
             except KafkaError as error:
                 code, message = error.code, error.message
-            partitions.append(response.TopicResponse.PartitionResponse(
-                partition_index=index, error_code=code, error_message=message, active_producers=producers))
+            partitions.append(
+                response.TopicResponse.PartitionResponse(
+                    partition_index=index, error_code=code, error_message=message, active_producers=producers
+                )
+            )
         topics.append(response.TopicResponse(name=topic.name, partitions=partitions))
     call.answer(response(topics=topics))
 

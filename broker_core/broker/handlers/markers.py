@@ -24,31 +24,49 @@ def write_markers(call: Call) -> None:
         for topic_partition, code in _written(call, marker):
             topics = answers.setdefault(marker.producer_id, {})
             topics.setdefault(topic_partition.topic, {})[topic_partition.partition] = code
-    call.answer(m.WriteTxnMarkersResponse(
-        markers=[_result(producer_id, topics) for producer_id, topics in answers.items()]))
+    call.answer(
+        m.WriteTxnMarkersResponse(markers=[_result(producer_id, topics) for producer_id, topics in answers.items()])
+    )
 
 
 def _written(call: Call, marker: Any) -> Iterator[tuple[TopicPartition, ErrorCode]]:
     producer = ProducerIdentity(marker.producer_id, marker.producer_epoch)
     # A coordinator has the one right, an administrator the other (KIP-664).
     refused = not is_allowed(call, Operation.ALTER, ResourceType.CLUSTER) and refusal(
-        call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER
+    )
     version = marker.transaction_version if call.version >= _FIRST_WITH_TRANSACTION_VERSION else 0
     for topic in marker.topics:
         for index in topic.partition_indexes:
             topic_partition = TopicPartition(topic.name, index)
-            yield topic_partition, refused or append_marker(
-                call.broker, topic_partition, producer, commit=marker.transaction_result,
-                coordinator_epoch=marker.coordinator_epoch, transaction_version=version, now_ms=call.now_ms)
+            yield (
+                topic_partition,
+                refused
+                or append_marker(
+                    call.broker,
+                    topic_partition,
+                    producer,
+                    commit=marker.transaction_result,
+                    coordinator_epoch=marker.coordinator_epoch,
+                    transaction_version=version,
+                    now_ms=call.now_ms,
+                ),
+            )
 
 
 def _result(producer_id: int, topics: dict[str, dict[int, ErrorCode]]) -> Any:
     result = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
     form = result.WritableTxnMarkerTopicResult
-    return result(producer_id=producer_id, topics=[
-        form(name=name, partitions=[
-            form.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
-            for index, code in partitions.items()
-        ])
-        for name, partitions in topics.items()
-    ])
+    return result(
+        producer_id=producer_id,
+        topics=[
+            form(
+                name=name,
+                partitions=[
+                    form.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                    for index, code in partitions.items()
+                ],
+            )
+            for name, partitions in topics.items()
+        ],
+    )

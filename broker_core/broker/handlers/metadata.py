@@ -43,12 +43,14 @@ def api_versions(call: Call) -> None:
     if call.version >= 4:
         tags["supported_features"] = [
             response.SupportedFeatureKey(name=name, min_version=0, max_version=level)
-            for name, level in FEATURES.items()]
+            for name, level in FEATURES.items()
+        ]
     finalized = {name: level for name, level in catalog.features.items() if level}
     if finalized:
         tags["finalized_features"] = [
             response.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in finalized.items()]
+            for name, level in finalized.items()
+        ]
     ranges = [
         response.ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
         for api in SERVED.values()
@@ -63,18 +65,25 @@ def metadata(call: Call) -> None:
     body, cluster, response = call.body, call.broker.cluster, m.MetadataResponse
     wanted_all = body.topics is None or (call.version == 0 and not body.topics)
     if wanted_all:
-        topics = [_metadata_topic(call, topic) for topic in cluster.catalog.topics.values()
-                  if is_allowed(call, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)]
+        topics = [
+            _metadata_topic(call, topic)
+            for topic in cluster.catalog.topics.values()
+            if is_allowed(call, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ]
     else:
         topics = [_wanted_topic(call, wanted) for wanted in body.topics]
-    call.answer(response(
-        brokers=[response.MetadataResponseBroker(node_id=broker_id, host=host, port=port)
-                 for broker_id, (host, port) in call.addresses.items()],
-        cluster_id=cluster.catalog.cluster_id,
-        controller_id=min(cluster.addresses),
-        topics=topics,
-        authorized_operations=_cluster_operations(call),
-    ))
+    call.answer(
+        response(
+            brokers=[
+                response.MetadataResponseBroker(node_id=broker_id, host=host, port=port)
+                for broker_id, (host, port) in call.addresses.items()
+            ],
+            cluster_id=cluster.catalog.cluster_id,
+            controller_id=min(cluster.addresses),
+            topics=topics,
+            authorized_operations=_cluster_operations(call),
+        )
+    )
 
 
 def _cluster_operations(call: Call) -> frozenset[int] | None:
@@ -107,10 +116,15 @@ def _wanted_topic(call: Call, wanted: Any) -> Any:
         return _metadata_topic(call, cluster.catalog.topic(name))
     except KafkaError as error:
         return m.MetadataResponse.MetadataResponseTopic(
-            error_code=error.code, name=name if name is not None or call.version >= 12 else "",
-            topic_id=topic_id, is_internal=may_know and name in INTERNAL_TOPICS, partitions=[],
+            error_code=error.code,
+            name=name if name is not None or call.version >= 12 else "",
+            topic_id=topic_id,
+            is_internal=may_know and name in INTERNAL_TOPICS,
+            partitions=[],
             authorized_operations=_topic_operations(call, name)
-            if name is not None and error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED else None)
+            if name is not None and error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            else None,
+        )
 
 
 def _require_creation(call: Call, name: str) -> None:
@@ -134,9 +148,14 @@ def _metadata_topic(call: Call, topic: Topic) -> Any:
         is_internal=topic.is_internal,
         partitions=[
             response.MetadataResponseTopic.MetadataResponsePartition(
-                error_code=ErrorCode.LEADER_NOT_AVAILABLE if p.leader == NO_LEADER else 0, partition_index=index,
-                leader_id=p.leader, leader_epoch=p.leader_epoch, replica_nodes=_leader_first(p.leader, brokers),
-                isr_nodes=[] if p.leader == NO_LEADER else _leader_first(p.leader, brokers), offline_replicas=[])
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if p.leader == NO_LEADER else 0,
+                partition_index=index,
+                leader_id=p.leader,
+                leader_epoch=p.leader_epoch,
+                replica_nodes=_leader_first(p.leader, brokers),
+                isr_nodes=[] if p.leader == NO_LEADER else _leader_first(p.leader, brokers),
+                offline_replicas=[],
+            )
             for index, p in enumerate(topic.partitions)
         ],
         authorized_operations=_topic_operations(call, topic.name),
@@ -152,17 +171,27 @@ def describe_cluster(call: Call) -> None:
     """Describe the brokers, for admin clients."""
     cluster, response = call.broker.cluster, m.DescribeClusterResponse
     if call.version >= 1 and call.body.endpoint_type != 1:
-        call.answer(response(error_code=ErrorCode.INVALID_REQUEST, error_message="only brokers can be described here",
-                             cluster_id="", brokers=[]))
+        call.answer(
+            response(
+                error_code=ErrorCode.INVALID_REQUEST,
+                error_message="only brokers can be described here",
+                cluster_id="",
+                brokers=[],
+            )
+        )
         return
-    call.answer(response(
-        error_code=0,
-        cluster_id=cluster.catalog.cluster_id,
-        controller_id=min(cluster.addresses),
-        brokers=[response.DescribeClusterBroker(broker_id=broker_id, host=host, port=port, is_fenced=False)
-                 for broker_id, (host, port) in call.addresses.items()],
-        authorized_operations=_cluster_operations(call),
-    ))
+    call.answer(
+        response(
+            error_code=0,
+            cluster_id=cluster.catalog.cluster_id,
+            controller_id=min(cluster.addresses),
+            brokers=[
+                response.DescribeClusterBroker(broker_id=broker_id, host=host, port=port, is_fenced=False)
+                for broker_id, (host, port) in call.addresses.items()
+            ],
+            authorized_operations=_cluster_operations(call),
+        )
+    )
 
 
 def find_coordinator(call: Call) -> None:
@@ -172,9 +201,16 @@ def find_coordinator(call: Call) -> None:
     keys = body.coordinator_keys if call.version >= 4 else [body.key]
     found = [_coordinator(call, key_type, key) for key in keys]
     if call.version >= 4:
-        call.answer(response(coordinators=[
-            response.Coordinator(key=key, node_id=node, host=host, port=port, error_code=code, error_message=message)
-            for key, (code, message, node, host, port) in zip(keys, found, strict=True)]))
+        call.answer(
+            response(
+                coordinators=[
+                    response.Coordinator(
+                        key=key, node_id=node, host=host, port=port, error_code=code, error_message=message
+                    )
+                    for key, (code, message, node, host, port) in zip(keys, found, strict=True)
+                ]
+            )
+        )
         return
     code, message, node, host, port = found[0]
     call.answer(response(error_code=code, error_message=message, node_id=node, host=host, port=port))

@@ -40,11 +40,15 @@ class _Forms(NamedTuple):
 
 
 _PLAIN = _Forms(
-    m.OffsetCommitResponse, m.OffsetCommitResponse.OffsetCommitResponseTopic,
-    m.OffsetCommitResponse.OffsetCommitResponseTopic.OffsetCommitResponsePartition)
+    m.OffsetCommitResponse,
+    m.OffsetCommitResponse.OffsetCommitResponseTopic,
+    m.OffsetCommitResponse.OffsetCommitResponseTopic.OffsetCommitResponsePartition,
+)
 _TRANSACTIONAL = _Forms(
-    m.TxnOffsetCommitResponse, m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic,
-    m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic.TxnOffsetCommitResponsePartition)
+    m.TxnOffsetCommitResponse,
+    m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic,
+    m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic.TxnOffsetCommitResponsePartition,
+)
 
 
 def commit(call: Call) -> None:
@@ -54,11 +58,16 @@ def commit(call: Call) -> None:
     def to_coordinator(offsets: Mapping[TopicPartition, OffsetToCommit]) -> _Answers:
         return call.broker.groups.commit_offsets(
             OffsetCommit(
-                body.group_id, offsets, body.generation_id_or_member_epoch, body.member_id,
+                body.group_id,
+                offsets,
+                body.generation_id_or_member_epoch,
+                body.member_id,
                 body.group_instance_id if call.version >= 7 else None,
                 body.retention_time_ms if call.version <= 4 else -1,
-                knows_member_epochs=call.version >= _FIRST_WITH_MEMBER_EPOCH),
-            call.now_ms)
+                knows_member_epochs=call.version >= _FIRST_WITH_MEMBER_EPOCH,
+            ),
+            call.now_ms,
+        )
 
     _commit(call, _PLAIN, to_coordinator)
 
@@ -71,8 +80,13 @@ def commit_in_transaction(call: Call) -> None:
     def to_coordinator(offsets: Mapping[TopicPartition, OffsetToCommit]) -> _Answers:
         known = call.version >= _FIRST_WITH_GENERATION
         request = TxnOffsetCommit(
-            body.group_id, offsets, producer, body.generation_id if known else -1, body.member_id if known else "",
-            body.group_instance_id if known else None)
+            body.group_id,
+            offsets,
+            producer,
+            body.generation_id if known else -1,
+            body.member_id if known else "",
+            body.group_instance_id if known else None,
+        )
         code = call.broker.groups.check_transactional_commit(request) or _verified(call, producer)
         if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < _FIRST_KNOWING_LOADS:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -86,8 +100,7 @@ def commit_in_transaction(call: Call) -> None:
 def _verified(call: Call, producer: ProducerIdentity) -> ErrorCode:
     cluster = call.broker.cluster
     topic = cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
-    partition = TopicPartition(
-        CONSUMER_OFFSETS_TOPIC, coordinator_partition(call.body.group_id, len(topic.partitions)))
+    partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, coordinator_partition(call.body.group_id, len(topic.partitions)))
     mode = ADD if call.version >= _FIRST_ADDING else OLD_ERROR if call.version <= _LAST_OLD_ERROR else VERIFY
     if mode is not ADD and not call.broker.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
@@ -99,8 +112,7 @@ def _verified(call: Call, producer: ProducerIdentity) -> ErrorCode:
     if guard == SENTINEL:
         return ErrorCode.NONE
     began_ms = cluster.meters.stopwatch()
-    code = coordinator_answers(
-        cluster, call.body.transactional_id, producer, [partition], mode, call.now_ms)[partition]
+    code = coordinator_answers(cluster, call.body.transactional_id, producer, [partition], mode, call.now_ms)[partition]
     if mode is ADD and code == ErrorCode.NONE:
         # As for Produce: offsets that outlived the coordinator's record in a crash would stay pending for ever.
         call.broker.logs.sync()
@@ -115,8 +127,9 @@ def _commit(
     by_id = forms is _PLAIN and call.version >= _FIRST_BY_ID
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     refused = _refusal_of_commit(call, forms)
-    unreadable = set() if refused else _unreadable_topics(
-        call, (_name(call, topic, by_id=by_id) for topic in call.body.topics))
+    unreadable = (
+        set() if refused else _unreadable_topics(call, (_name(call, topic, by_id=by_id) for topic in call.body.topics))
+    )
     offsets: dict[TopicPartition, OffsetToCommit] = {}
     for topic in call.body.topics:
         name = _name(call, topic, by_id=by_id)
@@ -125,19 +138,24 @@ def _commit(
         for entry in topic.partitions:
             if call.broker.catalog.has_partition(TopicPartition(name, entry.partition_index)):
                 offsets[TopicPartition(name, entry.partition_index)] = OffsetToCommit(
-                    entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata)
+                    entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata
+                )
     answers = to_coordinator(offsets) if offsets else {}
     topics = []
     for topic in call.body.topics:
         name = _name(call, topic, by_id=by_id)
         missing = refused or (
-            unknown if name is None
-            else ErrorCode.TOPIC_AUTHORIZATION_FAILED if name in unreadable
-            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            unknown
+            if name is None
+            else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if name in unreadable
+            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
         partitions = [
             forms.partition(
                 partition_index=entry.partition_index,
-                error_code=answers.get(TopicPartition(name or "", entry.partition_index), missing))
+                error_code=answers.get(TopicPartition(name or "", entry.partition_index), missing),
+            )
             for entry in topic.partitions
         ]
         place = {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
@@ -147,14 +165,16 @@ def _commit(
 
 def _refusal_of_commit(call: Call, forms: _Forms) -> ErrorCode:
     """Return what refuses the whole commit: no right to the transactional id, or none to the group."""
-    refused = ErrorCode.NONE if forms is _PLAIN else refusal(
-        call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, call.body.transactional_id)
+    refused = (
+        ErrorCode.NONE
+        if forms is _PLAIN
+        else refusal(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, call.body.transactional_id)
+    )
     return refused or refusal(call, Operation.READ, ResourceType.GROUP, call.body.group_id)
 
 
 def _unreadable_topics(call: Call, names: Iterable[str | None]) -> set[str]:
-    return {name for name in names
-            if name is not None and refusal(call, Operation.READ, ResourceType.TOPIC, name)}
+    return {name for name in names if name is not None and refusal(call, Operation.READ, ResourceType.TOPIC, name)}
 
 
 def _name(call: Call, topic: Any, *, by_id: bool) -> str | None:
@@ -169,19 +189,29 @@ def fetch(call: Call) -> None:
         groups = [_fetch_group(call, group, require_stable=require_stable) for group in body.groups]
         call.answer(response(groups=groups))
         return
-    wanted = None if body.topics is None else [
-        TopicPartition(topic.name, index) for topic in body.topics for index in topic.partition_indexes]
+    wanted = (
+        None
+        if body.topics is None
+        else [TopicPartition(topic.name, index) for topic in body.topics for index in topic.partition_indexes]
+    )
     result = _allowed_offsets(call, body.group_id, wanted, require_stable=require_stable)
     says_error_once = result.error and call.version >= _FIRST_WITH_ERROR
     topics = {} if says_error_once else _offsets_by_topic(result.offsets, wanted, result.error)
     form = response.OffsetFetchResponseTopic
-    call.answer(response(
-        error_code=result.error,
-        topics=[
-            form(name=name, partitions=[
-                _offset_form(form.OffsetFetchResponsePartition, index, found) for index, found in partitions])
-            for name, partitions in topics.items()
-        ]))
+    call.answer(
+        response(
+            error_code=result.error,
+            topics=[
+                form(
+                    name=name,
+                    partitions=[
+                        _offset_form(form.OffsetFetchResponsePartition, index, found) for index, found in partitions
+                    ],
+                )
+                for name, partitions in topics.items()
+            ],
+        )
+    )
 
 
 def _fetch_group(call: Call, group: Any, *, require_stable: bool) -> Any:
@@ -195,21 +225,39 @@ def _fetch_group(call: Call, group: Any, *, require_stable: bool) -> Any:
         for topic in group.topics:
             name = names.get(topic.topic_id) if by_id else topic.name
             if name is None:
-                topics.append(topic_form(topic_id=topic.topic_id, partitions=[
-                    _offset_form(topic_form.OffsetFetchResponsePartitions, index,
-                                 FetchedOffset(ErrorCode.UNKNOWN_TOPIC_ID)) for index in topic.partition_indexes]))
+                topics.append(
+                    topic_form(
+                        topic_id=topic.topic_id,
+                        partitions=[
+                            _offset_form(
+                                topic_form.OffsetFetchResponsePartitions,
+                                index,
+                                FetchedOffset(ErrorCode.UNKNOWN_TOPIC_ID),
+                            )
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                )
                 continue
             wanted += [TopicPartition(name, index) for index in topic.partition_indexes]
-    caller = {"member_id": group.member_id, "member_epoch": group.member_epoch} if (
-        call.version >= _FIRST_WITH_MEMBER_EPOCH) else {}
+    caller = (
+        {"member_id": group.member_id, "member_epoch": group.member_epoch}
+        if (call.version >= _FIRST_WITH_MEMBER_EPOCH)
+        else {}
+    )
     result = _allowed_offsets(call, group.group_id, wanted, require_stable=require_stable, **caller)
     for name, partitions in _offsets_by_topic(result.offsets, wanted, result.error).items():
         if by_id and name not in call.broker.catalog.topics:
             continue
         place = {"topic_id": call.broker.catalog.topics[name].topic_id} if by_id else {"name": name}
-        topics.append(topic_form(partitions=[
-            _offset_form(topic_form.OffsetFetchResponsePartitions, index, found) for index, found in partitions],
-            **place))
+        topics.append(
+            topic_form(
+                partitions=[
+                    _offset_form(topic_form.OffsetFetchResponsePartitions, index, found) for index, found in partitions
+                ],
+                **place,
+            )
+        )
     return form(group_id=group.group_id, topics=[] if result.error else topics, error_code=result.error)
 
 
@@ -224,9 +272,14 @@ def _allowed_offsets(
     if wanted is None:
         found = groups.fetch_offsets(group_id, None, **options)
         hidden = _hidden_topics(call, found.offsets)
-        return FetchOffsetsResult(found.error, {
-            topic_partition: offset for topic_partition, offset in found.offsets.items()
-            if topic_partition.topic not in hidden})
+        return FetchOffsetsResult(
+            found.error,
+            {
+                topic_partition: offset
+                for topic_partition, offset in found.offsets.items()
+                if topic_partition.topic not in hidden
+            },
+        )
     hidden = _hidden_topics(call, wanted)
     found = groups.fetch_offsets(group_id, [each for each in wanted if each.topic not in hidden], **options)
     if found.error:
@@ -237,8 +290,11 @@ def _allowed_offsets(
 
 
 def _hidden_topics(call: Call, partitions: Iterable[TopicPartition]) -> set[str]:
-    return {name for name in {each.topic for each in partitions}
-            if not is_allowed(call, Operation.DESCRIBE, ResourceType.TOPIC, name)}
+    return {
+        name
+        for name in {each.topic for each in partitions}
+        if not is_allowed(call, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    }
 
 
 def _offsets_by_topic(
@@ -252,8 +308,13 @@ def _offsets_by_topic(
 
 
 def _offset_form(form: Any, index: int, found: FetchedOffset) -> Any:
-    return form(partition_index=index, committed_offset=found.offset, committed_leader_epoch=found.leader_epoch,
-                metadata=found.metadata, error_code=found.error)
+    return form(
+        partition_index=index,
+        committed_offset=found.offset,
+        committed_leader_epoch=found.leader_epoch,
+        metadata=found.metadata,
+        error_code=found.error,
+    )
 
 
 def delete(call: Call) -> None:
@@ -264,19 +325,36 @@ def delete(call: Call) -> None:
         call.answer(response(error_code=refused, topics=[]))
         return
     unreadable = _unreadable_topics(call, (topic.name for topic in body.topics))
-    wanted = [TopicPartition(topic.name, entry.partition_index) for topic in body.topics for entry in topic.partitions
-              if topic.name not in unreadable]
+    wanted = [
+        TopicPartition(topic.name, entry.partition_index)
+        for topic in body.topics
+        for entry in topic.partitions
+        if topic.name not in unreadable
+    ]
     result = call.broker.groups.delete_offsets(body.group_id, wanted, call.now_ms)
     form = response.OffsetDeleteResponseTopic
-    call.answer(response(error_code=result.error, topics=[] if result.error else [
-        form(name=topic.name, partitions=[
-            form.OffsetDeleteResponsePartition(
-                partition_index=entry.partition_index,
-                error_code=result.partitions.get(
-                    TopicPartition(topic.name, entry.partition_index),
-                    ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.name in unreadable
-                    else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            for entry in topic.partitions
-        ])
-        for topic in body.topics
-    ]))
+    call.answer(
+        response(
+            error_code=result.error,
+            topics=[]
+            if result.error
+            else [
+                form(
+                    name=topic.name,
+                    partitions=[
+                        form.OffsetDeleteResponsePartition(
+                            partition_index=entry.partition_index,
+                            error_code=result.partitions.get(
+                                TopicPartition(topic.name, entry.partition_index),
+                                ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                                if topic.name in unreadable
+                                else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                            ),
+                        )
+                        for entry in topic.partitions
+                    ],
+                )
+                for topic in body.topics
+            ],
+        )
+    )

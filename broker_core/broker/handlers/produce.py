@@ -31,15 +31,25 @@ _FIRST_LEADER_HINT_VERSION = 10
 # The client id under which an operator may mend an internal topic; a coordinator sees it when it next loads.
 _REPAIRER = "__admin_client"
 # A verification that failed for a passing reason is answered with the one retriable code every client knows.
-_RETRY_SAFELY = frozenset({
-    ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR,
-})
+_RETRY_SAFELY = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
 # After these verdicts on a batch Kafka does not say where the log starts, after all others of the log it does.
-_SAY_NOTHING_OF_THE_LOG = frozenset({
-    ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR,
-})
+_SAY_NOTHING_OF_THE_LOG = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
 
 
 @dataclass(slots=True)
@@ -132,8 +142,12 @@ def _check_batch(part: _Part, version: int) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"there is no whole batch in the {len(records)} bytes")
     if records[MAGIC_POSITION] != MAGIC:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"magic {records[MAGIC_POSITION]}: only {MAGIC} is taken")
-    if (part.header is not None and version < _FIRST_ZSTD_VERSION and part.header.has_codec
-            and part.header.compression is Compression.ZSTD):
+    if (
+        part.header is not None
+        and version < _FIRST_ZSTD_VERSION
+        and part.header.has_codec
+        and part.header.compression is Compression.ZSTD
+    ):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or newer")
     if size_bytes == len(records):
         return
@@ -153,10 +167,16 @@ def _check_transaction(work: _Produce) -> None:
     if transactional and transactional_id is None:
         _fail(work.parts, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without an id")
     elif transactional and refusal(work.call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
-        _fail(work.parts, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-              f"{work.call.principal} has no right to WRITE as transactional id {transactional_id!r}")
-    producers = {(part.header.producer_id, part.header.producer_epoch)
-                 for part in transactional if part.header is not None and part.opens_transaction}
+        _fail(
+            work.parts,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            f"{work.call.principal} has no right to WRITE as transactional id {transactional_id!r}",
+        )
+    producers = {
+        (part.header.producer_id, part.header.producer_epoch)
+        for part in transactional
+        if part.header is not None and part.opens_transaction
+    }
     if len(producers) > 1:
         _fail(work.parts, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional records of more than one producer")
 
@@ -172,7 +192,8 @@ def _verify(work: _Produce, now_ms: int) -> None:
     unverified = [part for part in work.parts if part.error is None and part.opens_transaction]
     adding = call.version >= _FIRST_ADDING_VERSION
     if call.body.transactional_id is None or not (
-        adding or call.broker.config.transaction_partition_verification_enable):
+        adding or call.broker.config.transaction_partition_verification_enable
+    ):
         unverified = []
     # A list, since a request may name a partition twice: the answer is for each of its batches.
     asking: dict[TopicPartition, list[_Part]] = {}
@@ -180,7 +201,8 @@ def _verify(work: _Produce, now_ms: int) -> None:
         assert part.log is not None and part.header is not None and part.topic_partition is not None
         try:
             part.guard = part.log.start_verification(
-                part.header.producer_id, part.header.producer_epoch, part.header.base_sequence, adding)
+                part.header.producer_id, part.header.producer_epoch, part.header.base_sequence, adding
+            )
         except KafkaError as error:
             part.error = error
             continue
@@ -192,14 +214,18 @@ def _verify(work: _Produce, now_ms: int) -> None:
         mode = ADD if adding else OLD_ERROR if call.version <= _LAST_OLD_ERROR_VERSION else VERIFY
         work.asked_ms = call.broker.meters.stopwatch()
         answers = coordinator_answers(
-            call.broker.cluster, call.body.transactional_id,
-            ProducerIdentity(header.producer_id, header.producer_epoch), asking, mode, now_ms)
+            call.broker.cluster,
+            call.body.transactional_id,
+            ProducerIdentity(header.producer_id, header.producer_epoch),
+            asking,
+            mode,
+            now_ms,
+        )
         if adding and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values() and now_ms < work.give_up_ms:
             # The transaction before is still being completed: a moment's patience here saves the client a round trip.
             call.broker.meters.verified(work.asked_ms)
             again_ms = now_ms + call.broker.config.add_partitions_retry_backoff_ms
-            call.broker.purgatory.at(
-                min(again_ms, work.give_up_ms), call.guarded(partial(_verify_again, work), None))
+            call.broker.purgatory.at(min(again_ms, work.give_up_ms), call.guarded(partial(_verify_again, work), None))
             return
         for topic_partition, code in answers.items():
             for part in asking[topic_partition]:
@@ -241,8 +267,9 @@ def _find_logs_anew(work: _Produce, now_ms: int) -> None:
 def _take_answer(part: _Part, code: ErrorCode, *, adding: bool) -> None:
     if code in _RETRY_SAFELY or (code == ErrorCode.CONCURRENT_TRANSACTIONS and not adding):
         part.error = KafkaError(
-            ErrorCode.NOT_ENOUGH_REPLICAS, f"Unable to verify the partition has been added to the transaction. "
-            f"Underlying error: {code.name}")
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"Unable to verify the partition has been added to the transaction. Underlying error: {code.name}",
+        )
     elif code != ErrorCode.NONE:
         part.error = KafkaError(code, "the transaction coordinator refused the partition")
 
@@ -287,7 +314,8 @@ def _response(work: _Produce) -> Any:
         topic = topics.get(id(part.topic_entry))
         if topic is None:
             topic = topics[id(part.topic_entry)] = response.TopicProduceResponse(
-                name=part.topic_entry.name, topic_id=part.topic_entry.topic_id, partition_responses=[])
+                name=part.topic_entry.name, topic_id=part.topic_entry.topic_id, partition_responses=[]
+            )
         topic.partition_responses.append(_partition_response(work.call, part))
     return response(responses=list(topics.values()), **_node_endpoints(work))
 
@@ -297,34 +325,52 @@ def _partition_response(call: Call, part: _Part) -> Any:
     if part.error is None:
         assert part.result is not None
         return form(
-            index=part.entry.index, error_code=0, base_offset=part.result.base_offset,
-            log_append_time_ms=part.result.log_append_time_ms, log_start_offset=part.result.log_start_offset,
-            record_errors=[])
+            index=part.entry.index,
+            error_code=0,
+            base_offset=part.result.base_offset,
+            log_append_time_ms=part.result.log_append_time_ms,
+            log_start_offset=part.result.log_start_offset,
+            record_errors=[],
+        )
     hint = {}
-    if _is_misled(call, part) and part.topic_partition is not None and call.broker.catalog.has_partition(
-        part.topic_partition):
+    if (
+        _is_misled(call, part)
+        and part.topic_partition is not None
+        and call.broker.catalog.has_partition(part.topic_partition)
+    ):
         leadership = call.broker.catalog.leadership(part.topic_partition)
         hint["current_leader"] = form.LeaderIdAndEpoch(
-            leader_id=leadership.leader, leader_epoch=leadership.leader_epoch)
+            leader_id=leadership.leader, leader_epoch=leadership.leader_epoch
+        )
     return form(
-        index=part.entry.index, error_code=part.error.code, base_offset=-1, error_message=part.error.message,
-        log_start_offset=part.log_start_offset, record_errors=[
+        index=part.entry.index,
+        error_code=part.error.code,
+        base_offset=-1,
+        error_message=part.error.message,
+        log_start_offset=part.log_start_offset,
+        record_errors=[
             form.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
             for index, message in getattr(part.error, "record_errors", ())
         ],
-        **hint)
+        **hint,
+    )
 
 
 def _is_misled(call: Call, part: _Part) -> bool:
     """Say whether the client may be told the right leader at once (KIP-951)."""
-    return (call.version >= _FIRST_LEADER_HINT_VERSION and part.error is not None
-            and part.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return (
+        call.version >= _FIRST_LEADER_HINT_VERSION
+        and part.error is not None
+        and part.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
 
 
 def _node_endpoints(work: _Produce) -> dict[str, Any]:
     if not any(_is_misled(work.call, part) for part in work.parts):
         return {}
     endpoint = m.ProduceResponse.NodeEndpoint
-    return {"node_endpoints": [
-        endpoint(node_id=broker_id, host=host, port=port)
-        for broker_id, (host, port) in work.call.addresses.items()]}
+    return {
+        "node_endpoints": [
+            endpoint(node_id=broker_id, host=host, port=port) for broker_id, (host, port) in work.call.addresses.items()
+        ]
+    }

@@ -7,13 +7,7 @@ from broker_core.broker.call import Call
 from broker_core.errors import ErrorCode
 from broker_core.security.sasl import AuthenticationFailed, SaslSession, SaslState
 from broker_core.wire import messages as m
-from broker_core.wire.framing import (
-    MalformedFrame,
-    UnsupportedVersion,
-    api_key_of,
-    decode_request,
-    encode_response,
-)
+from broker_core.wire.framing import MalformedFrame, UnsupportedVersion, api_key_of, decode_request, encode_response
 from broker_core.wire.layout import API_VERSIONS_KEY
 from broker_core.wire.versions import SASL_HANDSHAKE_KEY
 
@@ -37,9 +31,13 @@ def authenticate(call: Call) -> None:
     """Take the client's token and give the server's, until the client is known or refused."""
     response, session = m.SaslAuthenticateResponse, call.sasl
     if session is None or session.is_open:
-        call.answer(response(
-            error_code=ErrorCode.ILLEGAL_SASL_STATE, auth_bytes=b"",
-            error_message="SaslAuthenticate request received after successful authentication"))
+        call.answer(
+            response(
+                error_code=ErrorCode.ILLEGAL_SASL_STATE,
+                auth_bytes=b"",
+                error_message="SaslAuthenticate request received after successful authentication",
+            )
+        )
         return
     try:
         reply, lifetime_ms = session.evaluate(bytes(call.body.auth_bytes), call.now_ms)

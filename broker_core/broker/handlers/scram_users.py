@@ -27,15 +27,21 @@ def alter(call: Call) -> None:
         try:
             require(call, Operation.ALTER, ResourceType.CLUSTER)
             if named[change.name] > 1:
-                raise KafkaError(ErrorCode.DUPLICATE_RESOURCE,
-                                 "A user credential cannot be altered twice in the same request")
+                raise KafkaError(
+                    ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+                )
             apply(call.broker.catalog, change)
             verdicts[change.name] = (ErrorCode.NONE, None)
         except KafkaError as error:
             verdicts[change.name] = (error.code, error.message)
-    call.answer(response(results=[
-        response.AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
-        for name, (code, message) in verdicts.items()]))
+    call.answer(
+        response(
+            results=[
+                response.AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
+                for name, (code, message) in verdicts.items()
+            ]
+        )
+    )
 
 
 def _delete(catalog: Catalog, change: Any) -> None:
@@ -50,8 +56,7 @@ def _upsert(catalog: Catalog, change: Any) -> None:
     salt, salted_password = bytes(change.salt), bytes(change.salted_password)
     check_new_credential(change.name, change.mechanism, change.iterations, salt)
     mechanism = SCRAM_MECHANISMS[change.mechanism]
-    catalog.set_scram(
-        mechanism, change.name, credential_of_salted(mechanism, salted_password, salt, change.iterations))
+    catalog.set_scram(mechanism, change.name, credential_of_salted(mechanism, salted_password, salt, change.iterations))
 
 
 def describe(call: Call) -> None:
@@ -60,23 +65,36 @@ def describe(call: Call) -> None:
     try:
         require(call, Operation.DESCRIBE, ResourceType.CLUSTER)
     except KafkaError as error:
-        call.answer(response(error_code=error.code, error_message=error.message, results=[
-            response.DescribeUserScramCredentialsResult(
-                user="", error_code=error.code, error_message=error.message, credential_infos=[])
-            for _ in call.body.users or ()]))
+        call.answer(
+            response(
+                error_code=error.code,
+                error_message=error.message,
+                results=[
+                    response.DescribeUserScramCredentialsResult(
+                        user="", error_code=error.code, error_message=error.message, credential_infos=[]
+                    )
+                    for _ in call.body.users or ()
+                ],
+            )
+        )
         return
     catalog = call.broker.catalog
     named = Counter(user.name for user in call.body.users or ())
     users = named or Counter({user_name: 1 for _, user_name in catalog.scram})
-    call.answer(response(error_code=0, error_message="", results=[
-        _describe(catalog, name, count) for name, count in users.items()]))
+    call.answer(
+        response(
+            error_code=0, error_message="", results=[_describe(catalog, name, count) for name, count in users.items()]
+        )
+    )
 
 
 def _describe(catalog: Catalog, name: str, count: int) -> Any:
     result = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
     infos = [
         result.CredentialInfo(mechanism=number, iterations=catalog.scram[mechanism, name].iterations)
-        for number, mechanism in SCRAM_MECHANISMS.items() if (mechanism, name) in catalog.scram]
+        for number, mechanism in SCRAM_MECHANISMS.items()
+        if (mechanism, name) in catalog.scram
+    ]
     code, message = ErrorCode.NONE, ""
     if count > 1:
         code = ErrorCode.DUPLICATE_RESOURCE

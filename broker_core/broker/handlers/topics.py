@@ -20,8 +20,11 @@ _MAX_PARTITIONS = 10_000
 def create_topics(call: Call) -> None:
     """Create topics; each succeeds or fails for itself."""
     names = Counter(topic.name for topic in call.body.topics)
-    call.answer(m.CreateTopicsResponse(
-        topics=[_create(call, topic, repeated=names[topic.name] > 1) for topic in call.body.topics]))
+    call.answer(
+        m.CreateTopicsResponse(
+            topics=[_create(call, topic, repeated=names[topic.name] > 1) for topic in call.body.topics]
+        )
+    )
 
 
 def _create(call: Call, wanted: Any, *, repeated: bool) -> Any:
@@ -36,8 +39,9 @@ def _create(call: Call, wanted: Any, *, repeated: bool) -> Any:
         if None in config.values():
             raise KafkaError(ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs")
         if wanted.name in INTERNAL_TOPICS and wanted.name not in cluster.catalog.topics:
-            raise KafkaError(ErrorCode.INVALID_REQUEST,
-                             f"{wanted.name} is internal: the broker creates it when it is first needed")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{wanted.name} is internal: the broker creates it when it is first needed"
+            )
         count, leaders = _partitions(call, wanted)
         try:
             cluster.config.topic_defaults().override(config)
@@ -48,31 +52,47 @@ def _create(call: Call, wanted: Any, *, repeated: bool) -> Any:
         if not call.body.validate_only:
             topic_id = cluster.create_topic(wanted.name, count, config, leaders).topic_id
     except KafkaError as error:
-        return result(name=wanted.name, topic_id=m.NULL_UUID, error_code=error.code, error_message=error.message,
-                      configs=None)
+        return result(
+            name=wanted.name, topic_id=m.NULL_UUID, error_code=error.code, error_message=error.message, configs=None
+        )
     return result(name=wanted.name, topic_id=topic_id, error_code=0, **_settings(call, wanted.name, count, config))
 
 
 def _settings(call: Call, name: str, partition_count: int, config: Mapping[str, str]) -> dict[str, Any]:
     """Tell the new topic's settings, unless the client may create it and not see them."""
     if not is_allowed(call, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
-        return {"topic_config_error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED, "num_partitions": -1,
-                "replication_factor": -1, "configs": []}
+        return {
+            "topic_config_error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "configs": [],
+        }
     form = m.CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs
     effective = call.broker.config.topic_defaults().override(config).as_text()
-    return {"num_partitions": partition_count, "replication_factor": 1, "configs": [
-        form(name=key, value=value, read_only=False, is_sensitive=False,
-             config_source=_TOPIC_SOURCE if key in config else _DEFAULT_SOURCE)
-        for key, value in effective.items()
-    ]}
+    return {
+        "num_partitions": partition_count,
+        "replication_factor": 1,
+        "configs": [
+            form(
+                name=key,
+                value=value,
+                read_only=False,
+                is_sensitive=False,
+                config_source=_TOPIC_SOURCE if key in config else _DEFAULT_SOURCE,
+            )
+            for key, value in effective.items()
+        ],
+    }
 
 
 def _partitions(call: Call, wanted: Any) -> tuple[int, list[int] | None]:
     """Return how many partitions the topic gets and, if it says so, who leads them."""
     if wanted.assignments:
         if wanted.num_partitions != -1 or wanted.replication_factor != -1:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic with a replica assignment must not set partition "
-                             "count or replication factor")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "a topic with a replica assignment must not set partition count or replication factor",
+            )
         leaders = _assigned_leaders(call, wanted.assignments)
         return len(leaders), leaders
     count = call.broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
@@ -83,7 +103,8 @@ def _partitions(call: Call, wanted: Any) -> tuple[int, list[int] | None]:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {wanted.replication_factor} time(s): only {brokers} broker(s) are "
-            "registered.")
+            "registered.",
+        )
     return count, None
 
 
@@ -91,8 +112,10 @@ def _check_count(count: int) -> None:
     if count <= 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
     if count > _MAX_PARTITIONS:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"Excessively large number of partitions: {count} is more than "
-                         f"{_MAX_PARTITIONS}")
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"Excessively large number of partitions: {count} is more than {_MAX_PARTITIONS}",
+        )
 
 
 def _assigned_leaders(call: Call, assignments: Any) -> list[int]:
@@ -102,8 +125,10 @@ def _assigned_leaders(call: Call, assignments: Any) -> list[int]:
     known = set(call.broker.cluster.brokers)
     for index, brokers in replicas.items():
         if not brokers or len(set(brokers)) < len(brokers) or not known.issuperset(brokers):
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                             f"partition {index} is assigned to {brokers}; the brokers are {sorted(known)}")
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"partition {index} is assigned to {brokers}; the brokers are {sorted(known)}",
+            )
     return [replicas[index][0] for index in range(len(replicas))]
 
 

@@ -34,10 +34,13 @@ def init_producer_id(call: Call) -> None:
         return
     result = call.broker.transactions.init_producer_id(
         InitProducerId(body.transactional_id, body.transaction_timeout_ms, body.producer_id, body.producer_epoch),
-        call.now_ms)
-    call.answer(m.InitProducerIdResponse(
-        error_code=_worded(call, result.error), producer_id=result.producer_id,
-        producer_epoch=result.producer_epoch))
+        call.now_ms,
+    )
+    call.answer(
+        m.InitProducerIdResponse(
+            error_code=_worded(call, result.error), producer_id=result.producer_id, producer_epoch=result.producer_epoch
+        )
+    )
 
 
 def _refusal_of_identity(call: Call) -> ErrorCode:
@@ -46,7 +49,8 @@ def _refusal_of_identity(call: Call) -> ErrorCode:
         return refusal(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     # Whoever may write to some topic may do so idempotently (KIP-679).
     if is_allowed(call, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or is_allowed_on_any(
-        call, Operation.WRITE, ResourceType.TOPIC):
+        call, Operation.WRITE, ResourceType.TOPIC
+    ):
         return ErrorCode.NONE
     return refusal(call, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
 
@@ -62,19 +66,24 @@ def add_partitions(call: Call) -> None:
         results = [
             response.AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
-                topic_results=_topic_results(transaction.topics, _batched_answers(call, transaction)))
+                topic_results=_topic_results(transaction.topics, _batched_answers(call, transaction)),
+            )
             for transaction in body.transactions
         ]
         call.answer(response(error_code=0, results_by_transaction=results))
         return
     partitions = _partitions(body.v3_and_below_topics)
-    refused = refusal(
-        call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.v3_and_below_transactional_id)
+    refused = refusal(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.v3_and_below_transactional_id)
     answers = dict.fromkeys(partitions, refused) if refused else _refused(call, partitions)
     if not answers:
         code = call.broker.transactions.add_partitions(
-            body.v3_and_below_transactional_id, body.v3_and_below_producer_id, body.v3_and_below_producer_epoch,
-            partitions, client_transaction_version=0, now_ms=call.now_ms)
+            body.v3_and_below_transactional_id,
+            body.v3_and_below_producer_id,
+            body.v3_and_below_producer_epoch,
+            partitions,
+            client_transaction_version=0,
+            now_ms=call.now_ms,
+        )
         answers = dict.fromkeys(partitions, _worded(call, code))
     call.answer(response(results_by_topic_v3_and_below=_topic_results(body.v3_and_below_topics, answers)))
 
@@ -87,10 +96,16 @@ def _batched_answers(call: Call, transaction: Any) -> Mapping[TopicPartition, Er
         return refused
     if transaction.verify_only:
         return coordinator.verify_partitions(
-            transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, partitions)
+            transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, partitions
+        )
     code = coordinator.add_partitions(
-        transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, partitions,
-        client_transaction_version=TRANSACTIONS_V2, now_ms=call.now_ms)
+        transaction.transactional_id,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        partitions,
+        client_transaction_version=TRANSACTIONS_V2,
+        now_ms=call.now_ms,
+    )
     return dict.fromkeys(partitions, code)
 
 
@@ -105,8 +120,10 @@ def _refused(
     bad = {}
     for topic_partition in partitions:
         # Only a broker may add a partition of an internal topic, such as a group coordinator's; its client was asked.
-        if not is_from_broker and (topic_partition.topic in INTERNAL_TOPICS or refusal(
-            call, Operation.WRITE, ResourceType.TOPIC, topic_partition.topic)):
+        if not is_from_broker and (
+            topic_partition.topic in INTERNAL_TOPICS
+            or refusal(call, Operation.WRITE, ResourceType.TOPIC, topic_partition.topic)
+        ):
             bad[topic_partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif not call.broker.catalog.has_partition(topic_partition):
             bad[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -118,11 +135,15 @@ def _refused(
 def _topic_results(topics: Any, answers: Mapping[TopicPartition, ErrorCode]) -> list[Any]:
     form = m.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
     return [
-        form(name=topic.name, results_by_partition=[
-            form.AddPartitionsToTxnPartitionResult(
-                partition_index=index, partition_error_code=answers[TopicPartition(topic.name, index)])
-            for index in topic.partitions
-        ])
+        form(
+            name=topic.name,
+            results_by_partition=[
+                form.AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=answers[TopicPartition(topic.name, index)]
+                )
+                for index in topic.partitions
+            ],
+        )
         for topic in topics
     ]
 
@@ -131,14 +152,20 @@ def add_offsets(call: Call) -> None:
     """Make a group's offsets partition part of the transaction (facts A.7)."""
     body = call.body
     refused = refusal(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id) or refusal(
-        call, Operation.READ, ResourceType.GROUP, body.group_id)
+        call, Operation.READ, ResourceType.GROUP, body.group_id
+    )
     if refused:
         call.answer(m.AddOffsetsToTxnResponse(error_code=refused))
         return
     partition = call.broker.cluster.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, body.group_id)
     code = call.broker.transactions.add_partitions(
-        body.transactional_id, body.producer_id, body.producer_epoch, [partition],
-        client_transaction_version=0, now_ms=call.now_ms)
+        body.transactional_id,
+        body.producer_id,
+        body.producer_epoch,
+        [partition],
+        client_transaction_version=0,
+        now_ms=call.now_ms,
+    )
     call.answer(m.AddOffsetsToTxnResponse(error_code=_worded(call, code)))
 
 
@@ -150,26 +177,45 @@ def end_transaction(call: Call) -> None:
         call.answer(m.EndTxnResponse(error_code=refused, producer_id=-1, producer_epoch=-1))
         return
     result = call.broker.transactions.end_transaction(
-        body.transactional_id, body.producer_id, body.producer_epoch, commit=body.committed,
-        client_transaction_version=TRANSACTIONS_V2 if call.version > _LAST_V1_END_TXN else 0, now_ms=call.now_ms)
-    call.answer(m.EndTxnResponse(
-        error_code=_worded(call, result.error), producer_id=result.producer_id,
-        producer_epoch=result.producer_epoch))
+        body.transactional_id,
+        body.producer_id,
+        body.producer_epoch,
+        commit=body.committed,
+        client_transaction_version=TRANSACTIONS_V2 if call.version > _LAST_V1_END_TXN else 0,
+        now_ms=call.now_ms,
+    )
+    call.answer(
+        m.EndTxnResponse(
+            error_code=_worded(call, result.error), producer_id=result.producer_id, producer_epoch=result.producer_epoch
+        )
+    )
 
 
 def describe_transactions(call: Call) -> None:
     """Tell the state of transactional ids (KIP-664, facts F.2)."""
-    call.answer(m.DescribeTransactionsResponse(
-        transaction_states=[_described(call, transactional_id) for transactional_id in call.body.transactional_ids]))
+    call.answer(
+        m.DescribeTransactionsResponse(
+            transaction_states=[_described(call, transactional_id) for transactional_id in call.body.transactional_ids]
+        )
+    )
 
 
 def _described(call: Call, transactional_id: str) -> Any:
     form = m.DescribeTransactionsResponse.TransactionState
     found = refusal(call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id) or (
-        call.broker.transactions.describe(transactional_id))
+        call.broker.transactions.describe(transactional_id)
+    )
     if not isinstance(found, TransactionDescription):
-        return form(error_code=found, transactional_id=transactional_id, transaction_state="",
-                    transaction_timeout_ms=0, transaction_start_time_ms=0, producer_id=0, producer_epoch=0, topics=[])
+        return form(
+            error_code=found,
+            transactional_id=transactional_id,
+            transaction_state="",
+            transaction_timeout_ms=0,
+            transaction_start_time_ms=0,
+            producer_id=0,
+            producer_epoch=0,
+            topics=[],
+        )
     topics: dict[str, list[int]] = {}
     for topic_partition in sorted(found.partitions):
         if is_allowed(call, Operation.DESCRIBE, ResourceType.TOPIC, topic_partition.topic):
@@ -190,16 +236,24 @@ def list_transactions(call: Call) -> None:
     """List the transactions this broker coordinates (KIP-664, KIP-994, KIP-1152; facts F.3)."""
     body, response = call.body, m.ListTransactionsResponse
     listed = call.broker.transactions.list_transactions(
-        states=body.state_filters, producer_ids=body.producer_id_filters,
+        states=body.state_filters,
+        producer_ids=body.producer_id_filters,
         duration_ms=body.duration_filter if call.version >= 1 else -1,
-        pattern=body.transactional_id_pattern if call.version >= 2 else None, now_ms=call.now_ms)
-    call.answer(response(
-        error_code=listed.error,
-        unknown_state_filters=list(listed.unknown_states),
-        transaction_states=[
-            response.TransactionState(
-                transactional_id=entry.transactional_id, producer_id=entry.producer_id, transaction_state=entry.state)
-            for entry in listed.transactions
-            if is_allowed(call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, entry.transactional_id)
-        ],
-    ))
+        pattern=body.transactional_id_pattern if call.version >= 2 else None,
+        now_ms=call.now_ms,
+    )
+    call.answer(
+        response(
+            error_code=listed.error,
+            unknown_state_filters=list(listed.unknown_states),
+            transaction_states=[
+                response.TransactionState(
+                    transactional_id=entry.transactional_id,
+                    producer_id=entry.producer_id,
+                    transaction_state=entry.state,
+                )
+                for entry in listed.transactions
+                if is_allowed(call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, entry.transactional_id)
+            ],
+        )
+    )

@@ -27,12 +27,24 @@ class Aiokafka:
     async def version(self) -> list[str]:
         return ["aiokafka", aiokafka.__version__]
 
-    async def producer(self, at: str, name: str, transactional_id: str | None, timeout_ms: int, block_ms: int,
-                       in_flight: int | None, compression: str | None) -> None:
+    async def producer(
+        self,
+        at: str,
+        name: str,
+        transactional_id: str | None,
+        timeout_ms: int,
+        block_ms: int,
+        in_flight: int | None,
+        compression: str | None,
+    ) -> None:
         assert in_flight is None, "there is no setting for it"
         self._producers[name] = AIOKafkaProducer(
-            bootstrap_servers=at, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms,
-            enable_idempotence=True, compression_type=compression)
+            bootstrap_servers=at,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            enable_idempotence=True,
+            compression_type=compression,
+        )
         self._block_s[name] = block_ms / 1000
         if transactional_id is None:
             await self.init(name)
@@ -62,7 +74,8 @@ class Aiokafka:
     async def offsets(self, name: str, group: str, topic: str, offsets: list[list[Any]], member: None) -> None:
         assert all(epoch is None for *_, epoch in offsets), "there is no place for it"
         await self._producers[name].send_offsets_to_transaction(
-            {TopicPartition(topic, partition): (offset, note) for partition, offset, note, _ in offsets}, group)
+            {TopicPartition(topic, partition): (offset, note) for partition, offset, note, _ in offsets}, group
+        )
 
     async def commit(self, name: str) -> None:
         await self._producers[name].commit_transaction()
@@ -73,8 +86,9 @@ class Aiokafka:
     async def close(self, name: str) -> None:
         await _close(self._producers.pop(name))
 
-    async def read(self, at: str, topic: str, partitions: int, isolation: str, max_wait_ms: int, fetch_bytes: int,
-                   **wanted: Any) -> Any:
+    async def read(
+        self, at: str, topic: str, partitions: int, isolation: str, max_wait_ms: int, fetch_bytes: int, **wanted: Any
+    ) -> Any:
         reading = Reading(partitions, **wanted)
         consumer = await _consumer(at, None, isolation, max_wait_ms, max_partition_fetch_bytes=fetch_bytes)
         try:
@@ -115,17 +129,29 @@ class Aiokafka:
             await consumer.stop()
         return None if found is None or found.offset < 0 else found.offset
 
-    async def copy(self, at: str, group: str, transactional_id: str, source: str, target: str, metadata: bool,
-                   instance: str | None, session_ms: int, **plan: Any) -> Any:
+    async def copy(
+        self,
+        at: str,
+        group: str,
+        transactional_id: str,
+        source: str,
+        target: str,
+        metadata: bool,
+        instance: str | None,
+        session_ms: int,
+        **plan: Any,
+    ) -> Any:
         assert not metadata, "offsets are sent with the group's name alone"
         copying = Copying(**plan)
         while True:
             consumer = producer = None
             try:
-                consumer = await _consumer(at, group, "read_committed", 100, session_timeout_ms=session_ms,
-                                           group_instance_id=instance)
+                consumer = await _consumer(
+                    at, group, "read_committed", 100, session_timeout_ms=session_ms, group_instance_id=instance
+                )
                 producer = AIOKafkaProducer(
-                    bootstrap_servers=at, transactional_id=transactional_id, transaction_timeout_ms=10_000)
+                    bootstrap_servers=at, transactional_id=transactional_id, transaction_timeout_ms=10_000
+                )
                 await _start(producer, LONGEST_BLOCK_MS / 1000)
                 consumer.subscribe([source])
                 await _copy_on(copying, consumer, producer, source, target)
@@ -142,23 +168,26 @@ class Aiokafka:
                         await asyncio.wait_for(consumer.stop(), CLOSE_S)
 
 
-async def _copy_on(copying: Copying, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer, source: str,
-                   target: str) -> None:
+async def _copy_on(
+    copying: Copying, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer, source: str, target: str
+) -> None:
     committed = {place: await consumer.committed(TopicPartition(source, place)) or 0 for place in copying.ends_seen()}
     # A member that joins anew asks for offsets in a way that does not wait for transactions which are still being
     # completed (KIP-447), and may be sent back: see to it here.
     copied: dict[TopicPartition, int] = {}
     while copying.goes_on(lambda partition: committed.get(partition, 0)):
         found = await consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH)
-        fresh = {place: [each for each in records if each.offset >= copied.get(place, 0)]
-                 for place, records in found.items()}
+        fresh = {
+            place: [each for each in records if each.offset >= copied.get(place, 0)] for place, records in found.items()
+        }
         batch = {place: records for place, records in fresh.items() if records}
         if not batch:
             continue
         ends = {place: records[-1].offset + 1 for place, records in batch.items()}
         await producer.begin_transaction()
         for partition, value in copying.copies(
-                (each.partition, each.offset, each.value) for records in batch.values() for each in records):
+            (each.partition, each.offset, each.value) for records in batch.values() for each in records
+        ):
             await producer.send(target, value, partition=partition)
         await producer.send_offsets_to_transaction(ends, consumer._group_id)
         if copying.is_to_be_held():
@@ -191,10 +220,19 @@ async def _close(producer: AIOKafkaProducer) -> None:
 
 
 async def _consumer(at: str, group: str | None, isolation: str, max_wait_ms: int, **own: Any) -> AIOKafkaConsumer:
-    consumer = AIOKafkaConsumer(**{
-        "bootstrap_servers": at, "group_id": group, "isolation_level": isolation, "auto_offset_reset": "earliest",
-        "enable_auto_commit": False, "fetch_max_wait_ms": max_wait_ms, "session_timeout_ms": 6_000,
-        "heartbeat_interval_ms": 500} | own)
+    consumer = AIOKafkaConsumer(
+        **{
+            "bootstrap_servers": at,
+            "group_id": group,
+            "isolation_level": isolation,
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+            "fetch_max_wait_ms": max_wait_ms,
+            "session_timeout_ms": 6_000,
+            "heartbeat_interval_ms": 500,
+        }
+        | own
+    )
     await consumer.start()
     return consumer
 

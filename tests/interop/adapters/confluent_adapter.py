@@ -30,8 +30,16 @@ class Confluent:
     def version(self) -> list[str]:
         return ["confluent-kafka", confluent_kafka.__version__]
 
-    def producer(self, at: str, name: str, transactional_id: str | None, timeout_ms: int, block_ms: int,
-                 in_flight: int | None, compression: str | None) -> None:
+    def producer(
+        self,
+        at: str,
+        name: str,
+        transactional_id: str | None,
+        timeout_ms: int,
+        block_ms: int,
+        in_flight: int | None,
+        compression: str | None,
+    ) -> None:
         own = {"max.in.flight": in_flight, "compression.type": compression}
         self._producers[name] = _producer(at, transactional_id, timeout_ms, own), block_ms / 1000
 
@@ -65,8 +73,13 @@ class Confluent:
         producer, block_s = self._producers[name]
         metadata = self._members[member][1] if member else _metadata_of_nobody(group)
         producer.send_offsets_to_transaction(
-            [TopicPartition(topic, partition, offset, note, -1 if epoch is None else epoch)
-             for partition, offset, note, epoch in offsets], metadata, block_s)
+            [
+                TopicPartition(topic, partition, offset, note, -1 if epoch is None else epoch)
+                for partition, offset, note, epoch in offsets
+            ],
+            metadata,
+            block_s,
+        )
 
     def join(self, at: str, member: str, group: str, topic: str, instance: str | None) -> None:
         consumer = _consumer(at, group, "read_committed", 100, LONG_SESSION_MS, instance)
@@ -93,8 +106,9 @@ class Confluent:
         with suppress(*FAILURES):
             producer.close(1)
 
-    def read(self, at: str, topic: str, partitions: int, isolation: str, max_wait_ms: int, fetch_bytes: int,
-             **wanted: Any) -> Any:
+    def read(
+        self, at: str, topic: str, partitions: int, isolation: str, max_wait_ms: int, fetch_bytes: int, **wanted: Any
+    ) -> Any:
         reading = Reading(partitions, **wanted)
         consumer = _consumer(at, "nobody", isolation, max_wait_ms, fetch_bytes=fetch_bytes)
         try:
@@ -129,8 +143,18 @@ class Confluent:
             consumer.close()
         return found.offset if found.offset >= 0 else None
 
-    def copy(self, at: str, group: str, transactional_id: str, source: str, target: str, metadata: bool,
-             instance: str | None, session_ms: int, **plan: Any) -> Any:
+    def copy(
+        self,
+        at: str,
+        group: str,
+        transactional_id: str,
+        source: str,
+        target: str,
+        metadata: bool,
+        instance: str | None,
+        session_ms: int,
+        **plan: Any,
+    ) -> Any:
         copying = Copying(**plan)
         while True:
             consumer = _consumer(at, group, "read_committed", 100, session_ms, instance)
@@ -148,8 +172,9 @@ class Confluent:
                 consumer.close()
 
 
-def _copy_on(copying: Copying, consumer: Consumer, producer: Producer, source: str, target: str,
-             group_alone: str | None) -> None:
+def _copy_on(
+    copying: Copying, consumer: Consumer, producer: Producer, source: str, target: str, group_alone: str | None
+) -> None:
     def committed(partition: int) -> int:
         (found,) = consumer.committed([TopicPartition(source, partition)], 10)
         return found.offset
@@ -165,7 +190,9 @@ def _copy_on(copying: Copying, consumer: Consumer, producer: Producer, source: s
             producer.produce(target, value, partition=partition)
         producer.send_offsets_to_transaction(
             [TopicPartition(source, *end) for end in ends.items()],
-            _metadata_of_nobody(group_alone) if group_alone else consumer.consumer_group_metadata(), 10)
+            _metadata_of_nobody(group_alone) if group_alone else consumer.consumer_group_metadata(),
+            10,
+        )
         if copying.is_to_be_held():
             producer.flush(10)
             copying.hold()
@@ -179,23 +206,56 @@ def _copy_on(copying: Copying, consumer: Consumer, producer: Producer, source: s
             copying.commits += 1
 
 
-def _producer(at: str, transactional_id: str | None, timeout_ms: int, own: Mapping[str, Any] = MappingProxyType({}),
-              ) -> Producer:
-    kind = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms} if transactional_id else {
-        "enable.idempotence": True}
-    return Producer(COMMON | kind | {name: value for name, value in own.items() if value is not None} | {
-        "bootstrap.servers": at, "linger.ms": 0, "retry.backoff.ms": 20, "retry.backoff.max.ms": 200,
-        "message.timeout.ms": timeout_ms,
-    })
+def _producer(
+    at: str,
+    transactional_id: str | None,
+    timeout_ms: int,
+    own: Mapping[str, Any] = MappingProxyType({}),
+) -> Producer:
+    kind = (
+        {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms}
+        if transactional_id
+        else {"enable.idempotence": True}
+    )
+    return Producer(
+        COMMON
+        | kind
+        | {name: value for name, value in own.items() if value is not None}
+        | {
+            "bootstrap.servers": at,
+            "linger.ms": 0,
+            "retry.backoff.ms": 20,
+            "retry.backoff.max.ms": 200,
+            "message.timeout.ms": timeout_ms,
+        }
+    )
 
 
-def _consumer(at: str, group: str, isolation: str, max_wait_ms: int, session_ms: int = 6_000,
-              instance: str | None = None, fetch_bytes: int = 1 << 20) -> Consumer:
-    return Consumer(COMMON | ({"group.instance.id": instance} if instance else {}) | {
-        "bootstrap.servers": at, "group.id": group, "isolation.level": isolation, "auto.offset.reset": "earliest",
-        "enable.auto.commit": False, "fetch.wait.max.ms": max_wait_ms, "session.timeout.ms": session_ms,
-        "heartbeat.interval.ms": 500, "fetch.error.backoff.ms": 50, "max.partition.fetch.bytes": fetch_bytes,
-    })
+def _consumer(
+    at: str,
+    group: str,
+    isolation: str,
+    max_wait_ms: int,
+    session_ms: int = 6_000,
+    instance: str | None = None,
+    fetch_bytes: int = 1 << 20,
+) -> Consumer:
+    return Consumer(
+        COMMON
+        | ({"group.instance.id": instance} if instance else {})
+        | {
+            "bootstrap.servers": at,
+            "group.id": group,
+            "isolation.level": isolation,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": max_wait_ms,
+            "session.timeout.ms": session_ms,
+            "heartbeat.interval.ms": 500,
+            "fetch.error.backoff.ms": 50,
+            "max.partition.fetch.bytes": fetch_bytes,
+        }
+    )
 
 
 def _metadata_of_nobody(group: str) -> Any:

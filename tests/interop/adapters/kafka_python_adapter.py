@@ -31,11 +31,24 @@ class KafkaPython:
     def version(self) -> list[str]:
         return ["kafka-python", kafka.__version__]
 
-    def producer(self, at: str, name: str, transactional_id: str | None, timeout_ms: int, block_ms: int,
-                 in_flight: int | None, compression: str | None) -> None:
+    def producer(
+        self,
+        at: str,
+        name: str,
+        transactional_id: str | None,
+        timeout_ms: int,
+        block_ms: int,
+        in_flight: int | None,
+        compression: str | None,
+    ) -> None:
         self._producers[name] = _producer(
-            at, transactional_id, timeout_ms, block_ms, compression_type=compression,
-            max_in_flight_requests_per_connection=in_flight or 5)
+            at,
+            transactional_id,
+            timeout_ms,
+            block_ms,
+            compression_type=compression,
+            max_in_flight_requests_per_connection=in_flight or 5,
+        )
 
     def init(self, name: str) -> None:
         self._producers[name].init_transactions()
@@ -55,12 +68,17 @@ class KafkaPython:
 
     def offsets(self, name: str, group: str, topic: str, offsets: list[list[Any]], member: str | None) -> None:
         self._producers[name].send_offsets_to_transaction(
-            {TopicPartition(topic, partition): OffsetAndMetadata(offset, note, -1 if epoch is None else epoch)
-             for partition, offset, note, epoch in offsets}, self._members[member][1] if member else group)
+            {
+                TopicPartition(topic, partition): OffsetAndMetadata(offset, note, -1 if epoch is None else epoch)
+                for partition, offset, note, epoch in offsets
+            },
+            self._members[member][1] if member else group,
+        )
 
     def join(self, at: str, member: str, group: str, topic: str, instance: str | None) -> None:
-        consumer = _consumer(at, group, "read_committed", 100, session_timeout_ms=LONG_SESSION_MS,
-                             group_instance_id=instance)
+        consumer = _consumer(
+            at, group, "read_committed", 100, session_timeout_ms=LONG_SESSION_MS, group_instance_id=instance
+        )
         consumer.subscribe([topic])
         end_s = time.monotonic() + JOIN_S
         while not consumer.assignment() and time.monotonic() < end_s:
@@ -79,11 +97,13 @@ class KafkaPython:
     def close(self, name: str) -> None:
         _close(self._producers.pop(name))
 
-    def read(self, at: str, topic: str, partitions: int, isolation: str, max_wait_ms: int, fetch_bytes: int,
-             **wanted: Any) -> Any:
+    def read(
+        self, at: str, topic: str, partitions: int, isolation: str, max_wait_ms: int, fetch_bytes: int, **wanted: Any
+    ) -> Any:
         reading = Reading(partitions, **wanted)
         consumer = _consumer(
-            at, None, isolation, max_wait_ms, max_partition_fetch_bytes=fetch_bytes, max_poll_records=500)
+            at, None, isolation, max_wait_ms, max_partition_fetch_bytes=fetch_bytes, max_poll_records=500
+        )
         try:
             consumer.assign([TopicPartition(topic, each) for each in range(partitions)])
             consumer.seek_to_beginning()
@@ -120,14 +140,25 @@ class KafkaPython:
             consumer.close()
         return None if found is None or found.offset < 0 else found.offset
 
-    def copy(self, at: str, group: str, transactional_id: str, source: str, target: str, metadata: bool,
-             instance: str | None, session_ms: int, **plan: Any) -> Any:
+    def copy(
+        self,
+        at: str,
+        group: str,
+        transactional_id: str,
+        source: str,
+        target: str,
+        metadata: bool,
+        instance: str | None,
+        session_ms: int,
+        **plan: Any,
+    ) -> Any:
         copying = Copying(**plan)
         while True:
             consumer = producer = None
             try:
-                consumer = _consumer(at, group, "read_committed", 100, session_timeout_ms=session_ms,
-                                     group_instance_id=instance)
+                consumer = _consumer(
+                    at, group, "read_committed", 100, session_timeout_ms=session_ms, group_instance_id=instance
+                )
                 producer = _producer(at, transactional_id, 10_000)
                 producer.init_transactions()
                 consumer.subscribe([source])
@@ -145,8 +176,14 @@ class KafkaPython:
                         consumer.close(timeout_ms=2_000)
 
 
-def _copy_on(copying: Copying, consumer: KafkaConsumer, producer: KafkaProducer, source: str, target: str,
-             group_alone: str | None) -> None:
+def _copy_on(
+    copying: Copying,
+    consumer: KafkaConsumer,
+    producer: KafkaProducer,
+    source: str,
+    target: str,
+    group_alone: str | None,
+) -> None:
     while copying.goes_on(lambda partition: consumer.committed(TopicPartition(source, partition)) or 0):
         found = consumer.poll(POLL_MS)
         if not found:
@@ -154,7 +191,8 @@ def _copy_on(copying: Copying, consumer: KafkaConsumer, producer: KafkaProducer,
         ends = {place: OffsetAndMetadata(records[-1].offset + 1, "", -1) for place, records in found.items()}
         producer.begin_transaction()
         for partition, value in copying.copies(
-                (each.partition, each.offset, each.value) for records in found.values() for each in records):
+            (each.partition, each.offset, each.value) for records in found.values() for each in records
+        ):
             producer.send(target, value, partition=partition)
         metadata = consumer.group_metadata()
         assert isinstance(metadata, ConsumerGroupMetadata)
@@ -172,11 +210,19 @@ def _copy_on(copying: Copying, consumer: KafkaConsumer, producer: KafkaProducer,
             copying.commits += 1
 
 
-def _producer(at: str, transactional_id: str | None, timeout_ms: int, block_ms: int = LONGEST_BLOCK_MS,
-              **own: Any) -> KafkaProducer:
+def _producer(
+    at: str, transactional_id: str | None, timeout_ms: int, block_ms: int = LONGEST_BLOCK_MS, **own: Any
+) -> KafkaProducer:
     return KafkaProducer(
-        bootstrap_servers=at, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, acks="all",
-        enable_idempotence=True, max_block_ms=block_ms, reconnect_backoff_max_ms=200, **own)
+        bootstrap_servers=at,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        acks="all",
+        enable_idempotence=True,
+        max_block_ms=block_ms,
+        reconnect_backoff_max_ms=200,
+        **own,
+    )
 
 
 def _close(producer: KafkaProducer) -> None:
@@ -186,10 +232,21 @@ def _close(producer: KafkaProducer) -> None:
 
 
 def _consumer(at: str, group: str | None, isolation: str, max_wait_ms: int, **own: Any) -> KafkaConsumer:
-    return KafkaConsumer(**{
-        "bootstrap_servers": at, "group_id": group, "isolation_level": isolation, "auto_offset_reset": "earliest",
-        "enable_auto_commit": False, "fetch_max_wait_ms": max_wait_ms, "session_timeout_ms": 6_000,
-        "heartbeat_interval_ms": 500, "max_poll_records": BATCH, "reconnect_backoff_max_ms": 200} | own)
+    return KafkaConsumer(
+        **{
+            "bootstrap_servers": at,
+            "group_id": group,
+            "isolation_level": isolation,
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+            "fetch_max_wait_ms": max_wait_ms,
+            "session_timeout_ms": 6_000,
+            "heartbeat_interval_ms": 500,
+            "max_poll_records": BATCH,
+            "reconnect_backoff_max_ms": 200,
+        }
+        | own
+    )
 
 
 def _name_of(failure: Exception) -> str:

@@ -14,9 +14,9 @@ if "-m pyspark.daemon" in _arguments:
     import pyarrow.compute  # noqa: F401
     import pyspark.worker  # noqa: F401
 
-    import spark_eos.datasource  # noqa: F401
-    import spark_eos.sink.wiring  # noqa: F401
-    import spark_eos.sink.writers  # noqa: F401
+    import spark_eos.datasource
+    import spark_eos.sink.wiring
+    import spark_eos.sink.writers
     import spark_eos.source.readers  # noqa: F401
 
     # Workers that have rows or messages: pyarrow imports pandas at its first conversion.
