@@ -56,7 +56,7 @@ from broker_core.types import ProducerIdentity, TopicPartition, coordinator_part
 LOG = logging.getLogger(__name__)
 
 _EXPIRY = TimerKey(TimerKind.EXPIRY)
-# The transaction coordinator knows partitions and leaders only; these words are not in its table (facts A.13).
+# The transaction coordinator knows partitions and leaders only; these words are not in its table (rules A.13).
 _NOT_HERE = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )

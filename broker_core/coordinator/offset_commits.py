@@ -1,6 +1,6 @@
 """Commit, fetch and delete offsets.
 
-Owns: the checks of OffsetCommit and TxnOffsetCommit in their order (facts E.1), and the records that follow.
+Owns: the checks of OffsetCommit and TxnOffsetCommit in their order (rules E.1), and the records that follow.
 Asks: the group for its members, `group_states` for each state's verdict, the shard to record.
 Never: verifies a transaction; the broker has done so before it comes here.
 """
@@ -35,7 +35,7 @@ _UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 def commit_error(group: Group | None, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
-    """Judge whether the caller may commit to the classic group (facts E.1 rows 9 to 15)."""
+    """Judge whether the caller may commit to the classic group (rules E.1/9 to E.1/15)."""
     is_transactional = isinstance(request, TxnOffsetCommit)
     if group is None:
         knows_epochs = isinstance(request, OffsetCommit) and request.knows_member_epochs
@@ -89,7 +89,7 @@ class OffsetCommits:
         return verdicts | dict.fromkeys(accepted, error)
 
     def _commit_error(self, shard: GroupShard, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
-        """Judge by the rules of the group's own protocol (facts E.1 rows 9 to 17)."""
+        """Judge by the rules of the group's own protocol (rules E.1/9 to E.1/17)."""
         group = shard.consumer_groups.get(request.group_id)
         if group is None:
             return commit_error(shard.groups.get(request.group_id), request)

@@ -1,4 +1,4 @@
-"""Read and write the committed offsets in `__consumer_offsets` byte for byte as Kafka does (facts B.3)."""
+"""Read and write the committed offsets in `__consumer_offsets` byte for byte as Kafka does (rules B.3)."""
 
 from typing import Final, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Hand out producer ids from blocks that are durable before their first id is used (facts A.14)."""
+"""Hand out producer ids from blocks that are durable before their first id is used (rules A.14)."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Read and write the primitive fields of the coordinators' records, classic and flexible (facts B)."""
+"""Read and write the primitive fields of the coordinators' records, classic and flexible (rules B.1 and B.3)."""
 
 import struct
 from typing import Final

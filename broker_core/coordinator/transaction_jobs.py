@@ -1,4 +1,4 @@
-"""Say when transactions time out, when unused ids expire, and when to look (facts A.11)."""
+"""Say when transactions time out, when unused ids expire, and when to look (rules A.11)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final

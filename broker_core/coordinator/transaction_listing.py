@@ -1,4 +1,4 @@
-"""Filter transactional ids for ListTransactions (facts F.3)."""
+"""Filter transactional ids for ListTransactions (rules F.3)."""
 
 from collections.abc import Collection, Iterable
 from typing import NamedTuple

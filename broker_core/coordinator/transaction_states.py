@@ -1,4 +1,4 @@
-"""Name the states of a transaction and the steps between them that are legal (facts A.2).
+"""Name the states of a transaction and the steps between them that are legal (rules A.2).
 
 The numbers are what `__transaction_state` holds, the labels what DescribeTransactions and ListTransactions say.
 """

@@ -90,7 +90,7 @@ class TransactionStore:
     def record(self, partition: int, drafts: Mapping[str, Draft | None], now_ms: int) -> None:
         """Append a record for each id (None is a tombstone) and replay it.
 
-        Raises `KafkaError` with what a client is told (facts A.3); nothing has changed then.
+        Raises `KafkaError` with what a client is told (rules A.3); nothing has changed then.
         """
         led = self._led[partition]
         records = [self._to_record(transactional_id, draft) for transactional_id, draft in drafts.items()]

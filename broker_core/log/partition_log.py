@@ -140,7 +140,7 @@ class PartitionLog:
 
         A `bytearray` is written to in place. `transaction_guard` comes from `start_verification`, which has learnt
         whether the client bumps its epoch with each transaction.
-        Raises `KafkaError` as facts C.1, rows 13 to 27 say, and 56 when the disk refuses; the log is then as before.
+        Raises `KafkaError` as rules C.1/13 to C.1/27 say, and 56 when the disk refuses; the log is then as before.
         """
         state = self._state
         batch = validate_batch(data, state.config, origin, now_ms)
@@ -170,7 +170,7 @@ class PartitionLog:
         transaction_version: int = 0,
         advance: bool = True,
     ) -> AppendResult:
-        """Append the marker that ends the producer's transaction here; raises 47 or 52 as facts C.6 say."""
+        """Append the marker that ends the producer's transaction here; raises 47 or 52 as rules C.6 say."""
         self._state.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
         data = bytearray(
             build_end_txn_marker(
@@ -235,7 +235,7 @@ class PartitionLog:
     ) -> Guard:
         """Return the guard to append a transaction's first batch with; `SENTINEL`: it is open, no need to ask.
 
-        Raises 47 when a newer epoch was here (facts C.3, step 1).
+        Raises 47 when a newer epoch was here (rules C.3 start).
         """
         return self._state.producers.start_verification(producer_id, producer_epoch, base_sequence, supports_epoch_bump)
 

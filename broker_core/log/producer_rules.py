@@ -1,4 +1,4 @@
-"""Say as tables what a producer may append: client batches (facts C.5) and end-of-transaction markers (facts C.6).
+"""Say as tables what a producer may append: client batches (rules C.5) and end-of-transaction markers (rules C.6).
 
 A row names the conditions that must all hold and the verdict. Rows are asked from the top and the first that fits
 decides. Together the rows leave no case open; a test walks all combinations of conditions.
@@ -15,7 +15,7 @@ ACCEPT: Final = ErrorCode.NONE
 
 
 class Verification(NamedTuple):
-    """Hold what is known of a producer between asking the coordinator about it and its first batch (facts C.3)."""
+    """Hold what is known of a producer between asking the coordinator about it and its first batch (rules C.3)."""
 
     guard: int
     producer_epoch: int

@@ -57,7 +57,7 @@ _ATTRIBUTES: Final = struct.Struct(">h")
 
 
 class BatchHeader(NamedTuple):
-    """Hold one batch's header fields in wire order (facts B.4)."""
+    """Hold one batch's header fields in wire order (rules B.4)."""
 
     base_offset: int
     batch_length: int

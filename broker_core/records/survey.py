@@ -1,4 +1,4 @@
-"""Walk all records of an unfolded section, as the partition leader must (facts C.1, rows 17 and 18), and fast.
+"""Walk all records of an unfolded section, as the partition leader must (rules C.1/17 and C.1/18), and fast.
 
 Theory. Kafka looks at every record of every produced batch. Record by record in Python that would cost a multiple of
 all else that is done with the bytes. But producers send what looks alike: neighbours of one *shape*, that is, of equal

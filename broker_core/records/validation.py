@@ -1,4 +1,4 @@
-"""Check the records of a produced batch as the partition leader must, and name the guilty ones (facts C.1, 17 and 18).
+"""Check the records of a produced batch as the partition leader must, and name the refused ones: rules C.1/17, C.1/18.
 
 All records are walked, once and fast, for what the rules ask of them together. Only when that speaks of guilt are they
 taken one by one, to name those that have to go.

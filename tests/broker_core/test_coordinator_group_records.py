@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets` are Kafka's, byte for byte (facts B.3)."""
+"""The records of `__consumer_offsets` are Kafka's, byte for byte (rules B.3)."""
 
 import pytest
 from hypothesis import given
@@ -32,7 +32,7 @@ def unhex(text: str) -> bytes:
     return bytes.fromhex(text.replace(" ", ""))
 
 
-def test_an_offset_is_written_as_in_the_facts():
+def test_an_offset_is_written_as_in_the_rules():
     record = offset_record(KEY, OffsetValue(42, -1, "", STAMP_MS))
     assert record.key == unhex("0001 0007 67726f75702d31 0001 74 00000000")
     assert record.value == unhex("0003 000000000000002a ffffffff 0000 0000018bcfe56800")

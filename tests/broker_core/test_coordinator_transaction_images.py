@@ -1,4 +1,4 @@
-"""Each verdict records the image the rules describe, and no other step is let through (facts A.3, A.5, A.9, A.10)."""
+"""Each verdict records the image the rules describe, and no other step is let through (rules A.3, A.5, A.9, A.10)."""
 
 from dataclasses import replace
 from typing import Any

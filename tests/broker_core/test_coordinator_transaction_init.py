@@ -1,4 +1,4 @@
-"""InitProducerId gives out identities, fences and rotates as the rules say (facts A.5, KIP-360)."""
+"""InitProducerId gives out identities, fences and rotates as the rules say (rules A.5, KIP-360)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Transactions time out and unused ids expire (facts A.11)."""
+"""Transactions time out and unused ids expire (rules A.11)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The records of `__transaction_state` are Kafka's, byte for byte (facts B.1)."""
+"""The records of `__transaction_state` are Kafka's, byte for byte (rules B.1)."""
 
 import logging
 

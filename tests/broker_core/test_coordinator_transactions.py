@@ -1,4 +1,4 @@
-"""The transaction coordinator answers and records as the rules say (facts A.6 to A.9, A.15, scenarios 4.2)."""
+"""The transaction coordinator answers and records as the rules say (rules A.6 to A.9, A.15)."""
 
 import pytest
 

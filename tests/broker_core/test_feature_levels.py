@@ -1,4 +1,4 @@
-"""The feature level changes under running transactions, and clients of both generations share a broker (facts A.15).
+"""The feature level changes under running transactions, and clients of both generations share a broker (rules A.15).
 
 The broker believes the versions of a client's requests whatever the level; the level decides what clients are told,
 which version the state records have, and how the broker aborts on its own account.

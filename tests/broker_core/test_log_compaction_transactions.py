@@ -1,4 +1,4 @@
-"""Prove what compaction does to transactions and producers: facts C.12 row by row, and the scenarios of 4.9."""
+"""Prove what compaction does to transactions and producers: rules C.12 row by row."""
 
 import pytest
 

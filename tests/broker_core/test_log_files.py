@@ -14,7 +14,7 @@ from broker_core.log.transaction_index import AbortedEntry, TransactionIndex, co
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import AbortedTransaction
 
-# facts C.9 and C.8
+# rules C.9 and C.8
 SNAPSHOT = bytes.fromhex(
     "0001c00efe5f000000010000000000000fa0000500000009000000000000006d000000090000018bcfe56800000000030000000000000064"
 )

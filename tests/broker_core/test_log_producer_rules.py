@@ -32,7 +32,7 @@ def verifying(lowest: int, *, bumps: bool) -> Verification:
 
 OK, FENCED, GAP = ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
-# (row of facts C.5, entry, verification, epoch, sequence, verdict)
+# (row of rules C.5, entry, verification, epoch, sequence, verdict)
 C5 = [
     (1, UNKNOWN, verifying(7, bumps=True), 5, 7, GAP),
     (1, MARKER_ONLY, verifying(7, bumps=True), 5, 7, GAP),
@@ -62,7 +62,7 @@ C5 = [
 
 
 @pytest.mark.parametrize(("row", "entry", "verification", "epoch", "sequence", "verdict"), C5)
-def test_facts_c5(
+def test_rules_c5(
     row: int,
     entry: ProducerStateEntry,
     verification: Verification | None,
@@ -113,7 +113,7 @@ C6 = [
 
 
 @pytest.mark.parametrize(("entry", "epoch", "coordinator_epoch", "version", "verdict"), C6)
-def test_facts_c6(
+def test_rules_c6(
     entry: ProducerStateEntry, epoch: int, coordinator_epoch: int, version: int, verdict: ErrorCode
 ) -> None:
     assert decide(MARKER_RULES, MarkerCase(entry, epoch, coordinator_epoch, version)).verdict == verdict

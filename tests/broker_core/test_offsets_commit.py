@@ -1,4 +1,4 @@
-"""Who may commit offsets, plain and in a transaction (facts E.1, E.4), and what a fetch finds."""
+"""Who may commit offsets, plain and in a transaction (rules E.1, E.4), and what a fetch finds."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Offsets in a transaction wait for its marker (facts E.2, E.3)."""
+"""Offsets in a transaction wait for its marker (rules E.2, E.3)."""
 
 from broker_core.errors import ErrorCode
 from tests.broker_core.group_world import GROUP, NONE, OTHER_PRODUCER, PRODUCER, T0, T1, GroupWorld

@@ -37,7 +37,7 @@ def other_than(world: MovesWorld, broker: int) -> DirectClient:
     return world.clients[3 - broker]
 
 
-# Hashing (facts B.2)
+# Hashing (rules B.2)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_tombstones_fit_the_batches_that_the_state_topic_allows_at_the_moment() 
     assert cluster.brokers[1].transactions.images() == {}
 
 
-# Producer ids (facts A.14)
+# Producer ids (rules A.14)
 
 
 def test_producer_ids_are_never_given_again_whatever_is_lost_in_a_crash() -> None:

@@ -1,4 +1,4 @@
-"""Send batches that no well-behaved client sends, one rule of the produce pipeline each (facts C.1, rows 5 to 20).
+"""Send batches that no well-behaved client sends, one rule of the produce pipeline each (rules C.1/5 to C.1/20).
 
 The verdicts were taken from Apache Kafka. A batch that is taken must also come back as the rules say: trimmed, with the
 largest timestamp of its records, of the topic's timestamp type.
@@ -401,7 +401,7 @@ def several(asked: Asked, transactional_id: str | None, acks: int, *batches: tup
 
 
 def test_transactional_batches_of_two_producers_spoil_the_request(asked: Asked):
-    """C.1, row 7; a batch outside of any transaction suffers with them."""
+    """Rule C.1/7; a batch outside of any transaction suffers with them."""
     one, other, plain = (asked.topics[taken.name] for taken in TAKEN[:3])
     mixed = [
         (one, batch(1, producer_id=901, producer_epoch=0, base_sequence=0, is_transactional=True)),
@@ -420,7 +420,7 @@ def test_a_transactional_batch_of_nobody_is_a_plain_one(asked: Asked):
 
 
 def test_more_replicas_in_sync_than_there_are_cannot_be_asked_for(asked: Asked, kafka: Kafka):
-    """C.1, row 12: min.insync.replicas counts up to the number of replicas there are."""
+    """Rule C.1/12: min.insync.replicas counts up to the number of replicas there are."""
     topic = unique("strict")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.create_topics([NewTopic(topic, 1, 1, config={"min.insync.replicas": "2"})])[topic].result(DEADLINE_S)
@@ -455,7 +455,7 @@ def test_without_acks_an_error_costs_the_connection(asked: Asked, kafka: Kafka):
 
 
 def test_a_topic_id_nobody_has(asked: Asked):
-    """C.1, row 2."""
+    """Rule C.1/2."""
     topics = ProduceRequest.TopicProduceData
     part = topics.PartitionProduceData(index=0, records=GOOD)
     answer = asked.client.send(

@@ -1,4 +1,4 @@
-"""Check that errors travel between processes and that every code is classified as the protocol's facts say."""
+"""Check that errors travel between processes and that every code is classified as rules I.3 say."""
 
 import pickle
 
@@ -25,7 +25,7 @@ FAMILIES = [
 RETRIABLE, REFRESH, ABORTABLE = Verdict.RETRIABLE, Verdict.REFRESH, Verdict.ABORTABLE
 FENCED, FATAL, SPLIT, SUCCESS = Verdict.FENCED, Verdict.FATAL, Verdict.SPLIT, Verdict.SUCCESS
 
-# Written from the protocol's facts, not from the table: code -> what each transactional exchange makes of it.
+# Written from rules I.3, not from the table: code -> what each transactional exchange makes of it.
 COLUMNS = (Api.INIT_PRODUCER_ID, Api.ADD_PARTITIONS, Api.ADD_OFFSETS, Api.END_TXN, Api.TXN_OFFSET_COMMIT)
 ROWS = {
     0: (SUCCESS,) * 5,

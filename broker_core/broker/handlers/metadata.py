@@ -1,7 +1,7 @@
 """Answer who is there: ApiVersions, Metadata, DescribeCluster, FindCoordinator.
 
 ApiVersions 4 is the first version whose clients accept a feature with a minimum of 0, so below it the
-supported features are left out (facts J.3); the finalized levels are what turns on transactions V2.
+supported features are left out (rules J.3); the finalized levels are what turns on transactions V2.
 """
 
 import re
@@ -31,7 +31,7 @@ _COORDINATED = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
 
 def api_versions(call: Call) -> None:
-    """Tell what is served, and the cluster's feature levels (facts J.3)."""
+    """Tell what is served, and the cluster's feature levels (rules J.3)."""
     body, response = call.body, m.ApiVersionsResponse
     if call.version >= 3 and not (
         _SOFTWARE_NAME.fullmatch(body.client_software_name) and _SOFTWARE_NAME.fullmatch(body.client_software_version)
@@ -195,7 +195,7 @@ def describe_cluster(call: Call) -> None:
 
 
 def find_coordinator(call: Call) -> None:
-    """Name the coordinator of a group or transactional id (facts A.4)."""
+    """Name the coordinator of a group or transactional id (rules A.4)."""
     body, response = call.body, m.FindCoordinatorResponse
     key_type = body.key_type if call.version >= 1 else 0
     keys = body.coordinator_keys if call.version >= 4 else [body.key]

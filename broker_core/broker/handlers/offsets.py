@@ -73,7 +73,7 @@ def commit(call: Call) -> None:
 
 
 def commit_in_transaction(call: Call) -> None:
-    """Commit offsets as a part of a transaction (KIP-98, KIP-447, KIP-890; facts E.1)."""
+    """Commit offsets as a part of a transaction (KIP-98, KIP-447, KIP-890; rules E.1)."""
     body = call.body
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
 
@@ -182,7 +182,7 @@ def _name(call: Call, topic: Any, *, by_id: bool) -> str | None:
 
 
 def fetch(call: Call) -> None:
-    """Fetch committed offsets, of one group or from version 8 on of several (facts E.3)."""
+    """Fetch committed offsets, of one group or from version 8 on of several (rules E.3)."""
     body, response = call.body, m.OffsetFetchResponse
     require_stable = body.require_stable if call.version >= 7 else False
     if call.version >= 8:

@@ -1,4 +1,4 @@
-"""Append what producers send: the checks of facts C.1 in their order.
+"""Append what producers send: the checks of rules C.1 in their order.
 
 A transactional batch needs the coordinator's word that its partition belongs to the transaction. Before
 Produce 12 the client has told the coordinator and the leader verifies it (KIP-890 part 1); from 12 on the
@@ -117,7 +117,7 @@ def produce(call: Call) -> None:
 
 
 def _check_part(call: Call, part: _Part) -> None:
-    """Find the partition, its log and the one batch that is meant for it (rows 2 to 6, 9 to 11)."""
+    """Find the partition, its log and the one batch that is meant for it (rules C.1/2 to C.1/6 and C.1/9 to C.1/11)."""
     try:
         name = part.topic_entry.name
         if call.version >= _FIRST_BY_ID_VERSION:
@@ -161,7 +161,7 @@ def _check_batch(part: _Part, version: int) -> None:
 
 
 def _check_transaction(work: _Produce) -> None:
-    """Refuse all partitions when the transactional data does not belong together (rows 1 and 7)."""
+    """Refuse all partitions when the transactional data does not belong together (rules C.1/1 and C.1/7)."""
     transactional = [part for part in work.parts if part.is_transactional]
     transactional_id = work.call.body.transactional_id
     if transactional and transactional_id is None:
@@ -187,7 +187,7 @@ def _fail(parts: list[_Part], code: ErrorCode, message: str) -> None:
 
 
 def _verify(work: _Produce, now_ms: int) -> None:
-    """Ask the coordinator about the partitions not known to be in the transaction (facts C.3), then append."""
+    """Ask the coordinator about the partitions not known to be in the transaction (rules C.3), then append."""
     call = work.call
     unverified = [part for part in work.parts if part.error is None and part.opens_transaction]
     adding = call.version >= _FIRST_ADDING_VERSION

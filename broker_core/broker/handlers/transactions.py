@@ -19,7 +19,7 @@ _FIRST_BATCHED_ADD = 4
 
 
 def _worded(call: Call, code: ErrorCode) -> ErrorCode:
-    """Say a fence in the word the client's version knows (facts C.5)."""
+    """Say a fence in the word the client's version knows (rules C.5)."""
     if code == ErrorCode.PRODUCER_FENCED and call.version < _KNOWS_FENCED[call.request.api.name]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
@@ -116,7 +116,7 @@ def _partitions(topics: Any) -> list[TopicPartition]:
 def _refused(
     call: Call, partitions: Collection[TopicPartition], *, is_from_broker: bool = False
 ) -> dict[TopicPartition, ErrorCode]:
-    """Return the errors that keep the coordinator from being asked; empty if there is none (facts A.6)."""
+    """Return the errors that keep the coordinator from being asked; empty if there is none (rules A.6)."""
     bad = {}
     for topic_partition in partitions:
         # Only a broker may add a partition of an internal topic, such as a group coordinator's; its client was asked.
@@ -149,7 +149,7 @@ def _topic_results(topics: Any, answers: Mapping[TopicPartition, ErrorCode]) -> 
 
 
 def add_offsets(call: Call) -> None:
-    """Make a group's offsets partition part of the transaction (facts A.7)."""
+    """Make a group's offsets partition part of the transaction (rules A.7)."""
     body = call.body
     refused = refusal(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id) or refusal(
         call, Operation.READ, ResourceType.GROUP, body.group_id
@@ -192,7 +192,7 @@ def end_transaction(call: Call) -> None:
 
 
 def describe_transactions(call: Call) -> None:
-    """Tell the state of transactional ids (KIP-664, facts F.2)."""
+    """Tell the state of transactional ids (KIP-664, rules F.2)."""
     call.answer(
         m.DescribeTransactionsResponse(
             transaction_states=[_described(call, transactional_id) for transactional_id in call.body.transactional_ids]
@@ -233,7 +233,7 @@ def _described(call: Call, transactional_id: str) -> Any:
 
 
 def list_transactions(call: Call) -> None:
-    """List the transactions this broker coordinates (KIP-664, KIP-994, KIP-1152; facts F.3)."""
+    """List the transactions this broker coordinates (KIP-664, KIP-994, KIP-1152; rules F.3)."""
     body, response = call.body, m.ListTransactionsResponse
     listed = call.broker.transactions.list_transactions(
         states=body.state_filters,
