@@ -112,6 +112,7 @@ def is_behind_a_verified_batch(case: BatchCase) -> bool:
 _OLD_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
 _BAD_SEQUENCE = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
+# Rules C.5/4, C.5/1, C.5/2, C.5/3, C.5/5 and C.5/6, then C.5/7 and C.5/9, and C.5/8 and C.5/9.
 BATCH_RULES: Final[tuple[Rule[BatchCase], ...]] = (
     Rule("an older epoch is fenced", (epoch_is_old,), _OLD_EPOCH),
     Rule(
@@ -175,6 +176,7 @@ def coordinator_is_older(case: MarkerCase) -> bool:
     return case.coordinator_epoch < case.entry.coordinator_epoch
 
 
+# Rules C.6/2, C.6/3, C.6/4 and C.6/5.
 MARKER_RULES: Final[tuple[Rule[MarkerCase], ...]] = (
     Rule("an older epoch is fenced", (marker_is_older,), _OLD_EPOCH),
     Rule(

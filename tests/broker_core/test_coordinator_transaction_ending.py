@@ -50,6 +50,7 @@ def test_a_marker_is_handed_out_once_until_it_is_answered() -> None:
     assert world.coordinator.take_markers() == []
 
 
+# Rules A.13 sender/1 and A.13 completion/1.
 def test_the_transaction_completes_with_its_last_answer_and_once() -> None:
     world = World()
     prepared(world, T0, T1)
@@ -63,6 +64,7 @@ def test_the_transaction_completes_with_its_last_answer_and_once() -> None:
     assert len(world.history()) == records
 
 
+# Rule A.13 sender/2.
 @pytest.mark.parametrize("code", RETRIABLE)
 def test_a_passing_error_is_tried_again_after_a_pause(code: int) -> None:
     world = World()
@@ -80,6 +82,7 @@ def test_a_passing_error_is_tried_again_after_a_pause(code: int) -> None:
     assert world.state() == "CompleteCommit"
 
 
+# Rule A.13 sender/4.
 @pytest.mark.parametrize("code", [43, 35])
 def test_a_partition_that_can_hold_no_marker_counts_as_done(code: int) -> None:
     world = World()
@@ -88,6 +91,7 @@ def test_a_partition_that_can_hold_no_marker_counts_as_done(code: int) -> None:
     assert world.state() == "CompleteCommit"
 
 
+# Rules A.13 sender/3, A.13 sender/5 and A.12/5.
 @pytest.mark.parametrize("code", CANCELLING + ILLEGAL)
 def test_a_fatal_answer_leaves_it_prepared_until_the_next_load(code: int, caplog: pytest.LogCaptureFixture) -> None:
     world = World()
@@ -106,6 +110,7 @@ def test_a_fatal_answer_leaves_it_prepared_until_the_next_load(code: int, caplog
     assert world.state() == "CompleteCommit"
 
 
+# Rule A.13 sender/6.
 def test_partitions_that_are_gone_need_no_marker() -> None:
     world = World()
     held = world.identity()
@@ -121,6 +126,7 @@ def test_partitions_that_are_gone_need_no_marker() -> None:
     assert only_gone.state() == "CompleteCommit"
 
 
+# Rule A.13 sender/6.
 def test_a_partition_that_goes_while_its_marker_is_retried_is_dropped() -> None:
     world = World()
     prepared(world)
@@ -131,6 +137,7 @@ def test_a_partition_that_goes_while_its_marker_is_retried_is_dropped() -> None:
     assert world.state() == "CompleteCommit"
 
 
+# Rule A.13 completion/5.
 def test_a_late_answer_does_not_end_the_next_transaction_of_the_same_epoch() -> None:
     world = World(level=1)
     held = prepared(world)
@@ -145,6 +152,7 @@ def test_a_late_answer_does_not_end_the_next_transaction_of_the_same_epoch() -> 
     assert world.state() == "CompleteCommit"
 
 
+# Rule A.13 completion/5.
 def test_an_answer_to_an_order_of_an_older_epoch_is_ignored() -> None:
     world = World()
     prepared(world)
@@ -158,6 +166,7 @@ def test_an_answer_to_an_order_of_an_older_epoch_is_ignored() -> None:
     assert world.state() == "CompleteCommit"
 
 
+# Rules A.13 completion/2 and A.13 completion/4.
 def test_a_completion_refused_for_now_is_recorded_later() -> None:
     world = World()
     prepared(world)
@@ -175,6 +184,7 @@ def test_a_completion_refused_for_now_is_recorded_later() -> None:
     ]
 
 
+# Rule A.13 completion/3.
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("refusal", [E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR, E.MESSAGE_TOO_LARGE])
 def test_a_completion_refused_for_good_waits_for_the_next_load(refusal: ErrorCode, version: int) -> None:
@@ -197,6 +207,7 @@ def test_a_completion_refused_for_good_waits_for_the_next_load(refusal: ErrorCod
 # Failover
 
 
+# Rules A.12/1 and A.12/5.
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_a_new_coordinator_sends_the_markers_again(level: int, commit: bool) -> None:
@@ -214,6 +225,7 @@ def test_a_new_coordinator_sends_the_markers_again(level: int, commit: bool) -> 
     assert [image.state.label for image in world.history() if image].count(world.state()) == 1
 
 
+# Rule A.12/6.
 def test_an_open_transaction_stays_open_and_its_clock_runs_on() -> None:
     world = World()
     held = world.identity()
@@ -237,6 +249,7 @@ def test_an_empty_abort_cut_short_is_completed_at_load() -> None:
     assert world.end(held, commit=False)[1:] == (4000, 1)
 
 
+# Rule A.12/2.
 def test_the_last_record_of_an_id_wins_and_a_tombstone_removes_it() -> None:
     world = World()
     world.identity()
@@ -251,6 +264,7 @@ def test_the_last_record_of_an_id_wins_and_a_tombstone_removes_it() -> None:
     assert world.coordinator.images() == {}
 
 
+# Rule A.12/3.
 def test_records_of_another_time_are_skipped_and_markers_too(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     held = world.identity()
@@ -273,6 +287,7 @@ def test_records_of_another_time_are_skipped_and_markers_too(caplog: pytest.LogC
     assert len(caplog.records) == 2
 
 
+# Rule A.12/4.
 @pytest.mark.parametrize(
     "damage",
     [JournalRecord(None, b"x"), JournalRecord(b"\x00\x00\x00\x01a", b"\x00\x01 cut")],  # type: ignore[arg-type]
@@ -290,6 +305,7 @@ def test_a_damaged_record_ends_the_load_and_what_came_before_is_used(
     assert any(record.levelno == logging.ERROR for record in caplog.records)
 
 
+# Rules A.12/11 and F.3/1.
 def test_a_journal_that_cannot_be_read_keeps_the_partition_loading() -> None:
     world = World()
     held = world.identity()
@@ -308,6 +324,7 @@ def test_a_journal_that_cannot_be_read_keeps_the_partition_loading() -> None:
     assert world.add(held) is E.NONE
 
 
+# Rule A.12/8.
 def test_a_late_election_is_ignored() -> None:
     world = World()
     prepared(world)
@@ -318,6 +335,7 @@ def test_a_late_election_is_ignored() -> None:
     assert world.state() == "CompleteCommit"
 
 
+# Rule A.12/7.
 def test_resigning_forgets_state_and_markers() -> None:
     world = World()
     held = prepared(world)
