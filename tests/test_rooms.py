@@ -35,12 +35,9 @@ _EOS_WORDS = _rooms(
     "errors",
     "failpoints",
     "metrics",
-    "client_settings",
-    "client_options",
-    "sink_options",
-    "source_positions",
-    "source_options",
-    "operator_commands",
+    "options",
+    "runtime",
+    "worker_memory",
 )
 _EOS_TOOLS = _rooms("spark_eos", "codec", "client")
 # All that spark_eos may know of the broker core: its words, the one home of the batch format, and for its client that
@@ -53,8 +50,10 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core": frozenset(),
         "broker_core.errors": frozenset(),
+        "broker_core.decision_table": frozenset(),
         "spark_eos": frozenset(),
         "spark_eos.errors": frozenset(),
+        "spark_eos.worker_memory": frozenset(),
     },
     {
         "broker_core.types": _rooms("broker_core", "errors"),
@@ -66,20 +65,22 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.records": _CORE_WORDS,
         "spark_eos.failpoints": _rooms("spark_eos", "errors"),
         "spark_eos.metrics": _rooms("spark_eos", "errors"),
-        "spark_eos.client_settings": _rooms("spark_eos", "errors"),
-        "spark_eos.source_positions": _rooms("spark_eos", "errors") | _SHARED_WORDS,
+        "spark_eos.options": frozenset(),
+        "spark_eos.options.client_settings": _rooms("spark_eos", "errors"),
+        "spark_eos.options.positions": _rooms("spark_eos", "errors") | _SHARED_WORDS,
     },
     {
-        "broker_core.log": _CORE_WORDS | _RECORDS,
-        "broker_core.coordinator": _CORE_WORDS | _RECORDS,
+        "broker_core.log": _CORE_WORDS | _RECORDS | {"broker_core.decision_table"},
+        "broker_core.coordinator": _CORE_WORDS | _RECORDS | {"broker_core.decision_table"},
         "broker_core.security": _CORE_WORDS,
-        "spark_eos.client_options": _rooms("spark_eos", "errors", "client_settings"),
+        "spark_eos.options.client": _rooms("spark_eos", "errors", "options.client_settings"),
     },
     {
         "broker_core.broker": _CORE_WORDS | _CORE_BYTES | _CORE_RULES,
-        "spark_eos.sink_options": _rooms("spark_eos", "errors", "client_options", "metrics") | _SHARED,
-        "spark_eos.operator_commands": _rooms("spark_eos", "client_options") | _SHARED_WORDS,
-        "spark_eos.source_options": _rooms("spark_eos", "errors", "client_options", "metrics", "source_positions")
+        "spark_eos.runtime": _rooms("spark_eos", "errors", "options.client"),
+        "spark_eos.options.sink": _rooms("spark_eos", "errors", "options.client", "metrics") | _SHARED,
+        "spark_eos.options.operator_commands": _rooms("spark_eos", "options.client") | _SHARED_WORDS,
+        "spark_eos.options.source": _rooms("spark_eos", "errors", "options.client", "metrics", "options.positions")
         | _SHARED_WORDS,
     },
     {
@@ -113,7 +114,7 @@ ROOMS = {room: allowed for floor in FLOORS for room, allowed in floor.items()}
 _NOBODY: frozenset[str] = frozenset()
 _CORE_REAL = _rooms("broker_core", "server", "embedded", "pytest_plugin", "__main__")
 _CORE_CHANCE = _CORE_REAL | {"broker_core.simulation"}
-_EOS_REAL = _rooms("spark_eos", "client", "sink", "source", "admin")
+_EOS_REAL = _rooms("spark_eos", "client", "sink", "source", "admin", "runtime")
 # Numbers are served from a thread, once in each process.
 _EOS_METRICS = _rooms("spark_eos", "metrics")
 # A failpoint stops or kills its process, that is its whole job.
@@ -164,14 +165,14 @@ WINDOWS: dict[str, frozenset[str]] = {
     "secrets": _CORE_REAL | _EOS_REAL,
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
     # Files and the process's surroundings.
-    "os": _CORE_REAL | _EOS_REAL | _FAILPOINTS,
+    "os": _CORE_REAL | _EOS_REAL | _FAILPOINTS | _rooms("spark_eos", "worker_memory"),
     "os.getpid": _CORE_REAL | _EOS_REAL | _FAILPOINTS | _EOS_METRICS,
     **dict.fromkeys(
         ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),
         _CORE_REAL | _FAILPOINTS,
     ),
     # How an operator reaches a secured cluster is in a file, as for Kafka's own tools; so is a token.
-    "pathlib.Path": _CORE_REAL | _FAILPOINTS | _rooms("spark_eos", "admin", "client.credentials", "sink.launch"),
+    "pathlib.Path": _CORE_REAL | _FAILPOINTS | _rooms("spark_eos", "admin", "client.credentials", "sink.incarnation"),
     # Pure paths are text.
     **dict.fromkeys(("pathlib.PurePath", "pathlib.PurePosixPath"), frozenset(PACKAGES)),
     # Keys and certificates given as text have to be in a file before Python's TLS takes them.
@@ -283,7 +284,7 @@ FORBIDDEN_IMPORTS = [
     ("spark_eos.source.plan", "from spark_eos.sink.writer import Writer"),
     ("spark_eos.sink.writer", "from broker_core.log import PartitionLog"),
     ("spark_eos.codec.encode", "from broker_core.config import TopicConfig"),
-    ("spark_eos.codec.encode", "from spark_eos.client.connection import KafkaClient"),
+    ("spark_eos.codec.encode", "from spark_eos.client.kafka_client import KafkaClient"),
     ("spark_eos.__init__", "from spark_eos.datasource import EosKafkaDataSource"),
     ("broker_core.cellar.wine", "import struct"),
     ("pyspark_eos_kafka", "from spark_eos.sink import naming"),
@@ -341,10 +342,10 @@ CLOSED_WINDOWS = [
     ("broker_core.server.disk", "import requests"),
     ("spark_eos.codec.encode", "import cramjam"),
     ("spark_eos.codec.encode", "from pyspark.sql import Row"),
-    ("spark_eos.client.connection", "import pyspark"),
+    ("spark_eos.client.kafka_client", "import pyspark"),
     ("spark_eos.sink.writer", "import confluent_kafka"),
     ("spark_eos.codec.encode", "import socket"),
-    ("spark_eos.sink_options", "import os"),
+    ("spark_eos.options.sink", "import os"),
     ("spark_eos.sink.writer", "text = open('x').read()"),
 ]
 
@@ -364,7 +365,7 @@ def test_a_closed_window_is_found(name: str, source: str):
         ("broker_core.types", "from uuid import UUID\nimport uuid\nNONE = uuid.UUID(int=0)"),
         ("broker_core.log.segment", "import struct\nfile = storage.open('x')\ntime = 3\ntime.real"),
         ("spark_eos.codec.encode", "import pyarrow as pa\nimport numpy as np"),
-        ("spark_eos.client.connection", "from kafka.net.manager import KafkaConnectionManager"),
+        ("spark_eos.client.kafka_client", "from kafka.net.manager import KafkaConnectionManager"),
     ],
 )
 def test_an_open_window_is_let_through(name: str, source: str):

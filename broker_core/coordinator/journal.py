@@ -1,4 +1,4 @@
-"""Say what a coordinator asks of the log it keeps its state in.
+"""The log that a coordinator keeps its state in, and the way by which its decisions get there.
 
 A coordinator decides, has the decision recorded, and changes its state only by replaying the record; so
 the journal's order is the order of its history, live and after a restart alike.
@@ -7,19 +7,20 @@ the journal's order is the order of its history, live and after a restart alike.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from broker_core.errors import ErrorCode
 from broker_core.records.control import ControlType
 from broker_core.types import ProducerIdentity
 
 
 class JournalRecord(NamedTuple):
-    """Hold one record to be appended; a value of None is a tombstone."""
+    """One record to be appended; a value of None is a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
 class JournalEntry(NamedTuple):
-    """Hold one record read back, with what its batch says about it.
+    """One record read back, with what its batch says about it.
 
     `control` is set for an end-of-transaction marker, which has neither key nor value here.
     """
@@ -35,7 +36,7 @@ class JournalEntry(NamedTuple):
 
 
 class Journal(Protocol):
-    """Keep the partitions of one coordinator topic, in order."""
+    """The partitions of one coordinator topic."""
 
     def append(
         self,
@@ -77,4 +78,17 @@ class Journal(Protocol):
 
     def read(self, partition: int) -> Iterator[JournalEntry]:
         """Yield every entry of the partition, from its log start to its end."""
+        ...
+
+
+class Recorder(Protocol):
+    """The one way by which a decision changes what lasts: appended to the journal, then replayed."""
+
+    def record(
+        self,
+        records: Sequence[JournalRecord],
+        now_ms: int,
+        producer: ProducerIdentity | None = None,
+    ) -> ErrorCode:
+        """Append the records, then replay them; an error means that nothing happened."""
         ...

@@ -1,39 +1,41 @@
-"""Compact a log: keep the newest record of each key, drop what was aborted, and let markers and tombstones grow old.
+"""Compaction: the newest record of each key stays, what was aborted goes, markers and tombstones grow old.
 
 Theory. A pass reads the dirty range, which no pass has seen yet, and remembers the newest offset of each key in it,
 aborted records left out: they never happened. Then it copies everything below the end of that range, and leaves out
 what the keys and the transaction index say is dead. Offsets, sequences and the spans of batches never change.
 
-Two things must not vanish with the records they rule over. A *tombstone* has to be seen by whoever has read an older
-value, a *marker* by whoever has read the data in front of it. The first pass that finds one alone stamps its batch
+Two things must not vanish with the records they rule over. A *tombstone* has to be seen by readers of an older
+value, a *marker* by readers of the data in front of it. The first pass that finds one alone stamps its batch
 with a delete horizon, `delete.retention.ms` from now; a pass after that time drops it (KIP-534).
 
 Two kinds of batch stay even without records. The last batch of a producer that is not yet forgotten carries its epoch
 and sequence, for a replay that has no snapshot; so does its last marker when no data came since. And the last batch of
 the range, for a reader gets to the end of the log only by reading past something.
 
-The pass replaces one group of segments after the other, oldest first, each atomically (`swapping`), and only then moves
-the checkpoint of the first dirty offset. Done again after a crash it finds less to do and does the same.
+The pass replaces one group of segments after the other, oldest first, each atomically (`segment_swap`), and only then
+moves the checkpoint of the first dirty offset. Done again after a crash it finds less to do and does the same.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
-from broker_core.errors import DamageError
-from broker_core.log.cleaned_transactions import CleanedTransactions
+from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.cleaning_plan import CleaningPlan, group_segments
 from broker_core.log.filtered_batches import RawRecord, empty_batch, rewrite, walk_records
 from broker_core.log.segment import Segment, indexed_timestamp
+from broker_core.log.segment_swap import CLEANED_SUFFIX, decide_swap, discard_cleaned, finish_swap
 from broker_core.log.state import LogState
-from broker_core.log.swapping import CLEANED_SUFFIX, decide_swap, discard_cleaned, finish_swap
+from broker_core.log.transaction_index import AbortedEntry
+from broker_core.records.batch import read_section
 from broker_core.records.control import parse_end_txn_marker
-from broker_core.records.header import BatchHeader, InvalidBatch, crc_matches
-from broker_core.records.section import read_section
+from broker_core.records.header import BatchHeader, crc_matches
 
 
 class CompactionResult(NamedTuple):
-    """Say which range of offsets is clean now and was not before, and what that saved below its end."""
+    """The range of offsets that is clean now and was not before, and what that saved below its end."""
 
     first_dirty_offset: int
     end_offset: int
@@ -43,8 +45,50 @@ class CompactionResult(NamedTuple):
     segments_after: int
 
 
+class CleanedTransactions:
+    """The transactions of a pass: which data was aborted, and which markers are not needed any more.
+
+    A marker must outlive the data in front of it: without it a reader would take a producer that once aborted for one
+    that still aborts, and a replay would find a transaction that never ends.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedEntry]) -> None:
+        self._by_producer: dict[int, list[AbortedEntry]] = {}
+        self._by_marker: dict[int, AbortedEntry] = {}
+        for entry in aborted:
+            self._by_producer.setdefault(entry.producer_id, []).append(entry)
+            self._by_marker[entry.last_offset] = entry
+        # Producers of whose current transaction a batch was kept, be it an empty one.
+        self._with_data: set[int] = set()
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Say whether the data batch belongs to an aborted transaction."""
+        if not header.is_transactional:
+            return False
+        entries = self._by_producer.get(header.producer_id, [])
+        # One producer's transactions follow one another, so only the first that ends behind the batch can hold it.
+        at = bisect_left(entries, header.base_offset, key=attrgetter("last_offset"))
+        return at < len(entries) and entries[at].first_offset <= header.base_offset
+
+    def note_kept(self, header: BatchHeader) -> None:
+        """Take in that the data batch stays in the log."""
+        if header.is_transactional:
+            self._with_data.add(header.producer_id)
+
+    def end(self, header: BatchHeader) -> bool:
+        """Take in a marker and say whether no data of its transaction stays in front of it."""
+        if header.producer_id in self._with_data:
+            self._with_data.remove(header.producer_id)
+            return False
+        return True
+
+    def ended_by(self, marker_offset: int) -> AbortedEntry | None:
+        """Return the aborted transaction that the marker ended."""
+        return self._by_marker.get(marker_offset)
+
+
 class Cleaner:
-    """Do one pass over one log."""
+    """One pass over one log."""
 
     def __init__(self, state: LogState, plan: CleaningPlan, now_ms: int) -> None:
         self._state = state
@@ -87,7 +131,7 @@ class Cleaner:
         state.segments.active.sync()
         state.unsynced = False
         if not any(offset >= self._plan.end_offset for offset in state.snapshots.offsets):
-            state.vouch()
+            state.sync_and_snapshot()
         for offset in state.snapshots.offsets:
             # A snapshot in here may know a transaction as open whose marker goes; a replay from it would never end it.
             if offset < self._plan.end_offset:
@@ -193,7 +237,7 @@ class Cleaner:
         return record.has_value or not header.has_delete_horizon or self._now_ms < header.base_timestamp
 
     def _must_stay(self, header: BatchHeader) -> bool:
-        """Say whether the batch is needed even if nobody needs its records."""
+        """Say whether the batch is needed even if none of its records is."""
         if header.next_offset == self._plan.end_offset:
             return True
         producer = self._producers.get(header.producer_id)
@@ -230,5 +274,5 @@ def _ends_transaction(header: BatchHeader, original: bytes) -> bool:
     try:
         return parse_end_txn_marker(original, 0, header) is not None
     except InvalidBatch:
-        # A marker nobody can read had no effect; it is left to those who may learn to read it.
+        # A marker that cannot be read had no effect; it is left to brokers that may learn to read it.
         return False

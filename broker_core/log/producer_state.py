@@ -1,4 +1,4 @@
-"""Remember every producer of a partition, refuse what it may not append, and know which offsets are decided.
+"""The producers of a partition: what each may append, and which offsets are decided.
 
 Theory. The state is a fold over the log: `apply_batch` and `apply_marker` are the only ways to change it, they never
 refuse, and they are the same for a live append and for a replay. All refusing is done before, by `check_batch` and
@@ -7,7 +7,7 @@ refuse, and they are the same for a live append and for a replay. All refusing i
 Two things are not in the log and die with the process: verifications (a producer whose coordinator was asked whether
 the partition belongs to its transaction, rules C.3) and the high watermark. Losing the first is safe: a guard that is
 not found is refused and the client asks again. The guard closes a race: verified, then aborted by a marker, then the
-late batch arrives; the marker took the guard away, so the batch cannot open a transaction that nobody would ever end.
+late batch arrives; the marker took the guard away, so the batch cannot open a transaction that would never end.
 
 The last stable offset is bounded by two sets of transactions. *Ongoing* ones have no marker; new ones begin at the log
 end, so an ordered map by first offset has the oldest at its head. *Unreplicated* ones have a marker at or above the
@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, NewType
 
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
-from broker_core.log.producer_rules import MARKER_RULES, BatchCase, MarkerCase, Verification, decide, judge_batch
+from broker_core.log.producer_rules import MARKER_RULES, BatchCase, MarkerCase, ProducerVerification, judge_batch
 from broker_core.records.header import BatchHeader
 
 Guard = NewType("Guard", int)
@@ -34,14 +34,14 @@ _LATE_AFTER_MS: Final = 300_000
 
 
 class AppendOrigin(Enum):
-    """Say who appends: a client's request or a coordinator of this very broker."""
+    """The origin of an append: a client's request or a coordinator of this very broker."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
 
 
 class CompletedTransaction(NamedTuple):
-    """Hold a transaction a marker has ended; `last_offset` is the marker's."""
+    """A transaction that a marker has ended; `last_offset` is the marker's."""
 
     producer_id: int
     first_offset: int
@@ -49,8 +49,8 @@ class CompletedTransaction(NamedTuple):
     aborted: bool
 
 
-class OpenTransaction(NamedTuple):
-    """Name a transaction that awaits its marker in this partition."""
+class OngoingTransaction(NamedTuple):
+    """A transaction that awaits its marker in this partition."""
 
     producer_id: int
     producer_epoch: int
@@ -59,7 +59,7 @@ class OpenTransaction(NamedTuple):
 
 
 class ProducerState:
-    """Fold batches and markers into producer entries and the set of undecided transactions."""
+    """The fold of batches and markers into producer entries and the set of undecided transactions."""
 
     def __init__(self, entries: Iterable[ProducerStateEntry] = ()) -> None:
         self._entries = {entry.producer_id: entry for entry in entries}
@@ -70,7 +70,7 @@ class ProducerState:
         ]
         self._ongoing: OrderedDict[int, int] = OrderedDict(sorted(opened))
         self._unreplicated: deque[CompletedTransaction] = deque()
-        self._verifications: dict[int, Verification] = {}
+        self._verifications: dict[int, ProducerVerification] = {}
         # When a sweep first met a verification; it has no time of its own.
         self._verification_seen_ms: dict[int, int] = {}
         self._guards_given = 0
@@ -85,12 +85,12 @@ class ProducerState:
         return self._entries.get(producer_id)
 
     @property
-    def open_transactions(self) -> list[OpenTransaction]:
+    def open_transactions(self) -> list[OngoingTransaction]:
         """Return the transactions without a marker, oldest first."""
         found = []
         for first_offset, producer_id in self._ongoing.items():
             entry = self._entries[producer_id]
-            found.append(OpenTransaction(producer_id, entry.producer_epoch, first_offset, entry.last_timestamp_ms))
+            found.append(OngoingTransaction(producer_id, entry.producer_epoch, first_offset, entry.last_timestamp_ms))
         return found
 
     @property
@@ -122,7 +122,7 @@ class ProducerState:
     ) -> Guard:
         """Return the guard a first batch must bring back, `SENTINEL` when its transaction is open already.
 
-        Raises 47 when a newer incarnation of the producer was here.
+        Raises INVALID_PRODUCER_EPOCH when a newer incarnation of the producer was here.
         """
         entry = self._entries.get(producer_id)
         if entry is not None and producer_epoch < entry.producer_epoch:
@@ -132,7 +132,7 @@ class ProducerState:
         known = self._verifications.get(producer_id)
         if known is None:
             self._guards_given += 1
-            known = Verification(self._guards_given, producer_epoch, base_sequence, supports_epoch_bump)
+            known = ProducerVerification(self._guards_given, producer_epoch, base_sequence, supports_epoch_bump)
         elif producer_epoch > known.producer_epoch:
             known = known._replace(producer_epoch=producer_epoch, lowest_sequence=base_sequence)
         elif producer_epoch == known.producer_epoch and base_sequence < known.lowest_sequence:
@@ -143,7 +143,7 @@ class ProducerState:
     def check_batch(
         self, header: BatchHeader, *, origin: AppendOrigin, guard: Guard, verification_enabled: bool
     ) -> BatchMetadata | None:
-        """Return the batch this one repeats, None when it may be appended; raise 45, 47 or 48 when it may not.
+        """Return the batch this one repeats, None when it may be appended; raise the verdict when it may not.
 
         The order is that of rules C.1/22 to C.1/27.
         """
@@ -204,15 +204,15 @@ class ProducerState:
     def check_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
     ) -> None:
-        """Raise 47 or 52 when the marker may not be appended (rules C.6)."""
+        """Raise the verdict of `MARKER_RULES` when the marker may not be appended (rules C.6)."""
         entry = self._entries.get(producer_id)
         if entry is None:
             return
-        rule = decide(MARKER_RULES, MarkerCase(entry, producer_epoch, coordinator_epoch, transaction_version))
-        if rule.verdict is not ErrorCode.NONE:
+        row = MARKER_RULES.row(**MarkerCase(entry, producer_epoch, coordinator_epoch, transaction_version).facts())
+        if row.verdict is not ErrorCode.NONE:
             raise KafkaError(
-                rule.verdict,
-                f"{rule.name}: marker of producer {producer_id}, epoch {producer_epoch}, "
+                row.verdict,
+                f"{row.rule}: marker of producer {producer_id}, epoch {producer_epoch}, "
                 f"coordinator epoch {coordinator_epoch}; known here are epoch {entry.producer_epoch} and "
                 f"coordinator epoch {entry.coordinator_epoch}",
             )
@@ -281,7 +281,7 @@ def _fenced(producer_id: int, producer_epoch: int, entry: ProducerStateEntry) ->
 
 
 def _out_of_order(
-    header: BatchHeader, entry: ProducerStateEntry, verification: Verification | None, verdict: ErrorCode
+    header: BatchHeader, entry: ProducerStateEntry, verification: ProducerVerification | None, verdict: ErrorCode
 ) -> KafkaError:
     waiting = f"; sequence {verification.lowest_sequence} is still being verified" if verification else ""
     return KafkaError(

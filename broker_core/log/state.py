@@ -1,4 +1,4 @@
-"""Hold all that makes up one open partition log, so that the files of this room share it without owning it."""
+"""All that makes up one open partition log, shared by the files of this package."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from broker_core.log.checkpoints import write_checkpoint
 from broker_core.log.leader_epochs import LeaderEpochs
 from broker_core.log.producer_state import ProducerState
 from broker_core.log.segment import Segment
-from broker_core.log.segments import Segments
+from broker_core.log.segment_list import SegmentList
 from broker_core.log.snapshots import SnapshotFiles
 from broker_core.log.transaction_index import AbortedEntry
 from broker_core.ports import Storage
@@ -22,7 +22,7 @@ CLEANER_FILE = "cleaner-offset-checkpoint"
 
 @dataclass(slots=True)
 class LogState:
-    """Hold the files, the producers and the marks of a log.
+    """The files, the producers and the marks of a log.
 
     Always `log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset`.
     """
@@ -31,7 +31,7 @@ class LogState:
     folder: str
     topic_partition: TopicPartition
     config: TopicConfig
-    segments: Segments
+    segments: SegmentList
     snapshots: SnapshotFiles
     leader_epochs: LeaderEpochs
     producers: ProducerState = field(default_factory=ProducerState)
@@ -60,7 +60,7 @@ class LogState:
         """Return the offset up to which a consumer may read."""
         return self.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else self.high_watermark
 
-    def take_in(self, header: BatchHeader, base_offset: int, buffer: Bytes, at: int) -> AbortedEntry | None:
+    def apply_batch(self, header: BatchHeader, base_offset: int, buffer: Bytes, at: int) -> AbortedEntry | None:
         """Let the batch at `at` of the buffer, appended at `base_offset`, have its effect on the producers.
 
         Returns what the segment's transaction index has to know if the batch aborts a transaction. Raises
@@ -122,7 +122,7 @@ class LogState:
         self.storage.sync_folder(self.folder.rpartition("/")[0])
         self.unsynced_names = False
 
-    def vouch(self) -> None:
+    def sync_and_snapshot(self) -> None:
         """Make everything durable and then say so with a snapshot at the log end.
 
         The order matters: a snapshot must never stand for batches or index entries that a crash could still take.
@@ -135,6 +135,6 @@ class LogState:
 
     def roll(self) -> None:
         """Close the active segment and begin a new one at the log end."""
-        self.vouch()
+        self.sync_and_snapshot()
         self.segments.add(Segment(self.storage, self.folder, self.log_end_offset))
         self.unsynced_names = True

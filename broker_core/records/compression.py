@@ -1,8 +1,8 @@
-"""Compress and decompress the records section as Kafka's clients do.
+"""The compression of the records section, as Kafka's clients do it.
 
 This is the one home of codecs for both packages. Three choices are forced by the Java client: its lz4 reader refuses
 frames with linked blocks, so ours are independent; its snappy is framed by xerial's stream format, while librdkafka
-sends raw snappy, so both are read; and a hostile or broken batch may unfold without end, so reading takes a limit.
+sends raw snappy, so both are read; and a hostile or broken batch may decompress without end, so reading takes a limit.
 """
 
 import struct
@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import cramjam
 
-from broker_core.records.invalid import InvalidBatch, UnfoldedTooLarge
+from broker_core.errors import DecompressedTooLarge, InvalidBatch
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -23,7 +23,7 @@ _FIRST_GUESS_BYTES: Final = 64 * 1024
 
 
 class Compression(IntEnum):
-    """Number the codecs as bits 0-2 of a batch's attributes do."""
+    """The codecs, numbered as in bits 0-2 of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -58,8 +58,8 @@ def compress(codec: Compression, data: Bytes, level: int | None = None) -> bytes
 def decompress(codec: Compression, data: Bytes, limit_bytes: int | None = None) -> bytes:
     """Decompress a records section.
 
-    Raises `InvalidBatch` when the bytes are not of that codec or are cut short, `UnfoldedTooLarge` when they unfold to
-    more than `limit_bytes`.
+    Raises `InvalidBatch` when the bytes are not of that codec or are cut short, `DecompressedTooLarge` when they
+    decompress to more than `limit_bytes`.
     """
     if codec is Compression.NONE:
         plain = bytes(data)
@@ -74,8 +74,8 @@ def decompress(codec: Compression, data: Bytes, limit_bytes: int | None = None) 
     return plain
 
 
-def _over_limit(codec: Compression, limit_bytes: int) -> UnfoldedTooLarge:
-    return UnfoldedTooLarge(f"{codec.name.lower()} records unfold to more than the limit of {limit_bytes} bytes")
+def _over_limit(codec: Compression, limit_bytes: int) -> DecompressedTooLarge:
+    return DecompressedTooLarge(f"{codec.name.lower()} records unfold to more than the limit of {limit_bytes} bytes")
 
 
 def _unlimited(codec: Compression, data: Bytes) -> bytes:

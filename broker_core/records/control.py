@@ -1,12 +1,13 @@
-"""Build and read control records: the markers that end a transaction in a partition (KIP-98)."""
+"""Control records: the markers that end a transaction in a partition (KIP-98)."""
 
 import struct
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from broker_core.errors import InvalidBatch
 from broker_core.records.batch import NewRecord, build_batch, read_records
 from broker_core.records.compression import Bytes
-from broker_core.records.header import BatchHeader, InvalidBatch
+from broker_core.records.header import BatchHeader
 from broker_core.types import NO_LEADER_EPOCH
 
 _KEY: Final = struct.Struct(">hh")
@@ -14,14 +15,14 @@ _VALUE: Final = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """Number the control records that end transactions; all other types say nothing to a partition."""
+    """The types of control records that end transactions; all others say nothing to a partition."""
 
     ABORT = 0
     COMMIT = 1
 
 
 class EndTxnMarker(NamedTuple):
-    """Hold what a marker says: the verdict, and the epoch of the coordinator that gave it."""
+    """What a marker says: the verdict, and the epoch of the coordinator that gave it."""
 
     control_type: ControlType
     coordinator_epoch: int

@@ -1,4 +1,4 @@
-"""Be `eos-kafka transactions`: Kafka's own `kafka-transactions.sh`, with reasons (KIP-664).
+"""The command `eos-kafka transactions`: Kafka's own `kafka-transactions.sh`, with reasons (KIP-664).
 
 Options, columns and defaults are those of Apache's tool, so that scripts move over unchanged: the standard output has
 what it prints, to the byte. What was found, what is about to be done and why goes to the standard error.
@@ -13,7 +13,7 @@ from typing import Final
 from broker_core.types import LONGEST_STRING_BYTES
 from spark_eos.admin import transactions_end, transactions_view
 from spark_eos.admin.properties import options_of
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import OptionError
 

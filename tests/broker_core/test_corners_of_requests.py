@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.coordinator.consumer_group_members import ConsumerGroup
+from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
@@ -22,9 +22,9 @@ READ_COMMITTED = 1
 def connected(**settings: str) -> DirectClient:
     """Return a client of a cluster with one topic and its internal topics."""
     cluster = direct_cluster(settings=ONE_EACH | {key.replace("_", "."): value for key, value in settings.items()})
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     for name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
-        cluster.ensure_topic(name)
+        cluster.controller.ensure_topic(name)
     return DirectClient(cluster)
 
 
@@ -176,10 +176,10 @@ def fetched(
 @pytest.mark.parametrize(("key_type", "topic"), [(0, CONSUMER_OFFSETS_TOPIC), (1, TRANSACTION_STATE_TOPIC)])
 def test_a_coordinator_is_found_although_its_topic_did_not_exist(key_type: int, topic: str) -> None:
     cluster = direct_cluster()
-    assert topic not in cluster.catalog.topics
+    assert topic not in cluster.metadata.topics
     answer = DirectClient(cluster).ask(m.FindCoordinatorRequest(key="any", key_type=key_type), 3)
     assert (answer.error_code, answer.node_id) == (E.NONE, 1)
-    assert topic in cluster.catalog.topics
+    assert topic in cluster.metadata.topics
 
 
 # Rule A.6 request/7.
@@ -299,9 +299,9 @@ def test_a_member_epoch_without_a_member_id_fetches_nothing() -> None:
 # Rules D.1 more/5 and D.3 errors/6.
 def test_readers_name_the_leader_epoch_of_now_or_none() -> None:
     client = connected()
-    client.cluster.move_leader(P0, 1)
+    client.cluster.controller.move_leader(P0, 1)
     client.cluster.settle(client.cluster.now_ms)
-    now = client.cluster.catalog.leadership(P0).leader_epoch
+    now = client.cluster.metadata.leadership(P0).leader_epoch
     assert now > 0
     expected = {-1: E.NONE, now: E.NONE, now - 1: E.FENCED_LEADER_EPOCH, now + 1: E.UNKNOWN_LEADER_EPOCH}
     assert {epoch: fetched(client, leader_epoch=epoch).error_code for epoch in expected} == expected

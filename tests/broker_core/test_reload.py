@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.coordinator.transaction_records import TransactionImage, encode_key, encode_value
-from broker_core.coordinator.transaction_states import PERSISTED, TransactionState
-from broker_core.errors import ErrorCode
+from broker_core.coordinator.transactions.records import TransactionImage, encode_key, encode_value
+from broker_core.coordinator.transactions.states import PERSISTED
+from broker_core.errors import ErrorCode, InvalidBatch
 from broker_core.log.partition_log import PartitionLog
 from broker_core.records.batch import NewRecord, build_batch
-from broker_core.records.header import InvalidBatch
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
@@ -19,6 +18,7 @@ from broker_core.types import (
     LAST_CLIENT_EPOCH,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
+    TransactionState,
     coordinator_partition,
 )
 from broker_core.wire import messages as m
@@ -37,7 +37,7 @@ def name_in(partition):
 def opened(storage):
     cluster = direct_cluster(storage, settings=SETTINGS)
     for name in (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
-        cluster.ensure_topic(name)
+        cluster.controller.ensure_topic(name)
     return cluster
 
 
@@ -100,7 +100,7 @@ def committed(client, group):
 def test_garbage_in_one_partition_of_an_internal_topic_stops_no_other(key, value, topic):
     storage = MemoryStorage()
     cluster = opened(storage)
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     write_garbage(cluster, topic, 1, key, value)
     cluster.close(cluster.now_ms)
     client = DirectClient(opened(storage))
@@ -136,7 +136,7 @@ def test_a_transaction_that_no_coordinator_has_written_stops_nobody(data):
     )
     storage = MemoryStorage()
     cluster = opened(storage)
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     write_garbage(cluster, TRANSACTION_STATE_TOPIC, 1, encode_key(name_in(1)), encode_value(image, 2))
     cluster.close(cluster.now_ms)
     cluster = opened(storage)
@@ -156,7 +156,7 @@ def test_a_transaction_that_no_coordinator_has_written_stops_nobody(data):
 def test_a_log_that_cannot_be_read_keeps_its_own_ids_waiting(monkeypatch, caplog, topic):
     storage = MemoryStorage()
     cluster = opened(storage)
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     client = DirectClient(cluster)
     for partition in range(PARTITIONS):
         assert committed(client, name_in(partition)) == init_producer(client, name_in(partition)).error_code == 0
@@ -244,7 +244,7 @@ def fetched_with(client, offset, last_epoch):
 def test_a_leader_that_wrote_nothing_is_known_to_fetch_and_to_offset_for_leader_epoch(restarts):
     storage = MemoryStorage()
     cluster = direct_cluster(storage)
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     assert produced(DirectClient(cluster), records(3)).error_code == 0
     partition = TopicPartition(TOPIC, 0)
     for _ in range(2):
@@ -252,7 +252,7 @@ def test_a_leader_that_wrote_nothing_is_known_to_fetch_and_to_offset_for_leader_
             cluster.close(cluster.now_ms)
             cluster = direct_cluster(storage)
         else:
-            cluster.move_leader(partition, 1)
+            cluster.controller.move_leader(partition, 1)
     client = DirectClient(cluster)
     assert [epoch_end(client, epoch) for epoch in range(4)] == [(0, 3), (0, 3), (2, 3), (-1, -1)]
     assert fetched_with(client, 3, 2) == (ErrorCode.NONE, None)
@@ -266,11 +266,11 @@ def test_a_leader_that_wrote_nothing_is_known_to_fetch_and_to_offset_for_leader_
 def test_a_leader_that_wrote_nothing_is_no_finding_of_recovery():
     storage = MemoryStorage()
     cluster = direct_cluster(storage)
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     partition = TopicPartition(TOPIC, 0)
-    cluster.move_leader(partition, 1)
+    cluster.controller.move_leader(partition, 1)
     assert produced(DirectClient(cluster), records(3)).error_code == 0
-    cluster.move_leader(partition, 1)
+    cluster.controller.move_leader(partition, 1)
     cluster.close(cluster.now_ms)
     assert b"\n2 3\n" in dict(storage.files())[f"{TOPIC}-0/leader-epoch-checkpoint"]
     log = direct_cluster(storage).logs.get(partition, 1_000_000)

@@ -6,28 +6,27 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
 
-from broker_core.broker import markers
-from broker_core.broker.logs import Logs
-from broker_core.coordinator.transaction_coordinator import TransactionCoordinator
-from broker_core.coordinator.transaction_ending import TransactionEnding
-from broker_core.coordinator.transaction_facts import is_exhausted
-from broker_core.coordinator.transaction_messages import ProducerIdResult
-from broker_core.coordinator.transaction_states import PREPARED, TransactionState
-from broker_core.coordinator.transaction_store import TransactionEntry
-from broker_core.coordinator.transaction_tables import FENCE, Verdict
+from broker_core.broker.log_manager import LogManager
+from broker_core.broker.marker_writer import MarkerWriter
+from broker_core.coordinator.transactions.completion import TransactionCompletion
+from broker_core.coordinator.transactions.conditions import is_exhausted
+from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
+from broker_core.coordinator.transactions.decision_tables import FENCE, TransitionVerdict
+from broker_core.coordinator.transactions.messages import ProducerIdResult
+from broker_core.coordinator.transactions.states import PREPARED
+from broker_core.coordinator.transactions.store import TransactionEntry
 from broker_core.errors import ErrorCode
 from broker_core.log import producer_state, reading
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_rules import BatchCase, judge_batch
 from broker_core.log.state import LogState
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, TransactionState
 from broker_core.wire import messages as m
 from tests.history.anomalies import Kind
 from tests.history.checker import check
 
 if TYPE_CHECKING:
-    from broker_core.broker.cluster import Cluster
-    from broker_core.coordinator.transaction_messages import MarkerOrder
+    from broker_core.coordinator.transactions.messages import MarkerOrder
     from tests.simulation.world import Outcome
 
 Break = Callable[[], contextlib.AbstractContextManager[None]]
@@ -48,14 +47,14 @@ def _nothing(*_: object) -> list[object]:
 def takeover_without_abort() -> Iterator[None]:
     """Let a new owner of an id, or a timeout, end the open transaction without any marker."""
 
-    def abort_ongoing(self: TransactionEnding, entry: TransactionEntry, now_ms: int) -> None:
+    def abort_ongoing(self: TransactionCompletion, entry: TransactionEntry, now_ms: int) -> None:
         image = FENCE.resolve(
             bumps=self._transaction_version() >= 2, exhausted=is_exhausted(entry.image.producer_epoch)
         )
-        self._writer.write(entry, Verdict(ErrorCode.NONE, TransactionState.PREPARE_ABORT, image), now_ms)
+        self._writer.write(entry, TransitionVerdict(ErrorCode.NONE, TransactionState.PREPARE_ABORT, image), now_ms)
         _complete_unmarked(self, entry, now_ms)
 
-    with patch.object(TransactionEnding, "abort_ongoing", abort_ongoing):
+    with patch.object(TransactionCompletion, "abort_ongoing", abort_ongoing):
         yield
 
 
@@ -63,16 +62,16 @@ def takeover_without_abort() -> Iterator[None]:
 def recovery_without_marker() -> Iterator[None]:
     """Let a coordinator that finds a transaction half ended call it ended, without its markers."""
 
-    def resume(self: TransactionEnding, partition: int, now_ms: int) -> None:
+    def resume(self: TransactionCompletion, partition: int, now_ms: int) -> None:
         for entry in list(self._store.led()[partition].entries.values()):
             if entry.image.state in PREPARED:
                 _complete_unmarked(self, entry, now_ms)
 
-    with patch.object(TransactionEnding, "resume", resume):
+    with patch.object(TransactionCompletion, "resume", resume):
         yield
 
 
-def _complete_unmarked(ending: TransactionEnding, entry: TransactionEntry, now_ms: int) -> None:
+def _complete_unmarked(ending: TransactionCompletion, entry: TransactionEntry, now_ms: int) -> None:
     partition = ending._store.partition_for(entry.transactional_id)
     epoch = ending._store.led()[partition].coordinator_epoch
     ending._markers.start(entry.transactional_id, partition, epoch, entry.image, frozenset())
@@ -130,10 +129,10 @@ def stale_end_applied() -> Iterator[None]:
 def answers_before_syncs() -> Iterator[None]:
     """Answer before what was promised is durable."""
 
-    def sync(self: Logs) -> None:
+    def sync(self: LogManager) -> None:
         self._promised.clear()
 
-    with patch.object(Logs, "sync", sync):
+    with patch.object(LogManager, "sync", sync):
         yield
 
 
@@ -147,27 +146,27 @@ def last_stable_offset_ignored() -> Iterator[None]:
 @contextlib.contextmanager
 def marker_twice() -> Iterator[None]:
     """Write every marker of a coordinator two times."""
-    right = markers._written
+    right = MarkerWriter._write
 
-    def written(cluster: "Cluster", order: "MarkerOrder", topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
-        right(cluster, order, topic_partition, now_ms)
-        return right(cluster, order, topic_partition, now_ms)
+    def write(self: MarkerWriter, order: "MarkerOrder", topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
+        right(self, order, topic_partition, now_ms)
+        return right(self, order, topic_partition, now_ms)
 
-    with patch.object(markers, "_written", written):
+    with patch.object(MarkerWriter, "_write", write):
         yield
 
 
 @contextlib.contextmanager
 def no_marker_for_one_partition() -> Iterator[None]:
     """Leave the marker out in the last partition of each transaction that has several."""
-    right = markers._written
+    right = MarkerWriter._write
 
-    def written(cluster: "Cluster", order: "MarkerOrder", topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
+    def write(self: MarkerWriter, order: "MarkerOrder", topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
         if len(order.partitions) > 1 and topic_partition == max(order.partitions):
             return ErrorCode.NONE
-        return right(cluster, order, topic_partition, now_ms)
+        return right(self, order, topic_partition, now_ms)
 
-    with patch.object(markers, "_written", written):
+    with patch.object(MarkerWriter, "_write", write):
         yield
 
 

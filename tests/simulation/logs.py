@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker_core.coordinator.transaction_states import TransactionState
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.producer_entry import ProducerStateEntry
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel, TransactionState
 from tests.simulation.markers import ABORT, KeptBatch, Scanned, check_markers, spans_of
 from tests.simulation.readers import batches_of
 
@@ -149,8 +148,8 @@ def state_of(world: "World") -> dict[str, Any]:
         for name, image in broker.transactions.images().items():
             state[f"transactional id {name}"] = image
     for group in world.plan.groups:
-        place = cluster.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, group)
-        coordinator = cluster.brokers[cluster.catalog.leadership(place).leader].groups
+        place = cluster.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, group)
+        coordinator = cluster.brokers[cluster.metadata.leadership(place).leader].groups
         state[f"offsets of {group}"] = coordinator.fetch_offsets(group, None, require_stable=True)
     return state
 

@@ -2,7 +2,8 @@
 
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
-from spark_eos.client.features import FinalizedFeatures
+from spark_eos.client.metadata import FinalizedFeatures
+from spark_eos.runtime import RealClock
 
 FEATURE = "transaction.version"
 
@@ -19,7 +20,7 @@ def answer(epoch: int, level: int | None, error: ErrorCode = ErrorCode.NONE) -> 
 
 # Rule I.1/1.
 def test_a_feature_that_no_broker_names_is_at_level_0() -> None:
-    features = FinalizedFeatures()
+    features = FinalizedFeatures(RealClock())
     assert features.level(FEATURE) == 0
     features.note(answer(3, 2))
     assert features.level(FEATURE) == 2
@@ -29,7 +30,7 @@ def test_a_feature_that_no_broker_names_is_at_level_0() -> None:
 
 # Rule I.1/2.
 def test_the_answer_with_the_largest_epoch_counts() -> None:
-    features = FinalizedFeatures()
+    features = FinalizedFeatures(RealClock())
     features.note(answer(3, 2))
     for late in (answer(2, 1), answer(3, 1), answer(9, 1, ErrorCode.UNSUPPORTED_VERSION)):
         features.note(late)

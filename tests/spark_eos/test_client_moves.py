@@ -11,16 +11,16 @@ from kafka.net.connection import KafkaConnection
 
 from broker_core.embedded import EmbeddedBroker
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import TransactionIdentity, end_txn, end_txns, init_producer_id
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client_options import ClientOptions
-from spark_eos.sink.pool import IdentityPool
-from spark_eos.sink.task import Place, TaskWriter
-from spark_eos.sink.transactions import TaskTransaction
-from spark_eos.sink_options import SinkOptions
+from spark_eos.client.transactions import TransactionIdentity, end_txn, end_txns, init_producer_id
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import SinkOptions
+from spark_eos.sink.task.identity_pool import IdentityPool
+from spark_eos.sink.task.transaction import TaskTransaction
+from spark_eos.sink.task.writer import Place, TaskWriter
 from tests.spark_eos.client_world import FakeClient, encoded, make_topic, produced, read_values, unique
 from tests.spark_eos.sink_cluster import MemoryCluster
 from tests.support.waiting import wait_until
@@ -200,7 +200,7 @@ class _SlowClient(FakeClient):
     def __init__(self, partitions: int) -> None:
         super().__init__("t", partitions, ())
         self.slow = _SlowNetwork()
-        self.network = self.slow  # type: ignore[assignment]
+        self.transport = self.slow  # type: ignore[assignment]
         self.offset = 0
 
     def start(self, leader: int, request: Any, deadline: float, *, min_version: int, max_version: int) -> Any:

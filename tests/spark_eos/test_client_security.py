@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from spark_eos.admin.command import ExitCode, main
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import client_options
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import AuthenticationError, EosKafkaError, OptionError, UnreachableError
-from spark_eos.source.readers import StreamReader
+from spark_eos.options.client import client_options
 from spark_eos.source.schema import source_schema
+from spark_eos.source.spark_readers import StreamReader
 from tests.conformance.secured import REAUTH_MS, USERS, Secured, secured
 from tests.spark_eos.security_clients import PASSWORD, USER, WAYS, Credentials, jaas, stranger
 from tests.spark_eos.sink_world import World
@@ -157,7 +157,7 @@ def test_a_session_is_renewed_while_the_client_works(own: Credentials) -> None:
     with KafkaClient(client_options(given)) as client:
         while time.monotonic() < end:
             client.metadata([])
-            client.network.pause(0.05)
+            client.transport.pause(0.05)
 
 
 @pytest.mark.parametrize(

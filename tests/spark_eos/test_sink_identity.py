@@ -10,9 +10,9 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import list_transactions
-from spark_eos.client_options import ClientOptions
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.options.client import ClientOptions
 from spark_eos.sink.naming import parse_task_id
 from tests.spark_eos.sink_query import lines_of, start
 from tests.spark_eos.sink_topic import Topic, make_topic

@@ -1,0 +1,213 @@
+"""The rules of classic groups as tables: states, legal transitions, and each state's verdict on each request.
+
+A group gathers its members (PREPARING_REBALANCE), answers who is in and waits for the leader's assignment
+(COMPLETING_REBALANCE), hands it out and rests (STABLE), and starts over when a member comes, goes or
+falls silent. Only STABLE and EMPTY reach the journal; the rest lives in memory and dies with the leader.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from broker_core.errors import ErrorCode
+
+
+class GroupState(Enum):
+    """The state of a group; the values are Kafka's names on the wire."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+_EMPTY = GroupState.EMPTY
+_PREPARING = GroupState.PREPARING_REBALANCE
+_COMPLETING = GroupState.COMPLETING_REBALANCE
+_STABLE = GroupState.STABLE
+_DEAD = GroupState.DEAD
+
+TRANSITIONS: Final[frozenset[tuple[GroupState, GroupState]]] = frozenset(
+    {
+        (_EMPTY, _PREPARING),
+        (_STABLE, _PREPARING),
+        (_COMPLETING, _PREPARING),
+        (_PREPARING, _COMPLETING),
+        (_PREPARING, _EMPTY),
+        (_COMPLETING, _STABLE),
+        (_EMPTY, _DEAD),
+        (_STABLE, _DEAD),
+        (_COMPLETING, _DEAD),
+        (_PREPARING, _DEAD),
+    }
+)
+
+
+class JoinAction(Enum):
+    """What becomes of a join by a member the group knows."""
+
+    REBALANCE = "start a rebalance"
+    AWAIT = "wait for the rebalance under way"
+    ANSWER_CURRENT = "answer with the current generation"
+    PERSIST = "record the new member id, answer with the current generation"
+    UNKNOWN_MEMBER = "refuse: the group has no members"
+    NOT_AVAILABLE = "refuse: look for the coordinator again"
+
+
+# (state, is the leader, brings other metadata than before)
+# Rules E.6/1 and E.6/2.
+REJOIN: Final[Mapping[tuple[GroupState, bool, bool], JoinAction]] = {
+    (_EMPTY, False, False): JoinAction.UNKNOWN_MEMBER,
+    (_EMPTY, False, True): JoinAction.UNKNOWN_MEMBER,
+    (_EMPTY, True, False): JoinAction.UNKNOWN_MEMBER,
+    (_EMPTY, True, True): JoinAction.UNKNOWN_MEMBER,
+    (_PREPARING, False, False): JoinAction.AWAIT,
+    (_PREPARING, False, True): JoinAction.AWAIT,
+    (_PREPARING, True, False): JoinAction.AWAIT,
+    (_PREPARING, True, True): JoinAction.AWAIT,
+    # The answer to the first join may have been lost: repeat it rather than disturb the others.
+    (_COMPLETING, False, False): JoinAction.ANSWER_CURRENT,
+    (_COMPLETING, True, False): JoinAction.ANSWER_CURRENT,
+    (_COMPLETING, False, True): JoinAction.REBALANCE,
+    (_COMPLETING, True, True): JoinAction.REBALANCE,
+    (_STABLE, False, False): JoinAction.ANSWER_CURRENT,
+    (_STABLE, False, True): JoinAction.REBALANCE,
+    # A leader joins again to hand out partitions again, for instance when a topic has grown.
+    (_STABLE, True, False): JoinAction.REBALANCE,
+    (_STABLE, True, True): JoinAction.REBALANCE,
+    (_DEAD, False, False): JoinAction.NOT_AVAILABLE,
+    (_DEAD, False, True): JoinAction.NOT_AVAILABLE,
+    (_DEAD, True, False): JoinAction.NOT_AVAILABLE,
+    (_DEAD, True, True): JoinAction.NOT_AVAILABLE,
+}
+
+# A known instance comes back without its member id (KIP-345); (state, the group would choose another protocol).
+# Rule E.6/3.
+STATIC_RETURN: Final[Mapping[tuple[GroupState, bool], JoinAction]] = {
+    (_PREPARING, False): JoinAction.AWAIT,
+    (_PREPARING, True): JoinAction.AWAIT,
+    # The leader may be assigning to the old member id, which is gone.
+    (_COMPLETING, False): JoinAction.REBALANCE,
+    (_COMPLETING, True): JoinAction.REBALANCE,
+    (_STABLE, False): JoinAction.PERSIST,
+    (_STABLE, True): JoinAction.REBALANCE,
+    (_DEAD, False): JoinAction.NOT_AVAILABLE,
+    (_DEAD, True): JoinAction.NOT_AVAILABLE,
+}
+
+# Rule E.6/5.
+HEARTBEAT: Final[Mapping[GroupState, ErrorCode]] = {
+    _EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
+    _PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
+    _COMPLETING: ErrorCode.NONE,
+    _STABLE: ErrorCode.NONE,
+    _DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+
+class SyncAction(Enum):
+    """What becomes of a sync by a member in the current generation."""
+
+    AWAIT = "wait for the leader's assignment"
+    ANSWER = "answer with the assignment"
+    REBALANCE_IN_PROGRESS = "refuse: join again"
+    UNKNOWN_MEMBER = "refuse: the group has no members"
+    NOT_AVAILABLE = "refuse: look for the coordinator again"
+
+
+# Rule E.6/4.
+SYNC: Final[Mapping[GroupState, SyncAction]] = {
+    _EMPTY: SyncAction.UNKNOWN_MEMBER,
+    _PREPARING: SyncAction.REBALANCE_IN_PROGRESS,
+    _COMPLETING: SyncAction.AWAIT,
+    _STABLE: SyncAction.ANSWER,
+    _DEAD: SyncAction.NOT_AVAILABLE,
+}
+
+# Whether the departure of a member starts a rebalance (True) or may complete the one under way (False).
+# Rule E.6/11.
+DEPARTURE_REBALANCES: Final[Mapping[GroupState, bool]] = {
+    _STABLE: True,
+    _COMPLETING: True,
+    _PREPARING: False,
+    _EMPTY: False,
+    _DEAD: False,
+}
+
+# (state, transactional), once the caller's identity and generation are found right. A consumer between join and sync
+# has just seen the new generation: its commit speaks of partitions that it may have lost. One made in a
+# transaction is fenced by the producer's epoch and the generation alone (KIP-447).
+# Rule E.6/6.
+COMMIT: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
+    (_EMPTY, False): ErrorCode.NONE,
+    (_EMPTY, True): ErrorCode.NONE,
+    (_PREPARING, False): ErrorCode.NONE,
+    (_PREPARING, True): ErrorCode.NONE,
+    (_COMPLETING, False): ErrorCode.REBALANCE_IN_PROGRESS,
+    (_COMPLETING, True): ErrorCode.NONE,
+    (_STABLE, False): ErrorCode.NONE,
+    (_STABLE, True): ErrorCode.NONE,
+    (_DEAD, False): ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    (_DEAD, True): ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+# (state, transactional), for a caller that names neither member nor generation: with members in the group only they
+# may commit, but transactional clients before KIP-447 could not say who they are.
+# Rule E.6/7.
+ANONYMOUS_COMMIT: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
+    (_EMPTY, False): ErrorCode.NONE,
+    (_EMPTY, True): ErrorCode.NONE,
+    (_PREPARING, False): ErrorCode.UNKNOWN_MEMBER_ID,
+    (_PREPARING, True): ErrorCode.NONE,
+    (_COMPLETING, False): ErrorCode.UNKNOWN_MEMBER_ID,
+    (_COMPLETING, True): ErrorCode.NONE,
+    (_STABLE, False): ErrorCode.UNKNOWN_MEMBER_ID,
+    (_STABLE, True): ErrorCode.NONE,
+    (_DEAD, False): ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    (_DEAD, True): ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+
+class ExpiryBasis(Enum):
+    """The time from which the retention of a group's offsets counts."""
+
+    LAST_COMMIT = "the commit of each offset"
+    SINCE_EMPTY = "the moment the last member left"
+    NEVER = "nothing is forgotten while the group looks like this"
+
+
+# (state, kind of group): a group that never had members is "simple" and forgets by commit alone.
+# Rules E.6 offsets.
+EXPIRY_BASIS: Final[Mapping[tuple[GroupState, str], ExpiryBasis]] = {
+    **{(state, "simple"): ExpiryBasis.LAST_COMMIT for state in GroupState},
+    **{(state, kind): ExpiryBasis.NEVER for state in GroupState for kind in ("consumer", "other")},
+    (_EMPTY, "consumer"): ExpiryBasis.SINCE_EMPTY,
+    (_EMPTY, "other"): ExpiryBasis.SINCE_EMPTY,
+    # Members are there but may have given a topic up; only what none of them reads is forgotten.
+    (_STABLE, "consumer"): ExpiryBasis.LAST_COMMIT,
+}
+
+# Rule E.6/8.
+DELETE_GROUP: Final[Mapping[GroupState, ErrorCode]] = {
+    _EMPTY: ErrorCode.NONE,
+    _PREPARING: ErrorCode.NON_EMPTY_GROUP,
+    _COMPLETING: ErrorCode.NON_EMPTY_GROUP,
+    _STABLE: ErrorCode.NON_EMPTY_GROUP,
+    _DEAD: ErrorCode.GROUP_ID_NOT_FOUND,
+}
+
+# (state, the members are consumers): consumers are asked topic by topic, others must be gone.
+# Rules E.6/9 and E.6/10.
+DELETE_OFFSETS: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
+    (_EMPTY, False): ErrorCode.NONE,
+    (_EMPTY, True): ErrorCode.NONE,
+    (_PREPARING, False): ErrorCode.NON_EMPTY_GROUP,
+    (_PREPARING, True): ErrorCode.NONE,
+    (_COMPLETING, False): ErrorCode.NON_EMPTY_GROUP,
+    (_COMPLETING, True): ErrorCode.NONE,
+    (_STABLE, False): ErrorCode.NON_EMPTY_GROUP,
+    (_STABLE, True): ErrorCode.NONE,
+    (_DEAD, False): ErrorCode.GROUP_ID_NOT_FOUND,
+    (_DEAD, True): ErrorCode.GROUP_ID_NOT_FOUND,
+}

@@ -1,0 +1,75 @@
+"""The records of committed offsets in `__consumer_offsets` byte for byte as Kafka does (rules B.3)."""
+
+from typing import Final, NamedTuple
+
+from broker_core.coordinator.journal import JournalRecord
+from broker_core.coordinator.record_fields import FieldReader, int16, int32, int64, string
+from broker_core.errors import DamageError
+from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, TopicPartition
+
+OFFSET_KEY_TYPES: Final = frozenset({0, 1})
+
+_KEY_TYPE: Final = 1
+_PLAIN_VERSION: Final = 3
+_EXPLICIT_RETENTION_VERSION: Final = 1
+_NEWEST_VERSION: Final = 4
+
+
+class OffsetKey(NamedTuple):
+    """The name of one committed offset."""
+
+    group_id: str
+    topic_partition: TopicPartition
+
+
+class OffsetValue(NamedTuple):
+    """One committed offset; `expire_timestamp_ms` is -1 unless the commit asked for a retention."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = NO_TIMESTAMP
+
+
+def offset_record(key: OffsetKey, value: OffsetValue | None) -> JournalRecord:
+    """Build the record of a commit, or the tombstone of a forgotten offset."""
+    return JournalRecord(_encode_key(key), None if value is None else _encode_value(value))
+
+
+def read_offset_key(data: bytes) -> OffsetKey:
+    """Read a key of type 0 or 1."""
+    fields = FieldReader(data)
+    fields.int16()
+    group_id = fields.string()
+    topic = fields.string()
+    return OffsetKey(group_id, TopicPartition(topic, fields.int32()))
+
+
+def read_offset_value(data: bytes) -> OffsetValue:
+    """Read a value of any version Kafka has written; `DamageError` for one that it has not."""
+    version = FieldReader(data).int16()
+    if not 0 <= version <= _NEWEST_VERSION:
+        raise DamageError(f"committed offset has version {version}; known are 0 to {_NEWEST_VERSION}")
+    fields = FieldReader(data, flexible=version == _NEWEST_VERSION)
+    fields.int16()
+    offset = fields.int64()
+    leader_epoch = fields.int32() if version >= _PLAIN_VERSION else NO_LEADER_EPOCH
+    metadata = fields.string()
+    commit_timestamp_ms = fields.int64()
+    expire_timestamp_ms = fields.int64() if version == _EXPLICIT_RETENTION_VERSION else NO_TIMESTAMP
+    return OffsetValue(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms)
+
+
+def _encode_key(key: OffsetKey) -> bytes:
+    topic, partition = key.topic_partition
+    return int16(_KEY_TYPE) + string(key.group_id) + string(topic) + int32(partition)
+
+
+def _encode_value(value: OffsetValue) -> bytes:
+    """Write version 3, or version 1 for an explicit retention, which has no leader epoch."""
+    if value.expire_timestamp_ms == NO_TIMESTAMP:
+        head = int16(_PLAIN_VERSION) + int64(value.offset) + int32(value.leader_epoch)
+        return head + string(value.metadata) + int64(value.commit_timestamp_ms)
+    head = int16(_EXPLICIT_RETENTION_VERSION) + int64(value.offset) + string(value.metadata)
+    return head + int64(value.commit_timestamp_ms) + int64(value.expire_timestamp_ms)

@@ -1,0 +1,69 @@
+"""What the errors met on the way mean for a transaction (rules A.3, A.13)."""
+
+from enum import Enum, auto
+from typing import Final
+
+from broker_core.errors import ErrorCode
+
+_E = ErrorCode
+
+# Rules A.3: what a client is answered when the state log refused the record; any other error is answered as it is.
+APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
+    _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.REQUEST_TIMED_OUT: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_LEADER_OR_FOLLOWER: _E.NOT_COORDINATOR,
+    _E.KAFKA_STORAGE_ERROR: _E.NOT_COORDINATOR,
+    _E.MESSAGE_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+    _E.RECORD_LIST_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+}
+
+
+class MarkerAction(Enum):
+    """What to do with a partition after its marker was answered."""
+
+    DONE = auto()
+    RETRY = auto()
+    CANCEL = auto()
+    ILLEGAL = auto()
+
+
+# Rules A.13 sender: an answer that is not here is ILLEGAL. A lost connection counts as NETWORK_EXCEPTION.
+MARKER_ACTIONS: Final[dict[ErrorCode, MarkerAction]] = {
+    _E.NONE: MarkerAction.DONE,
+    _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerAction.DONE,
+    _E.UNSUPPORTED_VERSION: MarkerAction.DONE,
+    _E.UNKNOWN_TOPIC_OR_PARTITION: MarkerAction.RETRY,
+    _E.NOT_LEADER_OR_FOLLOWER: MarkerAction.RETRY,
+    _E.REQUEST_TIMED_OUT: MarkerAction.RETRY,
+    _E.NETWORK_EXCEPTION: MarkerAction.RETRY,
+    _E.NOT_ENOUGH_REPLICAS: MarkerAction.RETRY,
+    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: MarkerAction.RETRY,
+    _E.KAFKA_STORAGE_ERROR: MarkerAction.RETRY,
+    _E.INVALID_PRODUCER_EPOCH: MarkerAction.CANCEL,
+    _E.TRANSACTION_COORDINATOR_FENCED: MarkerAction.CANCEL,
+}
+
+# Rules A.13 completion: when the record that completes the transaction is refused (errors as rules A.3 map them).
+# CANCEL leaves the transaction prepared: its new coordinator, or the next load here, sends the markers once more.
+COMPLETION_ACTIONS: Final[dict[ErrorCode, MarkerAction]] = {
+    _E.COORDINATOR_NOT_AVAILABLE: MarkerAction.RETRY,
+    _E.NOT_COORDINATOR: MarkerAction.CANCEL,
+    _E.COORDINATOR_LOAD_IN_PROGRESS: MarkerAction.CANCEL,
+}
+
+
+def append_error(code: ErrorCode) -> ErrorCode:
+    """Return what a client is answered for an error of the state log."""
+    return APPEND_ERRORS.get(code, code)
+
+
+def marker_action(code: ErrorCode) -> MarkerAction:
+    """Return what the answer to a marker asks for."""
+    return MARKER_ACTIONS.get(code, MarkerAction.ILLEGAL)
+
+
+def completion_action(code: ErrorCode) -> MarkerAction:
+    """Return what a refused completion asks for."""
+    return COMPLETION_ACTIONS.get(code, MarkerAction.ILLEGAL)

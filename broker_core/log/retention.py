@@ -1,0 +1,127 @@
+"""The cuts at a log's ends: retention and DeleteRecords at the start, truncation at the end.
+
+Compaction, the third way to lose records, is in `cleaner`.
+"""
+
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log.recovery import Recovery
+from broker_core.log.state import LogState
+
+UP_TO_HIGH_WATERMARK = -1
+
+
+def delete_records_before(state: LogState, offset: int) -> int:
+    """Move the log start to `offset` (-1: the high watermark) and return it; segments below it go."""
+    if "delete" not in state.config.cleanup_policy:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"records of {state.topic_partition} cannot be deleted: its "
+            f"cleanup.policy is {state.config.cleanup_policy}, which must include delete",
+        )
+    if offset == UP_TO_HIGH_WATERMARK:
+        offset = state.high_watermark
+    if offset < 0 or offset > state.high_watermark:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {state.topic_partition} is not between 0 "
+            f"and the high watermark {state.high_watermark}",
+        )
+    state.advance_log_start(offset)
+    drop_below_log_start(state)
+    return state.log_start_offset
+
+
+def drop_below_log_start(state: LogState) -> None:
+    """Delete the segments that end at or below the log start."""
+    segments = state.segments
+    while len(segments) > 1 and segments[1].base_offset <= state.log_start_offset:
+        segments.drop_first().delete()
+        state.unsynced_names = True
+    for offset in state.snapshots.offsets[:-1]:
+        if offset < segments[0].base_offset:
+            state.snapshots.delete(offset)
+
+
+def apply_retention(state: LogState, now_ms: int) -> int:
+    """Delete the oldest segments that are too old or too much, never above the high watermark; return how many."""
+    before = len(state.segments)
+    if "delete" in state.config.cleanup_policy:
+        count = max(_too_old(state, now_ms), _too_much(state))
+        if count == len(state.segments):
+            if state.segments.active.size_bytes == 0:
+                count -= 1
+            else:
+                state.roll()
+                before += 1
+        if count:
+            # The new start is made durable first: a segment that a crash brings back then lies below it.
+            state.advance_log_start(state.segments[count].base_offset)
+    drop_below_log_start(state)
+    return before - len(state.segments)
+
+
+def _deletable(state: LogState) -> int:
+    """Count the segments from the oldest that lie below the high watermark as a whole."""
+    segments = state.segments
+    ends = (segments.end_of(at, state.log_end_offset) for at in range(len(segments)))
+    return sum(1 for end in ends if end <= state.high_watermark)
+
+
+def _too_old(state: LogState, now_ms: int) -> int:
+    limit_ms = state.config.retention_ms
+    if limit_ms < 0:
+        return 0
+    deletable = _deletable(state)
+    for at in range(deletable):
+        segment = state.segments[at]
+        newest_ms = segment.largest_timestamp[0]
+        if newest_ms < 0:
+            # Compaction may have left no record to take the time from, or nothing at all.
+            if segment.size_bytes == 0:
+                continue
+            newest_ms = segment.rolling_since_ms
+        # Records without a timestamp never grow old.
+        if newest_ms < 0 or now_ms - newest_ms <= limit_ms:
+            return at
+    return deletable
+
+
+def _too_much(state: LogState) -> int:
+    limit_bytes = state.config.retention_bytes
+    if limit_bytes < 0:
+        return 0
+    excess = state.segments.size_bytes - limit_bytes
+    count = 0
+    for at in range(_deletable(state)):
+        excess -= state.segments[at].size_bytes
+        if excess < 0:
+            break
+        count = at + 1
+    return count
+
+
+def truncate_to(state: LogState, offset: int, now_ms: int, producer_expiration_ms: int) -> None:
+    """Cut the log at `offset`; a batch that straddles it goes as a whole, and the log end is then its base offset."""
+    if offset >= state.log_end_offset:
+        return
+    # Every segment above the cut goes first, from the end, so that a crash in between leaves a whole log.
+    segments = state.segments
+    if offset < segments[0].base_offset:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"cannot truncate {state.topic_partition} to {offset}: the log begins at {segments[0].base_offset}",
+        )
+    while len(segments) > 1 and segments.active.base_offset > offset:
+        segments.drop_last().delete()
+    active = segments.active
+    position = active.position_of(offset)
+    active.truncate_to_position(position, offset)
+    active.sync()
+    state.snapshots.delete_above(offset)
+    state.storage.sync_folder(state.folder)
+    Recovery(state, now_ms, producer_expiration_ms).rebuild(state.high_watermark)
+    if state.first_dirty_offset > state.log_end_offset:
+        state.save_first_dirty(state.log_end_offset)
+    if state.log_start_offset > state.log_end_offset:
+        state.log_start_offset = state.log_end_offset
+        state.save_log_start()
