@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from tests.conformance.acl_world import GuardedKafka, Stage, guarded_kafka
 from tests.conformance.clients import unique
 from tests.conformance.raw_session import RawSession

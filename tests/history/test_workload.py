@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from tests.conformance.clients import DEADLINE_S, READ_COMMITTED, make_transactional_producer, send
 from tests.history.__main__ import Tally, kinds_of
 from tests.history.anomalies import Anomaly, Kind

@@ -6,7 +6,7 @@ from threading import Event, Timer
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker, Hold
+from broker_core import EmbeddedBroker, Hold
 from tests.conformance.clients import READ_COMMITTED, READ_UNCOMMITTED, committed_offset, unique
 from tests.interop.brokers import Running, at_version
 from tests.interop.driver import Client, ClientError, TransactionalProducer
