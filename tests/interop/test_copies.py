@@ -1,4 +1,4 @@
-"""Consume, transform, produce, while clients come and go: §4.1 of the scenarios with each client."""
+"""Consume, transform, produce, while clients come and go: with each client."""
 
 from tests.conformance.clients import READ_UNCOMMITTED
 from tests.interop.brokers import Running

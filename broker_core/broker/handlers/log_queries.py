@@ -1,4 +1,4 @@
-"""Look into logs without reading records: offsets by time, ends of epochs, producers; and cut logs short."""
+"""The APIs that ask about logs without reading records (offsets, ends of epochs, producers), and DeleteRecords."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from broker_core.wire import messages as m
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
 _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -4, -5, -6
-# The version that brought each special timestamp (facts D.3).
+# The version that brought each special timestamp (rules D.3).
 _SINCE = {
     _LATEST: 1,
     _EARLIEST: 1,
@@ -32,7 +32,7 @@ _NOTHING: _Found = (_NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
 
 
 def list_offsets(context: RequestContext) -> None:
-    """Find offsets by time or by name; a reader of committed data is told the last stable offset as the end."""
+    """Find offsets by time or by name; for a reader of committed data the end is the last stable offset."""
     named = Counter((topic.name, entry.partition_index) for topic in context.body.topics for entry in topic.partitions)
     form = m.ListOffsetsResponse.ListOffsetsTopicResponse
     topics = []
@@ -83,7 +83,7 @@ def _find_offset(context: RequestContext, topic: str, entry: Any) -> _Found:
 
 
 def offset_for_leader_epoch(context: RequestContext) -> None:
-    """Tell where a leader's term ended, so that a reader can find out whether the log was cut (KIP-320)."""
+    """Answer where a leader's term ended, so that a reader can find out whether the log was cut (KIP-320)."""
     # Brokers need no right to the topic; a reader looks for what was cut.
     is_broker = is_allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
@@ -143,7 +143,7 @@ def _attempt(
 
 
 def describe_producers(context: RequestContext) -> None:
-    """Show each producer a partition remembers, with its open transaction (KIP-664, facts F.1).
+    """Show each producer a partition remembers, with its open transaction (KIP-664, rules F.1).
 
     Every broker answers and not the leader alone: Kafka asks any replica, and here all brokers share the logs.
     """

@@ -1,4 +1,4 @@
-"""Bring producers' requests to the transaction coordinator, and its word back in the codes of their version."""
+"""The APIs of the transaction coordinator; it answers in the codes that the client's version knows."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -12,14 +12,14 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPartition
 from broker_core.wire import messages as m
 
-# The version of each API whose clients know PRODUCER_FENCED; older ones are told INVALID_PRODUCER_EPOCH.
+# The version of each API whose clients know PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH.
 _KNOWS_FENCED = {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}
 _LAST_V1_END_TXN = 4
 _FIRST_BATCHED_ADD = 4
 
 
 def _worded(context: RequestContext, code: ErrorCode) -> ErrorCode:
-    """Say a fence in the word the client's version knows (facts C.5)."""
+    """Say a fence in the word the client's version knows (rules C.5)."""
     if code == ErrorCode.PRODUCER_FENCED and context.version < _KNOWS_FENCED[context.request.api.name]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
@@ -49,7 +49,7 @@ def _refusal_of_identity(context: RequestContext) -> ErrorCode:
     transactional_id = context.body.transactional_id
     if transactional_id is not None:
         return refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-    # Whoever may write to some topic may do so idempotently (KIP-679).
+    # A client that may write to some topic may do so idempotently (KIP-679).
     if is_allowed(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or is_allowed_on_any(
         context, Operation.WRITE, ResourceType.TOPIC
     ):
@@ -118,7 +118,7 @@ def _partitions(topics: Any) -> list[TopicPartition]:
 def _refused(
     context: RequestContext, partitions: Collection[TopicPartition], *, is_from_broker: bool = False
 ) -> dict[TopicPartition, ErrorCode]:
-    """Return the errors that keep the coordinator from being asked; empty if there is none (facts A.6)."""
+    """Return the errors that keep the coordinator from being asked; empty if there is none (rules A.6)."""
     bad = {}
     for topic_partition in partitions:
         # Only a broker may add a partition of an internal topic, such as a group coordinator's; its client was asked.
@@ -151,7 +151,7 @@ def _topic_results(topics: Any, answers: Mapping[TopicPartition, ErrorCode]) -> 
 
 
 def add_offsets(context: RequestContext) -> None:
-    """Make a group's offsets partition part of the transaction (facts A.7)."""
+    """Make a group's offsets partition part of the transaction (rules A.7)."""
     body = context.body
     refused = refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id) or refusal(
         context, Operation.READ, ResourceType.GROUP, body.group_id
@@ -196,7 +196,7 @@ def end_transaction(context: RequestContext) -> None:
 
 
 def describe_transactions(context: RequestContext) -> None:
-    """Tell the state of transactional ids (KIP-664, facts F.2)."""
+    """Describe the state of transactional ids (KIP-664, rules F.2)."""
     context.answer(
         m.DescribeTransactionsResponse(
             transaction_states=[
@@ -239,7 +239,7 @@ def _described(context: RequestContext, transactional_id: str) -> Any:
 
 
 def list_transactions(context: RequestContext) -> None:
-    """List the transactions this broker coordinates (KIP-664, KIP-994, KIP-1152; facts F.3)."""
+    """List the transactions this broker coordinates (KIP-664, KIP-994, KIP-1152; rules F.3)."""
     body, response = context.body, m.ListTransactionsResponse
     listed = context.broker.transactions.list_transactions(
         states=body.state_filters,
