@@ -43,8 +43,8 @@ test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are
 	@$(RUN) -m pytest tests $(IN_PARALLEL)
 
 conformance: java $(INSTALLED) ## Run the behaviour tests and other people's clients against both brokers, and source and sink in Spark against Apache Kafka
-	@$(RUN) -m pytest tests/conformance tests/interop tests/spark_eos/test_source_beside_sparks.py tests/crash/test_cluster.py --apache $(IN_PARALLEL)
-	@$(RUN) -m pytest tests/spark_eos --ignore tests/spark_eos/test_source_beside_sparks.py --apache -k apache $(IN_PARALLEL)
+	@$(RUN) -m pytest tests/conformance tests/interop tests/spark/test_source_beside_sparks.py tests/crash/test_cluster.py --apache $(IN_PARALLEL)
+	@$(RUN) -m pytest tests/unit/spark_eos tests/integration/spark_eos tests/spark --ignore tests/spark/test_source_beside_sparks.py --apache -k apache $(IN_PARALLEL)
 
 crash: java $(INSTALLED) ## Break the sink at every step in every way, ROUNDS=n times on both brokers, and break three nodes of Apache Kafka under it, with CUTS=n nodes cut off in a round; count what readers see
 	@$(RUN) -m tests.crash --rounds $(ROUNDS) --cuts $(CUTS)

@@ -11,7 +11,7 @@ from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.client_options import client_options
 from spark_eos.errors import TopicError
-from tests.conformance.clients import Kafka, make_producer, make_topic, make_transactional_producer, unique
+from tests.support.clients import Kafka, make_producer, make_topic, make_transactional_producer, unique
 
 DEADLINE_S = 60
 

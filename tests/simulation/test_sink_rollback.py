@@ -26,12 +26,12 @@ from spark_eos.sink.recovery_table import Action, Fate
 from spark_eos.sink.task import Place
 from spark_eos.sink.wiring import committer, task_writer
 from spark_eos.sink_options import OnLostTransaction, SinkOptions, sink_options
-from tests.history.format import READ_COMMITTED
 from tests.simulation.judge import final_view
 from tests.simulation.plan import SUNK, Plan, draw
 from tests.simulation.sink import DECISIONS, GROUP, PREFIX, QUERY
 from tests.simulation.sink_network import virtual_surroundings
 from tests.simulation.world import World
+from tests.support.history.format import READ_COMMITTED
 
 _MS_US, _SECOND_US = 1_000, 1_000_000
 _SHORT_MS, _LONG_MS = 3_000, 60_000
