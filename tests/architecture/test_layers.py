@@ -6,11 +6,12 @@ import pytest
 
 from tests.support.architecture import (
     Module,
-    check_floors,
-    check_labels,
+    check_cycles,
+    check_docstrings,
+    check_layers,
     check_names,
+    check_outside,
     check_sizes,
-    check_windows,
     read_modules,
 )
 
@@ -195,15 +196,21 @@ def test_the_packages_are_read(modules: list[Module]):
 
 
 def test_rooms_import_only_what_the_table_lets_them(modules: list[Module]):
-    assert check_floors(modules, ROOMS, TOPS) == []
+    assert check_layers(modules, ROOMS, TOPS) == []
 
 
 def test_the_outside_is_reached_through_its_windows(modules: list[Module]):
-    assert check_windows(modules, WINDOWS, TOPS) == []
+    assert check_outside(modules, WINDOWS, TOPS) == []
 
 
-def test_every_room_has_its_label(modules: list[Module]):
-    assert check_labels(modules) == []
+def test_neither_files_nor_packages_import_each_other(modules: list[Module]):
+    # Until the last of these cycles is gone.
+    known = ("broker_core.broker.", "broker_core.simulation.", "spark_eos.client.")
+    assert [cycle for cycle in check_cycles(modules) if not any(package in cycle for package in known)] == []
+
+
+def test_every_module_has_a_docstring_and_every_package_a_responsibility(modules: list[Module]):
+    assert check_docstrings(modules) == []
 
 
 def test_every_package_folder_has_an_init():
@@ -292,7 +299,7 @@ FORBIDDEN_IMPORTS = [
 
 @pytest.mark.parametrize(("name", "source"), FORBIDDEN_IMPORTS)
 def test_a_forbidden_import_is_found(name: str, source: str):
-    assert len(check_floors(_fabricated(name, source), ROOMS, TOPS)) == 1
+    assert len(check_layers(_fabricated(name, source), ROOMS, TOPS)) == 1
 
 
 @pytest.mark.parametrize(
@@ -307,7 +314,7 @@ def test_a_forbidden_import_is_found(name: str, source: str):
     ],
 )
 def test_an_allowed_import_is_let_through(name: str, source: str):
-    assert check_floors(_fabricated(name, source), ROOMS, TOPS) == []
+    assert check_layers(_fabricated(name, source), ROOMS, TOPS) == []
 
 
 CLOSED_WINDOWS = [
@@ -351,7 +358,7 @@ CLOSED_WINDOWS = [
 
 @pytest.mark.parametrize(("name", "source"), CLOSED_WINDOWS)
 def test_a_closed_window_is_found(name: str, source: str):
-    assert check_windows(_fabricated(name, source), WINDOWS, TOPS) != []
+    assert check_outside(_fabricated(name, source), WINDOWS, TOPS) != []
 
 
 @pytest.mark.parametrize(
@@ -368,10 +375,7 @@ def test_a_closed_window_is_found(name: str, source: str):
     ],
 )
 def test_an_open_window_is_let_through(name: str, source: str):
-    assert check_windows(_fabricated(name, source), WINDOWS, TOPS) == []
-
-
-_LABEL = '"""Hold one thing.\n\nOwns: it.\nAsks: nobody,\nnot even once.\nNever: more.\n"""'
+    assert check_outside(_fabricated(name, source), WINDOWS, TOPS) == []
 
 
 @pytest.mark.parametrize(
@@ -379,21 +383,50 @@ _LABEL = '"""Hold one thing.\n\nOwns: it.\nAsks: nobody,\nnot even once.\nNever:
     [
         ("broker_core.log.segment", "x = 1"),
         ("broker_core.log.__init__", ""),
-        ("broker_core.log.__init__", '"""Hold one thing."""'),
-        ("broker_core.log.__init__", _LABEL.replace("Never: more.\n", "")),
-        ("broker_core.log.__init__", _LABEL.replace("Owns", "Has")),
-        ("broker_core.log.__init__", _LABEL.replace("Hold one thing.", "Hold one thing. Hold another.")),
-        ("broker_core.log.__init__", _LABEL.replace("Hold one thing.\n", "Hold one thing.")),
-        ("broker_core.log.__init__", _LABEL.replace("Owns: it.\nAsks", "Asks: it.\nOwns")),
+        ("broker_core.log.__init__", '"""Logs of partitions. And more."""'),
+        ("broker_core.log.__init__", '"""Logs of partitions.\nMore about them."""'),
+        ("broker_core.log.__init__", '"""logs of partitions"""'),
     ],
 )
-def test_a_missing_label_is_found(name: str, source: str):
-    assert check_labels(_fabricated(name, source)) != []
+def test_a_missing_responsibility_is_found(name: str, source: str):
+    assert check_docstrings(_fabricated(name, source)) != []
 
 
-def test_a_label_is_let_through():
-    assert check_labels(_fabricated("broker_core.log.__init__", _LABEL)) == []
-    assert check_labels(_fabricated("broker_core.log.segment", '"""Hold one thing."""')) == []
+def test_a_docstring_is_accepted():
+    assert (
+        check_docstrings(_fabricated("broker_core.log.__init__", '"""Logs of\npartitions.\n\nMore. And more."""')) == []
+    )
+    assert check_docstrings(_fabricated("broker_core.log.segment", '"""A segment. More."""')) == []
+
+
+@pytest.mark.parametrize(
+    ("sources", "cycle"),
+    [
+        ({"a.x": "import a.y", "a.y": "from a import x"}, "a.x, a.y"),
+        ({"a.x": "def late():\n    from . import y", "a.y": "from a.x import X"}, "a.x, a.y"),
+        ({"a.x": "if TYPE_CHECKING:\n    from a.y import Y", "a.y": "from a.x import X"}, "a.x, a.y"),
+        ({"a.x": "from a.y import Y", "a.y": "from a.z import Z", "a.z": "from a.x import X"}, "a.x, a.y, a.z"),
+        ({"a.__init__": "from a.x import X", "a.x": "from a import X"}, "a.__init__, a.x"),
+        # No two of these files import each other, but their packages do.
+        ({"a.b.x": "import a.c.x", "a.c.x": "", "a.c.y": "import a.b.y", "a.b.y": ""}, "a.b, a.c"),
+        ({"a.x": "import a.b.x", "a.b.x": "", "a.b.y": "import a.x"}, "a.b, a.x"),
+    ],
+)
+def test_a_cycle_is_found(sources: dict[str, str], cycle: str):
+    modules = [module for name, source in sources.items() for module in _fabricated(name, source)]
+    assert check_cycles(modules) == [f"import each other: {cycle}"]
+
+
+def test_imports_without_a_cycle_are_accepted():
+    sources = {
+        "a.x": "import a.b.y",
+        "a.b.y": "import a.z, a.b.z",
+        "a.b.z": "import struct",
+        "a.z": "",
+        "a.__init__": "import a.x",
+    }
+    modules = [module for name, source in sources.items() for module in _fabricated(name, source)]
+    assert check_cycles(modules) == []
 
 
 def test_a_long_file_and_a_long_function_are_found():
