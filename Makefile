@@ -15,7 +15,7 @@ IN_PARALLEL := -n 3 --dist loadfile
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test conformance crash simulate histories fuzz bench lint format types clean python java
+.PHONY: help venv demo check test conformance crash simulate histories fuzz bench lint format types clean python java
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ java: | python
 
 demo: java $(INSTALLED) ## Run the main job: Spark counts lines from the embedded broker exactly once, killed and restarted on the way
 	@SPARK_CONF_DIR=conf $(RUN) -m examples.demo
+
+check: lint types ## Check style, types, architecture and unit tests, in a minute: no sockets, no JVM, no processes
+	@$(RUN) -m pytest tests/architecture tests/unit $(IN_PARALLEL)
 
 test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are skipped where Java is missing)
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."

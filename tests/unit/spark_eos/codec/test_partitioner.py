@@ -1,18 +1,14 @@
 """Check partitions against Kafka's own test vectors and kafka-python's murmur2, written one key at a time."""
 
-import random
-
 import numpy as np
 import pyarrow as pa
 import pytest
-from confluent_kafka import Message, Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as their_murmur2
 
 from spark_eos.codec.partitioner import group_rows, murmur2, murmur2_partitions
 
-KEY_COUNT = 100_000
 KEYS = st.lists(st.none() | st.binary(max_size=200), max_size=60)
 # Key and hash, as in the tests of Kafka's Utils.
 VECTORS = [
@@ -37,34 +33,6 @@ def test_equal_to_one_key_at_a_time(keys: list[bytes | None], partition_count: i
     for kind in (pa.binary(), pa.large_binary()):
         array = pa.array(keys, kind).slice(skipped)
         assert murmur2_partitions(array, partition_count).tolist() == theirs[skipped:]
-
-
-def test_rows_go_where_librdkafka_puts_them() -> None:
-    """Compare 10⁵ keys of up to 40 bytes, the empty one among them."""
-    placed: dict[bytes, int] = {}
-
-    def delivered(error: object, message: Message) -> None:
-        assert error is None
-        placed[message.key()] = message.partition()
-
-    chance = random.Random(7)
-    keys = sorted({b"", *(chance.randbytes(chance.randrange(1, 41)) for _ in range(KEY_COUNT))})
-    settings = {
-        "test.mock.num.brokers": 1,
-        "partitioner": "murmur2_random",
-        "linger.ms": 50,
-        "log_level": 0,
-        "queue.buffering.max.messages": 2 * KEY_COUNT,
-    }
-    producer = Producer(settings)
-    partition_count = len(producer.list_topics("placed", timeout=30).topics["placed"].partitions)
-    for key in keys:
-        producer.produce("placed", b"", key, on_delivery=delivered)
-    assert producer.flush(120) == 0
-    assert partition_count > 1
-    assert len(keys) > 0.95 * KEY_COUNT
-    assert set(placed) == set(keys)
-    assert murmur2_partitions(pa.array(keys), partition_count).tolist() == [placed[key] for key in keys]
 
 
 def test_every_length() -> None:
