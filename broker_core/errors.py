@@ -145,3 +145,15 @@ class DamageError(Exception):
 
 class ConfigError(ValueError):
     """Report a setting that cannot be used, with what was expected and what to write instead."""
+
+
+class InvalidBatch(ValueError):
+    """Bytes that cannot be read as a record batch; the caller knows whether that is a verdict or damage."""
+
+
+class DecompressedTooLarge(InvalidBatch):
+    """Records that decompress to more than their reader is ready to hold."""
+
+
+class UnreadableRecords(InvalidBatch):
+    """Records that cannot be decompressed: their codec does not exist, or is not the one they were written with."""

@@ -53,6 +53,24 @@ class IsolationLevel(IntEnum):
     READ_COMMITTED = 1
 
 
+class TransactionState(IntEnum):
+    """The states of a transactional id, numbered as `__transaction_state` does (KIP-98, KIP-890)."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def label(self) -> str:
+        """Return the name that clients see, such as `PrepareCommit`."""
+        return self.name.title().replace("_", "")
+
+
 class TimestampType(IntEnum):
     """Say who stamped a record."""
 

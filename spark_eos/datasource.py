@@ -1,6 +1,6 @@
-"""Wire the format `eos-kafka` to its readers and writers.
+"""The format `eos-kafka`: its names, schema, readers and writers.
 
-The rooms are imported inside the methods: Spark imports this module in every session to learn the names of data
+The packages are imported inside the methods: Spark imports this module in every session to learn the names of data
 sources, and a task that only reads has no use for the sink.
 """
 
@@ -21,7 +21,7 @@ FORMAT_NAME = "eos-kafka"
 
 
 class EosKafkaDataSource(DataSource):
-    """Be the drop-in for Spark's own `format("kafka")` that writes exactly once and reads only what was committed.
+    """The drop-in for Spark's own `format("kafka")` that writes exactly once and reads only what was committed.
 
     Example: `spark.read.format("eos-kafka").option("kafka.bootstrap.servers", address).option("subscribe", "t").load()`
     """
@@ -33,31 +33,31 @@ class EosKafkaDataSource(DataSource):
 
     def schema(self) -> "StructType":
         """Give the fixed schema of the source, which only `includeHeaders` changes."""
+        from spark_eos.options.source import include_headers
         from spark_eos.source.schema import source_schema
-        from spark_eos.source_options import include_headers
 
         return source_schema(include_headers(self.options))
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Read a bounded range of a topic once."""
-        from spark_eos.source.readers import batch_reader
+        from spark_eos.source.spark_readers import batch_reader
 
         return batch_reader(self.options, schema)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Read a topic micro-batch by micro-batch."""
-        from spark_eos.source.readers import StreamReader
+        from spark_eos.source.spark_readers import StreamReader
 
         return StreamReader(self.options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceArrowWriter:
         """Write one DataFrame, all of it or nothing."""
-        from spark_eos.sink.writers import BatchWriter
+        from spark_eos.sink.spark_writers import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Write every micro-batch exactly once."""
-        from spark_eos.sink.writers import StreamWriter
+        from spark_eos.sink.spark_writers import StreamWriter
 
         return StreamWriter(self.options, schema, overwrite)

@@ -1,8 +1,8 @@
-"""Name everything that can go wrong for a user, in words that say what to do about it.
+"""Everything that can go wrong for a user, in words that say what to do about it.
 
 Owns: the exception families of the data source.
 Asks: nothing.
-Never: decides which family applies; the room that met the trouble does.
+Never: decides which family applies; the package that met the trouble does.
 
 Every exception survives pickling: tasks raise on executors and drivers read them. A message has up to three
 sentences: what happened, what was checked, what to do.
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 
 class EosKafkaError(Exception):
-    """Say what happened, what was checked and what to do next.
+    """An error that says what happened, what was checked and what to do next.
 
     `error_code` is Kafka's, where a broker gave one; it explains, it never decides (an EndTxn code does not
     say whether a transaction was committed).
@@ -44,11 +44,11 @@ def _rebuild(family: type[EosKafkaError], args: tuple[object, ...]) -> EosKafkaE
 
 
 class OptionError(EosKafkaError, ValueError):
-    """Refuse an option, a column type or a topic before any data is sent."""
+    """An option, a column type or a topic that is refused before any data is sent."""
 
 
 class UnreachableError(EosKafkaError):
-    """Report that no broker answered within the time given; the addresses tried are in the message."""
+    """No broker answered within the time given; the addresses tried are in the message."""
 
     default_remedy = (
         "Check that the brokers run, that kafka.bootstrap.servers names a listener this machine can reach, "
@@ -58,67 +58,67 @@ class UnreachableError(EosKafkaError):
 
 
 class AuthenticationError(EosKafkaError):
-    """Report refused credentials or a failed TLS handshake."""
+    """Refused credentials or a failed TLS handshake."""
 
     default_remedy = "Check kafka.security.protocol, kafka.sasl.* and kafka.ssl.* against the broker's listener"
 
 
 class AuthorizationError(EosKafkaError):
-    """Report that the principal lacks a right on a topic, group, cluster or transactional id."""
+    """The principal lacks a right on a topic, group, cluster or transactional id."""
 
     default_remedy = "Ask an administrator for the ACL named above"
 
 
 class UnsupportedError(EosKafkaError):
-    """Report a broker or feature that is too old for what was asked."""
+    """A broker or feature that is too old for what was asked."""
 
 
 class UnansweredError(EosKafkaError):
-    """Report a request that got no answer: the connection broke or the time was up.
+    """A request that got no answer: the connection broke or the time was up.
 
-    The broker may or may not have done it. Whoever sent the request decides whether sending it again is safe.
+    The broker may or may not have done it. The sender of the request decides whether sending it again is safe.
     """
 
 
 class BrokerError(EosKafkaError):
-    """Report an error code for which there is no finer family."""
+    """An error code for which there is no finer family."""
 
 
 class TopicError(EosKafkaError):
-    """Report a topic or partition that does not exist or cannot be used."""
+    """A topic or partition that does not exist or cannot be used."""
 
 
 class TransactionError(EosKafkaError):
-    """Report trouble with one transaction."""
+    """Trouble with one transaction."""
 
 
 class AbortableError(TransactionError):
-    """Report that the open transaction cannot be completed and must be aborted; a new one may succeed."""
+    """The open transaction cannot be completed and must be aborted; a new one may succeed."""
 
 
 class DeliveryTimeoutError(AbortableError):
-    """Report records that were not acknowledged within the delivery timeout."""
+    """Records that were not acknowledged within the delivery timeout."""
 
 
 class RecordTooLargeError(AbortableError):
-    """Report one record that is larger than the broker or the topic accepts."""
+    """One record that is larger than the broker or the topic accepts."""
 
 
 class FencedError(TransactionError):
-    """Report that a newer owner of the transactional id exists, or that the coordinator ended the transaction."""
+    """A newer owner of the transactional id exists, or the coordinator ended the transaction."""
 
 
 class LostTransactionError(TransactionError):
-    """Report a prepared or decided transaction that took no effect and cannot be completed any more."""
+    """A prepared or decided transaction that took no effect and cannot be completed any more."""
 
 
 class DifferentRowsError(TransactionError):
-    """Report a micro-batch or job that was written before and now has other rows; nothing of them was written."""
+    """A micro-batch or job that was written before and now has other rows; nothing of them was written."""
 
 
 class DataLossError(EosKafkaError):
-    """Report records that should be there and are not."""
+    """Records that should be there and are not."""
 
 
 class ClientStateError(EosKafkaError):
-    """Report a client that is used after it was closed, in another process, or out of order."""
+    """A client that is used after it was closed, in another process, or out of order."""

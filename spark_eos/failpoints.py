@@ -1,4 +1,4 @@
-"""Let a crash test stop the program at a named point; do nothing, at no cost, otherwise.
+"""Named points at which a crash test stops the program; otherwise they do nothing, at no cost.
 
 `SPARK_EOS_FAILPOINTS` holds rules separated by `;`, each `point[/query]=action[@n][#m]`:
 
@@ -7,7 +7,7 @@
 - `/query` restricts the rule to the sink with that `transactionalIdPrefix`, or the source with that
   `kafka.client.id`, `@n` to micro-batch n, `#m` to the m-th
   time this process gets there (first is 1) since its present task or commit began. A rule acts at most once in a
-  process, and with `once:PATH|` before the action at most once altogether: whoever creates PATH acts.
+  process, and with `once:PATH|` before the action at most once altogether: the process that creates PATH acts.
 
 A value `@PATH` reads the rules from the file PATH at every visit, so that a test can arm and disarm them in processes
 that live already.
@@ -63,10 +63,10 @@ POINTS: Final = (
 
 
 class FailpointError(RuntimeError):
-    """Be the failure that a rule with the action `raise` asked for."""
+    """The failure that a rule with the action `raise` asked for."""
 
 
-class _Rule(NamedTuple):
+class _FailpointRule(NamedTuple):
     point: str
     query: str | None
     action: str
@@ -86,7 +86,7 @@ class _Rule(NamedTuple):
 
 
 class Failpoints:
-    """Hold the rules of one process and what has been reached so far."""
+    """The rules of one process and what has been reached so far."""
 
     def __init__(self, rules_text: str) -> None:
         self._path = Path(rules_text[1:]) if rules_text.startswith("@") else None
@@ -115,24 +115,26 @@ class Failpoints:
                 _act(rule)
                 return
 
-    def _current(self) -> list[_Rule]:
+    def _current(self) -> list[_FailpointRule]:
         if self._path is None:
             return list(self._rules)
         return _parse_all(self._path.read_text()) if self._path.exists() else []
 
 
-def _parse_all(rules_text: str) -> list[_Rule]:
+def _parse_all(rules_text: str) -> list[_FailpointRule]:
     return [_parse(text.strip()) for text in rules_text.split(";") if text.strip()]
 
 
-def _parse(text: str) -> _Rule:
+def _parse(text: str) -> _FailpointRule:
     found = _RULE.fullmatch(text)
     if found is None or found["point"] not in POINTS:
         raise FailpointError(
             f"{ENVIRONMENT_NAME} has {text!r}; write point[/query]=kill|raise|hold:PATH[@batch][#visit]"
         )
     micro_batch, visit = (int(found[name]) if found[name] else None for name in ("micro_batch", "visit"))
-    return _Rule(found["point"], found["query"], found["action"], found["path"], found["once"], micro_batch, visit)
+    return _FailpointRule(
+        found["point"], found["query"], found["action"], found["path"], found["once"], micro_batch, visit
+    )
 
 
 def _first_to_create(path: str | None) -> bool:
@@ -145,13 +147,13 @@ def _first_to_create(path: str | None) -> bool:
     return True
 
 
-def _act(rule: _Rule) -> None:
+def _act(rule: _FailpointRule) -> None:
     if rule.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if rule.action == "raise":
         raise FailpointError(f"failpoint {rule.point} reached")
     assert rule.hold_path is not None
-    # Whoever sees the file finds the process in it.
+    # A reader of the file finds the process in it.
     fresh = f"{rule.hold_path}.{os.getpid()}"
     Path(fresh).write_text(str(os.getpid()))
     os.replace(fresh, rule.hold_path)

@@ -1,4 +1,4 @@
-"""Count what one side of a query does in this process, and serve the numbers where the user wants that.
+"""Numbers of the two sides of a query in this process, served where the user wants that.
 
 PySpark gives a Python data source no way to put numbers of its own into a query's progress. So they are in the log,
 and at an HTTP endpoint of the driver's Python process: Prometheus comes and reads, nothing is pushed anywhere.
@@ -15,7 +15,7 @@ from spark_eos.errors import OptionError
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-LOG: Final = logging.getLogger("spark_eos.metrics")
+logger = logging.getLogger(__name__)
 PORT_OPTION: Final = "metricsPort"
 HOST_OPTION: Final = "metricsHost"
 LOOPBACK: Final = "127.0.0.1"
@@ -24,22 +24,25 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class MetricsPlace(NamedTuple):
-    """Say where numbers are to be served."""
+    """Where numbers are to be served."""
 
     host: str
     port: int
 
 
-class Metrics:
-    """Hold counters (which only grow) and gauges (which are set); names end with their unit where they have one.
+class ProcessMetrics:
+    """Counters (which only grow) and gauges (which are set) of this process; names end with their unit.
 
-    >>> metrics = Metrics()
+    `prefix` begins each name in what Prometheus reads.
+
+    >>> metrics = ProcessMetrics("example")
     >>> metrics.add("records_committed", 3)
     >>> dict(metrics.snapshot())
     {'records_committed': 3}
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
         self._counters: dict[str, int] = {}
         self._gauges: dict[str, dict[Labels, int]] = {}
         self._lock = Lock()
@@ -70,6 +73,10 @@ class Metrics:
             found: list[tuple[str, bool, dict[Labels, int]]] = []
             found += [(name, True, {(): value}) for name, value in self._counters.items()]
             return found + [(name, False, dict(values)) for name, values in self._gauges.items()]
+
+
+SINK_METRICS: Final = ProcessMetrics("eos_kafka_sink")
+SOURCE_METRICS: Final = ProcessMetrics("eos_kafka_source")
 
 
 def _written(name: str, labels: Labels) -> str:
@@ -106,11 +113,11 @@ def check_servable(place: MetricsPlace | None) -> None:
         ) from error
 
 
-# By process, since workers are forked. None: the port was taken, which is told once and tried again.
+# By process, since workers are forked. None: the port was taken, which is warned of once and tried again.
 _served: dict[tuple[int, MetricsPlace], int | None] = {}
 
 
-def serve(metrics: Metrics, prefix: str, place: MetricsPlace | None) -> int | None:
+def serve(metrics: ProcessMetrics, place: MetricsPlace | None) -> int | None:
     """Serve the numbers from now on until the process ends; asked again, do nothing. Return the port.
 
     A taken port does not stop a query: it is warned of once and tried again the next time, for the process that has it
@@ -124,12 +131,12 @@ def serve(metrics: Metrics, prefix: str, place: MetricsPlace | None) -> int | No
     from prometheus_client import CollectorRegistry, start_http_server
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(metrics, prefix))
+    registry.register(_PrometheusCollector(metrics))
     try:
         server, _ = start_http_server(place.port, place.host, registry)
     except OSError as error:
         if key not in _served:
-            LOG.warning(
+            logger.warning(
                 "metrics cannot be served on %s:%d: %s. The query goes on without; every process of the driver needs a "
                 "port of its own: give source and sink, and each query, another '%s'",
                 *place,
@@ -139,23 +146,22 @@ def serve(metrics: Metrics, prefix: str, place: MetricsPlace | None) -> int | No
         _served[key] = None
         return None
     _served[key] = port = int(server.server_port)
-    LOG.info("metrics are served at http://%s:%d/metrics", place.host, port)
+    logger.info("metrics are served at http://%s:%d/metrics", place.host, port)
     return port
 
 
-class _Collector:
-    """Write the numbers down when Prometheus asks for them."""
+class _PrometheusCollector:
+    """The numbers as Prometheus reads them."""
 
-    def __init__(self, metrics: Metrics, prefix: str) -> None:
+    def __init__(self, metrics: ProcessMetrics) -> None:
         self._metrics = metrics
-        self._prefix = prefix
 
     def collect(self) -> "Iterator[Metric]":
         """Yield every number as it is now."""
         from prometheus_client.core import Metric
 
         for name, is_counter, values in self._metrics.families():
-            full_name = f"{self._prefix}_{name}"
+            full_name = f"{self._metrics.prefix}_{name}"
             family = Metric(full_name, name.replace("_", " "), "counter" if is_counter else "gauge")
             for labels, value in values.items():
                 family.add_sample(f"{full_name}_total" if is_counter else full_name, dict(labels), value)

@@ -12,8 +12,8 @@ from broker_core.broker.meters import Meters
 from broker_core.broker.outbox import Outbox
 from broker_core.broker.purgatory import Purgatory
 from broker_core.config import BrokerConfig
-from broker_core.coordinator.group_coordinator import GroupCoordinator
-from broker_core.coordinator.transaction_coordinator import TransactionCoordinator
+from broker_core.coordinator.groups.coordinator import GroupCoordinator
+from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.authorizer import Authorizer

@@ -22,14 +22,13 @@ from broker_core.broker.meters import Meters, Stopwatch, stopped
 from broker_core.broker.outbox import Outbox
 from broker_core.broker.purgatory import Purgatory
 from broker_core.config import BrokerConfig, TopicConfig
-from broker_core.coordinator.group_coordinator import GroupCoordinator
+from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.producer_ids import ProducerIds
-from broker_core.coordinator.transaction_coordinator import TransactionCoordinator
-from broker_core.errors import DamageError
+from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
+from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.partition_log import PartitionLog
 from broker_core.ports import Entropy, Storage
 from broker_core.records.batch import NewRecord, build_batch
-from broker_core.records.invalid import InvalidBatch
 from broker_core.security.authorizer import authorizer_for
 from broker_core.types import (
     CLUSTER_METADATA_TOPIC,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from broker_core.broker.catalog import Catalog
-from broker_core.coordinator.consumer_group_subscriptions import TopicFacts
+from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 
 
 class CatalogTopics:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.producer_entry import ProducerStateEntry
-from broker_core.log.producer_state import OpenTransaction
+from broker_core.log.producer_state import OngoingTransaction
 from broker_core.log.transaction_index import AbortedEntry
 from broker_core.records.batch import Record
 from broker_core.records.control import control_type_of
@@ -50,7 +50,7 @@ class PartitionView:
     last_stable_offset: int
     high_watermark: int
     log_end_offset: int
-    open_transactions: tuple[OpenTransaction, ...]
+    open_transactions: tuple[OngoingTransaction, ...]
     aborted_transactions: tuple[AbortedEntry, ...]
     producers: tuple[ProducerStateEntry, ...]
     _listing: tuple[str, ...]

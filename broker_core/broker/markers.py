@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from broker_core.broker.broker import Broker
     from broker_core.broker.cluster import Cluster
     from broker_core.broker.faults import Hooks
-    from broker_core.coordinator.transaction_messages import MarkerOrder
+    from broker_core.coordinator.transactions.messages import MarkerOrder
 
 
 def deliver(cluster: "Cluster", sender: "Broker", order: "MarkerOrder", now_ms: int) -> None:

@@ -1,7 +1,6 @@
-"""Coordinate transactions and consumer groups: decide by table, have it recorded, replay the record.
+"""Transaction and group coordination: decide by table, append the decision to a journal, replay the journal.
 
-Owns: the state behind `__transaction_state` and `__consumer_offsets`, its record formats and transition tables;
-the patterns by which clients choose transactional ids and topics.
-Asks: `errors`, `types`, `config`, `records`; a `Journal` for what must last.
+Owns: what both coordinators use: the journal they write to, timers, producer ids, record fields and name patterns.
+Asks: `errors`, `types`, `records`; its subpackages ask it, never the other way round.
 Never: imports `log`, reads a clock, or changes persisted state other than by replaying a record.
 """

@@ -1,4 +1,4 @@
-"""Say what a coordinator asks of the log it keeps its state in.
+"""The log that a coordinator keeps its state in, and the way by which its decisions get there.
 
 A coordinator decides, has the decision recorded, and changes its state only by replaying the record; so
 the journal's order is the order of its history, live and after a restart alike.
@@ -7,6 +7,7 @@ the journal's order is the order of its history, live and after a restart alike.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from broker_core.errors import ErrorCode
 from broker_core.records.control import ControlType
 from broker_core.types import ProducerIdentity
 
@@ -77,4 +78,17 @@ class Journal(Protocol):
 
     def read(self, partition: int) -> Iterator[JournalEntry]:
         """Yield every entry of the partition, from its log start to its end."""
+        ...
+
+
+class Recorder(Protocol):
+    """The one way by which a decision changes what lasts: appended to the journal, then replayed."""
+
+    def record(
+        self,
+        records: Sequence[JournalRecord],
+        now_ms: int,
+        producer: ProducerIdentity | None = None,
+    ) -> ErrorCode:
+        """Append the records, then replay them; an error means that nothing happened."""
         ...

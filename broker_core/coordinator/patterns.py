@@ -19,7 +19,7 @@ class PatternError(KafkaError):
         super().__init__(ErrorCode.INVALID_REGULAR_EXPRESSION, message)
 
 
-class Pattern:
+class NamePattern:
     """Hold a compiled pattern; raises `PatternError` for one that RE2 refuses or that is too large for it."""
 
     def __init__(self, pattern: str) -> None:

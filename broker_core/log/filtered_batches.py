@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import crc32c
 
+from broker_core.errors import InvalidBatch
 from broker_core.records.compression import compress
 from broker_core.records.header import (
     ATTRIBUTES_POSITION,
@@ -19,7 +20,6 @@ from broker_core.records.header import (
     LOG_APPEND_TIME_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    InvalidBatch,
 )
 from broker_core.records.varint import append_varint, read_varint
 from broker_core.types import NO_TIMESTAMP, TimestampType

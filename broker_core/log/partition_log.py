@@ -9,23 +9,23 @@ from contextlib import contextmanager
 from typing import NamedTuple, Self
 
 from broker_core.config import TopicConfig
-from broker_core.errors import DamageError, ErrorCode, KafkaError
-from broker_core.log import reading, trimming
+from broker_core.errors import DamageError, ErrorCode, InvalidBatch, KafkaError
+from broker_core.log import reading, retention
 from broker_core.log.cleaner import Cleaner, CompactionResult
 from broker_core.log.cleaning_plan import is_compacted, plan_cleaning
-from broker_core.log.decisions import Finding
 from broker_core.log.producer_entry import ProducerStateEntry
-from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard, OpenTransaction
+from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard, OngoingTransaction
 from broker_core.log.reading import ReadResult, TimestampedOffset
 from broker_core.log.recovery import open_log
+from broker_core.log.recovery_table import RecoveryFinding
 from broker_core.log.state import LogState
 from broker_core.log.transaction_index import AbortedEntry
 from broker_core.log.validation import validate_batch
 from broker_core.ports import Storage
 from broker_core.records.batch import Record
 from broker_core.records.control import build_end_txn_marker
-from broker_core.records.header import BatchHeader, InvalidBatch, assign_offsets
-from broker_core.types import NO_TIMESTAMP, IsolationLevel, TopicPartition
+from broker_core.records.header import BatchHeader, assign_offsets, write_timestamps
+from broker_core.types import NO_TIMESTAMP, IsolationLevel, TimestampType, TopicPartition
 
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
 # An index counts offsets from its segment's base in 31 bits.
@@ -46,7 +46,7 @@ class PartitionLog:
     """Append, read and trim one partition's log; made by `open`."""
 
     def __init__(
-        self, state: LogState, findings: list[Finding], producer_expiration_ms: int, verification_enabled: bool
+        self, state: LogState, findings: list[RecoveryFinding], producer_expiration_ms: int, verification_enabled: bool
     ) -> None:
         self._state = state
         self._producer_expiration_ms = producer_expiration_ms
@@ -134,16 +134,18 @@ class PartitionLog:
         leader_epoch: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         transaction_guard: Guard | None = None,
+        header: BatchHeader | None = None,
         advance: bool = True,
     ) -> AppendResult:
         """Append one batch and return its place, or that of the batch it repeats.
 
-        A `bytearray` is written to in place. `transaction_guard` comes from `start_verification`, which has learnt
-        whether the client bumps its epoch with each transaction.
-        Raises `KafkaError` as facts C.1, rows 13 to 27 say, and 56 when the disk refuses; the log is then as before.
+        A `bytearray` is written to in place. `header` is that of the batch if the caller has read it already.
+        `transaction_guard` comes from `start_verification`, which has learnt whether the client bumps its epoch with
+        each transaction. Raises `KafkaError` as facts C.1, rows 13 to 27 say, and KAFKA_STORAGE_ERROR when the disk
+        refuses; the log is then as before.
         """
         state = self._state
-        batch = validate_batch(data, state.config, origin, now_ms)
+        batch = validate_batch(data, state.config, origin, now_ms, header)
         header = batch.header
         if header.producer_id >= 0:
             duplicate = state.producers.check_batch(
@@ -189,7 +191,9 @@ class PartitionLog:
         state = self._state
         base_offset = state.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        assign_offsets(data, 0, base_offset, leader_epoch, stamp_ms)
+        assign_offsets(data, 0, base_offset, leader_epoch)
+        if stamp_ms is not None:
+            write_timestamps(data, 0, header, TimestampType.LOG_APPEND_TIME, stamp_ms)
         try:
             if self._must_roll(len(data), last_offset, header.max_timestamp):
                 state.roll()
@@ -201,7 +205,7 @@ class PartitionLog:
                 f"{state.topic_partition}: the batch was not written: {error}; check the disk of folder {state.folder}",
             ) from error
         if header.producer_id >= 0:
-            aborted = state.take_in(header, base_offset, data, 0)
+            aborted = state.apply_batch(header, base_offset, data, 0)
             if aborted is not None:
                 active.transaction_index.append(aborted)
         state.leader_epochs.assign(leader_epoch, base_offset)
@@ -246,26 +250,26 @@ class PartitionLog:
 
         Raises 1 when the offset is before the log start or behind the log end, 2 when what lies there is no batch.
         """
-        with self._tells_of_rot():
+        with self._corruption_reported():
             return reading.read(self._state, offset, max_bytes, isolation, min_one_batch)
 
     def stable_bytes_from(self, offset: int, isolation: IsolationLevel, limit: int) -> int:
         """Count the bytes a fetch could return now, no further than `limit`."""
-        with self._tells_of_rot():
+        with self._corruption_reported():
             return reading.bytes_from(self._state, offset, isolation, limit)
 
     def offset_for_timestamp(self, timestamp_ms: int, isolation: IsolationLevel) -> TimestampedOffset | None:
         """Return the first visible record at or after `timestamp_ms`."""
-        with self._tells_of_rot():
+        with self._corruption_reported():
             return reading.offset_for_timestamp(self._state, timestamp_ms, isolation)
 
     def max_timestamp(self, isolation: IsolationLevel) -> TimestampedOffset | None:
         """Return the record with the largest timestamp, None if there is none or it is not visible."""
-        with self._tells_of_rot():
+        with self._corruption_reported():
             return reading.max_timestamp(self._state, isolation)
 
     @contextmanager
-    def _tells_of_rot(self) -> Iterator[None]:
+    def _corruption_reported(self) -> Iterator[None]:
         """Answer CORRUPT_MESSAGE where bits have rotted in what recovery has no cause to look at."""
         try:
             yield
@@ -295,7 +299,7 @@ class PartitionLog:
         """Return what is known of each producer, by id."""
         return self._state.producers.entries
 
-    def open_transactions(self) -> list[OpenTransaction]:
+    def open_transactions(self) -> list[OngoingTransaction]:
         """Return the transactions without a marker, oldest first."""
         return self._state.producers.open_transactions
 
@@ -319,15 +323,15 @@ class PartitionLog:
 
         Raises 1 above the high watermark, 44 when the topic is only compacted.
         """
-        return trimming.delete_records_before(self._state, offset)
+        return retention.delete_records_before(self._state, offset)
 
     def apply_retention(self, now_ms: int) -> int:
         """Delete segments that are too old, too much, or below the log start; return how many."""
-        return trimming.apply_retention(self._state, now_ms)
+        return retention.apply_retention(self._state, now_ms)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Cut the log at `offset`, as a follower does whose leader never had what lies behind."""
-        trimming.truncate_to(self._state, offset, now_ms, self._producer_expiration_ms)
+        retention.truncate_to(self._state, offset, now_ms, self._producer_expiration_ms)
 
     # Compacting.
 
@@ -374,6 +378,6 @@ class PartitionLog:
         state = self._state
         state.producers.expire(now_ms, self._producer_expiration_ms)
         if state.segments.size_bytes and (state.unsynced or state.log_end_offset not in state.snapshots.offsets):
-            state.vouch()
+            state.sync_and_snapshot()
         for segment in state.segments:
             segment.close()

@@ -1,12 +1,13 @@
-"""Say as tables what a producer may append: client batches (facts C.5) and end-of-transaction markers (facts C.6).
+"""The tables of what a producer may append: client batches (facts C.5) and end-of-transaction markers (facts C.6).
 
-A row names the conditions that must all hold and the verdict. Rows are asked from the top and the first that fits
-decides. Together the rows leave no case open; a test walks all combinations of conditions.
+Both are ordered: Kafka evaluates these rules one after the other, and the first that fits decides.
 """
 
-from collections.abc import Callable
-from typing import Final, Generic, NamedTuple, TypeVar
+from collections.abc import Hashable
+from enum import Enum, auto
+from typing import Final, NamedTuple
 
+from broker_core.decision_table import Row, Table
 from broker_core.errors import ErrorCode
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.types import FENCING_EPOCH, MAX_SEQUENCE, NO_PRODUCER_EPOCH
@@ -14,8 +15,22 @@ from broker_core.types import FENCING_EPOCH, MAX_SEQUENCE, NO_PRODUCER_EPOCH
 ACCEPT: Final = ErrorCode.NONE
 
 
-class Verification(NamedTuple):
-    """Hold what is known of a producer between asking the coordinator about it and its first batch (facts C.3)."""
+class Age(Enum):
+    """How an epoch that arrives relates to the one the partition knows."""
+
+    OLDER = auto()
+    SAME = auto()
+    NEWER = auto()
+
+
+def _age(epoch: int, known: int) -> Age:
+    if epoch == known:
+        return Age.SAME
+    return Age.OLDER if epoch < known else Age.NEWER
+
+
+class ProducerVerification(NamedTuple):
+    """What is known of a producer between asking the coordinator about it and its first batch (facts C.3)."""
 
     guard: int
     producer_epoch: int
@@ -24,107 +39,110 @@ class Verification(NamedTuple):
 
 
 class BatchCase(NamedTuple):
-    """Put a client's batch beside what the partition knows of its producer."""
+    """A client's batch beside what the partition knows of its producer."""
 
     entry: ProducerStateEntry
-    verification: Verification | None
+    verification: ProducerVerification | None
     producer_epoch: int
     base_sequence: int
 
+    def facts(self) -> dict[str, Hashable]:
+        """Return what `BATCH_RULES` decides by."""
+        entry, verification = self.entry, self.verification
+        last = entry.last_sequence
+        return {
+            "producer_epoch": _age(self.producer_epoch, entry.producer_epoch),
+            # False when the partition never met the producer, or has forgotten it.
+            "producer_is_known": entry.producer_epoch != NO_PRODUCER_EPOCH,
+            # False when nothing but a marker, or nothing at all, came in the known epoch.
+            "has_batches": bool(entry.batches),
+            "begins_at_zero": self.base_sequence == 0,
+            # The next sequence, which is 0 after 2**31 - 1.
+            "follows_newest": self.base_sequence == (0 if last == MAX_SEQUENCE else last + 1),
+            # A client of transactions V2 is about to write: each of its transactions begins at sequence 0.
+            "bumps_epochs": verification is not None and verification.supports_epoch_bump,
+            # A batch with a lower sequence asked for verification and has to come first.
+            "is_behind_verified": verification is not None and self.base_sequence > verification.lowest_sequence,
+        }
+
 
 class MarkerCase(NamedTuple):
-    """Put a marker beside what the partition knows of its producer."""
+    """A marker beside what the partition knows of its producer."""
 
     entry: ProducerStateEntry
     producer_epoch: int
     coordinator_epoch: int
     transaction_version: int
 
-
-Case = TypeVar("Case", BatchCase, MarkerCase)
-
-
-class Rule(NamedTuple, Generic[Case]):
-    """Hold one row: what must hold, and the verdict."""
-
-    name: str
-    conditions: tuple[Callable[[Case], bool], ...]
-    verdict: ErrorCode
-
-
-def decide(rules: tuple[Rule[Case], ...], case: Case) -> Rule[Case]:
-    """Return the first row whose conditions all hold."""
-    for rule in rules:
-        for condition in rule.conditions:
-            if not condition(case):
-                break
-        else:
-            return rule
-    raise AssertionError(f"no rule for {case}")
+    def facts(self) -> dict[str, Hashable]:
+        """Return what `MARKER_RULES` decides by."""
+        return {
+            "producer_epoch": _age(self.producer_epoch, self.entry.producer_epoch),
+            # Markers of transactions V2 carry the epoch after the transaction's own.
+            "is_v2": self.transaction_version >= 2,
+            # Without an open transaction the marker is a repetition.
+            "transaction_is_open": self.entry.current_txn_first_offset is not None,
+            # The last epoch, 32767, has none after it and ends its own transaction.
+            "is_last_epoch": self.producer_epoch == FENCING_EPOCH,
+            # A newer coordinator has written a marker already: this one is a zombie.
+            "coordinator_is_older": self.coordinator_epoch < self.entry.coordinator_epoch,
+        }
 
 
-def epoch_is_old(case: BatchCase) -> bool:
-    """Say whether a newer incarnation of the producer was here."""
-    return case.producer_epoch < case.entry.producer_epoch
+_FLAG: Final = (False, True)
+_YES: Final = (True,)
+_NO: Final = (False,)
+_OLD_EPOCH: Final = ErrorCode.INVALID_PRODUCER_EPOCH
+_BAD_SEQUENCE: Final = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
+BATCH_RULES: Final = Table[ErrorCode](
+    "client batch",
+    {
+        "producer_epoch": tuple(Age),
+        "producer_is_known": _FLAG,
+        "has_batches": _FLAG,
+        "begins_at_zero": _FLAG,
+        "follows_newest": _FLAG,
+        "bumps_epochs": _FLAG,
+        "is_behind_verified": _FLAG,
+    },
+    [
+        Row("an older epoch is fenced", {"producer_epoch": (Age.OLDER,)}, _OLD_EPOCH),
+        Row(
+            "a V2 transaction begins at sequence 0",
+            {"bumps_epochs": _YES, "has_batches": _NO, "begins_at_zero": _NO},
+            _BAD_SEQUENCE,
+        ),
+        Row("an earlier batch still waits for verification", {"is_behind_verified": _YES}, _BAD_SEQUENCE),
+        Row("an unknown producer may begin anywhere", {"producer_is_known": _NO}, ACCEPT),
+        Row("a new epoch begins at sequence 0", {"producer_epoch": (Age.NEWER,), "begins_at_zero": _YES}, ACCEPT),
+        Row("a new epoch may not begin later", {"producer_epoch": (Age.NEWER,)}, _BAD_SEQUENCE),
+        Row("the next sequence", {"follows_newest": _YES}, ACCEPT),
+        Row("a gap or a repetition too old to be known", {}, _BAD_SEQUENCE),
+    ],
+    ordered=True,
+)
 
-def epoch_is_new(case: BatchCase) -> bool:
-    """Say whether the partition sees this incarnation for the first time."""
-    return case.producer_epoch > case.entry.producer_epoch
-
-
-def producer_is_unknown(case: BatchCase) -> bool:
-    """Say whether the partition never met the producer, or forgot it."""
-    return case.entry.producer_epoch == NO_PRODUCER_EPOCH
-
-
-def no_batch_is_known(case: BatchCase) -> bool:
-    """Say whether nothing but a marker, or nothing at all, came in the known epoch."""
-    return not case.entry.batches
-
-
-def begins_at_zero(case: BatchCase) -> bool:
-    """Say whether the batch is the first of its epoch."""
-    return case.base_sequence == 0
-
-
-def does_not_begin_at_zero(case: BatchCase) -> bool:
-    """Say whether batches of the epoch must have gone before."""
-    return case.base_sequence != 0
-
-
-def follows_the_newest(case: BatchCase) -> bool:
-    """Say whether the sequence is the next one, 0 after 2**31 - 1."""
-    last = case.entry.last_sequence
-    return case.base_sequence == (0 if last == MAX_SEQUENCE else last + 1)
-
-
-def verification_bumps_epochs(case: BatchCase) -> bool:
-    """Say whether a client of transactions V2 is about to write: each of its transactions begins at sequence 0."""
-    return case.verification is not None and case.verification.supports_epoch_bump
-
-
-def is_behind_a_verified_batch(case: BatchCase) -> bool:
-    """Say whether a batch with a lower sequence asked for verification and must come first."""
-    return case.verification is not None and case.base_sequence > case.verification.lowest_sequence
-
-
-_OLD_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
-_BAD_SEQUENCE = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-BATCH_RULES: Final[tuple[Rule[BatchCase], ...]] = (
-    Rule("an older epoch is fenced", (epoch_is_old,), _OLD_EPOCH),
-    Rule(
-        "a V2 transaction begins at sequence 0",
-        (verification_bumps_epochs, no_batch_is_known, does_not_begin_at_zero),
-        _BAD_SEQUENCE,
-    ),
-    Rule("an earlier batch still waits for verification", (is_behind_a_verified_batch,), _BAD_SEQUENCE),
-    Rule("an unknown producer may begin anywhere", (producer_is_unknown,), ACCEPT),
-    Rule("a new epoch begins at sequence 0", (epoch_is_new, begins_at_zero), ACCEPT),
-    Rule("a new epoch may not begin later", (epoch_is_new,), _BAD_SEQUENCE),
-    Rule("the next sequence", (follows_the_newest,), ACCEPT),
-    Rule("a gap or a repetition too old to be known", (), _BAD_SEQUENCE),
+MARKER_RULES: Final = Table[ErrorCode](
+    "end-of-transaction marker",
+    {
+        "producer_epoch": tuple(Age),
+        "is_v2": _FLAG,
+        "transaction_is_open": _FLAG,
+        "is_last_epoch": _FLAG,
+        "coordinator_is_older": _FLAG,
+    },
+    [
+        Row("an older epoch is fenced", {"producer_epoch": (Age.OLDER,)}, _OLD_EPOCH),
+        Row(
+            "a V2 marker may not end a transaction of its own epoch",
+            {"is_v2": _YES, "producer_epoch": (Age.SAME,), "transaction_is_open": _YES, "is_last_epoch": _NO},
+            _OLD_EPOCH,
+        ),
+        Row("a zombie coordinator is fenced", {"coordinator_is_older": _YES}, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+        Row("a marker, the first or a repetition", {}, ACCEPT),
+    ],
+    ordered=True,
 )
 
 
@@ -142,46 +160,4 @@ def judge_batch(case: BatchCase) -> ErrorCode:
         and case.base_sequence == entry.batches[-1].last_sequence + 1
     ):
         return ACCEPT
-    return decide(BATCH_RULES, case).verdict
-
-
-def marker_is_older(case: MarkerCase) -> bool:
-    """Say whether the marker belongs to an incarnation that was fenced."""
-    return case.producer_epoch < case.entry.producer_epoch
-
-
-def marker_must_be_newer(case: MarkerCase) -> bool:
-    """Say whether the marker is one of transactions V2, written with the epoch after the transaction's own."""
-    return case.transaction_version >= 2
-
-
-def marker_has_the_epoch(case: MarkerCase) -> bool:
-    """Say whether the marker carries the very epoch the partition knows."""
-    return case.producer_epoch == case.entry.producer_epoch
-
-
-def transaction_is_open(case: MarkerCase) -> bool:
-    """Say whether there is something to end, so that the marker is no repetition."""
-    return case.entry.current_txn_first_offset is not None
-
-
-def epoch_can_grow(case: MarkerCase) -> bool:
-    """Say whether a next epoch exists; the last one, 32767, ends its own transaction."""
-    return case.producer_epoch != FENCING_EPOCH
-
-
-def coordinator_is_older(case: MarkerCase) -> bool:
-    """Say whether a newer coordinator has already spoken: this one is a zombie."""
-    return case.coordinator_epoch < case.entry.coordinator_epoch
-
-
-MARKER_RULES: Final[tuple[Rule[MarkerCase], ...]] = (
-    Rule("an older epoch is fenced", (marker_is_older,), _OLD_EPOCH),
-    Rule(
-        "a V2 marker may not end a transaction of its own epoch",
-        (marker_must_be_newer, marker_has_the_epoch, transaction_is_open, epoch_can_grow),
-        _OLD_EPOCH,
-    ),
-    Rule("a zombie coordinator is fenced", (coordinator_is_older,), ErrorCode.TRANSACTION_COORDINATOR_FENCED),
-    Rule("a marker, the first or a repetition", (), ACCEPT),
-)
+    return BATCH_RULES.resolve(**case.facts())

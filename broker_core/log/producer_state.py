@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, NewType
 
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
-from broker_core.log.producer_rules import MARKER_RULES, BatchCase, MarkerCase, Verification, decide, judge_batch
+from broker_core.log.producer_rules import MARKER_RULES, BatchCase, MarkerCase, ProducerVerification, judge_batch
 from broker_core.records.header import BatchHeader
 
 Guard = NewType("Guard", int)
@@ -49,7 +49,7 @@ class CompletedTransaction(NamedTuple):
     aborted: bool
 
 
-class OpenTransaction(NamedTuple):
+class OngoingTransaction(NamedTuple):
     """Name a transaction that awaits its marker in this partition."""
 
     producer_id: int
@@ -70,7 +70,7 @@ class ProducerState:
         ]
         self._ongoing: OrderedDict[int, int] = OrderedDict(sorted(opened))
         self._unreplicated: deque[CompletedTransaction] = deque()
-        self._verifications: dict[int, Verification] = {}
+        self._verifications: dict[int, ProducerVerification] = {}
         # When a sweep first met a verification; it has no time of its own.
         self._verification_seen_ms: dict[int, int] = {}
         self._guards_given = 0
@@ -85,12 +85,12 @@ class ProducerState:
         return self._entries.get(producer_id)
 
     @property
-    def open_transactions(self) -> list[OpenTransaction]:
+    def open_transactions(self) -> list[OngoingTransaction]:
         """Return the transactions without a marker, oldest first."""
         found = []
         for first_offset, producer_id in self._ongoing.items():
             entry = self._entries[producer_id]
-            found.append(OpenTransaction(producer_id, entry.producer_epoch, first_offset, entry.last_timestamp_ms))
+            found.append(OngoingTransaction(producer_id, entry.producer_epoch, first_offset, entry.last_timestamp_ms))
         return found
 
     @property
@@ -132,7 +132,7 @@ class ProducerState:
         known = self._verifications.get(producer_id)
         if known is None:
             self._guards_given += 1
-            known = Verification(self._guards_given, producer_epoch, base_sequence, supports_epoch_bump)
+            known = ProducerVerification(self._guards_given, producer_epoch, base_sequence, supports_epoch_bump)
         elif producer_epoch > known.producer_epoch:
             known = known._replace(producer_epoch=producer_epoch, lowest_sequence=base_sequence)
         elif producer_epoch == known.producer_epoch and base_sequence < known.lowest_sequence:
@@ -208,11 +208,11 @@ class ProducerState:
         entry = self._entries.get(producer_id)
         if entry is None:
             return
-        rule = decide(MARKER_RULES, MarkerCase(entry, producer_epoch, coordinator_epoch, transaction_version))
-        if rule.verdict is not ErrorCode.NONE:
+        row = MARKER_RULES.row(**MarkerCase(entry, producer_epoch, coordinator_epoch, transaction_version).facts())
+        if row.verdict is not ErrorCode.NONE:
             raise KafkaError(
-                rule.verdict,
-                f"{rule.name}: marker of producer {producer_id}, epoch {producer_epoch}, "
+                row.verdict,
+                f"{row.rule}: marker of producer {producer_id}, epoch {producer_epoch}, "
                 f"coordinator epoch {coordinator_epoch}; known here are epoch {entry.producer_epoch} and "
                 f"coordinator epoch {entry.coordinator_epoch}",
             )
@@ -281,7 +281,7 @@ def _fenced(producer_id: int, producer_epoch: int, entry: ProducerStateEntry) ->
 
 
 def _out_of_order(
-    header: BatchHeader, entry: ProducerStateEntry, verification: Verification | None, verdict: ErrorCode
+    header: BatchHeader, entry: ProducerStateEntry, verification: ProducerVerification | None, verdict: ErrorCode
 ) -> KafkaError:
     waiting = f"; sequence {verification.lowest_sequence} is still being verified" if verification else ""
     return KafkaError(

@@ -10,7 +10,7 @@ it; and takes in the batches from there with checksum and offset checked, as if 
 byte ends the log. Before S it only looks whether each index is there and plausible. The cost is that of the tail, and
 writing a snapshot at the end makes the next tail short even if the process keeps dying.
 
-What may be found and what is done about it is the table in `decisions`; `repairs` does it.
+What may be found and what is done about it is the table in `recovery_table`; `recovery_actions` does it.
 """
 
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from broker_core.config import TopicConfig
-from broker_core.errors import DamageError
+from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.checkpoints import TEMPORARY_SUFFIX, read_checkpoint
-from broker_core.log.decisions import Finding, Found
 from broker_core.log.leader_epochs import LeaderEpochs
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_state import ProducerState, is_expired
-from broker_core.log.repairs import Repairs, Subject
+from broker_core.log.recovery_actions import RecoveryActions, RecoverySubject
+from broker_core.log.recovery_table import LogCondition, RecoveryFinding
 from broker_core.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -33,12 +33,12 @@ from broker_core.log.segment import (
     Segment,
     indexed_timestamp,
 )
-from broker_core.log.segments import Segments
+from broker_core.log.segment_list import SegmentList
+from broker_core.log.segment_swap import CLEANED_SUFFIX, SWAP_SUFFIX
 from broker_core.log.snapshots import SnapshotFiles
 from broker_core.log.state import CLEANER_FILE, LOG_START_FILE, LogState
-from broker_core.log.swapping import CLEANED_SUFFIX, SWAP_SUFFIX
 from broker_core.ports import Storage
-from broker_core.records.header import BatchHeader, InvalidBatch, crc_matches
+from broker_core.records.header import BatchHeader, crc_matches
 from broker_core.types import TopicPartition
 
 _INDEX_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
@@ -63,14 +63,14 @@ def open_log(
     config: TopicConfig,
     now_ms: int,
     producer_expiration_ms: int,
-) -> tuple[LogState, list[Finding]]:
+) -> tuple[LogState, list[RecoveryFinding]]:
     """Return the log in the folder, recovered, and what was met on the way; a new folder gives an empty log."""
     state = LogState(
         storage,
         folder,
         topic_partition,
         config,
-        Segments([]),
+        SegmentList([]),
         SnapshotFiles(storage, folder),
         LeaderEpochs(storage, folder),
     )
@@ -82,34 +82,34 @@ class Recovery:
     """Walk through one log's folder, from names to batches."""
 
     def __init__(self, state: LogState, now_ms: int, producer_expiration_ms: int) -> None:
-        self._repairs = Repairs(state)
+        self._actions = RecoveryActions(state)
         self._state = state
         self._now_ms = now_ms
         self._producer_expiration_ms = producer_expiration_ms
 
-    def run(self) -> list[Finding]:
+    def run(self) -> list[RecoveryFinding]:
         """Bring the whole folder in order and return what was found in it."""
         state = self._state
         self._sweep_and_open()
         self._find_log_start()
         if len(state.segments) == 0:
-            self._repairs.meet(Found.NO_SEGMENT, Subject(state.folder))
+            self._actions.handle(LogCondition.NO_SEGMENT, RecoverySubject(state.folder))
         state.snapshots.find()
         self._load_epochs()
         self.rebuild()
         if state.log_start_offset > state.log_end_offset:
-            self._repairs.meet(Found.LOG_START_AHEAD, Subject(LOG_START_FILE))
+            self._actions.handle(LogCondition.LOG_START_AHEAD, RecoverySubject(LOG_START_FILE))
         self._sweep_snapshots()
         self._find_first_dirty()
         if state.segments.active.size_bytes == 0:
             # It was created and maybe never made durable; no other finding would tell.
             state.unsynced_names = True
-        if any(finding.found is not Found.NO_SEGMENT for finding in self._repairs.findings):
+        if any(finding.condition is not LogCondition.NO_SEGMENT for finding in self._actions.findings):
             # Or they would be made anew each time, from the headers of the whole log.
             state.leader_epochs.save()
             # A file deleted here must not come back after a crash, when the log has moved on.
             state.sync_names()
-        return self._repairs.findings
+        return self._actions.findings
 
     def rebuild(self, high_watermark: int | None = None) -> None:
         """Make producers, indexes, epochs and log end anew from the newest snapshot on.
@@ -123,24 +123,26 @@ class Recovery:
             self._check_transaction_index(at, state.segments.end_of(at, start.offset))
         self._check_transaction_index(start.at, start.offset)
         state.log_end_offset = start.offset
-        self._take_in_tail(start)
+        self._replay_tail(start)
         state.high_watermark = 0
         state.advance_high_watermark(state.log_end_offset if high_watermark is None else high_watermark)
         epochs = state.leader_epochs.starts
         if epochs and epochs[-1].start_offset > state.log_end_offset:
-            self._repairs.meet(Found.EPOCHS_AHEAD, Subject(str(epochs[-1])))
+            self._actions.handle(LogCondition.EPOCHS_AHEAD, RecoverySubject(str(epochs[-1])))
         # One that begins at the end has led without writing, which is no damage; the next leader takes its place.
         state.leader_epochs.truncate_end(state.log_end_offset)
         if state.log_end_offset > start.offset:
-            self._repairs.note(Found.SNAPSHOT_BEHIND if start.has_snapshot else Found.NO_SNAPSHOT, state.folder)
-            state.vouch()
+            self._actions.note(
+                LogCondition.SNAPSHOT_BEHIND if start.has_snapshot else LogCondition.NO_SNAPSHOT, state.folder
+            )
+            state.sync_and_snapshot()
 
     def _sweep_snapshots(self) -> None:
         state = self._state
         bases = {segment.base_offset for segment in state.segments}
         for offset in state.snapshots.offsets[:-1]:
             if offset not in bases:
-                self._repairs.meet(Found.SNAPSHOT_STRAY, Subject(str(offset), place=offset))
+                self._actions.handle(LogCondition.SNAPSHOT_STRAY, RecoverySubject(str(offset), place=offset))
 
     # Finding the pieces.
 
@@ -149,17 +151,17 @@ class Recovery:
         for name in state.storage.list_folder(state.folder):
             stem = name.removesuffix(_SWAPPED_LOG)
             if stem != name and stem.isdecimal():
-                self._repairs.meet(Found.UNFINISHED_SWAP, Subject(name, place=int(stem)))
+                self._actions.handle(LogCondition.UNFINISHED_SWAP, RecoverySubject(name, place=int(stem)))
         names = state.storage.list_folder(state.folder)
         bases = {name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)}
         for name in names:
             stem, dot, suffix = name.partition(".")
             if name.endswith(_LEFTOVER_SUFFIXES):
-                self._repairs.meet(Found.LEFTOVER_FILE, Subject(name))
+                self._actions.handle(LogCondition.LEFTOVER_FILE, RecoverySubject(name))
             elif dot + suffix in _INDEX_SUFFIXES and stem not in bases:
-                self._repairs.meet(Found.ORPHAN_INDEX, Subject(name))
+                self._actions.handle(LogCondition.ORPHAN_INDEX, RecoverySubject(name))
         offsets = sorted(int(base) for base in bases if base.isdecimal())
-        state.segments = Segments([Segment(state.storage, state.folder, offset) for offset in offsets])
+        state.segments = SegmentList([Segment(state.storage, state.folder, offset) for offset in offsets])
 
     def _find_log_start(self) -> None:
         state = self._state
@@ -174,22 +176,24 @@ class Recovery:
             name = [state.topic_partition.topic, str(state.topic_partition.partition)]
             state.log_start_offset = max([first, *(int(row[-1]) for row in rows if row[:-1] == name)])
         except (DamageError, ValueError, IndexError):
-            self._repairs.meet(Found.LOG_START_DAMAGED, Subject(LOG_START_FILE))
+            self._actions.handle(LogCondition.LOG_START_DAMAGED, RecoverySubject(LOG_START_FILE))
         while len(state.segments) > 1 and state.segments[1].base_offset <= state.log_start_offset:
-            self._repairs.meet(Found.SEGMENT_BELOW_LOG_START, Subject(repr(state.segments[0]), state.segments[0]))
+            self._actions.handle(
+                LogCondition.SEGMENT_BELOW_LOG_START, RecoverySubject(repr(state.segments[0]), state.segments[0])
+            )
 
     def _find_first_dirty(self) -> None:
         state = self._state
-        subject = Subject(CLEANER_FILE)
+        subject = RecoverySubject(CLEANER_FILE)
         try:
             rows = read_checkpoint(state.storage, state.folder, CLEANER_FILE)
             if rows:
                 state.first_dirty_offset = int(rows[0][-1])
         except (DamageError, ValueError, IndexError):
-            self._repairs.meet(Found.CLEANER_DAMAGED, subject)
+            self._actions.handle(LogCondition.CLEANER_DAMAGED, subject)
         if state.first_dirty_offset > state.log_end_offset:
             # The log is going to hold other batches at those offsets.
-            self._repairs.meet(Found.CLEANER_AHEAD, subject)
+            self._actions.handle(LogCondition.CLEANER_AHEAD, subject)
 
     def _load_epochs(self) -> None:
         state = self._state
@@ -198,9 +202,9 @@ class Recovery:
                 # Without a snapshot all batches are taken in anew, and their epochs with them.
                 return
         except DamageError as error:
-            self._repairs.meet(Found.EPOCHS_DAMAGED, Subject(str(error)))
+            self._actions.handle(LogCondition.EPOCHS_DAMAGED, RecoverySubject(str(error)))
         else:
-            self._repairs.meet(Found.EPOCHS_MISSING, Subject(state.folder))
+            self._actions.handle(LogCondition.EPOCHS_MISSING, RecoverySubject(state.folder))
 
     # Where doubt begins.
 
@@ -209,19 +213,19 @@ class Recovery:
         for offset in reversed(state.snapshots.offsets):
             place = self._place_of(offset)
             if place is None:
-                self._repairs.meet(Found.SNAPSHOT_AHEAD, Subject(str(offset), place=offset))
+                self._actions.handle(LogCondition.SNAPSHOT_AHEAD, RecoverySubject(str(offset), place=offset))
                 continue
             try:
                 entries = state.snapshots.read(offset)
             except DamageError:
-                self._repairs.meet(Found.SNAPSHOT_DAMAGED, Subject(str(offset), place=offset))
+                self._actions.handle(LogCondition.SNAPSHOT_DAMAGED, RecoverySubject(str(offset), place=offset))
                 continue
-            state.producers = ProducerState(self._living(entries))
+            state.producers = ProducerState(self._unexpired(entries))
             return place
         state.producers = ProducerState()
         return _Place(0, 0, state.segments[0].base_offset, has_snapshot=False)
 
-    def _living(self, entries: list[ProducerStateEntry]) -> Iterator[ProducerStateEntry]:
+    def _unexpired(self, entries: list[ProducerStateEntry]) -> Iterator[ProducerStateEntry]:
         return (entry for entry in entries if not is_expired(entry, self._now_ms, self._producer_expiration_ms))
 
     def _place_of(self, offset: int) -> _Place | None:
@@ -244,22 +248,24 @@ class Recovery:
         return _Place(at, position, offset) if end == offset else None
 
     def _check_index(self, segment: Segment, *, whole: bool) -> None:
-        subject = Subject(repr(segment), segment)
+        subject = RecoverySubject(repr(segment), segment)
         if not (segment.offset_index.file_exists() and segment.time_index.file_exists()):
-            self._repairs.meet(Found.INDEX_MISSING, subject)
+            self._actions.handle(LogCondition.INDEX_MISSING, subject)
         elif not segment.indexes_fit(whole=whole) or segment.lacks_entries(self._state.config.index_interval_bytes):
-            self._repairs.meet(Found.INDEX_DAMAGED, subject)
+            self._actions.handle(LogCondition.INDEX_DAMAGED, subject)
 
     def _check_transaction_index(self, at: int, end_offset: int) -> None:
         segment = self._state.segments[at]
         try:
             segment.transaction_index.load()
         except DamageError:
-            self._repairs.meet(Found.TRANSACTION_INDEX_DAMAGED, Subject(repr(segment), segment, end_offset))
+            self._actions.handle(
+                LogCondition.TRANSACTION_INDEX_DAMAGED, RecoverySubject(repr(segment), segment, end_offset)
+            )
 
     # Taking in the tail.
 
-    def _take_in_tail(self, start: _Place) -> None:
+    def _replay_tail(self, start: _Place) -> None:
         state = self._state
         segments = state.segments
         for at in range(start.at, len(segments)):
@@ -276,18 +282,20 @@ class Recovery:
                 # All entries go, so it does not matter whether they can be read.
                 segment.reset_indexes()
             segment.cut_indexes(position, state.log_end_offset)
-            end = self._take_in_segment(segment, position)
+            end = self._replay_segment(segment, position)
             if end < segment.size_bytes:
-                self._repairs.meet(Found.TORN_TAIL, Subject(f"{segment!r} from byte {end}", segment, place=end))
+                self._actions.handle(
+                    LogCondition.TORN_TAIL, RecoverySubject(f"{segment!r} from byte {end}", segment, place=end)
+                )
                 self._drop_from(at + 1)
                 return
             if segment is not segments.active:
                 # The snapshot to come vouches for its indexes too.
                 segment.finish()
         if segments.active.size_bytes == 0 and len(segments) > 1:
-            self._repairs.meet(Found.HALF_CREATED_SEGMENT, Subject(repr(segments.active)))
+            self._actions.handle(LogCondition.HALF_CREATED_SEGMENT, RecoverySubject(repr(segments.active)))
 
-    def _take_in_segment(self, segment: Segment, position: int) -> int:
+    def _replay_segment(self, segment: Segment, position: int) -> int:
         """Take in the segment's batches and return the position behind the last good one."""
         state = self._state
         interval_bytes = state.config.index_interval_bytes
@@ -300,18 +308,18 @@ class Recovery:
                 segment.note_batch(
                     place, header.size_bytes, header.last_offset, indexed_timestamp(header), interval_bytes
                 )
-                self._take_in_batch(segment, header, buffer, at)
+                self._replay_batch(segment, header, buffer, at)
                 state.log_end_offset = header.next_offset
                 end = place + header.size_bytes
         return end
 
-    def _take_in_batch(self, segment: Segment, header: BatchHeader, buffer: bytes, at: int) -> None:
+    def _replay_batch(self, segment: Segment, header: BatchHeader, buffer: bytes, at: int) -> None:
         state = self._state
         state.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
         try:
-            aborted = state.take_in(header, header.base_offset, buffer, at)
+            aborted = state.apply_batch(header, header.base_offset, buffer, at)
         except InvalidBatch as error:
-            self._repairs.note(Found.MARKER_UNREADABLE, str(error))
+            self._actions.note(LogCondition.MARKER_UNREADABLE, str(error))
             return
         if aborted is not None:
             segment.transaction_index.append(aborted)
@@ -326,4 +334,4 @@ class Recovery:
     def _drop_from(self, at: int) -> None:
         while len(self._state.segments) > at:
             segment = self._state.segments.active
-            self._repairs.meet(Found.SEGMENT_AFTER_DAMAGE, Subject(repr(segment), segment))
+            self._actions.handle(LogCondition.SEGMENT_AFTER_DAMAGE, RecoverySubject(repr(segment), segment))

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from broker_core.errors import DamageError
+from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.indexes import OffsetIndex, TimeIndex
 from broker_core.log.transaction_index import TransactionIndex
 from broker_core.ports import Storage
-from broker_core.records.header import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, InvalidBatch, iter_headers
+from broker_core.records.header import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, iter_headers
 from broker_core.types import NO_TIMESTAMP
 
 LOG_SUFFIX: Final = ".log"

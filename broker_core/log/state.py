@@ -7,7 +7,7 @@ from broker_core.log.checkpoints import write_checkpoint
 from broker_core.log.leader_epochs import LeaderEpochs
 from broker_core.log.producer_state import ProducerState
 from broker_core.log.segment import Segment
-from broker_core.log.segments import Segments
+from broker_core.log.segment_list import SegmentList
 from broker_core.log.snapshots import SnapshotFiles
 from broker_core.log.transaction_index import AbortedEntry
 from broker_core.ports import Storage
@@ -31,7 +31,7 @@ class LogState:
     folder: str
     topic_partition: TopicPartition
     config: TopicConfig
-    segments: Segments
+    segments: SegmentList
     snapshots: SnapshotFiles
     leader_epochs: LeaderEpochs
     producers: ProducerState = field(default_factory=ProducerState)
@@ -60,7 +60,7 @@ class LogState:
         """Return the offset up to which a consumer may read."""
         return self.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else self.high_watermark
 
-    def take_in(self, header: BatchHeader, base_offset: int, buffer: Bytes, at: int) -> AbortedEntry | None:
+    def apply_batch(self, header: BatchHeader, base_offset: int, buffer: Bytes, at: int) -> AbortedEntry | None:
         """Let the batch at `at` of the buffer, appended at `base_offset`, have its effect on the producers.
 
         Returns what the segment's transaction index has to know if the batch aborts a transaction. Raises
@@ -122,7 +122,7 @@ class LogState:
         self.storage.sync_folder(self.folder.rpartition("/")[0])
         self.unsynced_names = False
 
-    def vouch(self) -> None:
+    def sync_and_snapshot(self) -> None:
         """Make everything durable and then say so with a snapshot at the log end.
 
         The order matters: a snapshot must never stand for batches or index entries that a crash could still take.
@@ -135,6 +135,6 @@ class LogState:
 
     def roll(self) -> None:
         """Close the active segment and begin a new one at the log end."""
-        self.vouch()
+        self.sync_and_snapshot()
         self.segments.add(Segment(self.storage, self.folder, self.log_end_offset))
         self.unsynced_names = True

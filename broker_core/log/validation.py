@@ -12,19 +12,16 @@ from itertools import islice
 from typing import Final, NamedTuple, Self
 
 from broker_core.config import TopicConfig
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.errors import DecompressedTooLarge, ErrorCode, InvalidBatch, KafkaError, UnreadableRecords
 from broker_core.log.producer_state import AppendOrigin
-from broker_core.records.batch import NewRecord, Record, build_batch, read_records
+from broker_core.records.batch import DECOMPRESSED_LIMIT_BYTES, NewRecord, Record, build_batch, read_records
 from broker_core.records.compression import Compression
-from broker_core.records.framing import MAGIC_POSITION
-from broker_core.records.header import HEADER_SIZE, MAGIC, BatchHeader, crc_matches, write_timestamps
-from broker_core.records.invalid import InvalidBatch, UnfoldedTooLarge, UnreadableRecords
-from broker_core.records.section import DECOMPRESSED_LIMIT_BYTES
+from broker_core.records.header import HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader, crc_matches, write_timestamps
 from broker_core.records.validation import RecordFacts, iter_record_facts, summarize_records
 from broker_core.types import NO_TIMESTAMP, TimestampType
 
 _SMALLEST_RECORD_BYTES: Final = 7
-_MOST_UNFOLDING: Final = 100
+_MOST_EXPANSION: Final = 100
 # A topic may take very small batches only; what is harmless elsewhere is harmless there.
 _LEAST_LIMIT_BYTES: Final = TopicConfig().max_message_bytes
 # Nobody reads a longer list, and it would make an answer larger than the request.
@@ -49,13 +46,20 @@ class ValidBatch(NamedTuple):
 
 
 def validate_batch(
-    data: bytes | bytearray | memoryview, config: TopicConfig, origin: AppendOrigin, now_ms: int
+    data: bytes | bytearray | memoryview,
+    config: TopicConfig,
+    origin: AppendOrigin,
+    now_ms: int,
+    header: BatchHeader | None = None,
 ) -> ValidBatch:
     """Return the batch ready to get its offsets; raise the verdict of the first row it fails.
 
-    A `bytearray` is taken over and written to; anything else is copied, once.
+    A `bytearray` is taken over and written to; anything else is copied, once. `header` is that of the batch if the
+    caller has read it already.
     """
-    header = _header(data, config, origin)
+    if header is None:
+        header = _read_header(data)
+    _check_frame(data, header, config, origin)
     stamped = config.message_timestamp_type == "LogAppendTime"
     max_timestamp = header.max_timestamp
     if origin is AppendOrigin.CLIENT:
@@ -76,18 +80,23 @@ def validate_batch(
         return ValidBatch(buffer, header._replace(max_timestamp=now_ms), now_ms)
     if header.max_timestamp != max_timestamp or header.timestamp_type is not TimestampType.CREATE_TIME:
         # Indexes, retention and producers go by the header, so it has to say what is true of the records.
-        header = write_timestamps(buffer, 0, TimestampType.CREATE_TIME, max_timestamp)
+        header = write_timestamps(buffer, 0, header, TimestampType.CREATE_TIME, max_timestamp)
     return ValidBatch(buffer, header, None)
 
 
-def _header(data: bytes | bytearray | memoryview, config: TopicConfig, origin: AppendOrigin) -> BatchHeader:
-    """Parse the header and check that exactly one whole, undamaged batch of allowed size is there."""
+def _read_header(data: bytes | bytearray | memoryview) -> BatchHeader:
     if len(data) > MAGIC_POSITION and data[MAGIC_POSITION] != MAGIC:
         raise _invalid(f"magic {data[MAGIC_POSITION]}; only record batches of magic {MAGIC} are taken")
     try:
-        header = BatchHeader.parse(data)
+        return BatchHeader.parse(data)
     except InvalidBatch as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+
+
+def _check_frame(
+    data: bytes | bytearray | memoryview, header: BatchHeader, config: TopicConfig, origin: AppendOrigin
+) -> None:
+    """Check that exactly one whole, undamaged batch of allowed size is there."""
     if origin is AppendOrigin.CLIENT and header.base_offset != 0:
         raise _invalid(f"base offset {header.base_offset}; a producer's batch begins at 0")
     _check_size(header, config)
@@ -99,7 +108,6 @@ def _header(data: bytes | bytearray | memoryview, config: TopicConfig, origin: A
             f"a batch of {header.size_bytes} bytes, {len(data)} of them here, "
             f"fails its CRC-32C {header.crc:#010x}; at least {HEADER_SIZE} bytes were expected",
         )
-    return header
 
 
 def _check_size(header: BatchHeader, config: TopicConfig) -> None:
@@ -139,9 +147,9 @@ def _check_records(
 ) -> int:
     """Return the largest timestamp of the records; `now_ms` is None when the broker stamps them."""
     try:
-        limit_bytes = min(_MOST_UNFOLDING * _largest_plain_bytes(config), DECOMPRESSED_LIMIT_BYTES)
+        limit_bytes = min(_MOST_EXPANSION * _largest_plain_bytes(config), DECOMPRESSED_LIMIT_BYTES)
         summary = summarize_records(data, 0, header, limit_bytes)
-    except UnfoldedTooLarge as error:
+    except DecompressedTooLarge as error:
         raise _too_large(str(error)) from None
     except UnreadableRecords as error:
         raise _unreadable(error) from None

@@ -4,3 +4,27 @@ Owns: the batch header, its CRC-32C, offset assignment in place, records, contro
 Asks: `errors` and `types` for words; crc32c and cramjam for the arithmetic.
 Never: opens a file, knows a log, or decides whether a producer may append.
 """
+
+import sys
+from typing import Final
+
+_ARCHIVES: Final = (".jar", ".zip", ".egg")
+
+
+def _import_crc32c() -> None:
+    """Import `crc32c` before others do, without a search of archives.
+
+    The package asks `importlib.metadata` for its own version when it is imported. That looks through `sys.path` in
+    order, and there Spark puts its archives first: in a session of pip's PySpark each Python worker would read the
+    directory of Spark's core jar for it, ten thousand names, before it finds what is in the folder behind.
+    """
+    path = sys.path[:]
+    sys.path.sort(key=lambda entry: entry.endswith(_ARCHIVES))
+    try:
+        import crc32c  # noqa: F401
+    finally:
+        sys.path[:] = path
+
+
+if "crc32c" not in sys.modules:
+    _import_crc32c()

@@ -5,11 +5,12 @@ the broker unread; Spark's data goes through the vectorised codec of the other p
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import crc32c
 
-from broker_core.records.compression import Bytes, Compression, compress
+from broker_core.errors import InvalidBatch
+from broker_core.records.compression import Bytes, Compression, compress, decompress
 from broker_core.records.header import (
     ATTRIBUTES_POSITION,
     CONTROL_BIT,
@@ -21,8 +22,6 @@ from broker_core.records.header import (
     TRANSACTIONAL_BIT,
     BatchHeader,
 )
-from broker_core.records.invalid import InvalidBatch
-from broker_core.records.section import read_section
 from broker_core.records.varint import append_varint, read_varint
 from broker_core.types import (
     NO_LEADER_EPOCH,
@@ -33,7 +32,8 @@ from broker_core.types import (
     TimestampType,
 )
 
-__all__ = ["Headers", "NewRecord", "Record", "build_batch", "read_records"]
+# Far above what a batch of the default max.message.bytes holds, far below what would hurt a test process.
+DECOMPRESSED_LIMIT_BYTES: Final = 256 * 1024 * 1024
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -127,6 +127,18 @@ def _append_bytes(body: bytearray, data: bytes | None) -> None:
     else:
         append_varint(body, len(data))
         body += data
+
+
+def read_section(
+    buffer: Bytes, position: int, header: BatchHeader, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
+) -> bytes | memoryview:
+    """Return the records section, decompressed; `InvalidBatch` when it is not all there or cannot be unfolded."""
+    end = position + header.size_bytes
+    if end > len(buffer):
+        raise InvalidBatch(f"the batch at byte {position} ends at byte {end}, the buffer at byte {len(buffer)}")
+    section = memoryview(buffer)[position + HEADER_SIZE : end]
+    codec = header.compression
+    return section if codec is Compression.NONE else decompress(codec, section, limit_bytes)
 
 
 def read_records(buffer: Bytes, position: int, header: BatchHeader) -> list[Record]:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import cramjam
 
-from broker_core.records.invalid import InvalidBatch, UnfoldedTooLarge
+from broker_core.errors import DecompressedTooLarge, InvalidBatch
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -58,8 +58,8 @@ def compress(codec: Compression, data: Bytes, level: int | None = None) -> bytes
 def decompress(codec: Compression, data: Bytes, limit_bytes: int | None = None) -> bytes:
     """Decompress a records section.
 
-    Raises `InvalidBatch` when the bytes are not of that codec or are cut short, `UnfoldedTooLarge` when they unfold to
-    more than `limit_bytes`.
+    Raises `InvalidBatch` when the bytes are not of that codec or are cut short, `DecompressedTooLarge` when they
+    decompress to more than `limit_bytes`.
     """
     if codec is Compression.NONE:
         plain = bytes(data)
@@ -74,8 +74,8 @@ def decompress(codec: Compression, data: Bytes, limit_bytes: int | None = None) 
     return plain
 
 
-def _over_limit(codec: Compression, limit_bytes: int) -> UnfoldedTooLarge:
-    return UnfoldedTooLarge(f"{codec.name.lower()} records unfold to more than the limit of {limit_bytes} bytes")
+def _over_limit(codec: Compression, limit_bytes: int) -> DecompressedTooLarge:
+    return DecompressedTooLarge(f"{codec.name.lower()} records unfold to more than the limit of {limit_bytes} bytes")
 
 
 def _unlimited(codec: Compression, data: Bytes) -> bytes:

@@ -4,9 +4,10 @@ import struct
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from broker_core.errors import InvalidBatch
 from broker_core.records.batch import NewRecord, build_batch, read_records
 from broker_core.records.compression import Bytes
-from broker_core.records.header import BatchHeader, InvalidBatch
+from broker_core.records.header import BatchHeader
 from broker_core.types import NO_LEADER_EPOCH
 
 _KEY: Final = struct.Struct(">hh")

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, Self
 
 import crc32c
 
+from broker_core.errors import InvalidBatch
 from broker_core.records.compression import Bytes, Compression
-from broker_core.records.invalid import InvalidBatch
 from broker_core.types import NO_SEQUENCE, TimestampType, next_sequence
 
 __all__ = [
@@ -24,11 +24,12 @@ __all__ = [
     "LENGTH_OVERHEAD",
     "LOG_APPEND_TIME_BIT",
     "MAGIC",
+    "MAGIC_POSITION",
     "TRANSACTIONAL_BIT",
     "BatchHeader",
-    "InvalidBatch",
     "assign_offsets",
     "crc_matches",
+    "framed_size",
     "iter_headers",
     "write_timestamps",
 ]
@@ -37,12 +38,14 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = 61
 # base offset and batch length: what `batch_length` does not count.
 LENGTH_OVERHEAD: Final = 12
+MAGIC_POSITION: Final = 16
 CRC_POSITION: Final = 17
 ATTRIBUTES_POSITION: Final = 21
 MAGIC: Final = 2
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 
+_LENGTH_POSITION: Final = 8
 _LEADER_EPOCH_POSITION: Final = 12
 _MAX_TIMESTAMP_POSITION: Final = 35
 _CODEC_BITS: Final = 0x07
@@ -50,7 +53,10 @@ LOG_APPEND_TIME_BIT: Final = 0x08
 _DELETE_HORIZON_BIT: Final = 0x40
 _DEFINED_BITS: Final = 0x7F
 _CODECS: Final = tuple(Compression)
+# The shortest batch length that Kafka accepts: that of a batch of magic 0.
+_SHORTEST_LENGTH: Final = 14
 _OFFSET: Final = struct.Struct(">q")
+_LENGTH: Final = struct.Struct(">i")
 _EPOCH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">h")
@@ -177,6 +183,26 @@ def iter_headers(buffer: Bytes, start: int = 0) -> Iterator[tuple[int, BatchHead
         position = next_position
 
 
+def framed_size(buffer: Bytes, position: int = 0) -> int | None:
+    """Return the size of the batch that a client sent at `position`, None when it is not all there.
+
+    Looks at the same few fields as Kafka. What is left behind the last whole batch is no error to Kafka: it is cut
+    off. A length or a magic that no batch can have raises `InvalidBatch`.
+    """
+    left = len(buffer) - position
+    if left < LENGTH_OVERHEAD:
+        return None
+    length: int = _LENGTH.unpack_from(buffer, position + _LENGTH_POSITION)[0]
+    if length < _SHORTEST_LENGTH:
+        raise InvalidBatch(f"batch length {length} at byte {position} is below the shortest of {_SHORTEST_LENGTH}")
+    if left <= MAGIC_POSITION:
+        return None
+    if buffer[position + MAGIC_POSITION] > MAGIC:
+        raise InvalidBatch(f"magic {buffer[position + MAGIC_POSITION]} at byte {position} is none of 0 to {MAGIC}")
+    size_bytes = length + LENGTH_OVERHEAD
+    return size_bytes if size_bytes <= left else None
+
+
 def crc_matches(buffer: Bytes, position: int, header: BatchHeader) -> bool:
     """Say whether the whole batch is in the buffer and its CRC-32C is the one in its header."""
     end = position + header.size_bytes
@@ -186,27 +212,24 @@ def crc_matches(buffer: Bytes, position: int, header: BatchHeader) -> bool:
 
 
 def assign_offsets(
-    buffer: bytearray | memoryview,
-    position: int,
-    base_offset: int,
-    partition_leader_epoch: int,
-    log_append_time_ms: int | None = None,
+    buffer: bytearray | memoryview, position: int, base_offset: int, partition_leader_epoch: int
 ) -> None:
-    """Write the broker's part of a batch in place: offset and leader epoch and, if given, the append time."""
+    """Write in place the two fields that every batch gets from its leader; the CRC does not cover them."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, partition_leader_epoch)
-    if log_append_time_ms is not None:
-        write_timestamps(buffer, position, TimestampType.LOG_APPEND_TIME, log_append_time_ms)
 
 
 def write_timestamps(
-    buffer: bytearray | memoryview, position: int, timestamp_type: TimestampType, max_timestamp_ms: int
+    buffer: bytearray | memoryview,
+    position: int,
+    header: BatchHeader,
+    timestamp_type: TimestampType,
+    max_timestamp_ms: int,
 ) -> BatchHeader:
-    """Write in place who stamped the batch and its largest timestamp, and return the header that says so.
+    """Write in place who stamped the batch and its largest timestamp, and return `header` with these.
 
     Alone of what a broker writes these are covered by the CRC. Attributes nobody has defined are lost, as in Kafka.
     """
-    header = BatchHeader.parse(buffer, position)
     stamped = LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0
     attributes = header.attributes & _DEFINED_BITS & ~LOG_APPEND_TIME_BIT | stamped
     _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes)

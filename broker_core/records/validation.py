@@ -7,11 +7,11 @@ taken one by one, to name those that have to go.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from broker_core.errors import DecompressedTooLarge, InvalidBatch, UnreadableRecords
+from broker_core.records.batch import DECOMPRESSED_LIMIT_BYTES, read_section
 from broker_core.records.compression import Bytes, Compression
 from broker_core.records.header import HEADER_SIZE, BatchHeader
-from broker_core.records.invalid import InvalidBatch, UnfoldedTooLarge, UnreadableRecords
-from broker_core.records.section import DECOMPRESSED_LIMIT_BYTES, read_section
-from broker_core.records.survey import survey_records
+from broker_core.records.record_scan import scan_records
 from broker_core.records.varint import read_varint, read_varint32
 from broker_core.types import NO_TIMESTAMP, TimestampType
 
@@ -36,13 +36,13 @@ def summarize_records(
 ) -> RecordSummary:
     """Walk all records of the batch at `position`.
 
-    Raises `UnreadableRecords` when they cannot be unfolded, `UnfoldedTooLarge` when that takes more than `limit_bytes`,
-    `InvalidRecord` at the first that is broken.
+    Raises `UnreadableRecords` when they cannot be decompressed, `DecompressedTooLarge` when that takes more than
+    `limit_bytes`, `InvalidRecord` at the first that is broken.
     """
     if header.record_count < 1:
         raise InvalidBatch(f"the batch at byte {position} says that it has {header.record_count} records")
     section, start = _section(buffer, position, header, limit_bytes)
-    survey = survey_records(section, start, header.record_count)
+    survey = scan_records(section, start, header.record_count)
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return RecordSummary(header.max_timestamp, header.max_timestamp, survey.all_have_keys)
     smallest, largest = header.base_timestamp + survey.smallest_delta, header.base_timestamp + survey.largest_delta
@@ -79,7 +79,7 @@ def _section(buffer: Bytes, position: int, header: BatchHeader, limit_bytes: int
         if header.compression is Compression.NONE and isinstance(buffer, bytes) and end == len(buffer):
             return buffer, position + HEADER_SIZE
         return bytes(read_section(buffer, position, header, limit_bytes)), 0
-    except UnfoldedTooLarge:
+    except DecompressedTooLarge:
         raise
     except InvalidBatch as error:
         raise UnreadableRecords(str(error)) from None

@@ -1,6 +1,6 @@
 """Read and write the zigzag varints that records are made of (KIP-98)."""
 
-from broker_core.records.invalid import InvalidBatch
+from broker_core.errors import InvalidBatch
 
 _LONGEST_BYTES = 10
 _LONGEST_BYTES_OF_32_BITS = 5

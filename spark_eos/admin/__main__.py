@@ -1,4 +1,4 @@
-"""Let `python -m spark_eos.admin` do what the command `eos-kafka` does."""
+"""`python -m spark_eos.admin`: the same as the command `eos-kafka`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Be the command `eos-kafka`."""
+"""The command `eos-kafka`."""
 
 import argparse
 import getpass
@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from spark_eos.admin import output, timeline, transactions_command
-from spark_eos.admin.exit_codes import ExitCode
-from spark_eos.admin.intervene import Operator, RefusedError, fates_now
+from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
+from spark_eos.admin.output import ExitCode
 from spark_eos.admin.properties import options_of
 from spark_eos.client.connection import KafkaClient
 from spark_eos.errors import EosKafkaError, OptionError
+from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.decision_writer import DecisionWriter
-from spark_eos.sink.intervention import Action, Restart
-from spark_eos.sink.ports import Cluster
-from spark_eos.sink.recovery import lost_error
-from spark_eos.sink.recovery_table import Settlement
-from spark_eos.sink_options import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
+from spark_eos.sink.driver.decision_writer import DecisionWriter
+from spark_eos.sink.intervention import OperatorAction, Restart
+from spark_eos.sink.ports import SinkCluster
+from spark_eos.sink.recovery.action_table import Settlement
+from spark_eos.sink.recovery.settlement import lost_error
 
 __all__ = ["ExitCode", "main", "run"]
 
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.FAILED
 
 
-def run(chosen: argparse.Namespace, cluster: Cluster) -> int:
+def run(chosen: argparse.Namespace, cluster: SinkCluster) -> int:
     """Run one parsed command on a cluster."""
     if chosen.command == "list":
         entries = read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query)
@@ -70,21 +70,21 @@ def run(chosen: argparse.Namespace, cluster: Cluster) -> int:
     return _intervene(chosen, cluster, decision)
 
 
-def _intervene(chosen: argparse.Namespace, cluster: Cluster, decision: Decision) -> int:
-    operator = Operator(
+def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decision) -> int:
+    operator = DecisionOperator(
         cluster, chosen.decision_topic, chosen.by, chosen.reason, chosen.watch_seconds, chosen.query_is_dead
     )
     restart = Restart(chosen.restart) if chosen.command == "abort" else None
-    plan = operator.plan(decision, Action(chosen.command), restart)
-    # A program reads the result from the standard output; the plan is for whoever watches.
+    plan = operator.plan(decision, OperatorAction(chosen.command), restart)
+    # A program reads the result from the standard output; the plan is for those who watch.
     stream = sys.stdout if chosen.output == "table" else sys.stderr
     print("\n".join([f"About to {chosen.command}:", *(f"  - {step}" for step in plan.steps())]), file=stream)
     if not chosen.yes:
         print("Nothing was done. Repeat the command with --yes to do this.", file=sys.stderr)
         return ExitCode.NOTHING_DONE
     settled, problems = operator.carry_out(plan)
-    in_part = settled.committed if plan.action is Action.ABORT and restart is Restart.REWRITE else ()
-    complete = settled.took_effect if plan.action is Action.COMPLETE else not (in_part or settled.pending)
+    in_part = settled.committed if plan.action is OperatorAction.ABORT and restart is Restart.REWRITE else ()
+    complete = settled.took_effect if plan.action is OperatorAction.COMPLETE else not (in_part or settled.pending)
     result = (
         f"Now {len(settled.committed)} of {len(settled.decision.transactions)} transactions are committed, "
         f"{len(settled.lost)} are aborted or lost, {len(settled.unknown) + len(settled.pending)} are not known."

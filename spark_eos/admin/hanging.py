@@ -1,9 +1,9 @@
-"""Judge whether an open transaction hangs, and say why.
+"""The judgement whether an open transaction hangs, and why.
 
 A transaction is open in a partition until a marker ends it there, and only its coordinator writes markers by itself. So
 one that no coordinator has on its list any more stays open for ever, and holds the last stable offset and compaction
 back: it hangs. Whether it does is asked of the coordinator after the partition, and then of the partition once more:
-a transaction that ended in between was known to nobody for a good reason.
+a transaction that ended in between was unknown for a good reason.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, TransactionState
 from spark_eos.client.coordinators import CoordinatorType
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
 from spark_eos.client.transaction_admin import ActiveProducer, TransactionAdmin
 from spark_eos.errors import AuthorizationError
-from spark_eos.sink.recovery import utc
+from spark_eos.sink.decision import utc
 
 MINUTE_MS: Final = 60_000
 
 
-class Verdict(StrEnum):
-    """Say what an open transaction is."""
+class HangingVerdict(StrEnum):
+    """What an open transaction is."""
 
     HANGING = "hanging"
     LIVE = "live"
@@ -31,8 +31,8 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """Name a transaction by the partition it is open in and the producer that began it."""
+class PartitionTransaction:
+    """A transaction, named by the partition it is open in and the producer that began it."""
 
     topic_partition: TopicPartition
     producer: ActiveProducer
@@ -57,7 +57,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Hold what one coordinator says of a transactional id with the producer id in question."""
+    """What one coordinator says of a transactional id with the producer id in question."""
 
     coordinator_id: int
     description: TransactionDescription
@@ -75,11 +75,11 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """Hold an open transaction, what its coordinator says and what follows; `owners` is None if nobody was asked."""
+class HangingFinding:
+    """An open transaction, what its coordinator says and what follows; `owners` is None if none was asked."""
 
-    transaction: OpenTransaction
-    verdict: Verdict
+    transaction: PartitionTransaction
+    verdict: HangingVerdict
     owners: tuple[Owner, ...] | None
     why: str
 
@@ -109,12 +109,12 @@ def find_hanging(
     broker_id: int | None,
     limit_ms: int,
     now_ms: int,
-) -> list[Finding]:
+) -> list[HangingFinding]:
     """Judge every transaction open in the partitions; those with a record younger than the limit are left in peace."""
     opened = open_transactions(admin, topic_partitions, broker_id)
     old = [each for each in opened if each.age_ms(now_ms) > limit_ms]
     findings = [
-        Finding(each, Verdict.YOUNG, None, _YOUNG.format(limit=limit_ms // MINUTE_MS))
+        HangingFinding(each, HangingVerdict.YOUNG, None, _YOUNG.format(limit=limit_ms // MINUTE_MS))
         for each in opened
         if each.age_ms(now_ms) <= limit_ms
     ]
@@ -124,24 +124,26 @@ def find_hanging(
 
 def open_transactions(
     admin: TransactionAdmin, topic_partitions: Collection[TopicPartition], broker_id: int | None = None
-) -> list[OpenTransaction]:
+) -> list[PartitionTransaction]:
     """List what is open in partitions."""
     described = admin.describe_producers(topic_partitions, broker_id)
     return [
-        OpenTransaction(topic_partition, producer)
+        PartitionTransaction(topic_partition, producer)
         for topic_partition, producers in described.items()
         for producer in producers
         if producer.is_in_transaction
     ]
 
 
-def judge(admin: TransactionAdmin, opened: Sequence[OpenTransaction], broker_id: int | None = None) -> list[Finding]:
+def judge(
+    admin: TransactionAdmin, opened: Sequence[PartitionTransaction], broker_id: int | None = None
+) -> list[HangingFinding]:
     """Ask the coordinators about transactions that were seen open, and the partitions of the suspects again."""
     producer_ids = {each.producer.producer_id for each in opened}
     owners = owners_of(admin, producer_ids)
-    # A coordinator that moves while the brokers are asked one by one may be on nobody's list, but not twice.
+    # A coordinator that moves while the brokers are asked one by one may be on no list, but not twice.
     owners = {**owners, **owners_of(admin, producer_ids - owners.keys())}
-    live: dict[OpenTransaction, Owner] = {}
+    live: dict[PartitionTransaction, Owner] = {}
     for each in opened:
         owner = live_owner(each.topic_partition, owners.get(each.producer.producer_id, ()))
         if owner is not None:
@@ -152,13 +154,13 @@ def judge(admin: TransactionAdmin, opened: Sequence[OpenTransaction], broker_id:
     for each in opened:
         known = owners.get(each.producer.producer_id, ())
         if each in live:
-            findings.append(Finding(each, Verdict.LIVE, known, _live_reason(live[each])))
+            findings.append(HangingFinding(each, HangingVerdict.LIVE, known, _live_reason(live[each])))
         elif _name(each) not in still:
-            findings.append(Finding(each, Verdict.ENDED, known, _ENDED))
+            findings.append(HangingFinding(each, HangingVerdict.ENDED, known, _ENDED))
         else:
             if not known:
                 require_sight(admin, each.producer.producer_id)
-            findings.append(Finding(each, Verdict.HANGING, known, _hanging_reason(each.producer, known)))
+            findings.append(HangingFinding(each, HangingVerdict.HANGING, known, _hanging_reason(each.producer, known)))
     return findings
 
 
@@ -210,17 +212,17 @@ def coordinators_say(producer_id: int, owners: Sequence[Owner]) -> str:
     return "; ".join(owner.says() for owner in owners)
 
 
-def _name(each: OpenTransaction) -> tuple[TopicPartition, int, int]:
+def _name(each: PartitionTransaction) -> tuple[TopicPartition, int, int]:
     return each.topic_partition, each.producer.producer_id, each.producer.first_offset
 
 
-def _names(opened: Iterable[OpenTransaction]) -> set[tuple[TopicPartition, int, int]]:
+def _names(opened: Iterable[PartitionTransaction]) -> set[tuple[TopicPartition, int, int]]:
     return {_name(each) for each in opened}
 
 
 def _live_reason(owner: Owner) -> str:
     description = owner.description
-    if description.state == "Ongoing":
+    if description.state == TransactionState.ONGOING.label:
         return (
             "its coordinator has the partition in an ongoing transaction: it ends when its producer ends it, or at its "
             f"timeout of {description.transaction_timeout_ms} ms after {_time(description.start_time_ms)}"

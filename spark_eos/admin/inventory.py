@@ -1,4 +1,4 @@
-"""Find the decisions and interventions in a decision topic, without changing anything."""
+"""The decisions and interventions in a decision topic, found without changing anything."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,14 +9,14 @@ from broker_core.types import TopicPartition
 from spark_eos.sink.decision import Decision, Part, UnreadableDecisionError, join_parts, read_part, read_sealed_json
 from spark_eos.sink.intervention import AUDIT_VERSION
 from spark_eos.sink.naming import audit_key_prefix, is_audit_key, is_head_key, unescape
-from spark_eos.sink.ports import Cluster, Description, KeyedRecord
-from spark_eos.sink.recovery import described_fate
-from spark_eos.sink.recovery_table import Fate
+from spark_eos.sink.ports import Description, KeyedRecord, SinkCluster
+from spark_eos.sink.recovery.action_table import Fate
+from spark_eos.sink.recovery.settlement import described_fate
 
 
 @dataclass(slots=True)
 class Entry:
-    """Hold what the topic says of one query; `problem` tells why its decision cannot be read."""
+    """What the topic says of one query; `problem` says why its decision cannot be read."""
 
     prefix: str
     query: str
@@ -38,7 +38,9 @@ class Entry:
         return ", ".join(f"{count} {fate}" for fate, count in self.fates.items() if count)
 
 
-def read_inventory(cluster: Cluster, topic: str, prefix: str | None = None, query: str | None = None) -> list[Entry]:
+def read_inventory(
+    cluster: SinkCluster, topic: str, prefix: str | None = None, query: str | None = None
+) -> list[Entry]:
     """List the newest decision of each query, all at once described by their coordinators."""
     found = _read_entries(_live(cluster.all_records(topic)))
     entries = [each for each in found if prefix in (None, each.prefix) and query in (None, each.query)]
@@ -64,7 +66,7 @@ def fate_counts(decision: Decision, described: Mapping[str, Description]) -> dic
     }
 
 
-def read_audit(cluster: Cluster, topic: str, prefix: str, query: str) -> list[dict[str, Any]]:
+def read_audit(cluster: SinkCluster, topic: str, prefix: str, query: str) -> list[dict[str, Any]]:
     """Read all interventions in one query, the oldest first; a damaged record is shown as what it is."""
     beginning = audit_key_prefix(prefix, query)
     found: list[dict[str, Any]] = []

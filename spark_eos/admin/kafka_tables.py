@@ -1,4 +1,4 @@
-"""Lay tables out to the byte as Kafka's own tools do, and give the same rows to programs.
+"""Tables laid out to the byte as by Kafka's own tools, and the same rows for programs.
 
 Each cell is padded to the widest of its column, counted in Java's characters, and followed by a tab, the last one too;
 so what reads `kafka-transactions.sh` reads this. A library's table counts the cells of a terminal, and puts a separator
@@ -8,10 +8,11 @@ between the columns or on both sides of them.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from spark_eos.admin.hanging import Finding, Verdict
+from broker_core.types import TransactionState
+from spark_eos.admin.hanging import HangingFinding, HangingVerdict
 from spark_eos.client.inspection import TransactionDescription, TransactionListing
 from spark_eos.client.transaction_admin import ActiveProducer
-from spark_eos.operator_commands import OperatorCommands
+from spark_eos.options.operator_commands import OperatorCommands
 
 LIST_HEADS: Final = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
 DESCRIBE_HEADS: Final = (
@@ -145,7 +146,7 @@ def _producer(each: ActiveProducer) -> dict[str, Any]:
     }
 
 
-def hanging_rows(hanging: Sequence[Finding], now_ms: int) -> list[tuple[object, ...]]:
+def hanging_rows(hanging: Sequence[HangingFinding], now_ms: int) -> list[tuple[object, ...]]:
     """Give one row for each transaction that hangs."""
     return [
         (
@@ -163,19 +164,21 @@ def hanging_rows(hanging: Sequence[Finding], now_ms: int) -> list[tuple[object, 
     ]
 
 
-def findings_document(findings: Sequence[Finding], commands: OperatorCommands, now_ms: int) -> list[dict[str, Any]]:
+def findings_document(
+    findings: Sequence[HangingFinding], commands: OperatorCommands, now_ms: int
+) -> list[dict[str, Any]]:
     """Give one object for each open transaction, hanging or not, with the reasons."""
     return [_finding(each, commands, now_ms) for each in findings]
 
 
-def _finding(each: Finding, commands: OperatorCommands, now_ms: int) -> dict[str, Any]:
+def _finding(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> dict[str, Any]:
     place, owner = each.transaction.topic_partition, each.owner
     return {
         "topic": place.topic,
         "partition": place.partition,
         **_producer(each.transaction.producer),
         "duration_minutes": each.transaction.age_minutes(now_ms),
-        "hanging": each.verdict is Verdict.HANGING,
+        "hanging": each.verdict is HangingVerdict.HANGING,
         "verdict": each.verdict.value,
         "partition_says": each.transaction.says(now_ms),
         "coordinator_says": each.coordinator_says,
@@ -186,7 +189,7 @@ def _finding(each: Finding, commands: OperatorCommands, now_ms: int) -> dict[str
     }
 
 
-def explanation(each: Finding, commands: OperatorCommands, now_ms: int) -> str:
+def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> str:
     """Say in words what was found about an open transaction and what ends it."""
     lines = [
         f"{each.transaction.topic_partition} at offset {each.transaction.producer.first_offset}: "
@@ -199,19 +202,23 @@ def explanation(each: Finding, commands: OperatorCommands, now_ms: int) -> str:
     return "\n".join([*lines, f"  to end it: {command}"] if command else lines)
 
 
-def command_for(each: Finding, commands: OperatorCommands) -> str | None:
+def command_for(each: HangingFinding, commands: OperatorCommands) -> str | None:
     """Give the command that ends a hanging transaction, or a live one that its owner has left; None for the others."""
-    if each.verdict is Verdict.HANGING:
+    if each.verdict is HangingVerdict.HANGING:
         transaction = each.transaction
         return commands.abort(transaction.topic_partition, transaction.producer.first_offset, commit=each.is_committed)
-    if each.verdict is Verdict.LIVE and each.owner is not None and each.owner.description.state == "Ongoing":
+    if (
+        each.verdict is HangingVerdict.LIVE
+        and each.owner is not None
+        and each.owner.description.state == TransactionState.ONGOING.label
+    ):
         return commands.force_terminate(each.owner.description.transactional_id)
     return None
 
 
-_VERDICT_WORDS: Final[Mapping[Verdict, str]] = {
-    Verdict.HANGING: "it hangs",
-    Verdict.LIVE: "it does not hang",
-    Verdict.YOUNG: "too young to be judged",
-    Verdict.ENDED: "it has ended",
+_VERDICT_WORDS: Final[Mapping[HangingVerdict, str]] = {
+    HangingVerdict.HANGING: "it hangs",
+    HangingVerdict.LIVE: "it does not hang",
+    HangingVerdict.YOUNG: "too young to be judged",
+    HangingVerdict.ENDED: "it has ended",
 }

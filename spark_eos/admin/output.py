@@ -1,18 +1,29 @@
-"""Write what was found as a table for people or as JSON for programs."""
+"""How commands answer: tables for people, JSON for programs, exit codes for scripts."""
 
 import json
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import Any, Final
 
 from spark_eos.admin.inventory import Entry
-from spark_eos.sink.decision import Decision
+from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.intervention import intervention_document
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.recovery import utc
-from spark_eos.sink.recovery_table import Fate
+from spark_eos.sink.recovery.action_table import Fate
 
 _HEADS: Final = ("PREFIX", "QUERY", "MICRO-BATCH", "ATTEMPT", "DECIDED", "TRANSACTIONS", "RECORDS", "STATE")
 _TRANSACTION_HEADS: Final = ("TASK", "TRANSACTIONAL ID", "PRODUCER", "EPOCH", "FATE", "WRITTEN")
+
+
+class ExitCode(IntEnum):
+    """How a command ended; one number means one thing in every area of `eos-kafka`."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    NOTHING_DONE = 3
+    DONE_IN_PART = 4
+    HANGING_FOUND = 5
 
 
 def as_json(value: object) -> str:

@@ -1,11 +1,11 @@
-"""Read the properties file with which Kafka's own tools are told how to reach a secured cluster."""
+"""The properties file that says how to reach a secured cluster, in the form of Kafka's own tools."""
 
 import re
 from pathlib import Path
 from typing import Final
 
-from spark_eos.client_options import PREFIX, ClientOptions, client_options
 from spark_eos.errors import OptionError
+from spark_eos.options.client import PREFIX, ClientOptions, client_options
 
 _PAIR: Final = re.compile(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]\s*(.*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)

@@ -1,8 +1,8 @@
-"""Take the picture of a partition's log: `eos-kafka timeline TOPIC --partition N --out timeline.html`.
+"""The picture of a partition's log: `eos-kafka timeline TOPIC --partition N --out timeline.html`.
 
 It answers one question: what is my last stable offset waiting for? The marks are asked for first and the log is read up
 to that high watermark, so a transaction that ends meanwhile is drawn as open. Once the coordinators were asked, the
-partition is asked again what is open: one that has ended was known to nobody for a good reason, and does not hang.
+partition is asked again what is open: one that has ended was unknown for a good reason, and does not hang.
 """
 
 import argparse
@@ -28,9 +28,9 @@ from spark_eos.client.inspection import (
 )
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
 from spark_eos.errors import AuthorizationError, BrokerError, OptionError, TopicError
-from spark_eos.operator_commands import OperatorCommands
-from spark_eos.source_options import FetchLimits
-from spark_eos.source_positions import EARLIEST, LATEST
+from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.options.positions import EARLIEST, LATEST
+from spark_eos.options.source import FetchLimits
 
 DEFAULT_LAST_OFFSETS: Final = 100_000
 _LIMITS: Final = FetchLimits(
@@ -171,7 +171,7 @@ def _read(
 def _ask_coordinators(
     client: KafkaClient, reading: LogReading
 ) -> tuple[dict[int, str], dict[int, TransactionDescription], str]:
-    """Name producers; whoever may not ask gets the picture of the log without names."""
+    """Name producers; a principal that may not ask gets the picture of the log without names."""
     try:
         owners = {each.producer_id: each.transactional_id for each in list_transactions(client)}
         opened = {bar.producer_id for bar in reading.open} & owners.keys()

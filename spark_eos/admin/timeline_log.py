@@ -1,4 +1,4 @@
-"""Find the transactions in a stretch of a partition's log.
+"""The transactions in a stretch of a partition's log.
 
 A producer has at most one transaction open in a partition, so its batches belong to the marker of the same producer id
 that follows them. The epoch does not tell: under transactions V2 the marker carries the next one (KIP-890).
@@ -13,11 +13,11 @@ from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition
 from spark_eos.client.fetch import FetchedChunk
 from spark_eos.client.inspection import TransactionDescription
-from spark_eos.operator_commands import OperatorCommands
+from spark_eos.options.operator_commands import OperatorCommands
 
 
-class Outcome(Enum):
-    """Say how a transaction ended in this partition."""
+class TransactionOutcome(Enum):
+    """How a transaction ended in this partition."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -26,7 +26,7 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class TransactionBar:
-    """Hold what the log shows of one transaction: the offsets from its first record to its marker.
+    """What the log shows of one transaction: the offsets from its first record to its marker.
 
     `first_offset` is None while only the marker was seen: the records lie before the stretch, or there are none.
     """
@@ -40,7 +40,7 @@ class TransactionBar:
     size_bytes: int = 0
     first_timestamp_ms: int | None = None
     last_timestamp_ms: int | None = None
-    outcome: Outcome = Outcome.OPEN
+    outcome: TransactionOutcome = TransactionOutcome.OPEN
     marker_offset: int | None = None
     marker_timestamp_ms: int | None = None
     coordinator_epoch: int | None = None
@@ -56,14 +56,16 @@ class TransactionBar:
 
     def end(self, header: BatchHeader, marker: EndTxnMarker) -> None:
         """Take in the marker."""
-        self.outcome = Outcome.COMMITTED if marker.control_type is ControlType.COMMIT else Outcome.ABORTED
+        self.outcome = (
+            TransactionOutcome.COMMITTED if marker.control_type is ControlType.COMMIT else TransactionOutcome.ABORTED
+        )
         self.marker_offset, self.marker_timestamp_ms = header.last_offset, header.max_timestamp
         self.coordinator_epoch = marker.coordinator_epoch
 
 
 @dataclass(slots=True)
 class PlainStretch:
-    """Hold neighbouring batches that belong to no transaction."""
+    """Neighbouring batches that belong to no transaction."""
 
     first_offset: int
     last_offset: int
@@ -74,10 +76,10 @@ class PlainStretch:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Hold a stretch `[start, high_watermark)` of one partition's log, and what coordinators say of its producers.
+    """A stretch `[start, high_watermark)` of one partition's log, and what coordinators say of its producers.
 
     `owners` maps producer ids to transactional ids, `descriptions` has the open transactions by producer id; both lack
-    what no coordinator told. `untold` says why, if it could not be asked. `ended` has the producer ids
+    what no coordinator knows. `untold` says why, if it could not be asked. `ended` has the producer ids
     whose transaction is drawn as open, since its marker lies behind the high watermark drawn, and has ended since.
     """
 
@@ -97,7 +99,7 @@ class Timeline:
 
 
 class LogReading:
-    """Take in the log batch by batch, in the order of offsets."""
+    """A reading of the log, batch by batch in the order of offsets."""
 
     def __init__(self) -> None:
         self.transactions: list[TransactionBar] = []

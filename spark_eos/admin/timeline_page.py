@@ -1,4 +1,4 @@
-"""Turn a timeline into one self-contained page."""
+"""A timeline as one self-contained page."""
 
 import html
 import json
@@ -7,7 +7,7 @@ from dataclasses import asdict
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
-from spark_eos.admin.timeline_log import Outcome, Timeline, TransactionBar
+from spark_eos.admin.timeline_log import Timeline, TransactionBar, TransactionOutcome
 from spark_eos.client.inspection import LOST_ITS_MARKER
 
 _TEMPLATE: Final = "timeline.html"
@@ -15,7 +15,7 @@ _PLACEHOLDER: Final = re.compile("@(TITLE|SUMMARY|DATA)@")
 
 
 class Page(NamedTuple):
-    """Hold the page, and as plain text what stands at its top."""
+    """The page, and as plain text what stands at its top."""
 
     html: str
     summary: str
@@ -35,7 +35,11 @@ def page(timeline: Timeline) -> Page:
 
 def blocking(timeline: Timeline) -> TransactionBar | None:
     """Find the open transaction that holds the last stable offset; None when none does."""
-    opened = [each for each in timeline.transactions if each.outcome is Outcome.OPEN and each.first_offset is not None]
+    opened = [
+        each
+        for each in timeline.transactions
+        if each.outcome is TransactionOutcome.OPEN and each.first_offset is not None
+    ]
     oldest = min(opened, key=_first_offset, default=None)
     if oldest is None or timeline.last_stable_offset >= timeline.high_watermark:
         return None
@@ -108,7 +112,7 @@ def _embedded(timeline: Timeline) -> str:
 
 
 def _bar(timeline: Timeline, bar: TransactionBar, is_blocking: bool) -> dict[str, Any]:
-    described = timeline.descriptions.get(bar.producer_id) if bar.outcome is Outcome.OPEN else None
+    described = timeline.descriptions.get(bar.producer_id) if bar.outcome is TransactionOutcome.OPEN else None
     return {
         **asdict(bar),
         "outcome": bar.outcome.value,

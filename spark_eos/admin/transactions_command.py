@@ -1,4 +1,4 @@
-"""Be `eos-kafka transactions`: Kafka's own `kafka-transactions.sh`, with reasons (KIP-664).
+"""The command `eos-kafka transactions`: Kafka's own `kafka-transactions.sh`, with reasons (KIP-664).
 
 Options, columns and defaults are those of Apache's tool, so that scripts move over unchanged: the standard output has
 what it prints, to the byte. What was found, what is about to be done and why goes to the standard error.

@@ -1,4 +1,4 @@
-"""End transactions by hand: a hanging one by a marker in its partition, a live one by its coordinator."""
+"""Ending transactions by hand: a hanging one by a marker in its partition, a live one by its coordinator."""
 
 import argparse
 import shlex
@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from broker_core.types import TopicPartition
-from spark_eos.admin.exit_codes import ExitCode
+from spark_eos.admin.decision_operator import RefusedError
 from spark_eos.admin.hanging import (
+    HangingVerdict,
     Owner,
-    Verdict,
     committed_owner,
     coordinators_say,
     judge,
@@ -19,18 +19,17 @@ from spark_eos.admin.hanging import (
     owners_of,
     require_sight,
 )
-from spark_eos.admin.intervene import RefusedError
-from spark_eos.admin.output import as_json
+from spark_eos.admin.output import ExitCode, as_json
 from spark_eos.admin.transactions_view import commands_of, described
 from spark_eos.client.control import init_producer_id
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import OptionError, TransactionError, UnsupportedError
-from spark_eos.operator_commands import OperatorCommands
+from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.naming import parse_task_id
 
 
 class _Marker(NamedTuple):
-    """Hold what an abort marker says: whose transaction it ends."""
+    """What an end marker says: whose transaction it ends."""
 
     producer_id: int
     producer_epoch: int
@@ -96,7 +95,7 @@ def _at_offset(chosen: argparse.Namespace, place: TopicPartition, admin: Transac
     if not chosen.force:
         finding = judge(admin, [found])[0]
         _say(f"The coordinator says: {finding.coordinator_says}.")
-        if finding.verdict is Verdict.ENDED:
+        if finding.verdict is HangingVerdict.ENDED:
             raise RefusedError(f"The transaction at offset {chosen.start_offset} of {place} has just ended by itself")
         _refuse_live(place, finding.owners or (), commands_of(chosen))
         _refuse_wrong_fate(

@@ -1,4 +1,4 @@
-"""Show what brokers know of transactions, and which of them hang."""
+"""What brokers know of transactions, and which of them hang."""
 
 import argparse
 import sys
@@ -7,16 +7,15 @@ from typing import Final
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.admin import kafka_tables
-from spark_eos.admin.exit_codes import ExitCode
-from spark_eos.admin.hanging import MINUTE_MS, Verdict
+from spark_eos.admin.hanging import MINUTE_MS, HangingVerdict
 from spark_eos.admin.hanging import find_hanging as search
-from spark_eos.admin.output import as_json
+from spark_eos.admin.output import ExitCode, as_json
 from spark_eos.client.coordinators import CoordinatorType
 from spark_eos.client.error_table import Api, code_name, failure
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import EosKafkaError, OptionError, TransactionError
-from spark_eos.operator_commands import OperatorCommands
+from spark_eos.options.operator_commands import OperatorCommands
 
 _TABLE: Final = "table"
 
@@ -92,14 +91,14 @@ def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: in
         admin, places, broker_id=chosen.broker_id, now_ms=now_ms, limit_ms=chosen.max_transaction_timeout * MINUTE_MS
     )
     commands = commands_of(chosen)
-    hanging = [each for each in findings if each.verdict is Verdict.HANGING]
+    hanging = [each for each in findings if each.verdict is HangingVerdict.HANGING]
     if chosen.output == _TABLE:
         print(kafka_tables.kafka_table(kafka_tables.HANGING_HEADS, kafka_tables.hanging_rows(hanging, now_ms)))
         for each in findings if chosen.explain else hanging:
             print(kafka_tables.explanation(each, commands, now_ms), file=sys.stderr)
     else:
         print(as_json(kafka_tables.findings_document(findings, commands, now_ms)))
-    left = sum(each.verdict in (Verdict.LIVE, Verdict.YOUNG) for each in findings)
+    left = sum(each.verdict in (HangingVerdict.LIVE, HangingVerdict.YOUNG) for each in findings)
     print(
         f"Looked at {len(places)} partitions: {len(hanging)} hanging transactions, {left} other open ones"
         + (" (--explain gives the reasons)." if left and not chosen.explain and chosen.output == _TABLE else "."),

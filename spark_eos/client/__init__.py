@@ -5,4 +5,4 @@ Asks: `kafka.net` for connections, TLS and SASL; `kafka.protocol` for messages; 
 Never: decides whether a transaction should commit; reads an EndTxn error code as a verdict.
 """
 
-import broker_core.records.castagnoli  # noqa: F401 - before any other import of crc32c
+import broker_core.records  # noqa: F401 - before any other import of crc32c

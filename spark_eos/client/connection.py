@@ -26,8 +26,8 @@ from spark_eos.client.metadata import (
     topics_of,
 )
 from spark_eos.client.network import Network, Pending
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, UnsupportedError
+from spark_eos.options.client import ClientOptions
 
 __all__ = ["CoordinatorType", "KafkaClient", "remaining_ms"]
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import AuthenticationError
+from spark_eos.options.client import ClientOptions
 
 # kafka-python writes each request to these loggers at DEBUG, as an object and as bytes; the ones that authenticate
 # hold the password or the token.

@@ -21,8 +21,8 @@ from uuid import UUID
 
 from kafka.protocol.consumer import FetchRequest
 
-from broker_core.errors import ErrorCode
-from broker_core.records.header import BatchHeader, InvalidBatch, iter_headers
+from broker_core.errors import ErrorCode, InvalidBatch
+from broker_core.records.header import BatchHeader, iter_headers
 from broker_core.types import AbortedTransaction, IsolationLevel, TopicPartition
 from spark_eos.client.answers import only_part
 from spark_eos.client.connection import KafkaClient
@@ -38,8 +38,8 @@ from spark_eos.client.lookup import (
 )
 from spark_eos.client.network import Pending
 from spark_eos.errors import BrokerError, UnansweredError
-from spark_eos.source_options import FetchLimits
-from spark_eos.source_positions import EARLIEST, LATEST
+from spark_eos.options.positions import EARLIEST, LATEST
+from spark_eos.options.source import FetchLimits
 
 LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
 _OTHER_INCARNATION: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})

@@ -26,8 +26,8 @@ from spark_eos.client.credentials import keep_out_of_logs, token_provider
 from spark_eos.client.features import FinalizedFeatures
 from spark_eos.client.loop import Loop, shorten
 from spark_eos.client.tls import TlsContext, tls_context
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import AuthenticationError, ClientStateError, EosKafkaError, UnansweredError, UnsupportedError
+from spark_eos.options.client import ClientOptions
 
 _MANY_IN_FLIGHT: Final = 1_000
 _THROTTLE_CHECK_SECONDS: Final = 0.02

@@ -12,7 +12,7 @@ from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import LAST_VERSION_WITH_TOPIC_NAMES, NO_SESSION_EPOCH, RETRIED, FetchedChunk, read_chunk
 from spark_eos.client.lookup import PartitionPlace, partition_error
 from spark_eos.errors import EosKafkaError, UnansweredError
-from spark_eos.source_options import FetchLimits
+from spark_eos.options.source import FetchLimits
 
 # So that no partition's share is left out of an answer for want of room.
 _PARTITIONS_AT_ONCE: Final = 64

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import OptionError
+from spark_eos.options.client import ClientOptions
 
 LOG: Final = logging.getLogger(__name__)
 _Stamp: TypeAlias = tuple[int, int, int] | None

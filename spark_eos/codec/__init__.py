@@ -5,4 +5,4 @@ Asks: `broker_core.records` for the batch header and the compression codecs; num
 Never: talks to a broker, knows a transaction, or loops over rows but for few of them, or very large batches.
 """
 
-import broker_core.records.castagnoli  # noqa: F401 - before any other import of crc32c
+import broker_core.records  # noqa: F401 - before any other import of crc32c

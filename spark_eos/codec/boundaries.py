@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from broker_core.records.invalid import InvalidBatch
+from broker_core.errors import InvalidBatch
 from spark_eos.codec.varints import Ints, Octets
 
 Section = tuple[int, int]

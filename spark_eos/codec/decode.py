@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from broker_core.errors import DecompressedTooLarge, InvalidBatch
 from broker_core.records.header import BatchHeader, crc_matches
-from broker_core.records.invalid import InvalidBatch, UnfoldedTooLarge
 from broker_core.types import TimestampType
 from spark_eos.codec.header_column import HEADER_TYPE, decode_headers, read_field
 from spark_eos.codec.overlay import Overlay
@@ -44,7 +44,7 @@ def decode_batches(
 ) -> Any:
     """Decode as `decode_slabs` does, but give one Arrow record batch, which is empty when no record is wanted.
 
-    Raises `UnfoldedTooLarge`, too, when it would be larger than 2 GiB.
+    Raises `DecompressedTooLarge`, too, when it would be larger than 2 GiB.
 
     >>> from broker_core.records.batch import NewRecord, build_batch
     >>> data = build_batch([NewRecord(b"k", b"v", (), 5)], base_offset=3)
@@ -65,7 +65,9 @@ def decode_batches(
     ):
         size += slab.nbytes
         if slabs and size > LARGEST_BYTES:
-            raise UnfoldedTooLarge("the records of one call unfold to more than 2 GiB; decode fewer batches at a time")
+            raise DecompressedTooLarge(
+                "the records of one call unfold to more than 2 GiB; decode fewer batches at a time"
+            )
         slabs.append(slab)
     if len(slabs) == 1:
         return slabs[0]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.records.invalid import InvalidBatch
+from broker_core.errors import InvalidBatch
 from broker_core.records.varint import read_varint
 from spark_eos.codec.columns import EncodeError, binary_column, bounds_of
 from spark_eos.codec.overlay import Overlay

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from broker_core.errors import DecompressedTooLarge, InvalidBatch
 from broker_core.records.compression import Compression, decompress
 from broker_core.records.header import HEADER_SIZE, BatchHeader
-from broker_core.records.invalid import InvalidBatch, UnfoldedTooLarge
 from spark_eos.codec.boundaries import SMALLEST_RECORD_BYTES, Section, find_leading_records, find_records
 from spark_eos.codec.varints import Ints
 
@@ -54,7 +54,7 @@ def unfold(buffer: Bytes, spans: Sequence[Span]) -> Iterator[Slab]:
     Raises `InvalidBatch` when records do not fill their section, or one is said to be larger than 2 GiB.
     """
     if len(buffer) > LARGEST_BYTES:
-        raise UnfoldedTooLarge("more than 2 GiB of record batches cannot be decoded at once; fetch fewer bytes")
+        raise DecompressedTooLarge("more than 2 GiB of record batches cannot be decoded at once; fetch fewer bytes")
     if not any(header.compression for _, header in spans):
         bounds = [(position + HEADER_SIZE, position + header.size_bytes) for position, header in spans]
         yield _slab(buffer, bounds, [header for _, header in spans])
@@ -85,7 +85,7 @@ def _small(codec: Compression, folded: memoryview) -> Bytes | None:
         return folded
     try:
         return decompress(codec, folded, _SLAB_BYTES)
-    except UnfoldedTooLarge:
+    except DecompressedTooLarge:
         return None
 
 

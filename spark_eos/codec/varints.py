@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from broker_core.records.invalid import InvalidBatch
+from broker_core.errors import InvalidBatch
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]

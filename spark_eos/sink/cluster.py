@@ -1,4 +1,4 @@
-"""Answer what the sink asks of a cluster with the client room's requests; see `ports.Cluster` for the meaning."""
+"""The sink's cluster by the requests of the client; see `ports.SinkCluster` for the meaning of each method."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import read_records
-from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition
+from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.client import control, inspection
 from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
@@ -16,24 +16,23 @@ from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.visibility import ends_in, visible_in
 from spark_eos.errors import EosKafkaError, TopicError, UnansweredError, UnsupportedError
-from spark_eos.operator_commands import OperatorCommands
+from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.options.positions import EARLIEST, LATEST
+from spark_eos.options.source import FetchLimits
 from spark_eos.sink.key_search import KeySearch
 from spark_eos.sink.naming import id_pattern
 from spark_eos.sink.partition_views import look_at
 from spark_eos.sink.ports import (
     CommittedOffset,
+    CommittedView,
     DecisionWrite,
     Description,
     EndAnswer,
     Ending,
     FoundRecords,
     KeyedRecord,
-    PartitionView,
-    TransactionState,
     UnstableOffsetsError,
 )
-from spark_eos.source_options import FetchLimits
-from spark_eos.source_positions import EARLIEST, LATEST
 
 _LOOK: Final = FetchLimits(
     max_bytes=1 << 20, partition_max_bytes=1 << 16, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000
@@ -47,12 +46,13 @@ _NO_END: Final = 1 << 62
 # Every chunk of rows without keys asks; a partition that loses its leader in between is waited for.
 _LEADERS_KNOWN_MS: Final = 5_000
 _LEADERS_WAIT_MS: Final = 1_000
+_STATES: Final = {state.label: state for state in TransactionState}
 # What writes decisions with a client.
 DecisionWriterOf = Callable[[KafkaClient], Callable[[DecisionWrite], EndAnswer]]
 
 
 class KafkaCluster:
-    """Be the cluster behind one client; lives in one process and thread."""
+    """The cluster behind one client; lives in one process and thread."""
 
     def __init__(self, client: KafkaClient, decision_topic: str, decision_writer: DecisionWriterOf) -> None:
         self.client = client
@@ -106,7 +106,7 @@ class KafkaCluster:
 
     def open_transactions(self, id_prefix: str, *, wait_ms: int | None = None) -> Sequence[str]:
         """List ids with an open transaction."""
-        states, pattern = [TransactionState.ONGOING], id_pattern(id_prefix)
+        states, pattern = [TransactionState.ONGOING.label], id_pattern(id_prefix)
         if wait_ms is None:
             listed = inspection.list_transactions(self.client, states=states, id_pattern=pattern)
         else:
@@ -128,7 +128,7 @@ class KafkaCluster:
 
     def views(
         self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
-    ) -> Mapping[TopicPartition, PartitionView | None]:
+    ) -> Mapping[TopicPartition, CommittedView | None]:
         """Look at one place in each partition with read_committed."""
         return look_at(self.client, offsets, wait_ms)
 
@@ -343,8 +343,8 @@ def _vanished(where: object, reason: str) -> TopicError:
 def _state(description: inspection.TransactionDescription) -> TransactionState:
     """Read the state of a transaction; a newer broker may have one that nothing here is made for."""
     try:
-        return TransactionState(description.state)
-    except ValueError:
+        return _STATES[description.state]
+    except KeyError:
         raise UnsupportedError(
             f"Transactional id {description.transactional_id!r} is in a state that this version of the package does "
             f"not know: {description.state!r}",

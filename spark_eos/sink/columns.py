@@ -1,4 +1,4 @@
-"""Check the columns of a DataFrame against what a Kafka record can hold, before any data is sent.
+"""The columns of a DataFrame against what a Kafka record can hold, before any data is sent.
 
 The names, types and texts are those of Spark's own `kafka` sink, so that a job moves over unchanged; `timestamp` is
 ours. Columns with other names are ignored, as there.

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from spark_eos.sink.launch import local_path
+from spark_eos.sink.incarnation import local_path
 from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.prepared import PreparedTransaction
 

@@ -1,4 +1,4 @@
-"""Write and read decisions: the record of which transactions make up a micro-batch.
+"""Decisions: the record of which transactions make up a micro-batch.
 
 A decision is JSON, so that an operator can read it with any consumer. It carries a version, so that a newer writer is
 refused rather than misread, and a CRC-32C over its canonical text. A micro-batch with very many transactions is split
@@ -13,6 +13,7 @@ rows there were and their checksum, so that a re-run can be compared with it.
 """
 
 import json
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -31,7 +32,7 @@ DEFAULT_PART_BYTES: Final = 512 * 1024
 
 
 class UnreadableDecisionError(EosKafkaError):
-    """Report a decision that cannot be understood; going on without it could lose or repeat a micro-batch."""
+    """A decision that cannot be understood; going on without it could lose or repeat a micro-batch."""
 
     default_remedy = (
         "If a newer version of this package wrote it, upgrade this one; otherwise keep the record for analysis and "
@@ -41,13 +42,13 @@ class UnreadableDecisionError(EosKafkaError):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Say that the transactions of a micro-batch are to be committed, whoever completes them.
+    """The statement that the transactions of a micro-batch are to be committed, by any process.
 
     `attempt` counts the decisions for the same micro-batch: a later one is written only when the transactions of
     the earlier one were lost. `split_count` is the number of tasks that answered. `completed_at_ms` is set by a later
     revision that was written when all transactions were known to be committed. `superseded` names runs that decide
-    nothing after this, see `runs`. `write` names one call of a batch write, so that a second one in the same run is
-    not taken for a repetition of the first; a stream has none.
+    nothing after this, see `driver.superseded_runs`. `write` names one call of a batch write, so that a second one in
+    the same run is not taken for a repetition of the first; a stream has none.
     """
 
     prefix: str
@@ -87,7 +88,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Hold one record's share of a decision."""
+    """One record's share of a decision."""
 
     number: int
     count: int
@@ -96,7 +97,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Say where the newest decision of a query is: what the query's consumer group holds."""
+    """Where the newest decision of a query is: what the query's consumer group holds."""
 
     topic_partition: tuple[str, int]
     offset: int
@@ -323,3 +324,8 @@ def _canonical(document: Any) -> bytes:
 
 def _checksum(document: dict[str, Any]) -> str:
     return f"{crc32c.crc32c(_canonical(document)):08x}"
+
+
+def utc(at_ms: int) -> str:
+    """Write a point in time for a message."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_ms / 1000))

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import UnansweredError
-from spark_eos.sink.ports import Cluster, Description, TransactionState
+from spark_eos.sink.ports import Description, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
 # Why a description, or that there is none, is not believed; None where it is.
 _Doubt: TypeAlias = Callable[[Description | None], str | None]
 _TRIES: Final = 6
@@ -54,7 +54,7 @@ def why_earlier(begun: ProducerIdentity, transaction_version: int, description: 
 
 
 def describe_prepared(
-    cluster: Cluster, transactions: Collection[PreparedTransaction], now_ms: int, *, leave_out: bool = False
+    cluster: SinkCluster, transactions: Collection[PreparedTransaction], now_ms: int, *, leave_out: bool = False
 ) -> Mapping[str, Description]:
     """Describe transactions that were prepared; ids that stay unknown are left out.
 
@@ -71,7 +71,7 @@ def describe_prepared(
     return _describe(cluster, {t.transactional_id: partial(doubt, t) for t in transactions}, leave_out=leave_out)
 
 
-def describe_since(cluster: Cluster, transactional_id: str, held: ProducerIdentity) -> Description | None:
+def describe_since(cluster: SinkCluster, transactional_id: str, held: ProducerIdentity) -> Description | None:
     """Describe an id that has had this identity: what has a lower epoch is from the past, and not used."""
 
     def doubt(description: Description | None) -> str | None:
@@ -82,14 +82,16 @@ def describe_since(cluster: Cluster, transactional_id: str, held: ProducerIdenti
     return _describe(cluster, {transactional_id: doubt}).get(transactional_id)
 
 
-def _describe(cluster: Cluster, wanted: Mapping[str, _Doubt], *, leave_out: bool = False) -> Mapping[str, Description]:
+def _describe(
+    cluster: SinkCluster, wanted: Mapping[str, _Doubt], *, leave_out: bool = False
+) -> Mapping[str, Description]:
     """Describe ids, again and again where there is a doubt; unknown ones are left out in the end."""
     found: dict[str, Description] = {}
     described: Mapping[str, Description] = {}
     doubts: dict[str, str] = {}
     for attempt in range(_TRIES):
         if attempt:
-            LOG.info("transactions are described again, since their coordinators may speak of the past: %s", doubts)
+            logger.info("transactions are described again, since their coordinators may speak of the past: %s", doubts)
             cluster.forget_coordinators(doubts)
             time.sleep(_PAUSE_SECONDS)
         described = cluster.describe_transactions(list(doubts) if attempt else list(wanted))
@@ -103,8 +105,8 @@ def _describe(cluster: Cluster, wanted: Mapping[str, _Doubt], *, leave_out: bool
         return found
     name, why = next(iter(stale.items()))
     raise UnansweredError(
-        f"The coordinator of {name} describes it as it was before its transaction began: {described[name].state}, "
-        f"producer {described[name].identity}",
+        f"The coordinator of {name} describes it as it was before its transaction began: "
+        f"{described[name].state.label}, producer {described[name].identity}",
         checked=f"DescribeTransactions, {_TRIES} times, and FindCoordinator before each: {why}",
         remedy=(
             "A broker answers that is cut off from its peers. Nothing was decided or ended on its word: start the "

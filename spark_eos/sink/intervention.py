@@ -1,4 +1,4 @@
-"""Say what an operator did about a decision, in the decision itself and in an audit record that stays.
+"""What an operator did about a decision: in the decision itself, and in an audit record that stays.
 
 The decision carries the last intervention, because a restarted query has to act on it. The audit record is written in
 the same transaction under a key of its own, so that compaction keeps every one of them.
@@ -12,15 +12,15 @@ from typing import Any, Final
 AUDIT_VERSION: Final = 1
 
 
-class Action(StrEnum):
-    """Name what an operator can do about a decision."""
+class OperatorAction(StrEnum):
+    """What an operator can do about a decision."""
 
     COMPLETE = "complete"
     ABORT = "abort"
 
 
 class Restart(StrEnum):
-    """Say what a restarted query does with an abandoned micro-batch: write all of it again, or never."""
+    """What a restarted query does with an abandoned micro-batch: write all of it again, or never."""
 
     REWRITE = "rewrite"
     SKIP = "skip"
@@ -28,9 +28,9 @@ class Restart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Intervention:
-    """Say who did what, when and why; `restart` is None unless the decision was abandoned."""
+    """Who did what, when and why; `restart` is None unless the decision was abandoned."""
 
-    action: Action
+    action: OperatorAction
     by: str
     at_ms: int
     reason: str = ""
@@ -39,7 +39,7 @@ class Intervention:
     @property
     def abandons(self) -> bool:
         """Say whether the decision was taken back."""
-        return self.action is Action.ABORT
+        return self.action is OperatorAction.ABORT
 
     @property
     def skips(self) -> bool:
@@ -66,7 +66,7 @@ def read_intervention(document: Mapping[str, Any] | None) -> Intervention | None
         return None
     restart = document["restart"]
     return Intervention(
-        action=Action(document["action"]),
+        action=OperatorAction(document["action"]),
         by=str(document["by"]),
         at_ms=int(document["at_ms"]),
         reason=str(document["reason"]),

@@ -1,4 +1,4 @@
-"""Find the records of a few keys in a partition's raw log, and which of their transactions were committed.
+"""The records of a few keys in a partition's raw log, and which of their transactions were committed.
 
 The log is read uncommitted, up to its end, and the markers in it tell what was committed: compaction removes no marker
 as long as a record of its transaction is left. So an open transaction of others, behind which committed readers see
@@ -27,7 +27,7 @@ _GZIP_WINDOW: Final = 31
 
 
 class KeySearch:
-    """Search one partition, chunk by chunk in the order of offsets."""
+    """The search of one partition, chunk by chunk in the order of offsets."""
 
     def __init__(self, topic_partition: TopicPartition, is_wanted: Callable[[bytes, int], bool]) -> None:
         self._topic_partition = topic_partition

@@ -1,4 +1,4 @@
-"""Define what a task tells the driver: a prepared transaction, nothing to write, or already committed."""
+"""What a task tells the driver: a prepared transaction, nothing to write, or already committed."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -56,7 +56,7 @@ class _FromTask(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Prepared(_FromTask):
-    """Report a transaction that awaits the driver's verdict; `retries` counts the produce requests sent again.
+    """A transaction that awaits the driver's verdict; `retries` counts the produce requests sent again.
 
     `is_worker_kept` says whether Spark keeps the task's Python process, and so its transactional id, for other tasks.
     """
@@ -70,14 +70,14 @@ class Prepared(_FromTask):
 
 @dataclass(frozen=True)
 class Empty(_FromTask):
-    """Report a task without rows: no transaction was begun."""
+    """A task without rows: no transaction was begun."""
 
     version: int = MESSAGE_VERSION
 
 
 @dataclass(frozen=True)
 class AlreadyCommitted(_FromTask):
-    """Report a task that wrote nothing: its micro-batch took effect before, or an operator has closed it.
+    """A task that wrote nothing: its micro-batch took effect before, or an operator has closed it.
 
     `rows` are those that it read and would have written, for the driver to compare.
     """

@@ -1,4 +1,4 @@
-"""Name transactions, groups and decision keys so that every name can be taken apart again exactly.
+"""The names of transactions, groups and decision keys, each of which can be taken apart again exactly.
 
 A name is the user's prefix followed by parts that never hold a dot, so it is read from its right end and the prefix
 may hold anything. That a prefix begins another prefix ("orders", "orders.eu") can therefore never make one query
@@ -24,9 +24,9 @@ _QUERY_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/|$)")
 
 
 class TaskId(NamedTuple):
-    """Name the n-th transaction that one worker process keeps for one run of a query.
+    """The name of the n-th transaction that one worker process keeps for one run of a query.
 
-    The name of a worker begins with its launch and a hyphen, where it has one; see `launch`.
+    The name of a worker begins with its incarnation and a hyphen, where it has one; see `incarnation`.
     """
 
     prefix: str
@@ -40,10 +40,10 @@ class TaskId(NamedTuple):
         return ".".join((self.prefix, *parts))
 
     @property
-    def launch(self) -> str | None:
-        """Name the launch that the worker belongs to."""
-        launch, hyphen, _ = self.worker.partition("-")
-        return launch if hyphen else None
+    def incarnation(self) -> str | None:
+        """Name the incarnation that the worker belongs to."""
+        incarnation, hyphen, _ = self.worker.partition("-")
+        return incarnation if hyphen else None
 
 
 def parse_task_id(text: str) -> TaskId | None:

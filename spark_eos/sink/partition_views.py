@@ -1,4 +1,4 @@
-"""Looking at many partitions as committed readers see them, each at one place."""
+"""A look at many partitions as committed readers see them, each at one place."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -13,8 +13,8 @@ from spark_eos.client.leaders import FRESH_ENOUGH_MS
 from spark_eos.client.lookup import PartitionPlace
 from spark_eos.client.peek import peek
 from spark_eos.errors import TopicError, UnansweredError
-from spark_eos.sink.ports import BatchTrace, PartitionView
-from spark_eos.source_options import FetchLimits
+from spark_eos.options.source import FetchLimits
+from spark_eos.sink.ports import BatchTrace, CommittedView
 
 # Where nothing can be seen yet the answer says so, and need not be held back.
 _LOOK: Final = FetchLimits(
@@ -24,9 +24,9 @@ _LOOK: Final = FetchLimits(
 
 def look_at(
     client: KafkaClient, offsets: Mapping[TopicPartition, int], wait_ms: int
-) -> dict[TopicPartition, PartitionView | None]:
+) -> dict[TopicPartition, CommittedView | None]:
     """Look at each partition; None where the place is gone, and nothing where no leader answers in time."""
-    found: dict[TopicPartition, PartitionView | None] = {}
+    found: dict[TopicPartition, CommittedView | None] = {}
     until = time.monotonic() + wait_ms / 1000
     attempt = 0
     while len(found) < len(offsets):
@@ -42,12 +42,12 @@ def look_at(
 
 def _look_once(
     client: KafkaClient, offsets: Mapping[TopicPartition, int], wait_ms: float, max_age_ms: int
-) -> dict[TopicPartition, PartitionView | None]:
+) -> dict[TopicPartition, CommittedView | None]:
     try:
         places = _places(client, {place.topic for place in offsets}, wait_ms, max_age_ms)
     except UnansweredError:
         return {}
-    found: dict[TopicPartition, PartitionView | None] = {place: None for place in offsets if place not in places}
+    found: dict[TopicPartition, CommittedView | None] = {place: None for place in offsets if place not in places}
     wanted = {place: (places[place], offset) for place, offset in offsets.items() if place in places}
     answers = peek(client, wanted, IsolationLevel.READ_COMMITTED, _LOOK, wait_ms)
     for place, answer in answers.items():
@@ -78,7 +78,7 @@ def _places(
 
 def _judge(
     client: KafkaClient, topic_partition: TopicPartition, place: PartitionPlace, offset: int, wait_ms: float
-) -> dict[TopicPartition, PartitionView | None]:
+) -> dict[TopicPartition, CommittedView | None]:
     """Tell records that are gone from a leader that has yet to catch up."""
     limits = replace(_LOOK, poll_timeout_ms=int(max(1.0, wait_ms)))
     fetch = RangeFetch(client, topic_partition, place, IsolationLevel.READ_COMMITTED, limits)
@@ -91,9 +91,9 @@ def _judge(
     return {topic_partition: None if chunk is None else _view(chunk)}
 
 
-def _view(chunk: FetchedChunk) -> PartitionView:
+def _view(chunk: FetchedChunk) -> CommittedView:
     traces = tuple(
         BatchTrace(h.base_offset, h.last_offset, ProducerIdentity(h.producer_id, h.producer_epoch), h.is_control)
         for _, h in chunk.batches
     )
-    return PartitionView(chunk.last_stable_offset, traces, tuple(chunk.aborted))
+    return CommittedView(chunk.last_stable_offset, traces, tuple(chunk.aborted))

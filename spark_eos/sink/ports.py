@@ -1,29 +1,15 @@
-"""Say what the sink asks of a Kafka cluster, so that its rules can be tested without one."""
+"""What the sink asks of a Kafka cluster, so that its rules can be tested without one."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from broker_core.errors import ErrorCode
-from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition
+from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError
 
 
-class TransactionState(StrEnum):
-    """Name the states of a transactional id as DescribeTransactions spells them."""
-
-    EMPTY = "Empty"
-    ONGOING = "Ongoing"
-    PREPARE_COMMIT = "PrepareCommit"
-    PREPARE_ABORT = "PrepareAbort"
-    COMPLETE_COMMIT = "CompleteCommit"
-    COMPLETE_ABORT = "CompleteAbort"
-    DEAD = "Dead"
-    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
-
-
 class Description(NamedTuple):
-    """Hold what the coordinator knows of one transactional id; `started_at_ms` is -1 without a transaction.
+    """What the coordinator knows of one transactional id; `started_at_ms` is -1 without a transaction.
 
     `topic_partitions` are those that the end of the open transaction will write a marker into.
     """
@@ -37,7 +23,7 @@ class Description(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """Ask for the end of one exactly named transaction, by the protocol it was begun with."""
+    """The wish to end one exactly named transaction, by the protocol it was begun with."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -46,14 +32,14 @@ class Ending(NamedTuple):
 
 
 class EndAnswer(NamedTuple):
-    """Hold what EndTxn said: a hint, never a verdict. `code` is None when nobody answered in time."""
+    """What EndTxn said: a hint, never a verdict. `code` is None when no answer came in time."""
 
     code: ErrorCode | None
     next_identity: ProducerIdentity | None = None
 
 
 class BatchTrace(NamedTuple):
-    """Name one record batch that a fetch returned."""
+    """One record batch that a fetch returned."""
 
     first_offset: int
     last_offset: int
@@ -61,8 +47,8 @@ class BatchTrace(NamedTuple):
     is_control: bool
 
 
-class PartitionView(NamedTuple):
-    """Hold what a read_committed fetch at one offset shows; `batches` starts with the one that holds the offset.
+class CommittedView(NamedTuple):
+    """What a read_committed fetch at one offset shows; `batches` starts with the one that holds the offset.
 
     There are none where nothing can be seen yet.
     """
@@ -73,7 +59,7 @@ class PartitionView(NamedTuple):
 
 
 class KeyedRecord(NamedTuple):
-    """Hold one record of the decision topic; without a value it deletes the earlier ones of its key."""
+    """One record of the decision topic; without a value it deletes the earlier ones of its key."""
 
     offset: int
     key: bytes | None
@@ -81,7 +67,7 @@ class KeyedRecord(NamedTuple):
 
 
 class UnendedRecord(NamedTuple):
-    """Hold a record whose transaction has no end in its partition yet."""
+    """A record whose transaction has no end in its partition yet."""
 
     topic_partition: TopicPartition
     record: KeyedRecord
@@ -89,7 +75,7 @@ class UnendedRecord(NamedTuple):
 
 
 class FoundRecords(NamedTuple):
-    """Hold the committed records of some keys, by offset in each partition, and where the look at each ended."""
+    """The committed records of some keys, by offset in each partition, and where the look at each ended."""
 
     records: tuple[tuple[TopicPartition, KeyedRecord], ...]
     unended: tuple[UnendedRecord, ...]
@@ -97,7 +83,7 @@ class FoundRecords(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """Hold one offset of a consumer group."""
+    """One offset of a consumer group."""
 
     topic_partition: TopicPartition
     offset: int
@@ -105,11 +91,11 @@ class CommittedOffset(NamedTuple):
 
 
 class UnstableOffsetsError(EosKafkaError):
-    """Report that a group has offsets in a transaction that nobody has ended yet."""
+    """A group has offsets in a transaction that has not ended yet."""
 
 
-class Cluster(Protocol):
-    """Be the cluster: every method waits out retriable errors up to the client's time limits."""
+class SinkCluster(Protocol):
+    """The cluster: every method waits out retriable errors up to the client's time limits."""
 
     def transaction_version(self) -> int:
         """Give the finalized `transaction.version`."""
@@ -142,7 +128,7 @@ class Cluster(Protocol):
 
     def views(
         self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
-    ) -> Mapping[TopicPartition, PartitionView | None]:
+    ) -> Mapping[TopicPartition, CommittedView | None]:
         """Look at one place in each of many partitions, all at once; None where it is not there any more.
 
         A partition whose leader does not answer within the time is left out.
@@ -160,7 +146,7 @@ class Cluster(Protocol):
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
         """Read all offsets of a group, in whatever topics.
 
-        Raises `UnstableOffsetsError` when a pending one does not settle in time, and `TopicError` when the decision
+        Raises `UnstableOffsetsError` when a pending one is not ended in time, and `TopicError` when the decision
         topic is not there.
         """
 
@@ -207,7 +193,7 @@ class Cluster(Protocol):
 
 
 class DecisionWrite(NamedTuple):
-    """Hold one atomic write to the decision topic; a record's value is None to delete it.
+    """One atomic write to the decision topic; a record's value is None to delete it.
 
     `metadata` goes with the committed offset of the first record; None commits no offset.
     After `decide_by_ms` (None: never) the transactions decided on may time out before they are completed, so that the

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WrittenRange:
-    """Say which offsets of one topic-partition a transaction holds; both ends inclusive."""
+    """The offsets of one topic-partition that a transaction holds; both ends inclusive."""
 
     topic: str
     partition: int
@@ -28,7 +28,7 @@ class TopicRows:
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
-    """Name one flushed, open transaction so exactly that another process can end it.
+    """One flushed, open transaction, named so exactly that another process can end it.
 
     `(producer_id, producer_epoch)` names this transaction and no other: an epoch is never used for two (FLINK-8132 is
     what happens otherwise). `transaction_version` fixes the EndTxn version: a mismatched one gets an error for a

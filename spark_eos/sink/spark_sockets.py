@@ -11,7 +11,7 @@ import socket
 import stat
 from typing import Final
 
-LOG: Final = logging.getLogger("spark_eos.sink")
+logger = logging.getLogger(__name__)
 SETTING: Final = "spark.python.unix.domain.socket.enabled"
 # Spark tells its Python processes by these: the daemon that forks workers, and a worker that was started alone.
 _ENABLED: Final = "PYTHON_UNIX_DOMAIN_ENABLED"
@@ -32,8 +32,11 @@ def report_sockets() -> None:
     if has_unix_sockets() or os.getpid() in _reported:
         return
     _reported.add(os.getpid())
-    LOG.info("Spark talks to its Python processes over TCP here; with %s=true each micro-batch is faster by the time "
-             "that TCP's acknowledgements wait, see docs/latency.md", SETTING)  # fmt: skip
+    logger.info(
+        "Spark talks to its Python processes over TCP here; with %s=true each micro-batch is faster by the time that "
+        "TCP's acknowledgements wait, see docs/latency.md",
+        SETTING,
+    )
 
 
 def acknowledge_input() -> int:

@@ -1,7 +1,7 @@
-"""Check each micro-batch of Trigger.AvailableNow against the ends that were fixed when the query began.
+"""The check of each micro-batch of Trigger.AvailableNow against the ends that were fixed when the query began.
 
 The four ways to be wrong, their names included, are those of Spark's own source: all of them mean that topics changed
-under the query in a way that no later micro-batch can mend, so that `failOnDataLoss` has no say.
+under the query in a way that no later micro-batch can repair, so that `failOnDataLoss` has no say.
 """
 
 from collections.abc import Mapping

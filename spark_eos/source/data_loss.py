@@ -1,4 +1,4 @@
-"""Name the ways in which records can be gone, and fail or go on as `failOnDataLoss` says."""
+"""The ways in which records can be gone, and what `failOnDataLoss` makes of them."""
 
 import logging
 from collections.abc import Mapping
@@ -7,13 +7,13 @@ from enum import Enum
 from typing import Final
 
 from spark_eos.errors import DataLossError
-from spark_eos.source.metrics import METRICS
+from spark_eos.metrics import SOURCE_METRICS
 
 logger = logging.getLogger(__name__)
 
 
 class DataLoss(Enum):
-    """Carry the names of Spark's error classes below KAFKA_DATA_LOSS, and two for what Spark does not notice."""
+    """The names of Spark's error classes below KAFKA_DATA_LOSS, and two for what Spark does not notice."""
 
     ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO = "an added partition does not start at offset 0"
     COULD_NOT_READ_OFFSET_RANGE = "offsets of the planned range are not in the log any more"
@@ -47,13 +47,13 @@ _WORDS: Final[Mapping[DataLoss, tuple[str, str]]] = {
 
 @dataclass(frozen=True)
 class DataLossPolicy:
-    """Decide what becomes of a loss that was found."""
+    """What becomes of a loss that was found."""
 
     fail: bool
 
     def report(self, loss: DataLoss, details: str) -> None:
         """Raise `DataLossError`, or warn when the user has said to go on without the records."""
-        METRICS.add("data_losses")
+        SOURCE_METRICS.add("data_losses")
         if not self.fail:
             logger.warning("KAFKA_DATA_LOSS.%s: %s: %s", loss.name, loss.value, details)
             return

@@ -1,4 +1,4 @@
-"""Commit a query's progress to a consumer group, so that tools which show lag can see it.
+"""The commit of a query's progress to a consumer group, so that tools which show lag can see it.
 
 The checkpoint alone says where a query stands. So the group is written and never read, and a commit that fails is
 reported and holds nothing up: the next micro-batch commits again.
@@ -23,7 +23,7 @@ _REPEAT_SECONDS: Final = 600.0
 
 
 class GroupCommits:
-    """Commit to one group, and say once when that begins to fail and once when it works again."""
+    """The commits to one group; says once when they begin to fail and once when they work again."""
 
     def __init__(self, client: KafkaClient, group_id: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""Tell how far a query is behind, against the last stable offset and against the high watermark.
+"""How far a query is behind, against the last stable offset and against the high watermark.
 
 Spark's own progress knows only the former, so that a transaction left open shows as "lag 0" while records pile up
 behind it.
@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker_core.types import TopicPartition
-from spark_eos.source.metrics import set_for_partitions
-from spark_eos.source.standstills import Standstill
+from spark_eos.metrics import SOURCE_METRICS
+from spark_eos.source.lso_stalls import LsoStall
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +36,19 @@ def show_lag() -> None:
         logger.addHandler(handler)
 
 
+def _set_for_partitions(name: str, values: Mapping[TopicPartition, int]) -> None:
+    SOURCE_METRICS.set_each(
+        name, {(("topic", tp.topic), ("partition", str(tp.partition))): value for tp, value in sorted(values.items())}
+    )
+
+
 class LagWatch:
-    """Log lag, and hand over the partitions whose last stable offset stands still for too long."""
+    """The log of lag, and of partitions whose last stable offset stands still for too long."""
 
     def __init__(
         self,
         warn_after_ms: int,
-        report: Callable[[Sequence[Standstill]], object],
+        report: Callable[[Sequence[LsoStall]], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._report = report
@@ -81,15 +87,15 @@ class LagWatch:
                 )  # fmt: skip
         # What is not looked at any more stands nowhere.
         self._stands = {tp: self._stand(tp, stable[tp], now) for tp in both if stable[tp] < high_watermarks[tp]}
-        set_for_partitions("offsets_behind_last_stable_offset", {tp: stable[tp] - position[tp] for tp in both})
-        set_for_partitions("offsets_behind_high_watermark", {tp: high_watermarks[tp] - position[tp] for tp in both})
-        set_for_partitions(
+        _set_for_partitions("offsets_behind_last_stable_offset", {tp: stable[tp] - position[tp] for tp in both})
+        _set_for_partitions("offsets_behind_high_watermark", {tp: high_watermarks[tp] - position[tp] for tp in both})
+        _set_for_partitions(
             "last_stable_offset_standing_ms",
             {tp: round((now - self._stands[tp].since) * 1_000) if tp in self._stands else 0 for tp in both},
         )
         self._report(
             [
-                Standstill(
+                LsoStall(
                     tp, stand.last_stable_offset, now - stand.since, high_watermarks[tp] - stand.last_stable_offset
                 )
                 for tp, stand in sorted(self._stands.items())

@@ -1,4 +1,4 @@
-"""Keep offset maps: Spark's JSON form, and how much of a backlog one micro-batch takes.
+"""Offset maps: Spark's JSON form, and how much of a backlog one micro-batch takes.
 
 An offset is always the next one to read, as in Spark's checkpoints.
 """

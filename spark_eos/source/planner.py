@@ -1,9 +1,9 @@
-"""Plan on the driver what is read: which partitions, from which offset to which.
+"""The plan of what is read: which partitions, from which offset to which.
 
 Ends come from ListOffsets at the query's isolation level, which for read_committed is the last stable offset (LSO):
 no plan ever crosses it, so a task never waits for a transaction to end. Two kinds of "end before start" must be
-told apart: a start between the LSO and the high watermark waits for an open transaction, and a start above the
-high watermark is in a log that was cut or created anew.
+distinguished: a start between the LSO and the high watermark waits for an open transaction, and a start above the
+high watermark is in a log that was cut or created again.
 """
 
 import logging
@@ -16,12 +16,7 @@ from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
 from spark_eos.client.history import LogPoint
 from spark_eos.client.lookup import PartitionPlace
 from spark_eos.errors import EosKafkaError, OptionError
-from spark_eos.source.data_loss import DataLoss, DataLossPolicy
-from spark_eos.source.offsets import OffsetMap
-from spark_eos.source.pushdown import Narrowing
-from spark_eos.source.splits import OffsetRange, split_ranges
-from spark_eos.source_options import NoMatch, SourceOptions
-from spark_eos.source_positions import (
+from spark_eos.options.positions import (
     EARLIEST,
     LATEST,
     Assign,
@@ -32,12 +27,17 @@ from spark_eos.source_positions import (
     Timestamp,
     Timestamps,
 )
+from spark_eos.options.source import NoMatch, SourceOptions
+from spark_eos.source.data_loss import DataLoss, DataLossPolicy
+from spark_eos.source.offsets import OffsetMap
+from spark_eos.source.pushdown import Narrowing
+from spark_eos.source.splits import OffsetRange, split_ranges
 
 logger = logging.getLogger(__name__)
 
 
 class Lookup(Protocol):
-    """Be asked for partitions and offsets; `client.lookup.OffsetLookup` asks brokers, tests keep a table."""
+    """What a plan asks for: partitions and offsets. `OffsetLookup` asks brokers, tests keep a table."""
 
     def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
         """Find the partitions of all topics whose names are wanted and that are not internal to Kafka."""
@@ -55,7 +55,7 @@ class Lookup(Protocol):
 
 
 class Planner:
-    """Turn positions into offsets and offsets into ranges."""
+    """The way from positions to offsets and from offsets to ranges."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Narrow a batch read by the filters of its query, before anything is fetched.
+"""A batch read narrowed by the filters of its query, before anything is fetched.
 
 What is planned is always a superset of what the filters let through, and Spark evaluates them again on the rows: a
 filter that is not understood here costs bytes and never rows. `timestamp` bounds from below only. The broker knows
@@ -62,7 +62,7 @@ _BOUND_FROM_BELOW: Final = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEq
 
 @dataclass(frozen=True)
 class Narrowing:
-    """Hold what the filters of one query say about where its rows can be."""
+    """What the filters of one query say about where its rows can be."""
 
     tests: tuple[Callable[[TopicPartition], bool], ...] = ()
     first_offset: int = 0

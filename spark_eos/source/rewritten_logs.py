@@ -1,4 +1,4 @@
-"""Notice between micro-batches that a log is not the one that was read any more, though its offsets look right.
+"""The notice between micro-batches that a log is not the one that was read any more, though its offsets look right.
 
 Two things put other records at offsets that were read: a leader that lagged behind was elected and cut the log
 (KIP-320), or the topic was deleted and created again. Offsets show neither once the new log is as long as the old one
@@ -18,7 +18,7 @@ from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 
 
 class EpochLookup(Protocol):
-    """Be asked where leader epochs ended; `client.lookup.OffsetLookup` asks brokers, tests keep a table."""
+    """Where leader epochs ended: `OffsetLookup` asks brokers, tests keep a table."""
 
     def epoch_ends(self, leader_epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Find where leader epochs ended in the logs of now; None where there is no trace of one."""
@@ -30,7 +30,7 @@ class _Seen(NamedTuple):
 
 
 class RewrittenLogs:
-    """Compare what each partition's leader says with what was seen before the last micro-batch."""
+    """What each partition's leader says, compared with what was seen before the last micro-batch."""
 
     def __init__(self, lookup: EpochLookup, losses: DataLossPolicy) -> None:
         self._lookup = lookup
@@ -50,7 +50,7 @@ class RewrittenLogs:
             tp: _Seen(place.topic_id, ends.get(tp, LogPoint()).leader_epoch) for tp, place in places.items()
         }
         recreated = [tp for tp in sorted(read) if self._is_recreated(tp, before) and read[tp] > 0]
-        # A log that is shorter than what was read is told of by the plan, in Spark's words.
+        # A log that is shorter than what was read is reported by the plan, in Spark's words.
         recreated = [tp for tp in recreated if ends.get(tp, LogPoint()).offset >= read[tp]]
         if recreated:
             self._losses.report(

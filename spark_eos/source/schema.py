@@ -1,4 +1,4 @@
-"""Give the columns of the source: those of Spark's own Kafka source, names, order and types."""
+"""The columns of the source: those of Spark's own Kafka source, names, order and types."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Cut offset ranges into the pieces that Spark's tasks read."""
+"""The pieces of offset ranges that Spark's tasks read."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +10,9 @@ from broker_core.types import NO_LEADER_EPOCH, TopicPartition
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """Name the offsets `[start, end)` of one partition, and what the driver knew about where they are.
+    """The offsets `[start, end)` of one partition, and what the driver knew about where they are.
 
-    The topic id makes a task notice that the topic was deleted and created anew since the plan; the leader is a
+    The topic id makes a task notice that the topic was deleted and created again since the plan; the leader is a
     hint, the task looks for another when it has moved. `end_epoch` is the epoch of the leader that named the end: a
     task that reads from a newer one asks it whether the log still reaches there (-1: the end is the user's, or stood
     in a checkpoint, which holds no epochs).

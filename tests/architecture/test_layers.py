@@ -36,12 +36,8 @@ _EOS_WORDS = _rooms(
     "errors",
     "failpoints",
     "metrics",
-    "client_settings",
-    "client_options",
-    "sink_options",
-    "source_positions",
-    "source_options",
-    "operator_commands",
+    "options",
+    "worker_memory",
 )
 _EOS_TOOLS = _rooms("spark_eos", "codec", "client")
 # All that spark_eos may know of the broker core: its words, the one home of the batch format, and for its client that
@@ -54,8 +50,10 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core": frozenset(),
         "broker_core.errors": frozenset(),
+        "broker_core.decision_table": frozenset(),
         "spark_eos": frozenset(),
         "spark_eos.errors": frozenset(),
+        "spark_eos.worker_memory": frozenset(),
     },
     {
         "broker_core.types": _rooms("broker_core", "errors"),
@@ -67,20 +65,21 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.records": _CORE_WORDS,
         "spark_eos.failpoints": _rooms("spark_eos", "errors"),
         "spark_eos.metrics": _rooms("spark_eos", "errors"),
-        "spark_eos.client_settings": _rooms("spark_eos", "errors"),
-        "spark_eos.source_positions": _rooms("spark_eos", "errors") | _SHARED_WORDS,
+        "spark_eos.options": frozenset(),
+        "spark_eos.options.client_settings": _rooms("spark_eos", "errors"),
+        "spark_eos.options.positions": _rooms("spark_eos", "errors") | _SHARED_WORDS,
     },
     {
-        "broker_core.log": _CORE_WORDS | _RECORDS,
-        "broker_core.coordinator": _CORE_WORDS | _RECORDS,
+        "broker_core.log": _CORE_WORDS | _RECORDS | {"broker_core.decision_table"},
+        "broker_core.coordinator": _CORE_WORDS | _RECORDS | {"broker_core.decision_table"},
         "broker_core.security": _CORE_WORDS,
-        "spark_eos.client_options": _rooms("spark_eos", "errors", "client_settings"),
+        "spark_eos.options.client": _rooms("spark_eos", "errors", "options.client_settings"),
     },
     {
         "broker_core.broker": _CORE_WORDS | _CORE_BYTES | _CORE_RULES,
-        "spark_eos.sink_options": _rooms("spark_eos", "errors", "client_options", "metrics") | _SHARED,
-        "spark_eos.operator_commands": _rooms("spark_eos", "client_options") | _SHARED_WORDS,
-        "spark_eos.source_options": _rooms("spark_eos", "errors", "client_options", "metrics", "source_positions")
+        "spark_eos.options.sink": _rooms("spark_eos", "errors", "options.client", "metrics") | _SHARED,
+        "spark_eos.options.operator_commands": _rooms("spark_eos", "options.client") | _SHARED_WORDS,
+        "spark_eos.options.source": _rooms("spark_eos", "errors", "options.client", "metrics", "options.positions")
         | _SHARED_WORDS,
     },
     {
@@ -165,14 +164,14 @@ WINDOWS: dict[str, frozenset[str]] = {
     "secrets": _CORE_REAL | _EOS_REAL,
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
     # Files and the process's surroundings.
-    "os": _CORE_REAL | _EOS_REAL | _FAILPOINTS,
+    "os": _CORE_REAL | _EOS_REAL | _FAILPOINTS | _rooms("spark_eos", "worker_memory"),
     "os.getpid": _CORE_REAL | _EOS_REAL | _FAILPOINTS | _EOS_METRICS,
     **dict.fromkeys(
         ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),
         _CORE_REAL | _FAILPOINTS,
     ),
     # How an operator reaches a secured cluster is in a file, as for Kafka's own tools; so is a token.
-    "pathlib.Path": _CORE_REAL | _FAILPOINTS | _rooms("spark_eos", "admin", "client.credentials", "sink.launch"),
+    "pathlib.Path": _CORE_REAL | _FAILPOINTS | _rooms("spark_eos", "admin", "client.credentials", "sink.incarnation"),
     # Pure paths are text.
     **dict.fromkeys(("pathlib.PurePath", "pathlib.PurePosixPath"), frozenset(PACKAGES)),
     # Keys and certificates given as text have to be in a file before Python's TLS takes them.
@@ -351,7 +350,7 @@ CLOSED_WINDOWS = [
     ("spark_eos.client.connection", "import pyspark"),
     ("spark_eos.sink.writer", "import confluent_kafka"),
     ("spark_eos.codec.encode", "import socket"),
-    ("spark_eos.sink_options", "import os"),
+    ("spark_eos.options.sink", "import os"),
     ("spark_eos.sink.writer", "text = open('x').read()"),
 ]
 

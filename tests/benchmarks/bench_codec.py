@@ -24,7 +24,7 @@ from spark_eos.codec.decode import decode_batches
 from spark_eos.codec.encode import EncodedBatch, encode_batches, seal
 from spark_eos.codec.partitioner import murmur2_partitions
 from spark_eos.codec.row_checksum import hash_rows
-from spark_eos.sink.placement import PlacedRows, place_rows
+from spark_eos.sink.task.partitioning import PlacedRows, place_rows
 
 # The mock broker keeps 5 MB of each of its topics' four partitions; this many rows fit.
 ROWS = 150_000

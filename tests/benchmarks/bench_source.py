@@ -21,11 +21,11 @@ from confluent_kafka import Producer
 from broker_core.embedded import EmbeddedBroker
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.lookup import OffsetLookup
+from spark_eos.options.source import SourceOptions, batch_options
 from spark_eos.source.planner import Planner
-from spark_eos.source.reader import read_range
+from spark_eos.source.range_reader import read_range
 from spark_eos.source.schema import arrow_schema
 from spark_eos.source.splits import OffsetRange
-from spark_eos.source_options import SourceOptions, batch_options
 
 REPEATS: Final = 3
 DEADLINE_SECONDS: Final = 120

@@ -29,10 +29,10 @@ from pyspark.taskcontext import TaskContext
 
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import list_transactions
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import DEFAULT_DECISION_TOPIC
 from spark_eos.sink.messages import TaskMessage
-from spark_eos.sink.writers import StreamWriter
-from spark_eos.sink_options import DEFAULT_DECISION_TOPIC
+from spark_eos.sink.spark_writers import StreamWriter
 from tests.benchmarks.spark_bench import create_topic
 from tests.support.apache_kafka import apache_kafka, free_ports
 from tests.support.memory import resident_mib

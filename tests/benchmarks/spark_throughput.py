@@ -1,7 +1,13 @@
-"""Measure how many rows a second source and sink move, and what many small tasks cost."""
+"""Measure how many rows a second source and sink move, and what many small tasks cost.
+
+Beside the wall time stands the processor time of Spark's processes, Python workers included and the broker left out:
+where broker and Spark share the cores, only that compares the formats themselves.
+"""
 
 import itertools
+import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +16,7 @@ from pyspark.sql import DataFrame
 from tests.benchmarks.null_sink import NULL_FORMAT
 from tests.benchmarks.null_source import NULL_SOURCE_FORMAT, NullSource
 from tests.benchmarks.spark_bench import OURS, Bench, in_turn
+from tests.support.processor_time import tree_seconds
 
 # As many tasks as a small cluster would take, over two cores.
 TASKS = 4
@@ -40,13 +47,35 @@ def writing(bench: Bench, frame: DataFrame, topic: str) -> Callable[[str], float
     return lambda kind: timed(lambda: bench.write(frame, kind, topic))
 
 
+def compare(bench: Bench, what: str, names: list[str], work: Callable[[str], float], count: int) -> dict[str, float]:
+    """Do the work under each name in turn; print the processor time for a million rows and return the wall times."""
+    jvm = bench.spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    used: dict[str, list[float]] = defaultdict(list)
+
+    def watched(name: str) -> float:
+        before = tree_seconds(jvm)
+        seconds = work(name)
+        if before is not None:
+            used[name].append((tree_seconds(jvm) or 0.0) - before)
+        return seconds
+
+    taken = in_turn(names, watched, bench.arguments.repeats)
+    if used:
+        # The first one of each warms up.
+        medians = {name: statistics.median(each[1:]) for name, each in used.items()}
+        million = {name: each * 1e6 / count for name, each in medians.items()}
+        bench.show(f"{what}, processor time of Spark's processes, s per million rows", million, digits=2)
+    return taken
+
+
 def measure_sink(bench: Bench) -> None:
     """Write with each sink."""
     frame, count = rows(bench, bench.arguments.rows, TASKS), bench.arguments.rows
     for partition_count in PARTITION_COUNTS:
         write = writing(bench, frame, bench.create_topic(f"sink-{partition_count}", partition_count))
-        seconds = in_turn(bench.formats(OURS, NULL_FORMAT), write, bench.arguments.repeats)
-        bench.show(f"sink, {partition_count} partitions, thousand rows of 100 B/s", rates(seconds, count))
+        what = f"sink, {partition_count} partitions"
+        seconds = compare(bench, what, bench.formats(OURS, NULL_FORMAT), write, count)
+        bench.show(f"{what}, thousand rows of 100 B/s", rates(seconds, count))
 
 
 def measure_tasks(bench: Bench) -> None:
@@ -54,8 +83,9 @@ def measure_tasks(bench: Bench) -> None:
     for tasks, count, partition_count in SMALL_TASKS:
         topic = bench.create_topic(f"tasks-{partition_count}", partition_count)
         write = writing(bench, rows(bench, tasks * count, tasks), topic)
-        seconds = in_turn(bench.formats(OURS, NULL_FORMAT), write, bench.arguments.repeats)
-        bench.show(f"{tasks} tasks of {count} rows to {partition_count} partitions, s", seconds, digits=2)
+        what = f"{tasks} tasks of {count} rows to {partition_count} partitions"
+        seconds = compare(bench, what, bench.formats(OURS, NULL_FORMAT), write, tasks * count)
+        bench.show(f"{what}, s", seconds, digits=2)
 
 
 def rates(seconds: Mapping[str, float], count: int) -> dict[str, float]:
@@ -72,16 +102,10 @@ def measure_source(bench: Bench) -> None:
         rows(bench, count, TASKS, size).write.format(OURS).mode("append").options(
             **{"kafka.bootstrap.servers": bench.address, "topic": topic, "compression.type": codec}
         ).save()
-        seconds = in_turn(
-            bench.formats(OURS, NULL_SOURCE_FORMAT),
-            reading(bench, topic, count, size, partition_count),
-            bench.arguments.repeats,
-        )
-        bench.show(
-            f"source, {partition_count} partitions, {codec}, thousand rows of {size:,} B/s",
-            rates(seconds, count),
-            digits=1,
-        )
+        what = f"source, {partition_count} partitions, {codec}, rows of {size:,} B"
+        read = reading(bench, topic, count, size, partition_count)
+        seconds = compare(bench, what, bench.formats(OURS, NULL_SOURCE_FORMAT), read, count)
+        bench.show(f"{what}, thousand rows/s", rates(seconds, count), digits=1)
 
 
 def reading(bench: Bench, topic: str, count: int, size: int, partition_count: int) -> Callable[[str], float]:

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from broker_core.coordinator.consumer_group_records import (
+from broker_core.coordinator.groups.consumer.records import (
     CONSUMER_KEY_TYPES,
     RecordKey,
     RecordType,

@@ -16,8 +16,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from broker_core.config import TopicConfig
 from broker_core.embedded import EmbeddedBroker
-from broker_core.log.decisions import Found
 from broker_core.log.partition_log import PartitionLog
+from broker_core.log.recovery_table import LogCondition
 from broker_core.records.header import iter_headers
 from broker_core.server.disk import DiskStorage
 from broker_core.types import IsolationLevel, TopicPartition
@@ -74,7 +74,12 @@ COMPACTED_TOPIC = {
 }
 MODERN, MODERN_OFFSET = "modern", 9
 # What recovery may never have to say of files that their writer had acknowledged.
-LOSSES = {Found.TORN_TAIL, Found.SEGMENT_AFTER_DAMAGE, Found.LOG_START_AHEAD, Found.MARKER_UNREADABLE}
+LOSSES = {
+    LogCondition.TORN_TAIL,
+    LogCondition.SEGMENT_AFTER_DAMAGE,
+    LogCondition.LOG_START_AHEAD,
+    LogCondition.MARKER_UNREADABLE,
+}
 NOT_FOUND = (-1, -1)
 _ABORTED = struct.Struct(">hqqqq")
 
@@ -214,13 +219,13 @@ def test_all_records_are_recovered(recovered: Recovered):
 
 
 def test_nothing_had_to_be_given_up(recovered: Recovered):
-    found = {finding.found for finding in recovered.log.findings}
+    found = {finding.condition for finding in recovered.log.findings}
     assert not found & LOSSES
     if recovered.ending == "stopped":
         assert recovered.log.findings == []
     else:
         # A node that was killed wrote no snapshot at the log end; the zeros its live indexes end in go unnoticed.
-        assert found == {Found.SNAPSHOT_BEHIND}
+        assert found == {LogCondition.SNAPSHOT_BEHIND}
 
 
 def test_the_marks_are_where_clients_saw_them(recovered: Recovered):
@@ -287,7 +292,7 @@ def test_writing_goes_on(recovered: Recovered):
     log.close(_now_ms())
     log = recovered.reopen()
     # The snapshot it was opened with belongs to no segment and is not the newest any more.
-    assert {finding.found for finding in log.findings} <= {Found.SNAPSHOT_STRAY}
+    assert {finding.condition for finding in log.findings} <= {LogCondition.SNAPSHOT_STRAY}
     assert (_records(log), log.aborted_transactions(), _producers(log)) == before
 
 
@@ -320,7 +325,7 @@ def test_a_compacted_log_is_recovered(left: Left, compacted: Callable[[], Partit
     assert log.log_end_offset == seen.ends[READ_UNCOMMITTED]
     assert log.last_stable_offset == seen.ends[READ_COMMITTED]
     assert _producers(log) == seen.producers
-    assert not {finding.found for finding in log.findings} & LOSSES
+    assert not {finding.condition for finding in log.findings} & LOSSES
 
 
 @pytest.mark.parametrize("unfinished", [("log", "index", "timeindex", "txnindex"), ("index", "timeindex", "txnindex")])

@@ -13,10 +13,10 @@ import broker_core.broker.markers
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.admin.exit_codes import ExitCode
+from spark_eos.admin.output import ExitCode
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
-from spark_eos.source.blocker import name_blocker
+from spark_eos.options.client import ClientOptions
+from spark_eos.source.lso_blocker import name_lso_blocker
 from tests.conformance.conftest import BROKERS, Kafka
 from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.clients import make_producer, make_topic, send, unique, values_to_end
@@ -132,7 +132,7 @@ def test_a_lost_marker_leaves_a_hanging_transaction(monkeypatch: pytest.MonkeyPa
                 assert ours(address, "abort", *where).code == ExitCode.NOTHING_DONE
             command = ran.errors.partition("to end it: ")[2].splitlines()[0]
             with KafkaClient(ClientOptions((address,))) as reader:
-                assert f"`{command}` ends it" in name_blocker(reader, TopicPartition(topic, 1))
+                assert f"`{command}` ends it" in name_lso_blocker(reader, TopicPartition(topic, 1))
             run_printed(command)
             assert session.fetch(topic, 0, isolation=COMMITTED, partition=1).last_stable_offset == 2
             assert values_to_end(Kafka(address), topic, partitions=2) == [b"open"] * (1 if end_version == 4 else 2)

@@ -5,12 +5,12 @@ import pytest
 from broker_core.types import TopicPartition
 from spark_eos.admin import timeline as command
 from spark_eos.admin.timeline import take_timeline
-from spark_eos.admin.timeline_log import LogReading, Outcome, Timeline
+from spark_eos.admin.timeline_log import LogReading, Timeline, TransactionOutcome
 from spark_eos.admin.timeline_page import blocking, summary_of
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import TransactionDescription
-from spark_eos.client_options import client_options
 from spark_eos.errors import TopicError
+from spark_eos.options.client import client_options
 from tests.support.clients import Kafka, make_producer, make_topic, make_transactional_producer, unique
 
 DEADLINE_S = 60
@@ -22,7 +22,7 @@ def take(kafka: Kafka, topic: str, partition: int = 0, **options: int) -> Timeli
         return take_timeline(client, TopicPartition(topic, partition), **options)
 
 
-def outcomes(timeline: Timeline) -> list[tuple[Outcome, int | None, int, int | None]]:
+def outcomes(timeline: Timeline) -> list[tuple[TransactionOutcome, int | None, int, int | None]]:
     return [(each.outcome, each.first_offset, each.record_count, each.marker_offset) for each in timeline.transactions]
 
 
@@ -47,9 +47,9 @@ def test_what_ended_what_is_open_and_what_waits(kafka: Kafka) -> None:
     timeline = take(kafka, topic)
 
     assert outcomes(timeline) == [
-        (Outcome.COMMITTED, 0, 3, 3),
-        (Outcome.ABORTED, 4, 3, 7),
-        (Outcome.OPEN, 8, 1, None),
+        (TransactionOutcome.COMMITTED, 0, 3, 3),
+        (TransactionOutcome.ABORTED, 4, 3, 7),
+        (TransactionOutcome.OPEN, 8, 1, None),
     ]
     assert [(each.first_offset, each.last_offset) for each in timeline.plain] == [(9, 9)]
     assert (timeline.log_start_offset, timeline.last_stable_offset, timeline.high_watermark) == (0, 8, 10)
@@ -60,12 +60,15 @@ def test_what_ended_what_is_open_and_what_waits(kafka: Kafka) -> None:
     assert f"It waits for the transaction of '{names[1]}'" in summary_of(timeline)
 
     # Of a stretch that begins later, the open transaction is known all the same.
-    assert outcomes(take(kafka, topic, from_offset=9)) == [(Outcome.OPEN, 8, 0, None)]
-    assert outcomes(take(kafka, topic, last=3)) == [(Outcome.ABORTED, None, 0, 7), (Outcome.OPEN, 8, 1, None)]
+    assert outcomes(take(kafka, topic, from_offset=9)) == [(TransactionOutcome.OPEN, 8, 0, None)]
+    assert outcomes(take(kafka, topic, last=3)) == [
+        (TransactionOutcome.ABORTED, None, 0, 7),
+        (TransactionOutcome.OPEN, 8, 1, None),
+    ]
 
     second.commit_transaction(DEADLINE_S)
     timeline = take(kafka, topic)
-    assert outcomes(timeline)[2] == (Outcome.COMMITTED, 8, 1, 10)
+    assert outcomes(timeline)[2] == (TransactionOutcome.COMMITTED, 8, 1, 10)
     assert summary_of(timeline).startswith("Nothing is in the way")
 
 

@@ -13,7 +13,7 @@ from kafka.protocol.producer import WriteTxnMarkersRequest
 from broker_core.types import TopicPartition
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import TransactionDescription, describe_transactions, list_transactions
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
 from tests.support.raw_client import RawClient
 
 COMMITTED = "CompleteCommit"

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import list_transactions
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
 from tests.crash.case import HOLD_DEADLINE_S, Case
 from tests.crash.world import PARTITIONS, World
 from tests.support.spark_eos.sink_topic import open_transactions

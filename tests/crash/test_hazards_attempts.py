@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import init_producer_id
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
 from tests.crash.hazards_brokers import (
     failpoints_file,
     hazard,

@@ -8,15 +8,14 @@ from contextlib import closing
 
 import pytest
 
-from broker_core.coordinator.transaction_records import TransactionImage, encode_key, encode_value
-from broker_core.coordinator.transaction_states import TransactionState
+from broker_core.coordinator.transactions.records import TransactionImage, encode_key, encode_value
 from broker_core.embedded import EmbeddedBroker
 from broker_core.records.batch import NewRecord, build_batch
-from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
+from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, TransactionState, coordinator_partition
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import init_producer_id
 from spark_eos.client.inspection import list_transactions
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
 from spark_eos.sink.naming import driver_id
 from tests.crash.hazards_brokers import failpoints_file, hazard_at, hazard_kind, pytest_generate_tests, spark
 from tests.crash.hazards_query import TASKS, Hazard, end

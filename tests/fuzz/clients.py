@@ -8,9 +8,9 @@ from broker_core.records.header import iter_headers
 from spark_eos.admin.properties import parse_properties
 from spark_eos.codec.decode import decode_batches
 from spark_eos.errors import EosKafkaError
+from spark_eos.options.positions import parse_assign, parse_offsets, parse_pattern, parse_subscribe, parse_timestamps
 from spark_eos.sink.decision import read_part, read_pointer
 from spark_eos.source.offsets import from_json_offsets
-from spark_eos.source_positions import parse_assign, parse_offsets, parse_pattern, parse_subscribe, parse_timestamps
 
 
 def feed_decode(data: bytes) -> None:

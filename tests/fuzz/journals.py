@@ -1,11 +1,11 @@
 """Feed the records of the journals, the coordinators' and the cluster's own."""
 
 from broker_core.broker.catalog import Catalog
-from broker_core.coordinator.consumer_group_records import RecordType, read_consumer_key, read_consumer_value
-from broker_core.coordinator.group_records import read_group_key, read_group_metadata
-from broker_core.coordinator.offset_records import read_offset_key, read_offset_value
+from broker_core.coordinator.groups.classic.records import read_group_key, read_group_metadata
+from broker_core.coordinator.groups.consumer.records import RecordType, read_consumer_key, read_consumer_value
+from broker_core.coordinator.groups.offsets.records import read_offset_key, read_offset_value
 from broker_core.coordinator.record_fields import int16
-from broker_core.coordinator.transaction_records import decode_key, decode_value
+from broker_core.coordinator.transactions.records import decode_key, decode_value
 
 
 def feed_transactions(data: bytes) -> None:

@@ -22,7 +22,7 @@ import kafka.net.selector
 
 from spark_eos.client import connection, coordinators, fetch, loop, network, producer, transaction_admin
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
 
 # How often an honest client looks at the clock for one question, tens of requests and retries included.
 _MOST_LOOKS = 100_000

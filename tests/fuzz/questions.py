@@ -17,8 +17,8 @@ from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.codec.encode import EncodedBatch
-from spark_eos.source_options import FetchLimits
-from spark_eos.source_positions import EARLIEST, LATEST
+from spark_eos.options.positions import EARLIEST, LATEST
+from spark_eos.options.source import FetchLimits
 
 TOPIC, ID, GROUP = "t", "id", "g"
 PLACE = TopicPartition(TOPIC, 0)

@@ -7,9 +7,9 @@ from functools import cache
 from uuid import UUID
 
 from broker_core.broker.catalog import Catalog
-from broker_core.coordinator.group_records import GroupMetadata, RecordedMember, group_record
-from broker_core.coordinator.offset_records import OffsetKey, OffsetValue, offset_record
-from broker_core.coordinator.transaction_records import encode_key, encode_value
+from broker_core.coordinator.groups.classic.records import GroupMetadata, RecordedMember, group_record
+from broker_core.coordinator.groups.offsets.records import OffsetKey, OffsetValue, offset_record
+from broker_core.coordinator.transactions.records import encode_key, encode_value
 from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
 from broker_core.log.snapshots import encode_snapshot
 from broker_core.log.transaction_index import AbortedEntry

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from kafka.errors import KafkaProtocolError
 
-from broker_core.errors import DamageError
-from broker_core.records.invalid import InvalidBatch
+from broker_core.errors import DamageError, InvalidBatch
 from broker_core.security.sasl import AuthenticationFailed
 from broker_core.wire.framing import MalformedFrame, UnsupportedVersion
 from spark_eos.errors import EosKafkaError

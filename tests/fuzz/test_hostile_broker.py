@@ -19,9 +19,9 @@ from spark_eos.client.inspection import describe_transactions, list_transactions
 from spark_eos.client.lookup import OffsetLookup
 from spark_eos.client.topics import create_topic
 from spark_eos.client.transaction_admin import TransactionAdmin
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError
-from spark_eos.source_positions import LATEST
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.positions import LATEST
 from tests.fuzz.answers import framed
 from tests.fuzz.hostile_broker import API_VERSIONS, METADATA, Attack, HostileBroker, drip, flood, metadata_content
 from tests.support.waiting import wait_until

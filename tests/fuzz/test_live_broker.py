@@ -18,7 +18,7 @@ from broker_core.errors import ErrorCode
 from broker_core.records.compression import Compression
 from broker_core.wire import messages as m
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
 from tests.fuzz import seeds
 from tests.fuzz.attacks import A_MILLION_ARRAYS, LYING_FRAMES, batch, hostile
 from tests.support.broker_processes import BrokerCore

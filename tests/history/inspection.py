@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from broker_core.broker.cluster import Cluster
-from broker_core.log.decisions import Found
+from broker_core.log.recovery_table import LogCondition
 from broker_core.server.disk import DiskStorage
 from tests.history.file_checks import (
     Partitions,
@@ -35,9 +35,13 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 # The snapshot of an earlier start is swept away. When the process was killed, all behind the last one is taken in anew.
-_AFTER_A_STOP: Final = frozenset({Found.SNAPSHOT_STRAY})
+_AFTER_A_STOP: Final = frozenset({LogCondition.SNAPSHOT_STRAY})
 # An index whose first row was still in memory looks damaged; that its new rows are right is seen later.
-_AFTER_A_KILL: Final = _AFTER_A_STOP | {Found.SNAPSHOT_BEHIND, Found.NO_SNAPSHOT, Found.INDEX_DAMAGED}
+_AFTER_A_KILL: Final = _AFTER_A_STOP | {
+    LogCondition.SNAPSHOT_BEHIND,
+    LogCondition.NO_SNAPSHOT,
+    LogCondition.INDEX_DAMAGED,
+}
 # What can be made from the batches.
 _DERIVED: Final = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot", "leader-epoch-checkpoint")
 # The cluster's own journal has the default.
@@ -134,7 +138,7 @@ def _check_findings(world: "World", *, cleanly: bool) -> Iterator[str]:
     expected = _AFTER_A_STOP if cleanly else _AFTER_A_KILL
     for log in _logs(world):
         for finding in log.findings:
-            if finding.found not in expected:
+            if finding.condition not in expected:
                 yield f"{log.topic_partition}: recovery found {finding}"
 
 

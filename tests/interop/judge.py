@@ -12,11 +12,10 @@ from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import AbortTransactionSpec
 
 from broker_core.broker.journals import TopicJournal
-from broker_core.coordinator.transaction_records import TransactionImage, encode_value
-from broker_core.coordinator.transaction_states import TransactionState
+from broker_core.coordinator.transactions.records import TransactionImage, encode_value
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.types import LAST_CLIENT_EPOCH, TRANSACTION_STATE_TOPIC, coordinator_partition
+from broker_core.types import LAST_CLIENT_EPOCH, TRANSACTION_STATE_TOPIC, TransactionState, coordinator_partition
 from broker_core.wire import messages as m
 from tests.interop.driver import END, ClientError, TransactionalProducer
 from tests.support.clients import admin, end_offset, make_producer, make_topic, send, wait_for_end_offset

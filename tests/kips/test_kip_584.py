@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.coordinator.transaction_records import decode_value
+from broker_core.coordinator.transactions.records import decode_value
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m

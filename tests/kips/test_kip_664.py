@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.coordinator.transaction_states import TransactionState
 from broker_core.errors import ErrorCode
+from broker_core.types import TransactionState
 from broker_core.wire import messages as m
 from tests.support.broker_core.kip_world import NONE, OTHER, START_MS, STATE_PARTITION, TOPIC, Session, World, batch
 from tests.support.protocols import bumped

@@ -8,26 +8,26 @@ from unittest.mock import patch
 
 from broker_core.broker import markers
 from broker_core.broker.logs import Logs
-from broker_core.coordinator.transaction_coordinator import TransactionCoordinator
-from broker_core.coordinator.transaction_ending import TransactionEnding
-from broker_core.coordinator.transaction_facts import is_exhausted
-from broker_core.coordinator.transaction_messages import ProducerIdResult
-from broker_core.coordinator.transaction_states import PREPARED, TransactionState
-from broker_core.coordinator.transaction_store import TransactionEntry
-from broker_core.coordinator.transaction_tables import FENCE, Verdict
+from broker_core.coordinator.transactions.completion import TransactionCompletion
+from broker_core.coordinator.transactions.conditions import is_exhausted
+from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
+from broker_core.coordinator.transactions.decision_tables import FENCE, TransitionVerdict
+from broker_core.coordinator.transactions.messages import ProducerIdResult
+from broker_core.coordinator.transactions.states import PREPARED
+from broker_core.coordinator.transactions.store import TransactionEntry
 from broker_core.errors import ErrorCode
 from broker_core.log import producer_state, reading
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_rules import BatchCase, judge_batch
 from broker_core.log.state import LogState
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, TransactionState
 from broker_core.wire import messages as m
 from tests.support.history.anomalies import Kind
 from tests.support.history.checker import check
 
 if TYPE_CHECKING:
     from broker_core.broker.cluster import Cluster
-    from broker_core.coordinator.transaction_messages import MarkerOrder
+    from broker_core.coordinator.transactions.messages import MarkerOrder
     from tests.simulation.world import Outcome
 
 Break = Callable[[], contextlib.AbstractContextManager[None]]
@@ -48,14 +48,14 @@ def _nothing(*_: object) -> list[object]:
 def takeover_without_abort() -> Iterator[None]:
     """Let a new owner of an id, or a timeout, end the open transaction without any marker."""
 
-    def abort_ongoing(self: TransactionEnding, entry: TransactionEntry, now_ms: int) -> None:
+    def abort_ongoing(self: TransactionCompletion, entry: TransactionEntry, now_ms: int) -> None:
         image = FENCE.resolve(
             bumps=self._transaction_version() >= 2, exhausted=is_exhausted(entry.image.producer_epoch)
         )
-        self._writer.write(entry, Verdict(ErrorCode.NONE, TransactionState.PREPARE_ABORT, image), now_ms)
+        self._writer.write(entry, TransitionVerdict(ErrorCode.NONE, TransactionState.PREPARE_ABORT, image), now_ms)
         _complete_unmarked(self, entry, now_ms)
 
-    with patch.object(TransactionEnding, "abort_ongoing", abort_ongoing):
+    with patch.object(TransactionCompletion, "abort_ongoing", abort_ongoing):
         yield
 
 
@@ -63,16 +63,16 @@ def takeover_without_abort() -> Iterator[None]:
 def recovery_without_marker() -> Iterator[None]:
     """Let a coordinator that finds a transaction half ended call it ended, without its markers."""
 
-    def resume(self: TransactionEnding, partition: int, now_ms: int) -> None:
+    def resume(self: TransactionCompletion, partition: int, now_ms: int) -> None:
         for entry in list(self._store.led()[partition].entries.values()):
             if entry.image.state in PREPARED:
                 _complete_unmarked(self, entry, now_ms)
 
-    with patch.object(TransactionEnding, "resume", resume):
+    with patch.object(TransactionCompletion, "resume", resume):
         yield
 
 
-def _complete_unmarked(ending: TransactionEnding, entry: TransactionEntry, now_ms: int) -> None:
+def _complete_unmarked(ending: TransactionCompletion, entry: TransactionEntry, now_ms: int) -> None:
     partition = ending._store.partition_for(entry.transactional_id)
     epoch = ending._store.led()[partition].coordinator_epoch
     ending._markers.start(entry.transactional_id, partition, epoch, entry.image, frozenset())

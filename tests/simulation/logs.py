@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker_core.coordinator.transaction_states import TransactionState
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.producer_entry import ProducerStateEntry
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel, TransactionState
 from tests.simulation.markers import ABORT, KeptBatch, Scanned, check_markers, spans_of
 from tests.simulation.readers import batches_of
 

@@ -18,10 +18,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
-from broker_core.coordinator.transaction_ending import TransactionEnding
-from broker_core.coordinator.transaction_jobs import has_timed_out
-from broker_core.coordinator.transaction_states import PREPARED
-from broker_core.coordinator.transaction_store import TransactionEntry
+from broker_core.coordinator.transactions.completion import TransactionCompletion
+from broker_core.coordinator.transactions.expiration import has_timed_out
+from broker_core.coordinator.transactions.states import PREPARED
+from broker_core.coordinator.transactions.store import TransactionEntry
 from broker_core.log.partition_log import AppendResult, PartitionLog
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from broker_core.wire import messages as m
@@ -62,12 +62,12 @@ class MarkerWatch:
     def watching(self) -> Iterator[None]:
         """Watch all coordinators and logs for as long as this lasts."""
         resume, abort, append = (
-            TransactionEnding.resume,
-            TransactionEnding.abort_ongoing,
+            TransactionCompletion.resume,
+            TransactionCompletion.abort_ongoing,
             PartitionLog.append_end_txn_marker,
         )
 
-        def resume_watched(ending: TransactionEnding, partition: int, now_ms: int) -> None:
+        def resume_watched(ending: TransactionCompletion, partition: int, now_ms: int) -> None:
             self.loads.update(
                 entry.image.producer_id
                 for entry in ending._store.led()[partition].entries.values()
@@ -75,7 +75,7 @@ class MarkerWatch:
             )
             resume(ending, partition, now_ms)
 
-        def abort_watched(ending: TransactionEnding, entry: TransactionEntry, now_ms: int) -> None:
+        def abort_watched(ending: TransactionCompletion, entry: TransactionEntry, now_ms: int) -> None:
             if has_timed_out(entry.image, now_ms):
                 self.timed_out.add((entry.image.producer_id, entry.image.producer_epoch))
             abort(ending, entry, now_ms)
@@ -88,7 +88,7 @@ class MarkerWatch:
             return append(log, producer_id=producer_id, **rest)
 
         with (
-            patch.multiple(TransactionEnding, resume=resume_watched, abort_ongoing=abort_watched),
+            patch.multiple(TransactionCompletion, resume=resume_watched, abort_ongoing=abort_watched),
             patch.object(PartitionLog, "append_end_txn_marker", append_watched),
         ):
             yield

@@ -9,11 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker_core.broker.cluster import Cluster
-from broker_core.coordinator.transaction_records import TransactionImage
-from broker_core.coordinator.transaction_states import TransactionState
+from broker_core.coordinator.transactions.records import TransactionImage
 from broker_core.simulation.faults import Fault
 from broker_core.simulation.scheduler import US_PER_MS
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.types import (
+    CONSUMER_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+    TransactionState,
+)
 from tests.simulation.sink import PREFIX, QUERY
 
 if TYPE_CHECKING:

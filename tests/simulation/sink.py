@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from broker_core.simulation.faults import Fault
 from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError
+from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.sink.commit_report import CommitReport, report_of
+from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.naming import group_id
-from spark_eos.sink.task import Place
-from spark_eos.sink.wiring import committer, task_writer
-from spark_eos.sink_options import SinkOptions, sink_options
+from spark_eos.sink.task.writer import Place
 from tests.simulation.fibers import Fiber
 from tests.simulation.history import key_of
 from tests.support.history.format import INVOKE, OK

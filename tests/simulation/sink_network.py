@@ -23,9 +23,9 @@ from spark_eos import failpoints
 from spark_eos.client import connection
 from spark_eos.client.features import FinalizedFeatures
 from spark_eos.client.network import translate
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import UnansweredError as SinkUnansweredError
-from spark_eos.sink.kept import Kept
+from spark_eos.options.client import ClientOptions
+from spark_eos.sink.process_cache import ProcessCache
 from tests.simulation.client import Exchange, UnansweredError, Wire
 from tests.simulation.fibers import Fiber
 from tests.simulation.world import World
@@ -277,5 +277,5 @@ def _forget_processes() -> None:
     """Drop what the modules keep by process id."""
     for name, module in list(sys.modules.items()):
         for kept in vars(module).values() if name.startswith("spark_eos.sink.") else ():
-            if isinstance(kept, Kept):
+            if isinstance(kept, ProcessCache):
                 kept.clear()

@@ -11,11 +11,16 @@ import pytest
 
 from broker_core.broker.cluster import Cluster
 from broker_core.config import BrokerConfig
-from broker_core.coordinator.transaction_states import TransactionState
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import PowerLoss, SimulatedDisk
 from broker_core.simulation.faults import Fault, FaultCounts
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, IsolationLevel, TopicPartition
+from broker_core.types import (
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    IsolationLevel,
+    TopicPartition,
+    TransactionState,
+)
 from broker_core.wire import messages as m
 from tests.simulation.logs import batches_in
 from tests.simulation.plan import draw

@@ -17,15 +17,15 @@ import pytest
 from broker_core.simulation.faults import CALM
 from broker_core.types import TopicPartition
 from spark_eos.errors import EosKafkaError, LostTransactionError
-from spark_eos.sink import recovery
+from spark_eos.options.sink import OnLostTransaction, SinkOptions, sink_options
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
+from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.messages import Prepared, TaskMessage
-from spark_eos.sink.recovery import end_all, settle
-from spark_eos.sink.recovery_table import Action, Fate
-from spark_eos.sink.task import Place
-from spark_eos.sink.wiring import committer, task_writer
-from spark_eos.sink_options import OnLostTransaction, SinkOptions, sink_options
+from spark_eos.sink.recovery import settlement
+from spark_eos.sink.recovery.action_table import Fate, RecoveryAction
+from spark_eos.sink.recovery.settlement import end_all, settle
+from spark_eos.sink.task.writer import Place
 from tests.simulation.judge import final_view
 from tests.simulation.plan import SUNK, Plan, draw
 from tests.simulation.sink import DECISIONS, GROUP, PREFIX, QUERY
@@ -323,11 +323,11 @@ def test_processes_that_settle_at_once_with_a_driver_that_wakes_up(version: int)
 @pytest.mark.parametrize("version", [1, 2], ids=["V1", "V2"])
 def test_the_judge_sees_a_restart_that_tears_a_micro_batch(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sink that commits the open ones beside a lost one, as it did once, is caught; as it is, it is not."""
-    right = recovery.action_for
+    right = settlement.action_for
 
-    def wrong(decision: Decision, fates: Collection[Fate]) -> Action:
+    def wrong(decision: Decision, fates: Collection[Fate]) -> RecoveryAction:
         action = right(decision, fates)
-        return Action.COMMIT if action is Action.ABORT else action
+        return RecoveryAction.COMMIT if action is RecoveryAction.ABORT else action
 
     def judge(scene: Scene, decision: Decision) -> None:
         death = scene.world.death
@@ -339,7 +339,7 @@ def test_the_judge_sees_a_restart_that_tears_a_micro_batch(version: int, monkeyp
     stories: list[list[str]] = []
     play("OL", version, judge)
     with monkeypatch.context() as broken:
-        broken.setattr(recovery, "action_for", wrong)
+        broken.setattr(settlement, "action_for", wrong)
         play("OL", version, judge)
     assert stories[0] == []
     assert [story[:23] for story in stories[1]] == ["task 0 was committed as"]

@@ -17,16 +17,14 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from broker_core.types import TopicPartition
 from spark_eos import metrics as metrics_module
 from spark_eos.errors import OptionError
-from spark_eos.metrics import Metrics, MetricsPlace, check_servable, serve
+from spark_eos.metrics import SOURCE_METRICS, MetricsPlace, ProcessMetrics, check_servable, serve
+from spark_eos.options.sink import sink_options
+from spark_eos.options.source import stream_options
 from spark_eos.sink.columns import KEY, VALUE
-from spark_eos.sink.writers import BatchWriter, StreamWriter
-from spark_eos.sink_options import sink_options
+from spark_eos.sink.spark_writers import BatchWriter, StreamWriter
 from spark_eos.source import lag
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 from spark_eos.source.lag import LagWatch
-from spark_eos.source.metrics import METRICS as SOURCE_METRICS
-from spark_eos.source.metrics import PREFIX as SOURCE_PREFIX
-from spark_eos.source_options import stream_options
 from tests.support.spark_eos.sink_topic import make_topic
 from tests.support.spark_eos.source_data import create_topic, send, send_plain, transactional_producer
 from tests.support.spark_eos.source_query import running
@@ -97,7 +95,7 @@ class TestOptions:
 
 
 def test_what_has_labels_is_written_with_them_and_forgotten_when_it_is_gone() -> None:
-    metrics = Metrics()
+    metrics = ProcessMetrics("eos")
     metrics.add("rows", 2)
     metrics.set_each("lag", {(("topic", "t"), ("partition", "0")): 4, (("topic", "t"), ("partition", "1")): 5})
     assert dict(metrics.snapshot()) == {"rows": 2, 'lag{topic="t",partition="0"}': 4, 'lag{topic="t",partition="1"}': 5}
@@ -106,31 +104,31 @@ def test_what_has_labels_is_written_with_them_and_forgotten_when_it_is_gone() ->
 
 
 def test_prometheus_reads_the_numbers_as_they_are_now() -> None:
-    metrics = Metrics()
+    metrics = ProcessMetrics("eos")
     metrics.add("rows", 2)
     metrics.set("age_ms", 7)
     metrics.set_each("lag", {(("topic", 'a "b"'),): 4})
-    port = serve(metrics, "eos", ANY_PORT)
+    port = serve(metrics, ANY_PORT)
     assert scraped(port) == {"eos_rows_total": 2, "eos_age_ms": 7, 'eos_lag topic=a "b"': 4}
     metrics.add("rows")
     assert scraped(port)["eos_rows_total"] == 3
 
 
 def test_it_is_served_once_in_a_process_and_nowhere_unless_asked_for() -> None:
-    metrics = Metrics()
-    assert serve(metrics, "eos", None) is None
-    assert serve(metrics, "eos", ANY_PORT) == serve(metrics, "eos", ANY_PORT)
+    metrics = ProcessMetrics("eos")
+    assert serve(metrics, None) is None
+    assert serve(metrics, ANY_PORT) == serve(metrics, ANY_PORT)
 
 
 def test_a_taken_port_is_warned_of_once_and_had_as_soon_as_it_is_free(caplog: pytest.LogCaptureFixture) -> None:
-    metrics = Metrics()
+    metrics = ProcessMetrics("eos")
     metrics.add("rows")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = MetricsPlace("127.0.0.1", taken.getsockname()[1])
-        assert serve(metrics, "eos", place) is None
-        assert serve(metrics, "eos", place) is None
+        assert serve(metrics, place) is None
+        assert serve(metrics, place) is None
     assert len(re.findall("metrics cannot be served on 127.0.0.1:.*another 'metricsPort'", caplog.text)) == 1
-    assert serve(metrics, "eos", place) == place.port
+    assert serve(metrics, place) == place.port
     assert scraped(place.port) == {"eos_rows_total": 1}
 
 
@@ -148,7 +146,7 @@ def test_without_the_library_the_query_is_refused_before_it_begins(monkeypatch: 
 def test_without_the_library_both_packages_can_be_used() -> None:
     program = (
         "import sys; sys.modules['prometheus_client'] = None; import spark_eos.datasource, "
-        "spark_eos.sink.wiring, spark_eos.sink.writers, spark_eos.source.readers"
+        "spark_eos.sink.factory, spark_eos.sink.spark_writers, spark_eos.source.spark_readers"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=DEADLINE_S)
 
@@ -216,9 +214,9 @@ def test_a_streaming_query_serves_its_counters_while_it_runs(
             assert query.trigger()
         found = scraped(port)
     for name, grown in (("micro_batches_planned", 2), ("offsets_planned", 4)):
-        assert found[f"{SOURCE_PREFIX}_{name}_total"] == before.get(name, 0) + grown
-    assert found[f"{SOURCE_PREFIX}_offsets_behind_last_stable_offset partition=0 topic={topic}"] == 1
-    assert found[f"{SOURCE_PREFIX}_offsets_behind_high_watermark partition=0 topic={topic}"] == 2
+        assert found[f"{SOURCE_METRICS.prefix}_{name}_total"] == before.get(name, 0) + grown
+    assert found[f"{SOURCE_METRICS.prefix}_offsets_behind_last_stable_offset partition=0 topic={topic}"] == 1
+    assert found[f"{SOURCE_METRICS.prefix}_offsets_behind_high_watermark partition=0 topic={topic}"] == 2
     producer.abort_transaction(30)
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import list_transactions
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
 from spark_eos.sink.naming import parse_task_id
 from tests.spark.test_sink import EXPECTED, arm, input_folder, prefix, topic
 from tests.support.spark_eos.sink_query import lines_of, start

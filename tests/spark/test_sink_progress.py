@@ -6,10 +6,9 @@ import re
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_eos.metrics import Metrics
-from spark_eos.sink import used_ids
-from spark_eos.sink.metrics import METRICS
-from spark_eos.sink.pool import is_worker_kept
+from spark_eos.metrics import SINK_METRICS, ProcessMetrics
+from spark_eos.sink.driver import run_state
+from spark_eos.sink.task.identity_pool import is_worker_kept
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, prepare
@@ -46,14 +45,14 @@ def test_every_step_is_logged_with_its_time_and_then_all_numbers(
 
 def test_gauges_tell_of_the_last_micro_batch_and_counters_only_grow(cluster: MemoryCluster) -> None:
     committer = committer_of(cluster)
-    before = dict(METRICS.snapshot())
+    before = dict(SINK_METRICS.snapshot())
     for micro_batch in (0, 1):
         messages = prepare(cluster, micro_batch, splits=(0, 1, 2))
         object.__setattr__(messages[0], "retries", 4)
         object.__setattr__(messages[0], "size_bytes", 100)
         cluster.pass_time(5_000)
         committer.commit(messages, micro_batch)
-    now = METRICS.snapshot()
+    now = SINK_METRICS.snapshot()
     grown = {name: now[name] - before.get(name, 0) for name in COUNTERS}
     assert grown == {
         "records_committed": 6,
@@ -82,21 +81,21 @@ def test_a_micro_batch_that_takes_half_of_its_time_is_warned(
 
 
 def test_what_is_swept_is_counted(cluster: MemoryCluster) -> None:
-    before = METRICS.snapshot().get("transactions_swept", 0)
+    before = SINK_METRICS.snapshot().get("transactions_swept", 0)
     messages = prepare(cluster, 0)
     prepare(cluster, 0, splits=(5, 6))
     committer_of(cluster).commit(messages, 0)
-    assert METRICS.snapshot()["transactions_swept"] - before == 2
+    assert SINK_METRICS.snapshot()["transactions_swept"] - before == 2
 
 
 def test_ids_are_counted_once_and_workers_that_are_not_kept_are_warned_of_once(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     committer = committer_of(cluster)
-    before = METRICS.snapshot().get("transactional_ids_used", 0)
+    before = SINK_METRICS.snapshot().get("transactional_ids_used", 0)
     for micro_batch, splits in enumerate([(0, 1), (0, 1), (1, 2)]):
         committer.commit(prepare(cluster, micro_batch, splits=splits), micro_batch)
-    assert METRICS.snapshot()["transactional_ids_used"] - before == 3
+    assert SINK_METRICS.snapshot()["transactional_ids_used"] - before == 3
     assert "spark.python.worker.reuse" not in caplog.text
     for micro_batch in (3, 4):
         messages = prepare(cluster, micro_batch)
@@ -106,12 +105,12 @@ def test_ids_are_counted_once_and_workers_that_are_not_kept_are_warned_of_once(
 
 
 def test_of_very_many_ids_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(used_ids, "_REMEMBERED", 3)
-    cluster, seen = MemoryCluster(), used_ids.UsedIds()
-    before = METRICS.snapshot().get("transactional_ids_used", 0)
+    monkeypatch.setattr(run_state, "_REMEMBERED", 3)
+    cluster, seen = MemoryCluster(), run_state.IdUsage()
+    before = SINK_METRICS.snapshot().get("transactional_ids_used", 0)
     for splits in ((0, 1), (2, 3), (2, 3), (0,)):
         seen.note("q", prepare(cluster, 0, splits=splits))
-    assert METRICS.snapshot()["transactional_ids_used"] - before == 5
+    assert SINK_METRICS.snapshot()["transactional_ids_used"] - before == 5
 
 
 @pytest.mark.parametrize(("value", "kept"), [("1", True), (None, False)])
@@ -126,7 +125,7 @@ def test_a_task_is_told_by_sparks_daemon_whether_its_worker_is_kept(
 
 
 def test_a_snapshot_is_a_copy() -> None:
-    metrics = Metrics()
+    metrics = ProcessMetrics("eos")
     metrics.add("a")
     metrics.add("a", 2)
     metrics.set("b", 5)

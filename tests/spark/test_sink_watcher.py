@@ -17,26 +17,25 @@ from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.client import control
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import describe_transactions
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import TransactionError
-from spark_eos.sink import abandoned, unprepared
-from spark_eos.sink.abandoned import sweep_again, sweep_launch
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import SinkOptions, sink_options
+from spark_eos.sink import abort_sweep, detached_process
+from spark_eos.sink.abort_sweep import keep_sweeping, sweep_incarnation
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.launch import checkpoint_of, current_launch, end_launch, new_launch
+from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
+from spark_eos.sink.factory import committer, task_writer
+from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
 from spark_eos.sink.messages import Prepared
-from spark_eos.sink.pool import TaskIdentity
-from spark_eos.sink.successor import Successor
-from spark_eos.sink.task import Place
-from spark_eos.sink.transactions import TaskTransaction
-from spark_eos.sink.unprepared import end_unprepared
-from spark_eos.sink.watcher import WatchedTransaction, Watcher, watched
-from spark_eos.sink.wiring import committer, task_writer
-from spark_eos.sink_options import SinkOptions, sink_options
+from spark_eos.sink.task.identity_pool import TaskIdentity
+from spark_eos.sink.task.transaction import TaskTransaction
+from spark_eos.sink.task.watchdog import Watchdog, WatchedTransaction, watched
+from spark_eos.sink.task.writer import Place
 from tests.support.spark_eos.client_world import encoded, make_topic, read_values, unique
 from tests.support.spark_eos.spark_session import ROOT
 from tests.support.waiting import wait_until
 
-# The call that a successor makes in these tests, picklable by name.
+# The call that a detached process makes in these tests, picklable by name.
 TOUCH = Path.touch
 
 
@@ -51,8 +50,8 @@ def client(address: str) -> Iterator[KafkaClient]:
         yield made
 
 
-def ended(successor: Successor) -> None:
-    successor._process.wait(60)
+def ended(detached: DetachedProcess) -> None:
+    detached._process.wait(60)
 
 
 # The process that outlives a worker.
@@ -61,8 +60,8 @@ DYING = """
 import os, pickle, signal, sys
 from pathlib import Path
 from functools import partial
-from spark_eos.sink.successor import Successor
-made = Successor()
+from spark_eos.sink.detached_process import DetachedProcess
+made = DetachedProcess()
 for path in sys.argv[1:]:
     made.hand_over(partial(Path.touch, Path(path)) if path else None)
 os.kill(0, signal.SIGHUP)
@@ -83,39 +82,39 @@ def test_the_last_call_is_made_when_a_process_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_call_that_was_taken_back_is_not_made(tmp_path: Path) -> None:
-    successor, path = Successor(), tmp_path / "path"
-    assert successor.hand_over(partial(TOUCH, path))
-    assert successor.hand_over(None)
-    successor.close()
-    ended(successor)
+    detached, path = DetachedProcess(), tmp_path / "path"
+    assert detached.hand_over(partial(TOUCH, path))
+    assert detached.hand_over(None)
+    detached.close()
+    ended(detached)
     assert not path.exists()
 
 
 def test_a_call_that_was_cut_short_is_not_made(tmp_path: Path) -> None:
-    successor, path = Successor(), tmp_path / "path"
-    assert successor.hand_over(partial(TOUCH, path))
-    os.write(successor._pipe.fileno(), pickle.dumps(partial(TOUCH, path))[:20])
-    successor.close()
-    ended(successor)
+    detached, path = DetachedProcess(), tmp_path / "path"
+    assert detached.hand_over(partial(TOUCH, path))
+    os.write(detached._pipe.fileno(), pickle.dumps(partial(TOUCH, path))[:20])
+    detached.close()
+    ended(detached)
     assert not path.exists()
 
 
 def test_a_stopped_watcher_stops_no_worker_and_no_prepared_transaction_is_left_to_it() -> None:
-    watcher = Watcher()
-    successor = watcher._successor
-    assert successor is not None
-    os.kill(successor.process_id, signal.SIGSTOP)
+    watchdog = Watchdog()
+    detached = watchdog._process
+    assert detached is not None
+    os.kill(detached.process_id, signal.SIGSTOP)
     try:
         for _ in range(100_000):
-            if not successor.hand_over(None):
+            if not detached.hand_over(None):
                 break
         with pytest.raises(TransactionError, match="could still abort it"):
-            watcher.release()
-        watcher.begin(ClientOptions(("127.0.0.1:1",)), control.TransactionIdentity("t", 1, 0, 2))
-        watcher.release()
+            watchdog.release()
+        watchdog.begin(ClientOptions(("127.0.0.1:1",)), control.TransactionIdentity("t", 1, 0, 2))
+        watchdog.release()
     finally:
-        os.kill(successor.process_id, signal.SIGCONT)
-    ended(successor)
+        os.kill(detached.process_id, signal.SIGCONT)
+    ended(detached)
 
 
 # Transactions of tasks.
@@ -126,9 +125,9 @@ class Task:
 
     def __init__(self, client: KafkaClient) -> None:
         self.client, self.topic, self.name = client, make_topic(client), unique("id")
-        self.watcher = Watcher()
+        self.watchdog = Watchdog()
         inner = TaskTransaction(client, sink_options({"kafka.bootstrap.servers": client.options.bootstrap_servers[0]}))
-        self.transaction = WatchedTransaction(inner, client.options, self.watcher)
+        self.transaction = WatchedTransaction(inner, client.options, self.watchdog)
         self.identity = self.begin()
 
     def begin(self) -> control.TransactionIdentity:
@@ -147,9 +146,9 @@ class Task:
         self.transaction.flush()
 
     def end_worker(self) -> None:
-        assert self.watcher._successor is not None
-        self.watcher._successor.close()
-        ended(self.watcher._successor)
+        assert self.watchdog._process is not None
+        self.watchdog._process.close()
+        ended(self.watchdog._process)
 
     @property
     def state(self) -> str:
@@ -160,8 +159,8 @@ def test_a_transaction_in_mid_write_ends_with_its_worker(client: KafkaClient) ->
     task = Task(client)
     task.send()
     assert task.state == "Ongoing"
-    assert task.watcher._successor is not None
-    task.watcher._successor.close()
+    assert task.watchdog._process is not None
+    task.watchdog._process.close()
     wait_until(lambda: task.state == "CompleteAbort", "it is aborted", deadline_s=5)
 
 
@@ -202,7 +201,7 @@ def test_a_request_that_arrives_after_the_abort_is_ended_too(
         if len(looks) == 2:
             task.send()
 
-    monkeypatch.setattr(unprepared.time, "sleep", pause)
+    monkeypatch.setattr(detached_process.time, "sleep", pause)
     end_unprepared(client.options, task.identity, pauses=(0.0, 0.2))
     wait_until(lambda: task.state == "CompleteAbort", "it is aborted")
 
@@ -220,33 +219,35 @@ def local_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("local_folder")
 def test_a_launch_lasts_until_it_is_ended() -> None:
-    launch, other = current_launch("/checkpoint"), current_launch("/other")
-    assert launch is not None and launch == current_launch("/checkpoint") != other
-    assert end_launch("/checkpoint") == launch
-    assert end_launch("/checkpoint") is None
-    assert current_launch("/checkpoint") not in (launch, None)
-    assert current_launch("/other") == other
+    incarnation, other = current_incarnation("/checkpoint"), current_incarnation("/other")
+    assert incarnation is not None and incarnation == current_incarnation("/checkpoint") != other
+    assert end_incarnation("/checkpoint") == incarnation
+    assert end_incarnation("/checkpoint") is None
+    assert current_incarnation("/checkpoint") not in (incarnation, None)
+    assert current_incarnation("/other") == other
 
 
 def test_another_driver_has_launches_of_its_own(local_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    launch, another = current_launch("/checkpoint"), local_folder.parent / "blockmgr-2"
+    incarnation, another = current_incarnation("/checkpoint"), local_folder.parent / "blockmgr-2"
     another.mkdir()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(another))
-    assert current_launch("/checkpoint") != launch
+    assert current_incarnation("/checkpoint") != incarnation
 
 
-def test_without_checkpoint_or_folder_there_is_no_launch(local_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_checkpoint_or_folder_there_is_no_incarnation(
+    local_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert checkpoint_of({"topic": "t"}) is None
     assert checkpoint_of({"checkpointLocation": "/checkpoint"}) == "/checkpoint"
-    assert current_launch(None) is None and end_launch(None) is None
+    assert current_incarnation(None) is None and end_incarnation(None) is None
     local_folder.rmdir()
-    assert current_launch("/checkpoint") is None and end_launch("/checkpoint") is None
+    assert current_incarnation("/checkpoint") is None and end_incarnation("/checkpoint") is None
     monkeypatch.delenv("SPARK_LOCAL_DIRS")
-    assert current_launch("/checkpoint") is None
+    assert current_incarnation("/checkpoint") is None
 
 
 class Query:
-    """Tasks and drivers of one query, each run with a launch."""
+    """Tasks and drivers of one query, each run with an incarnation."""
 
     def __init__(self, client: KafkaClient, address: str) -> None:
         self.client, self.address, self.topic = client, address, make_topic(client)
@@ -261,9 +262,9 @@ class Query:
             }
         )
 
-    def prepare(self, run: str, launch: str | None, micro_batch: int = 0) -> Prepared:
+    def prepare(self, run: str, incarnation: str | None, micro_batch: int = 0) -> Prepared:
         place = Place(self.name, run, micro_batch, 0)
-        writer = task_writer(self.options, place, may_be_decided=True, launch=launch)
+        writer = task_writer(self.options, place, may_be_decided=True, incarnation=incarnation)
         message = writer.write(iter([pa.record_batch({"value": pa.array([f"row {micro_batch}"])})]))
         assert isinstance(message, Prepared)
         return message
@@ -285,25 +286,25 @@ def query(client: KafkaClient, address: str) -> Query:
 
 
 def test_an_abort_without_messages_leaves_a_newer_driver_alone(query: Query) -> None:
-    old_launch, new_launch_ = new_launch(), new_launch()
-    old, newer = query.prepare("run1", old_launch), query.prepare("run2", new_launch_)
-    sweep_launch(query.options, old_launch, 0)
+    old_incarnation, new_incarnation_ = new_incarnation(), new_incarnation()
+    old, newer = query.prepare("run1", old_incarnation), query.prepare("run2", new_incarnation_)
+    sweep_incarnation(query.options, old_incarnation, 0)
     wait_until(lambda: query.state_of(old) == "CompleteAbort", "the old run's is aborted")
     assert query.state_of(newer) == "Ongoing"
     query.commit(newer)
-    late = query.prepare("run1", old_launch, 1)
-    sweep_launch(query.options, old_launch, 1)
+    late = query.prepare("run1", old_incarnation, 1)
+    sweep_incarnation(query.options, old_incarnation, 1)
     wait_until(lambda: query.state_of(late) == "CompleteAbort", "the old run's is aborted")
-    query.commit(query.prepare("run2", new_launch_, 1))
+    query.commit(query.prepare("run2", new_incarnation_, 1))
     assert query.visible() == ["row 0", "row 1"]
 
 
 def test_what_is_decided_is_not_swept(query: Query) -> None:
-    launch = new_launch()
-    decided = query.prepare("run1", launch)
+    incarnation = new_incarnation()
+    decided = query.prepare("run1", incarnation)
     log = committer(query.options, query.name, "run1", may_be_decided=True).log
     log.decide(Decision(query.prefix, query.name, "run1", 0, 1, 1, 0, (decided.transaction,)), log.take_over())
-    sweep_launch(query.options, launch, 0)
+    sweep_incarnation(query.options, incarnation, 0)
     assert query.state_of(decided) == "Ongoing"
     # The next run completes it.
     place = Place(query.name, "run2", 0, 0)
@@ -313,7 +314,7 @@ def test_what_is_decided_is_not_swept(query: Query) -> None:
 
 def test_transactions_without_a_launch_are_left_alone(query: Query) -> None:
     other = query.prepare("run1", None)
-    sweep_launch(query.options, new_launch(), 0)
+    sweep_incarnation(query.options, new_incarnation(), 0)
     assert query.state_of(other) == "Ongoing"
     query.commit(other)
 
@@ -321,10 +322,10 @@ def test_transactions_without_a_launch_are_left_alone(query: Query) -> None:
 def test_what_is_prepared_after_the_abort_is_swept_by_another_process(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(abandoned, "SWEEPS_AFTER_SECONDS", (0.2,) * 20)
-    launch = new_launch()
-    sweep_again(query.options, launch, 0)
-    late = query.prepare("run1", launch)
+    monkeypatch.setattr(abort_sweep, "SWEEPS_AFTER_SECONDS", (0.2,) * 20)
+    incarnation = new_incarnation()
+    keep_sweeping(query.options, incarnation, 0)
+    late = query.prepare("run1", incarnation)
     wait_until(lambda: query.state_of(late) == "CompleteAbort", "it is aborted")
 
 

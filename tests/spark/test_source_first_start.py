@@ -7,8 +7,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_eos.source.readers import RangePartition, StreamReader
 from spark_eos.source.schema import source_schema
+from spark_eos.source.spark_readers import RangePartition, StreamReader
 from tests.support.spark_eos.source_data import create_topic, send_plain
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 

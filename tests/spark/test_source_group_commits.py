@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from broker_core import types
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
 from spark_eos.source.group_commits import GroupCommits
 from tests.support.spark_eos.source_data import create_topic, send_plain
 from tests.support.spark_eos.spark_session import failpoints_file, spark

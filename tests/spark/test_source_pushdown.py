@@ -28,8 +28,8 @@ from pyspark.sql.datasource import (
 from broker_core.types import TopicPartition
 from spark_eos.client import fetch
 from spark_eos.source.pushdown import narrowing
-from spark_eos.source.readers import FilteringBatchReader, RangePartition
 from spark_eos.source.schema import source_schema
+from spark_eos.source.spark_readers import FilteringBatchReader, RangePartition
 from tests.support.spark_eos.source_data import create_topic, send
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 

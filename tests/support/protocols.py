@@ -4,11 +4,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker_core.coordinator.transaction_records import TransactionImage, encode_key, encode_value
-from broker_core.coordinator.transaction_states import TransactionState
+from broker_core.coordinator.transactions.records import TransactionImage, encode_key, encode_value
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.header import BatchHeader, iter_headers
-from broker_core.types import LAST_CLIENT_EPOCH
+from broker_core.types import LAST_CLIENT_EPOCH, TransactionState
 from tests.support.raw_session import Identity, RawSession, record_batch
 from tests.support.waiting import wait_until
 

@@ -6,8 +6,8 @@ from typing import Any
 from broker_core.broker.call import Call
 from broker_core.broker.catalog import GROUP_VERSION
 from broker_core.broker.rights import allowed_operations, is_allowed, only_allowed, refusal
-from broker_core.coordinator.consumer_group_records import TopicIdPartition, partitions_by_topic
-from broker_core.coordinator.consumer_group_requests import (
+from broker_core.coordinator.groups.consumer.records import TopicIdPartition, partitions_by_topic
+from broker_core.coordinator.groups.consumer.requests import (
     ConsumerGroupDescription,
     ConsumerHeartbeat,
     DescribedConsumer,

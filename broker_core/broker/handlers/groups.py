@@ -4,16 +4,16 @@ from typing import Any
 
 from broker_core.broker.call import Call
 from broker_core.broker.rights import allowed_operations, is_allowed, refusal
-from broker_core.coordinator.group_requests import (
+from broker_core.coordinator.groups.classic.requests import (
     Heartbeat,
     JoinGroup,
     JoinResult,
     LeaveGroup,
     LeavingMember,
-    ListGroups,
     SyncGroup,
     SyncResult,
 )
+from broker_core.coordinator.groups.coordinator import ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 from broker_core.broker.call import Call
 from broker_core.broker.rights import is_allowed, refusal
 from broker_core.broker.verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
-from broker_core.coordinator.group_requests import (
+from broker_core.coordinator.groups.offsets.requests import (
     FetchedOffset,
     FetchOffsetsResult,
     OffsetCommit,
     OffsetToCommit,
     TxnOffsetCommit,
 )
-from broker_core.coordinator.group_shard import translate_append_error
+from broker_core.coordinator.groups.shard import translate_append_error
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_state import SENTINEL
 from broker_core.security.acls import Operation, ResourceType

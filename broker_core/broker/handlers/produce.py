@@ -13,12 +13,11 @@ from typing import Any
 from broker_core.broker.call import Call
 from broker_core.broker.rights import refusal, require
 from broker_core.broker.verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.errors import ErrorCode, InvalidBatch, KafkaError
 from broker_core.log.partition_log import AppendResult, PartitionLog
 from broker_core.log.producer_state import SENTINEL, Guard
 from broker_core.records.compression import Compression
-from broker_core.records.framing import MAGIC_POSITION, framed_size
-from broker_core.records.header import HEADER_SIZE, MAGIC, BatchHeader, InvalidBatch
+from broker_core.records.header import HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader, framed_size
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
@@ -297,6 +296,7 @@ def _append(call: Call, part: _Part, now_ms: int) -> None:
             now_ms=now_ms,
             leader_epoch=part.leader_epoch,
             transaction_guard=part.guard,
+            header=part.header,
         )
     except KafkaError as error:
         part.error = error

@@ -6,7 +6,7 @@ from typing import Any
 from broker_core.broker.call import Call
 from broker_core.broker.rights import is_allowed, is_allowed_on_any, refusal
 from broker_core.broker.verification import TRANSACTIONS_V2
-from broker_core.coordinator.transaction_messages import InitProducerId, TransactionDescription
+from broker_core.coordinator.transactions.messages import DescribedTransaction, InitProducerId
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPartition
@@ -205,7 +205,7 @@ def _described(call: Call, transactional_id: str) -> Any:
     found = refusal(call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id) or (
         call.broker.transactions.describe(transactional_id)
     )
-    if not isinstance(found, TransactionDescription):
+    if not isinstance(found, DescribedTransaction):
         return form(
             error_code=found,
             transactional_id=transactional_id,

@@ -20,10 +20,10 @@ before, archives[:], path = set(sys.modules), [], list(sys.path)
 stages = {}
 import spark_eos.datasource
 stages["lookup"] = sorted(set(sys.modules) - before)
-import spark_eos.sink.writers
+import spark_eos.sink.spark_writers
 stages["planning"] = sorted(set(sys.modules) - before)
-import spark_eos.source.readers
-from spark_eos.sink.decision_writer import _encode
+import spark_eos.source.spark_readers
+from spark_eos.sink.driver.decision_writer import _encode
 list(_encode(types.SimpleNamespace(records=[(b"key", b"value"), (b"key", None)], now_ms=0)))
 stages["commit"] = sorted(set(sys.modules) - before)
 print(json.dumps({"stages": stages, "archives": archives, "path_is_as_it_was": sys.path == path}))
@@ -43,10 +43,10 @@ def test_a_process_imports_what_its_part_of_a_write_needs(tmp_path: Path):
     # What is written, and what becomes of it, is the business of tasks and of the commit.
     assert planning & {
         "pyarrow.compute", "spark_eos.codec", "spark_eos.client.producer", "spark_eos.client.fetch",
-        "spark_eos.sink.task", "spark_eos.sink.committer", "spark_eos.sink.wiring", "spark_eos.source_options",
-        "prometheus_client",
+        "spark_eos.sink.task.writer", "spark_eos.sink.driver.committer", "spark_eos.sink.factory",
+        "spark_eos.options.source", "prometheus_client",
     } == set()  # fmt: skip
-    assert "spark_eos.sink.preflight" in planning
+    assert "spark_eos.sink.driver.preflight" in planning
     assert "pandas" not in found["stages"]["commit"]
     # The directory of Spark's core jar, which each worker has on its path, is long.
     assert found["archives"] == [], "an import has looked for its version in an archive"

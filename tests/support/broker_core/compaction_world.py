@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from broker_core.log.decisions import Found
 from broker_core.log.partition_log import AppendResult, PartitionLog
+from broker_core.log.recovery_table import LogCondition
 from broker_core.records.batch import NewRecord, Record, build_batch, read_records
 from broker_core.records.control import ControlType, control_type_of
 from broker_core.records.header import BatchHeader, crc_matches, iter_headers
@@ -90,9 +90,9 @@ def dirty(log: PartitionLog) -> None:
     roll(log)
 
 
-def surprises(log: PartitionLog) -> list[Found]:
+def surprises(log: PartitionLog) -> list[LogCondition]:
     """Return what recovery met, but for the empty segment that follows a roll."""
-    return [finding.found for finding in log.findings if finding.found is not Found.HALF_CREATED_SEGMENT]
+    return [finding.condition for finding in log.findings if finding.condition is not LogCondition.HALF_CREATED_SEGMENT]
 
 
 def batches(log: PartitionLog) -> list[tuple[BatchHeader, list[Record]]]:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from broker_core.coordinator.consumer_group_members import ConsumerGroup
-from broker_core.coordinator.consumer_group_records import TopicIdPartition
-from broker_core.coordinator.consumer_group_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
+from broker_core.coordinator.groups.consumer.group import ConsumerGroup
+from broker_core.coordinator.groups.consumer.records import TopicIdPartition
+from broker_core.coordinator.groups.consumer.requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, FakeTopics, GroupWorld
 

@@ -5,23 +5,21 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from broker_core.config import BrokerConfig
-from broker_core.coordinator.consumer_group_subscriptions import TopicFacts
-from broker_core.coordinator.group_coordinator import GroupCoordinator
-from broker_core.coordinator.group_members import Group
-from broker_core.coordinator.group_requests import (
+from broker_core.coordinator.groups.classic.group import ClassicGroup
+from broker_core.coordinator.groups.classic.requests import (
     Heartbeat,
     JoinGroup,
     JoinResult,
     LeaveGroup,
     LeaveResult,
     LeavingMember,
-    OffsetCommit,
-    OffsetToCommit,
     SyncGroup,
     SyncResult,
-    TxnOffsetCommit,
 )
-from broker_core.coordinator.group_shard import GroupShard
+from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
+from broker_core.coordinator.groups.coordinator import GroupCoordinator
+from broker_core.coordinator.groups.offsets.requests import OffsetCommit, OffsetToCommit, TxnOffsetCommit
+from broker_core.coordinator.groups.shard import GroupShard
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition
 from tests.support.broker_core.memory_journal import MemoryJournal
@@ -160,7 +158,7 @@ class GroupWorld:
         """Look behind the door: the shard of a group."""
         return self.coordinator._shards[self.coordinator.partition_for(group_id)]
 
-    def group(self, group_id: str = GROUP) -> Group:
+    def group(self, group_id: str = GROUP) -> ClassicGroup:
         """Look behind the door: a group."""
         return self.shard(group_id).groups[group_id]
 

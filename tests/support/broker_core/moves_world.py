@@ -9,8 +9,8 @@ import pytest
 from broker_core.broker import markers
 from broker_core.broker.journals import TopicJournal
 from broker_core.coordinator.journal import JournalRecord
-from broker_core.coordinator.transaction_messages import MarkerOrder
-from broker_core.coordinator.transaction_records import encode_key, encode_value
+from broker_core.coordinator.transactions.messages import MarkerOrder
+from broker_core.coordinator.transactions.records import encode_key, encode_value
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.header import BatchHeader, iter_headers

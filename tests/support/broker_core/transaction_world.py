@@ -3,12 +3,12 @@
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.journal import JournalRecord
 from broker_core.coordinator.producer_ids import ProducerIds
-from broker_core.coordinator.transaction_coordinator import TransactionCoordinator
-from broker_core.coordinator.transaction_messages import InitProducerId, MarkerOrder, ProducerIdResult
-from broker_core.coordinator.transaction_records import TransactionImage, decode_value, encode_key, encode_value
-from broker_core.coordinator.transaction_states import IDLE, TransactionState
+from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
+from broker_core.coordinator.transactions.messages import InitProducerId, MarkerOrder, ProducerIdResult
+from broker_core.coordinator.transactions.records import TransactionImage, decode_value, encode_key, encode_value
+from broker_core.coordinator.transactions.states import IDLE
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from tests.support.broker_core.memory_journal import MemoryJournal
 
 T0 = TopicPartition("t", 0)

@@ -15,9 +15,9 @@ if "-m pyspark.daemon" in _arguments:
     import pyspark.worker  # noqa: F401
 
     import spark_eos.datasource
-    import spark_eos.sink.wiring
-    import spark_eos.sink.writers
-    import spark_eos.source.readers  # noqa: F401
+    import spark_eos.sink.factory
+    import spark_eos.sink.spark_writers
+    import spark_eos.source.spark_readers  # noqa: F401
 
     # Workers that have rows or messages: pyarrow imports pandas at its first conversion.
     if not _arguments.endswith(("lookup_data_sources", "create_data_source", "write_into_data_source")):

@@ -10,8 +10,8 @@ import sys
 from typing import NoReturn
 
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import ClientStateError
+from spark_eos.options.client import ClientOptions
 
 EXPECTED = [
     "the child is refused",

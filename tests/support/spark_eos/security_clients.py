@@ -7,7 +7,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from spark_eos.client.credentials import token_provider
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
 from tests.support.secured import USERS, Secured
 
 USER = "alice"

@@ -9,19 +9,19 @@ import pyarrow as pa
 
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import OnLostTransaction, SinkOptions, sink_options
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.committer import Committer
-from spark_eos.sink.decision_log import DecisionLog
-from spark_eos.sink.decision_writer import DecisionWriter
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.decision_writer import DecisionWriter
+from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.sink.messages import AlreadyCommitted, Prepared
-from spark_eos.sink.pool import pool_of
-from spark_eos.sink.preflight import check_cluster
-from spark_eos.sink.task import Place, TaskWriter
-from spark_eos.sink.transactions import TaskTransaction
-from spark_eos.sink_options import OnLostTransaction, SinkOptions, sink_options
-from spark_eos.source.readers import StreamReader
+from spark_eos.sink.task.identity_pool import pool_of
+from spark_eos.sink.task.transaction import TaskTransaction
+from spark_eos.sink.task.writer import Place, TaskWriter
 from spark_eos.source.schema import source_schema
+from spark_eos.source.spark_readers import StreamReader
 from tests.support.guarded_kafka import PASSWORD, GuardedKafka, Stage
 from tests.support.spark_eos import security_roles as roles
 from tests.support.spark_eos.client_world import unique

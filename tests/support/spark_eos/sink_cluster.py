@@ -5,20 +5,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker_core.errors import ErrorCode
-from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition
+from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError, TransactionError, UnansweredError
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
 from spark_eos.sink.ports import (
     BatchTrace,
     CommittedOffset,
+    CommittedView,
     DecisionWrite,
     Description,
     EndAnswer,
     Ending,
     FoundRecords,
     KeyedRecord,
-    PartitionView,
-    TransactionState,
     UnendedRecord,
 )
 
@@ -129,7 +128,7 @@ class MemoryCluster:
 
     def views(
         self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
-    ) -> Mapping[TopicPartition, PartitionView | None]:
+    ) -> Mapping[TopicPartition, CommittedView | None]:
         found = {}
         for place, offset in offsets.items():
             with contextlib.suppress(UnansweredError):
@@ -148,7 +147,7 @@ class MemoryCluster:
         offset: int,
         *,
         wait_ms: int,
-    ) -> PartitionView | None:
+    ) -> CommittedView | None:
         log = self.logs.get(topic_partition, [])
         if offset >= len(log):
             return None
@@ -159,7 +158,7 @@ class MemoryCluster:
             if tp == topic_partition and not committed
         )
         firsts = [at for at in range(len(log)) if not self._is_decided(topic_partition, at)]
-        return PartitionView(min(firsts, default=len(log)), traces, aborted)
+        return CommittedView(min(firsts, default=len(log)), traces, aborted)
 
     def unstable_end(
         self,

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from spark_eos.sink import committer as committer_module
-from spark_eos.sink.committer import Committer
+from broker_core.types import TransactionState
+from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.driver import committer as committer_module
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.ports import TransactionState
-from spark_eos.sink_options import OnLostTransaction
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 
 

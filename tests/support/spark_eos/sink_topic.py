@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import list_transactions
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
 from tests.support.waiting import wait_until
 
 READ_DEADLINE_S = 60

@@ -7,14 +7,14 @@ from spark_eos.client import control
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.producer import TransactionalProducer
+from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.committer import Committer
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.decision_log import DecisionLog
-from spark_eos.sink.decision_writer import DecisionWriter
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.messages import Prepared, PreparedTransaction, WrittenRange
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink_options import OnLostTransaction
 from tests.support.spark_eos.client_world import encoded, make_topic, read_values, unique
 
 PLACE = 0

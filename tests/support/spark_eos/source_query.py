@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-from spark_eos.source.readers import StreamReader
 from spark_eos.source.schema import source_schema
+from spark_eos.source.spark_readers import StreamReader
 
 Row = tuple[str, int, int, str | None]
 

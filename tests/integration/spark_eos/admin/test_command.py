@@ -12,8 +12,8 @@ import pytest
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.admin.properties import options_of, parse_properties
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import OptionError
+from spark_eos.options.client import ClientOptions
 from tests.support.spark_eos.sink_world import World
 
 NO_PYSPARK = """

@@ -12,15 +12,15 @@ from broker_core.embedded import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, _parser, main
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import UnansweredError
-from spark_eos.operator_commands import OperatorCommands
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.decision_writer import DecisionWriter
+from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.ports import UnstableOffsetsError
-from spark_eos.sink.recovery import lost_error
-from spark_eos.sink.recovery_table import Settlement
-from spark_eos.source.blocker import name_blocker
+from spark_eos.sink.recovery.action_table import Settlement
+from spark_eos.sink.recovery.settlement import lost_error
+from spark_eos.source.lso_blocker import name_lso_blocker
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
@@ -66,7 +66,7 @@ def stable(session: RawSession, topic: str) -> int:
 def test_the_blockers_command_ends_a_hanging_transaction(client: KafkaClient, session: RawSession) -> None:
     topic = make_topic(client)
     hang(session, topic)
-    told = name_blocker(client, TopicPartition(topic, 0))
+    told = name_lso_blocker(client, TopicPartition(topic, 0))
     assert "no coordinator has in hand any more: it hangs" in told
     assert (main(words_of(told)), stable(session, topic)) == (ExitCode.DONE, 4)
 
@@ -74,7 +74,7 @@ def test_the_blockers_command_ends_a_hanging_transaction(client: KafkaClient, se
 def test_the_blockers_command_ends_a_live_transaction(client: KafkaClient, session: RawSession) -> None:
     topic = make_topic(client)
     open_up(session, topic)
-    told = name_blocker(client, TopicPartition(topic, 0))
+    told = name_lso_blocker(client, TopicPartition(topic, 0))
     assert f"the transaction of '{session.transactional_id}'" in told
     assert (main(words_of(told)), stable(session, topic)) == (ExitCode.DONE, 2)
 

@@ -13,17 +13,19 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 
 from broker_core.types import TopicPartition
-from spark_eos.admin.timeline_log import Outcome, PlainStretch, Timeline, TransactionBar
+from spark_eos.admin.timeline_log import PlainStretch, Timeline, TransactionBar, TransactionOutcome
 from spark_eos.admin.timeline_page import page
 from spark_eos.client.inspection import TransactionDescription
-from spark_eos.operator_commands import OperatorCommands
+from spark_eos.options.operator_commands import OperatorCommands
 
 NOW_MS = 1_700_000_000_000
 TP = TopicPartition("orders", 0)
 
 
-def bar(producer_id: int, first: int, last: int, outcome: Outcome = Outcome.COMMITTED) -> TransactionBar:
-    is_open = outcome is Outcome.OPEN
+def bar(
+    producer_id: int, first: int, last: int, outcome: TransactionOutcome = TransactionOutcome.COMMITTED
+) -> TransactionBar:
+    is_open = outcome is TransactionOutcome.OPEN
     return TransactionBar(
         producer_id,
         4,
@@ -51,10 +53,10 @@ TIMELINE = Timeline(
     high_watermark=1_000,
     transactions=[
         bar(1, 0, 199),
-        bar(2, 210, 390, Outcome.ABORTED),
-        bar(3, 500, 799, Outcome.OPEN),
+        bar(2, 210, 390, TransactionOutcome.ABORTED),
+        bar(3, 500, 799, TransactionOutcome.OPEN),
         bar(1, 800, 890),
-        bar(4, 900, 999, Outcome.OPEN),
+        bar(4, 900, 999, TransactionOutcome.OPEN),
     ],
     plain=[PlainStretch(400, 449, 50, NOW_MS + 400, NOW_MS + 449)],
     owners={1: "loader-1", 2: "loader-2", 3: "stuck<b>"},

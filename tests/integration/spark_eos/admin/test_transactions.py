@@ -14,16 +14,16 @@ from broker_core.embedded import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.admin import hanging, transactions_command
 from spark_eos.admin.command import ExitCode, _parser, main
-from spark_eos.admin.hanging import Verdict, find_hanging, open_transactions
+from spark_eos.admin.hanging import HangingVerdict, find_hanging, open_transactions
 from spark_eos.admin.kafka_tables import kafka_table
 from spark_eos.admin.transactions_command import with_subcommand
 from spark_eos.admin.transactions_view import described
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.transaction_admin import TransactionAdmin
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import UnsupportedError
+from spark_eos.options.client import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.decision_writer import DecisionWriter
+from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.naming import TaskId
 from tests.conformance.conftest import Kafka as Plain
 from tests.support.clients import make_topic, unique
@@ -287,7 +287,7 @@ def test_a_producer_that_no_coordinator_knows_hangs(kafka: Kafka, session: RawSe
     hang(session, topic, Identity(987_654_321, 3))
     with admin_of(kafka.bootstrap_servers) as admin:
         [found] = find_hanging(admin, [TopicPartition(topic, 0)], broker_id=None, limit_ms=-1, now_ms=now_ms())
-    assert (found.verdict, found.owners) == (Verdict.HANGING, ())
+    assert (found.verdict, found.owners) == (HangingVerdict.HANGING, ())
     assert "none lists a transactional id with producer id 987654321" in found.coordinator_says
     assert "may see every id" in found.why
     done = kafka.json("abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
@@ -301,7 +301,7 @@ def test_a_transaction_as_old_as_the_limit_is_left_in_peace(address: str, sessio
     place = TopicPartition(topic, 0)
     with admin_of(address) as admin:
         [opened] = open_transactions(admin, [place])
-        for more_ms, verdict in ((0, Verdict.YOUNG), (1, Verdict.HANGING)):
+        for more_ms, verdict in ((0, HangingVerdict.YOUNG), (1, HangingVerdict.HANGING)):
             then_ms = opened.producer.last_timestamp_ms + 60_000 + more_ms
             [found] = find_hanging(admin, [place], broker_id=None, limit_ms=60_000, now_ms=then_ms)
             assert (found.verdict, found.transaction.age_minutes(then_ms)) == (verdict, 1)
@@ -321,7 +321,7 @@ def test_a_transaction_that_ends_while_coordinators_are_asked_does_not_hang(
     monkeypatch.setattr(hanging, "owners_of", end_first)
     with admin_of(address) as admin:
         [found] = find_hanging(admin, [TopicPartition(topic, 0)], broker_id=None, limit_ms=-1, now_ms=now_ms())
-    assert found.verdict is Verdict.ENDED
+    assert found.verdict is HangingVerdict.ENDED
 
 
 def test_an_id_that_no_broker_lists_while_its_coordinator_moves_does_not_hang(
@@ -334,7 +334,7 @@ def test_an_id_that_no_broker_lists_while_its_coordinator_moves_does_not_hang(
         answers = iter([{1: []}])
         monkeypatch.setattr(admin, "list_transactions", lambda **filters: next(answers, None) or listed(**filters))
         [found] = find_hanging(admin, [TopicPartition(topic, 0)], broker_id=None, limit_ms=-1, now_ms=now_ms())
-    assert found.verdict is Verdict.LIVE
+    assert found.verdict is HangingVerdict.LIVE
 
 
 def test_a_broker_is_searched_as_a_whole_but_for_internal_topics(kafka: Kafka, session: RawSession) -> None:

@@ -12,8 +12,8 @@ import trustme
 from broker_core.embedded import EmbeddedBroker
 from spark_eos.client import tls
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import AuthenticationError
+from spark_eos.options.client import ClientOptions
 
 AUTHORITY = trustme.CA()
 

@@ -17,18 +17,18 @@ from broker_core.embedded import Disconnect, EmbeddedBroker, Error
 from spark_eos import failpoints
 from spark_eos.client import features
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import OnLostTransaction, SinkOptions
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.committer import Committer
-from spark_eos.sink.decision_log import DecisionLog
-from spark_eos.sink.decision_writer import DecisionWriter
-from spark_eos.sink.driver import RunState
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.decision_writer import DecisionWriter
+from spark_eos.sink.driver.run_state import RunState
 from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import driver_id
-from spark_eos.sink.pool import IdentityPool
-from spark_eos.sink.task import Place, TaskWriter
-from spark_eos.sink.transactions import TaskTransaction
-from spark_eos.sink_options import OnLostTransaction, SinkOptions
+from spark_eos.sink.task.identity_pool import IdentityPool
+from spark_eos.sink.task.transaction import TaskTransaction
+from spark_eos.sink.task.writer import Place, TaskWriter
 from tests.support.spark_eos.brokers import finalize, running_broker
 from tests.support.spark_eos.client_world import make_topic, read_values, unique
 

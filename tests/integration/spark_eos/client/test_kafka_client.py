@@ -16,8 +16,8 @@ from broker_core.embedded import EmbeddedBroker, Hold
 from spark_eos.client import coordinators
 from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.topics import create_topic, describe_topic_config
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import OptionError, TopicError, UnansweredError, UnreachableError
+from spark_eos.options.client import ClientOptions
 from tests.support.spark_eos import forked_client
 from tests.support.spark_eos.client_world import make_topic, unique
 

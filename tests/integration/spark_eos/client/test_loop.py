@@ -17,7 +17,7 @@ from spark_eos.client import network
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.loop import Loop, shorten
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
 
 EXCHANGES = 20
 TIMERS = 5_000

@@ -16,11 +16,11 @@ from spark_eos.client.control import TransactionIdentity, end_txn, end_txns, ini
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client_options import ClientOptions
-from spark_eos.sink.pool import IdentityPool
-from spark_eos.sink.task import Place, TaskWriter
-from spark_eos.sink.transactions import TaskTransaction
-from spark_eos.sink_options import SinkOptions
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import SinkOptions
+from spark_eos.sink.task.identity_pool import IdentityPool
+from spark_eos.sink.task.transaction import TaskTransaction
+from spark_eos.sink.task.writer import Place, TaskWriter
 from tests.support.spark_eos.client_world import FakeClient, encoded, make_topic, produced, read_values, unique
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.waiting import wait_until

@@ -7,8 +7,8 @@ import pytest
 from broker_core.embedded import Disconnect, EmbeddedBroker, Error
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import init_producer_id, own_one_of
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import UnansweredError
+from spark_eos.options.client import ClientOptions
 
 
 def asked(kafka: EmbeddedBroker) -> list[str]:

@@ -14,8 +14,8 @@ from spark_eos.client.control import init_producer_id
 from spark_eos.client.leaders import Leaders
 from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client_options import client_options
 from spark_eos.errors import TopicError
+from spark_eos.options.client import client_options
 from tests.support.spark_eos.client_world import encoded
 
 

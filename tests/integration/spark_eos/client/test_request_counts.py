@@ -11,15 +11,15 @@ from broker_core.broker.request_log import RequestSeen
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.decision_writer import DecisionWriter
+from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.messages import Prepared
-from spark_eos.sink.placement import DataError
-from spark_eos.sink.pool import IdentityPool
-from spark_eos.sink.task import Place, TaskWriter
-from spark_eos.sink.transactions import TaskTransaction
-from spark_eos.sink_options import SinkOptions
+from spark_eos.sink.task.identity_pool import IdentityPool
+from spark_eos.sink.task.partitioning import DataError
+from spark_eos.sink.task.transaction import TaskTransaction
+from spark_eos.sink.task.writer import Place, TaskWriter
 from tests.support.spark_eos.client_world import unique
 
 BROKERS = 3

@@ -11,10 +11,10 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import client_options
 from spark_eos.errors import AuthenticationError, EosKafkaError, OptionError, UnreachableError
-from spark_eos.source.readers import StreamReader
+from spark_eos.options.client import client_options
 from spark_eos.source.schema import source_schema
+from spark_eos.source.spark_readers import StreamReader
 from tests.support.apache_kafka import Unavailable
 from tests.support.secured import REAUTH_MS, USERS, Secured, secured
 from tests.support.spark_eos.security_clients import PASSWORD, USER, WAYS, Credentials, jaas, stranger

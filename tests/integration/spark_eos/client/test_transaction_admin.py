@@ -11,7 +11,6 @@ import pytest
 from broker_core.types import TopicPartition
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.transaction_admin import TransactionAdmin
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import (
     AuthorizationError,
     BrokerError,
@@ -20,6 +19,7 @@ from spark_eos.errors import (
     UnansweredError,
     UnsupportedError,
 )
+from spark_eos.options.client import ClientOptions
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from spark_eos.client.control import TransactionIdentity, add_partitions_to_txn,
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions, list_transactions
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError, FencedError, RecordTooLargeError, TopicError, UnansweredError
+from spark_eos.options.client import ClientOptions
 from tests.support.spark_eos.client_world import encoded, make_topic, read_values, unique
 from tests.support.waiting import wait_until
 

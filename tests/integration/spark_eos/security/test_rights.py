@@ -8,11 +8,11 @@ import pytest
 
 from broker_core.types import TopicPartition
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import client_options
 from spark_eos.errors import EosKafkaError
-from spark_eos.sink.preflight import check_cluster
-from spark_eos.source.blocker import name_blocker
+from spark_eos.options.client import client_options
+from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.source.group_commits import GroupCommits
+from spark_eos.source.lso_blocker import name_lso_blocker
 from tests.support.apache_kafka import Unavailable
 from tests.support.guarded_kafka import GuardedKafka, guarded_kafka
 from tests.support.spark_eos import security_roles as roles
@@ -153,11 +153,11 @@ def test_a_live_transaction_that_the_query_may_not_see_is_not_called_hanging(sce
     scene.world.prepare(RUN)
     place = TopicPartition(scene.world.topic, 0)
     with KafkaClient(client_options(scene.options())) as client:
-        hidden = name_blocker(client, place)
+        hidden = name_lso_blocker(client, place)
         assert "hidden from the query's principal. Grant the principal DESCRIBE on all transactional ids" in hidden
         assert "it hangs" not in hidden
         scene.grant([optional(role, 1)])
-        assert f"the transaction of '{scene.names[roles.ONE_ID]}'" in name_blocker(client, place)
+        assert f"the transaction of '{scene.names[roles.ONE_ID]}'" in name_lso_blocker(client, place)
 
 
 def test_the_timeline_names_producers_where_it_may(scene: Scene) -> None:

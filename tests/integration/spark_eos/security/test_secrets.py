@@ -13,14 +13,14 @@ from confluent_kafka import Consumer
 
 from spark_eos.admin.command import main
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import client_options
 from spark_eos.errors import EosKafkaError
-from spark_eos.sink.metrics import METRICS
-from spark_eos.sink.preflight import check_cluster
-from spark_eos.sink_options import sink_options
-from spark_eos.source.readers import StreamReader
+from spark_eos.metrics import SINK_METRICS
+from spark_eos.options.client import client_options
+from spark_eos.options.sink import sink_options
+from spark_eos.options.source import stream_options
+from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.source.schema import source_schema
-from spark_eos.source_options import stream_options
+from spark_eos.source.spark_readers import StreamReader
 from tests.integration.spark_eos.client.test_security import kafka, own
 from tests.support.secured import Secured
 from tests.support.spark_eos.security_clients import KEY_PASSWORD, PASSWORD, WAYS, Credentials, jaas
@@ -112,7 +112,7 @@ def test_sink_source_and_command_keep_them(
     search.look("a planned range", pickle.dumps(pieces))
     search.look("offsets", f"{begin} {end}")
     search.look("the decision topic", stored(own.kafka, world.decisions))
-    search.look("the metrics", repr(vars(METRICS)))
+    search.look("the metrics", repr(vars(SINK_METRICS)))
     config = tmp_path / "client.properties"
     config.write_text(properties(given))
     reach = ["--bootstrap-server", given["kafka.bootstrap.servers"], "--command-config", str(config)]

@@ -14,15 +14,16 @@ from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError, FencedError, OptionError, TopicError, TransactionError, UnreachableError
-from spark_eos.sink import decision_writer, recovery
-from spark_eos.sink.closing import Closing
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.recovery import fates_of
-from spark_eos.sink.recovery_table import Fate
-from spark_eos.sink.wiring import driver_timeout_ms
-from spark_eos.sink_options import SinkOptions
+from spark_eos.sink.driver import decision_writer
+from spark_eos.sink.driver.retirement import Retirement
+from spark_eos.sink.factory import driver_timeout_ms
+from spark_eos.sink.recovery import settlement
+from spark_eos.sink.recovery.action_table import Fate
+from spark_eos.sink.recovery.settlement import fates_of
 from tests.support.spark_eos.client_world import FakeClient, encoded, make_topic, unique
 from tests.support.spark_eos.sink_world import PLACE, World
 from tests.support.waiting import wait_until
@@ -162,9 +163,9 @@ def test_what_a_foreign_transaction_holds_back_is_known_by_its_marker(
     producer.flush()
     transaction = world.prepare("run1").transaction
     with monkeypatch.context() as forgetful:
-        forgetful.setattr(recovery, "described_fate", lambda *_: None)
+        forgetful.setattr(settlement, "described_fate", lambda *_: None)
         assert fates_of(world.cluster, [transaction]) == {transaction: Fate.HIDDEN}
-    recovery.end_all(world.cluster, [transaction], commit=commit)
+    settlement.end_all(world.cluster, [transaction], commit=commit)
     # The id goes on, so that its coordinator cannot tell any more.
     control.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
     control.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
@@ -187,27 +188,27 @@ def test_what_is_open_is_aborted_where_a_part_has_timed_out(kafka_address: str, 
         assert world.state_of(still_open) == "Ongoing"
         world.committer("run2").commit([world.prepare("run2"), world.prepare("run2", split=1)], 0)
         # The driver of run 1 wakes up.
-        assert recovery.commit_all(world.cluster, [still_open.transaction, lost.transaction]) == set()
+        assert settlement.commit_all(world.cluster, [still_open.transaction, lost.transaction]) == set()
         assert world.visible() == ["row of 0"] * 2
         newest = world.log().newest()
     assert newest is not None and (newest.attempt, newest.run) == (2, "run2")
 
 
-@pytest.mark.parametrize(("version", "closing"), [(2, Closing.MARK), (1, Closing.FORGET)])
+@pytest.mark.parametrize(("version", "retirement"), [(2, Retirement.MARK), (1, Retirement.FORGET)])
 def test_a_job_that_is_done_says_so_or_leaves_nothing(
-    kafka_address: str, tv1_address: str, version: int, closing: Closing
+    kafka_address: str, tv1_address: str, version: int, retirement: Retirement
 ) -> None:
     address = kafka_address if version == 2 else tv1_address
     with KafkaClient(ClientOptions((address,))) as client:
         world = World(address, client)
-        committer = replace(world.committer("run1"), closing=closing)
+        committer = replace(world.committer("run1"), retirement=retirement)
         committer.commit([world.prepare("run1")], 0)
         values = [record.value for _, record in world.cluster.all_records(world.decisions)]
         assert world.visible() == ["row of 0"]
         newest = world.log().newest()
     assert len(values) == 2
-    assert (values[-1] is None) == (closing is Closing.FORGET)
-    if closing is Closing.MARK:
+    assert (values[-1] is None) == (retirement is Retirement.FORGET)
+    if retirement is Retirement.MARK:
         assert newest is not None
         assert newest.completed_at_ms is not None
 
@@ -272,14 +273,14 @@ def test_a_job_whose_driver_was_killed_in_mid_completion_is_named_and_completed_
 ) -> None:
     """Without a jobId no re-run finds it, so only the command can."""
     world.query = unique("job")
-    job = replace(world.committer("run1"), may_be_decided=False, closing=Closing.FORGET)
+    job = replace(world.committer("run1"), may_be_decided=False, retirement=Retirement.FORGET)
     tasks = [world.prepare("run1", split=split) for split in range(2)]
 
     def killed(cluster: Any, prepared: Any) -> None:
-        recovery.commit_all(cluster, prepared[:1])
+        settlement.commit_all(cluster, prepared[:1])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("spark_eos.sink.completion.commit_all", killed)
+    monkeypatch.setattr("spark_eos.sink.driver.completion.commit_all", killed)
     with pytest.raises(KeyboardInterrupt):
         job.commit(tasks, 0)
     monkeypatch.undo()

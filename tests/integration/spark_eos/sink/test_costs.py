@@ -17,18 +17,19 @@ from spark_eos.client.connection import KafkaClient
 from spark_eos.client.control import init_producer_id
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.errors import LostTransactionError
-from spark_eos.sink import messages, sweep
+from spark_eos.options.sink import SinkOptions, sink_options
+from spark_eos.sink import messages
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.committer import Committer
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.decision_log import DecisionLog
-from spark_eos.sink.decision_writer import DecisionWriter
+from spark_eos.sink.driver import run_state
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.pool import IdentityPool
-from spark_eos.sink.task import Place, TaskWriter
-from spark_eos.sink.transactions import TaskTransaction
-from spark_eos.sink_options import SinkOptions, sink_options
+from spark_eos.sink.task.identity_pool import IdentityPool
+from spark_eos.sink.task.transaction import TaskTransaction
+from spark_eos.sink.task.writer import Place, TaskWriter
 from tests.support.spark_eos.client_world import encoded, read_values
 
 PAGE: Final = (Path(__file__).parents[4] / "docs" / "costs.md").read_text()
@@ -321,7 +322,7 @@ def test_what_gives_no_sign_is_ended_now_and_then(query: Query, monkeypatch: pyt
     orphan = query.leave_open()
     query.run(1)
     assert query.state_of(orphan) == "Ongoing"
-    monkeypatch.setattr(sweep, "_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(run_state, "_INTERVAL_SECONDS", 0.0)
     query.run(2)
     assert query.state_of(orphan) == "CompleteAbort"
 

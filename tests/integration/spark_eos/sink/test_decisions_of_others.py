@@ -14,13 +14,13 @@ from spark_eos.client import control
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.topics import describe_topic_config
-from spark_eos.client_options import ClientOptions
 from spark_eos.codec.encode import encode_batches
-from spark_eos.sink import recovery
-from spark_eos.sink.decision_topic import Durability, ensure_decision_topic
+from spark_eos.options.client import ClientOptions
+from spark_eos.sink.driver.broker_capabilities import BrokerCapabilities
+from spark_eos.sink.driver.decision_topic import Durability, ensure_decision_topic
 from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS, decision_partition, former_partition
-from spark_eos.sink.recovery import end_all, settle
-from spark_eos.sink.survey import Survey
+from spark_eos.sink.recovery import settlement
+from spark_eos.sink.recovery.settlement import end_all, settle
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.sink_world import World
 from tests.support.waiting import wait_until
@@ -39,7 +39,7 @@ def world(kafka: EmbeddedBroker) -> Iterator[World]:
     with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         made = World(kafka.bootstrap_servers, client)
         made.decisions = unique("decisions")
-        ensure_decision_topic(client, made.decisions, Durability(1, 1), Survey(), prefix="p")
+        ensure_decision_topic(client, made.decisions, Durability(1, 1), BrokerCapabilities(), prefix="p")
         made.cluster = made.cluster_of(made.decisions)
         yield made
 
@@ -151,7 +151,7 @@ def test_lost_transactions_are_settled_by_a_few_requests(
     decision = world.decision(*prepared)
     end_all(world.cluster, decision.transactions, commit=False)
     if not is_described:
-        monkeypatch.setattr(recovery, "described_fate", lambda *_: None)
+        monkeypatch.setattr(settlement, "described_fate", lambda *_: None)
     wait_until(lambda: {world.state_of(each) for each in prepared} == {"CompleteAbort"}, "all are aborted")
     before = {api: asked(kafka, api) for api in ("DescribeTransactions", "Fetch", "ListOffsets")}
     assert settle(world.cluster, decision).took_no_effect

@@ -13,14 +13,14 @@ from spark_eos.client.connection import CoordinatorType, KafkaClient
 from spark_eos.client.control import TransactionIdentity, init_producer_id
 from spark_eos.client.group_offsets import fetch_offsets_from
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import UnansweredError
-from spark_eos.sink import patience
-from spark_eos.sink.deadlines import verify
+from spark_eos.options.client import ClientOptions
+from spark_eos.sink.driver import retry_policy
+from spark_eos.sink.driver.verification import verify
 from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.pool import IdentityPool
-from spark_eos.sink.recovery import Fate, fates_of
+from spark_eos.sink.recovery.settlement import Fate, fates_of
+from spark_eos.sink.task.identity_pool import IdentityPool
 from tests.support.spark_eos.client_world import encoded, unique
 from tests.support.spark_eos.sink_world import World
 from tests.support.waiting import wait_until
@@ -56,8 +56,8 @@ def open_world(
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "_FIRST_PAUSE_MS", 10)
-    monkeypatch.setattr(patience, "_LONGEST_PAUSE_MS", 20)
+    monkeypatch.setattr(retry_policy, "_FIRST_PAUSE_MS", 10)
+    monkeypatch.setattr(retry_policy, "_LONGEST_PAUSE_MS", 20)
 
 
 @pytest.fixture

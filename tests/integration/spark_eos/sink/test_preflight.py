@@ -31,21 +31,21 @@ from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.metadata import BrokerAddress
 from spark_eos.client.topics import create_topic, describe_topic_config
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, OptionError, TopicError, UnsupportedError
-from spark_eos.sink import decision_topic, preflight
-from spark_eos.sink.decision_topic import (
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import SinkOptions, sink_options
+from spark_eos.sink.driver import decision_topic, preflight
+from spark_eos.sink.driver.broker_capabilities import BrokerCapabilities
+from spark_eos.sink.driver.decision_topic import (
     Durability,
     data_durability,
     ensure_decision_topic,
     topic_doubts,
     topic_problem,
 )
-from spark_eos.sink.driver_identity import DriverIdentity
-from spark_eos.sink.kept import Kept
-from spark_eos.sink.preflight import check_cluster
-from spark_eos.sink.survey import Survey
-from spark_eos.sink_options import SinkOptions, sink_options
+from spark_eos.sink.driver.driver_identity import DriverIdentity
+from spark_eos.sink.driver.preflight import check_cluster
+from spark_eos.sink.process_cache import ProcessCache
 from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.spark_eos.client_world import make_topic, unique
 from tests.support.spark_eos.sink_world import World
@@ -73,7 +73,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, facts: Mapping[int, BrokerFacts]) -
         asked.append(sorted(node_ids))
         return {node_id: facts[node_id] for node_id in node_ids if node_id in facts}
 
-    monkeypatch.setattr("spark_eos.sink.survey.ask_brokers", answer)
+    monkeypatch.setattr("spark_eos.sink.driver.broker_capabilities.ask_brokers", answer)
     return asked
 
 
@@ -152,7 +152,7 @@ def test_a_decision_topic_that_cannot_be_made_says_what_to_make(
     def refused(_: object, name: str, **__: object) -> None:
         raise failure(Api.CREATE_TOPICS, 29, f"topic '{name}'")
 
-    monkeypatch.setattr("spark_eos.sink.decision_topic.create_topic", refused)
+    monkeypatch.setattr("spark_eos.sink.driver.decision_topic.create_topic", refused)
     with pytest.raises(TopicError, match=r"cannot be created.*cleanup\.policy=compact, 8 partitions and 1 replica"):
         check_cluster(client, options_for(client))
 
@@ -160,7 +160,7 @@ def test_a_decision_topic_that_cannot_be_made_says_what_to_make(
 def test_a_decision_topic_that_nothing_can_be_written_to_is_refused(client: KafkaClient) -> None:
     topic = make_topic(client, cleanup_policy="compact", min_insync_replicas="2")
     with pytest.raises(TopicError, match=r"1 replica\(s\) and min\.insync\.replicas=2.*more replicas, or lower"):
-        ensure_decision_topic(client, topic, Durability(1, 1), Survey(), prefix="p")
+        ensure_decision_topic(client, topic, Durability(1, 1), BrokerCapabilities(), prefix="p")
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_where_settings_cannot_be_read_the_offsets_topic_says_how_often_the_clus
 def test_doubts_are_said_once(client: KafkaClient, caplog: pytest.LogCaptureFixture) -> None:
     topic = make_topic(client, cleanup_policy="compact")
     for is_first in (True, False):
-        ensure_decision_topic(client, topic, Durability(3, 2), Survey(), prefix="p", is_first=is_first)
+        ensure_decision_topic(client, topic, Durability(3, 2), BrokerCapabilities(), prefix="p", is_first=is_first)
     assert caplog.text.count("Reassign its partitions") == 1
 
 
@@ -350,9 +350,9 @@ def test_brokers_say_what_they_serve_and_how_they_are_set_up(client: KafkaClient
 
 def test_the_lowest_limit_of_all_brokers_counts(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = {1: facts(transaction_max_timeout_ms="900000"), 2: facts(transaction_max_timeout_ms="70000")}
-    survey = Survey(facts=limits)
+    capabilities = BrokerCapabilities(facts=limits)
     pretend(monkeypatch, limits)
-    settled = check_cluster(client, options_for(client), survey)
+    settled = check_cluster(client, options_for(client), capabilities)
     assert (settled.transaction_timeout_ms, settled.timeout_limit_ms) == (70_000, 70_000)
 
 
@@ -361,11 +361,11 @@ def test_each_broker_is_asked_once_and_one_that_is_away_again_at_every_check(
 ) -> None:
     asked = pretend(monkeypatch, {1: facts(), 2: facts()})
     monkeypatch.setattr(client, "brokers", lambda: [BrokerAddress(node_id, "h", 1) for node_id in (1, 2, 3)])
-    survey = Survey()
+    capabilities = BrokerCapabilities()
     for _ in range(3):
-        survey.complete(client)
+        capabilities.complete(client)
     assert asked == [[1, 2, 3], [3], [3]]
-    assert survey.troubles == ["broker 3 does not answer"]
+    assert capabilities.troubles == ["broker 3 does not answer"]
 
 
 # The versions that a broker of 3.5 serves, and one of 3.6.
@@ -386,7 +386,7 @@ OLD, NEW = 3, 4
 )
 def test_which_brokers_do_not_verify_transactions(said: BrokerFacts, level: int, reason: str | None) -> None:
     good = BrokerFacts(5, {VERIFICATION: "true"})
-    found = Survey(facts={1: good, 2: said, 3: good}).unverifying(level)
+    found = BrokerCapabilities(facts={1: good, 2: said, 3: good}).unverifying(level)
     assert ([2] if reason else []) == list(found)
     assert reason is None or reason in found[2]
 
@@ -397,11 +397,13 @@ def test_one_old_broker_among_new_ones_is_refused_or_accepted_by_name(
     brokers = {1: facts(), 2: BrokerFacts(OLD, {})}
     wanted = options_for(client)
     with pytest.raises(UnsupportedError, match=r"broker 2 serves.*Kafka 3\.6 or newer.*allowHangingTransactions=true"):
-        check_cluster(client, wanted, Survey(facts=brokers))
+        check_cluster(client, wanted, BrokerCapabilities(facts=brokers))
     assert wanted.decision_topic not in client.metadata(None), "nothing is made for a query that is refused"
     accepting = options_for(client, allowHangingTransactions="true")
     for is_first in (True, False):
-        assert check_cluster(client, accepting, Survey(facts=brokers), is_first=is_first).allow_hanging_transactions
+        assert check_cluster(
+            client, accepting, BrokerCapabilities(facts=brokers), is_first=is_first
+        ).allow_hanging_transactions
     assert caplog.text.count("transactions may hang") == 1
     # The option has no effect on brokers that verify; where that cannot be known it has.
     assert not check_cluster(client, accepting).allow_hanging_transactions
@@ -486,7 +488,7 @@ def test_a_later_look_finds_what_was_not_there_at_the_start(monkeypatch: pytest.
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, wanted.decision_topic, incremental_configs=[policy])
-        monkeypatch.setattr(preflight, "_checked", Kept(60.0))
+        monkeypatch.setattr(preflight, "_checked", ProcessCache(60.0))
         preflight.preflight(wanted)
         for future in admin.incremental_alter_configs([resource]).values():
             future.result(60)

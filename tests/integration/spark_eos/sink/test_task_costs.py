@@ -9,22 +9,22 @@ import pyarrow as pa
 import pytest
 
 from broker_core.embedded import EmbeddedBroker
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import EosKafkaError
-from spark_eos.sink import clients, kept, wiring
-from spark_eos.sink import pool as pools
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import OnLostTransaction, SinkOptions, sink_options
+from spark_eos.sink import factory, process_cache
 from spark_eos.sink.commit_report import CommitReport, WorkerIds, last_report, leave_report, report_of
-from spark_eos.sink.committer import Committer
-from spark_eos.sink.kept import Kept
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
-from spark_eos.sink.pool import IdentityPool
-from spark_eos.sink.ports import Ending, TransactionState
-from spark_eos.sink.task import Place
-from spark_eos.sink.wiring import committer, task_writer
-from spark_eos.sink.writers import _commit
-from spark_eos.sink_options import OnLostTransaction, SinkOptions, sink_options
+from spark_eos.sink.ports import Ending
+from spark_eos.sink.process_cache import ProcessCache
+from spark_eos.sink.spark_writers import _commit
+from spark_eos.sink.task import identity_pool as pools
+from spark_eos.sink.task.identity_pool import IdentityPool
+from spark_eos.sink.task.writer import Place
 from tests.integration.spark_eos.sink.test_costs import table
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.sink_cluster import MemoryCluster
@@ -246,9 +246,9 @@ def test_a_report_of_thousands_of_tasks_is_small(local_folder: Path) -> None:
 
 def test_what_is_idle_is_dropped_by_age_and_nothing_for_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds, process, dropped = [0.0], [1], list[str]()
-    monkeypatch.setattr(kept, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
-    monkeypatch.setattr(kept, "os", SimpleNamespace(getpid=lambda: process[0]))
-    values: Kept[int, str] = Kept(60, dropped.append)
+    monkeypatch.setattr(process_cache, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    monkeypatch.setattr(process_cache, "os", SimpleNamespace(getpid=lambda: process[0]))
+    values: ProcessCache[int, str] = ProcessCache(60, dropped.append)
     for _ in range(2):
         for key in range(500):
             assert values.get(key, lambda key=key: f"made {key} at {seconds[0]:.0f}") == f"made {key} at 0"
@@ -265,7 +265,7 @@ def test_what_is_idle_is_dropped_by_age_and_nothing_for_its_number(monkeypatch: 
 def kafka() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(topics={"t": PARTITIONS, "decisions": 2}, requests_kept=100_000) as broker:
         yield broker
-        for each in (clients._clients, wiring._clusters, wiring._runs, wiring._logs, pools._pools):
+        for each in (process_cache._clients, factory._clusters, factory._runs, factory._logs, pools._pools):
             each.clear()
 
 
@@ -331,7 +331,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[KafkaClient]]:
         def close(self) -> None:
             raise AssertionError("a client is closed")
 
-    monkeypatch.setattr(clients, "KafkaClient", Counted)
+    monkeypatch.setattr(process_cache, "KafkaClient", Counted)
     yield found
     for each in found:
         KafkaClient.close(each)

@@ -10,11 +10,11 @@ from broker_core.types import TopicPartition
 from spark_eos.client import control
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.client_options import ClientOptions
-from spark_eos.sink.committer import Committer
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import SinkOptions
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.factory import committer
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.wiring import committer
-from spark_eos.sink_options import SinkOptions
 from tests.support.spark_eos.brokers import SETTINGS
 from tests.support.spark_eos.client_world import encoded
 from tests.support.spark_eos.sink_world import PLACE, World

@@ -8,9 +8,9 @@ from broker_core.types import TopicPartition
 from spark_eos.client.active_producers import open_transactions
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.lookup import OffsetLookup
-from spark_eos.source import blocker
-from spark_eos.source.blocker import name_blocker
-from spark_eos.source_options import batch_options
+from spark_eos.options.source import batch_options
+from spark_eos.source import lso_blocker
+from spark_eos.source.lso_blocker import name_lso_blocker
 from tests.support.spark_eos.source_data import commit, create_topic, send, transactional_producer
 from tests.support.waiting import wait_until
 
@@ -25,15 +25,17 @@ def test_the_oldest_open_transaction_is_named(kafka_address: str) -> None:
         send(producer, topic, ["open"])
     options = batch_options({"kafka.bootstrap.servers": kafka_address, "subscribe": topic})
     with KafkaClient(options.client) as client:
-        told = name_blocker(client, TopicPartition(topic, 0))
+        told = name_lso_blocker(client, TopicPartition(topic, 0))
         assert f"It is the transaction of '{topic}-first'" in told
         assert "Ongoing for" in told
         assert f"--bootstrap-server {kafka_address} force-terminate --transactional-id={topic}-first`" in told
         # An abort is answered before its markers are written.
         first.abort_transaction(30)
-        wait_until(lambda: f"'{topic}-second'" in name_blocker(client, TopicPartition(topic, 0)), "the first has ended")
+        wait_until(
+            lambda: f"'{topic}-second'" in name_lso_blocker(client, TopicPartition(topic, 0)), "the first has ended"
+        )
         second.abort_transaction(30)
-        wait_until(lambda: name_blocker(client, TopicPartition(topic, 0)) == "It ended meanwhile.", "none is open")
+        wait_until(lambda: name_lso_blocker(client, TopicPartition(topic, 0)) == "It ended meanwhile.", "none is open")
 
 
 def test_a_transaction_that_ends_while_it_is_looked_up_does_not_hang(
@@ -43,7 +45,7 @@ def test_a_transaction_that_ends_while_it_is_looked_up_does_not_hang(
     producer = transactional_producer(kafka_address)
     producer.begin_transaction()
     send(producer, topic, ["open"])
-    asked = blocker.list_by_broker
+    asked = lso_blocker.list_by_broker
 
     def end_first(client: KafkaClient, **options: Any) -> Any:
         producer.commit_transaction(30)
@@ -51,14 +53,14 @@ def test_a_transaction_that_ends_while_it_is_looked_up_does_not_hang(
         wait_until(lambda: not open_transactions(client, TopicPartition(topic, 0), place.leader_id), "the marker")
         return asked(client, **options)
 
-    monkeypatch.setattr(blocker, "list_by_broker", end_first)
+    monkeypatch.setattr(lso_blocker, "list_by_broker", end_first)
     options = batch_options({"kafka.bootstrap.servers": kafka_address, "subscribe": topic})
     with KafkaClient(options.client) as client:
-        assert name_blocker(client, TopicPartition(topic, 0)) == "It ended meanwhile."
+        assert name_lso_blocker(client, TopicPartition(topic, 0)) == "It ended meanwhile."
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1"])
 def test_no_answer_is_no_failure(address: str) -> None:
     options = {"kafka.bootstrap.servers": address, "subscribe": "t", "kafka.default.api.timeout.ms": "300"}
     with KafkaClient(batch_options(options).client) as client:
-        assert "could not be named" in name_blocker(client, TopicPartition("t", 0))
+        assert "could not be named" in name_lso_blocker(client, TopicPartition("t", 0))

@@ -12,12 +12,12 @@ from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
 from spark_eos.errors import DataLossError, TopicError, UnansweredError, UnreachableError
+from spark_eos.options.positions import EARLIEST, LATEST
+from spark_eos.options.source import SourceOptions, batch_options
 from spark_eos.source.planner import Planner
-from spark_eos.source.reader import read_range
+from spark_eos.source.range_reader import read_range
 from spark_eos.source.schema import arrow_schema
 from spark_eos.source.splits import OffsetRange
-from spark_eos.source_options import SourceOptions, batch_options
-from spark_eos.source_positions import EARLIEST, LATEST
 from tests.support.spark_eos.source_data import (
     abort,
     commit,

@@ -17,9 +17,9 @@ from broker_core.records.control import ControlType, control_type_of
 from broker_core.types import TopicPartition
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.lookup import OffsetLookup
+from spark_eos.options.source import batch_options
 from spark_eos.source.planner import Planner
-from spark_eos.source.reader import read_range
-from spark_eos.source_options import batch_options
+from spark_eos.source.range_reader import read_range
 from tests.support.spark_eos.source_data import DEADLINE_SECONDS, transactional_producer
 
 PARTITIONS = 2

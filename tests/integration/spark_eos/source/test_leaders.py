@@ -18,14 +18,14 @@ from spark_eos.client.history import LogPoint
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.topic_answers import PartitionLeader, TopicAnswer, TopicsAnswer, TopicsRequest
 from spark_eos.errors import BrokerError, DataLossError, UnansweredError
+from spark_eos.options.source import FetchLimits, SourceOptions, batch_options
 from spark_eos.source.data_loss import DataLossPolicy
 from spark_eos.source.planner import Planner
-from spark_eos.source.reader import read_range
-from spark_eos.source.readers import StreamReader
+from spark_eos.source.range_reader import read_range
 from spark_eos.source.rewritten_logs import RewrittenLogs
 from spark_eos.source.schema import source_schema
+from spark_eos.source.spark_readers import StreamReader
 from spark_eos.source.splits import OffsetRange
-from spark_eos.source_options import FetchLimits, SourceOptions, batch_options
 from tests.support.spark_eos.source_data import add_partitions, create_topic, delete_topic, send_plain
 
 TP = TopicPartition("t", 0)

@@ -18,13 +18,13 @@ from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.connection import KafkaClient
 from spark_eos.client.lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.topic_answers import TopicsRequest
-from spark_eos.client_options import ClientOptions
-from spark_eos.source import lag, readers, task_clients
-from spark_eos.source.reader import read_range
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.positions import EARLIEST
+from spark_eos.options.source import batch_options
+from spark_eos.source import lag, range_reader, spark_readers
+from spark_eos.source.range_reader import read_range
 from spark_eos.source.schema import source_schema
 from spark_eos.source.splits import OffsetRange
-from spark_eos.source_options import batch_options
-from spark_eos.source_positions import EARLIEST
 from tests.support.spark_eos.source_data import DEADLINE_SECONDS, add_partitions, delete_topic, send_plain
 from tests.support.spark_eos.source_query import Query, running
 
@@ -41,9 +41,9 @@ def look_at_the_lag_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_clients_of_other_tests() -> Iterator[None]:
-    task_clients._idle.clear()
+    range_reader._idle.clear()
     yield
-    task_clients._idle.clear()
+    range_reader._idle.clear()
 
 
 @pytest.fixture(scope="module", params=[4, 300])
@@ -114,7 +114,7 @@ def test_a_batch_read_is_planned_with_one_look_at_topics(cluster: tuple[Embedded
     kafka, topic, _ = cluster
     send_plain(kafka.bootstrap_servers, topic, "a")
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic} | OURS
-    reader = readers.BatchReader(options, source_schema(False))
+    reader = spark_readers.BatchReader(options, source_schema(False))
     asked = counted(kafka, reader.partitions)
     # Both ends; the other Metadata finds the brokers.
     assert asked.pop("ApiVersions") <= 1 + BROKERS
@@ -142,13 +142,13 @@ def test_tasks_of_one_process_share_connections(cluster: tuple[EmbeddedBroker, s
 def test_a_task_that_fails_leaves_no_client_behind(cluster: tuple[EmbeddedBroker, str, int]) -> None:
     kafka, _topic, _ = cluster
     options = ClientOptions(tuple(kafka.bootstrap_servers.split(",")))
-    with pytest.raises(ValueError, match="mid"), task_clients.task_client(options) as failing:
+    with pytest.raises(ValueError, match="mid"), range_reader.task_client(options) as failing:
         failing.connect()
         raise ValueError("mid")
-    with task_clients.task_client(options) as first, task_clients.task_client(options) as second:
+    with range_reader.task_client(options) as first, range_reader.task_client(options) as second:
         assert first is not second
         assert first is not failing
-    with task_clients.task_client(options) as again:
+    with range_reader.task_client(options) as again:
         assert again in (first, second)
 
 
@@ -167,11 +167,11 @@ def test_clients_that_idle_are_few_and_not_old(monkeypatch: pytest.MonkeyPatch) 
     closed: list[KafkaClient] = []
     monkeypatch.setattr(KafkaClient, "close", lambda client: closed.append(client))
     for number in range(20):
-        with task_clients.task_client(ClientOptions((f"127.0.0.1:{number + 1}",))):
+        with range_reader.task_client(ClientOptions((f"127.0.0.1:{number + 1}",))):
             pass
     assert len(closed) == 12
-    monkeypatch.setattr(task_clients, "_LONGEST_IDLE_SECONDS", -1.0)
-    with task_clients.task_client(ClientOptions(("127.0.0.1:20",))) as client:
+    monkeypatch.setattr(range_reader, "_LONGEST_IDLE_SECONDS", -1.0)
+    with range_reader.task_client(ClientOptions(("127.0.0.1:20",))) as client:
         assert client not in closed
     assert len(closed) == 20
 
@@ -208,13 +208,13 @@ class BusyCluster:
 
 def test_ten_thousand_triggers_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = BusyCluster()
-    monkeypatch.setattr(readers, "OffsetLookup", lambda _: cluster)
+    monkeypatch.setattr(spark_readers, "OffsetLookup", lambda _: cluster)
     options = {
         "kafka.bootstrap.servers": "127.0.0.1:1", "subscribePattern": "lines.*", "startingOffsets": "earliest",
         "failOnDataLoss": "false", "fetchOffset.retryIntervalMs": "0", "kafka.metadata.max.age.ms": "1",
     }  # fmt: skip
     logging.getLogger("spark_eos").setLevel(logging.CRITICAL)
-    reader = readers.StreamReader(options, source_schema(False))
+    reader = spark_readers.StreamReader(options, source_schema(False))
     position: dict[str, Any] = reader.initialOffset()
 
     def objects_after(triggers: int) -> int:

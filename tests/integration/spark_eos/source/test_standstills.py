@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 
 from broker_core.embedded import EmbeddedBroker, Hold
 from broker_core.types import TopicPartition
-from spark_eos.client_options import ClientOptions
-from spark_eos.source.standstills import Standstill, StandstillWarnings
+from spark_eos.options.client import ClientOptions
+from spark_eos.source.lso_stalls import LsoStall, LsoStallWarnings
 from tests.support.spark_eos.source_data import DEADLINE_SECONDS, transactional_producer
 from tests.support.spark_eos.source_query import running
 from tests.support.waiting import wait_until
@@ -32,8 +32,8 @@ def at_once(work: Callable[[], None]) -> None:
     work()
 
 
-def stands(*partitions: int, seconds: float = 60) -> list[Standstill]:
-    return [Standstill(TopicPartition("t", each), 0, seconds, 1 + each) for each in partitions]
+def stands(*partitions: int, seconds: float = 60) -> list[LsoStall]:
+    return [LsoStall(TopicPartition("t", each), 0, seconds, 1 + each) for each in partitions]
 
 
 def requests(kafka: EmbeddedBroker) -> Counter[str]:
@@ -61,7 +61,7 @@ def test_one_transaction_in_many_partitions_is_looked_up_once(caplog: pytest.Log
     with pinned_cluster() as (kafka, options):
         producer = transactional_producer(kafka.bootstrap_servers, **{"transactional.id": "wide"})
         pin(producer, *range(PINNED))
-        warnings = StandstillWarnings(options, at_once, Clock())
+        warnings = LsoStallWarnings(options, at_once, Clock())
         warnings.report(stands(*range(PINNED)))
         assert requests(kafka) == {
             # Two of no topic, for the brokers: to connect, and to ask all of them.
@@ -80,7 +80,7 @@ def test_what_was_named_is_not_looked_up_again_for_minutes(caplog: pytest.LogCap
         producer = transactional_producer(kafka.bootstrap_servers)
         pin(producer, 0, 1, 2)
         clock = Clock()
-        warnings = StandstillWarnings(options, at_once, clock)
+        warnings = LsoStallWarnings(options, at_once, clock)
         warnings.report(stands(0, 1, 2))
         asked = requests(kafka)
         for _ in range(50):
@@ -105,7 +105,7 @@ def test_one_search_names_a_few_transactions_and_the_next_one_others(caplog: pyt
         for partition, producer in enumerate(producers):
             pin(producer, partition)
         clock = Clock()
-        warnings = StandstillWarnings(options, at_once, clock)
+        warnings = LsoStallWarnings(options, at_once, clock)
         warnings.report(stands(*range(7)))
         assert requests(kafka)["ListTransactions"] == 5 * BROKERS
         assert [f"'p{each}'" in "".join(named(caplog)) for each in range(7)] == [False] * 2 + [True] * 5
@@ -123,7 +123,7 @@ def test_one_search_names_a_few_transactions_and_the_next_one_others(caplog: pyt
 
 def test_one_search_runs_at_a_time() -> None:
     begun: list[Callable[[], None]] = []
-    warnings = StandstillWarnings(ClientOptions(("127.0.0.1:1",), api_timeout_ms=100), begun.append, Clock())
+    warnings = LsoStallWarnings(ClientOptions(("127.0.0.1:1",), api_timeout_ms=100), begun.append, Clock())
     warnings.report(stands(0))
     warnings.report(stands(0, 1))
     assert len(begun) == 1
@@ -131,7 +131,7 @@ def test_one_search_runs_at_a_time() -> None:
 
 def test_no_answer_is_no_failure_and_asked_again_later(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    warnings = StandstillWarnings(ClientOptions(("127.0.0.1:1",), api_timeout_ms=100), at_once, clock)
+    warnings = LsoStallWarnings(ClientOptions(("127.0.0.1:1",), api_timeout_ms=100), at_once, clock)
     warnings.report(stands(0))
     assert "t-0: an open transaction holds" in caplog.text
     assert "It could not be named: " in caplog.text

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.coordinator.transaction_records import TransactionImage, encode_key, encode_value
-from broker_core.coordinator.transaction_states import PERSISTED, TransactionState
-from broker_core.errors import ErrorCode
+from broker_core.coordinator.transactions.records import TransactionImage, encode_key, encode_value
+from broker_core.coordinator.transactions.states import PERSISTED
+from broker_core.errors import ErrorCode, InvalidBatch
 from broker_core.log.partition_log import PartitionLog
 from broker_core.records.batch import NewRecord, build_batch
-from broker_core.records.header import InvalidBatch
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
@@ -19,6 +18,7 @@ from broker_core.types import (
     LAST_CLIENT_EPOCH,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
+    TransactionState,
     coordinator_partition,
 )
 from broker_core.wire import messages as m

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_core.coordinator.patterns import Pattern, PatternError
+from broker_core.coordinator.patterns import NamePattern, PatternError
 from broker_core.errors import ErrorCode
 from tests.support.re2_examples import MATCHES, REFUSED, TAKEN
 
@@ -14,13 +14,13 @@ TOO_LARGE = ("((a{100}){100}){10}", "(((((){1000}){1000}){1000}){1000})", "(" * 
 
 @pytest.mark.parametrize("pattern", [*TAKEN, *ONLY_RE2])
 def test_what_kafka_takes_is_taken(pattern: str) -> None:
-    Pattern(pattern)
+    NamePattern(pattern)
 
 
 @pytest.mark.parametrize("pattern", [*REFUSED, *ONLY_RE2J])
 def test_what_kafka_refuses_is_refused(pattern: str) -> None:
     with pytest.raises(PatternError) as refused:
-        Pattern(pattern)
+        NamePattern(pattern)
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert refused.value.message
 
@@ -28,12 +28,12 @@ def test_what_kafka_refuses_is_refused(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", TOO_LARGE, ids=lambda pattern: pattern[:20])
 def test_what_is_too_large_is_refused(pattern: str) -> None:
     with pytest.raises(PatternError):
-        Pattern(pattern)
+        NamePattern(pattern)
 
 
 @pytest.mark.parametrize(("pattern", "match", "no_match"), MATCHES)
 def test_the_whole_text_has_to_match(pattern: str, match: list[str], no_match: list[str]) -> None:
-    compiled = Pattern(pattern)
+    compiled = NamePattern(pattern)
     assert [text for text in match if not compiled.matches(text)] == []
     assert [text for text in no_match if compiled.matches(text)] == []
 
@@ -51,4 +51,4 @@ def test_the_whole_text_has_to_match(pattern: str, match: list[str], no_match: l
 )
 def test_a_pattern_that_keeps_backtracking_engines_busy_for_ever_is_done_at_once(pattern: str) -> None:
     # Python's re would not be done within the age of the universe.
-    assert not Pattern(pattern).matches("a" * 5_000)
+    assert not NamePattern(pattern).matches("a" * 5_000)

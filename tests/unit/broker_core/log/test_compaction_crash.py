@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from broker_core.log.checkpoints import write_checkpoint
-from broker_core.log.decisions import Found
 from broker_core.log.partition_log import PartitionLog
-from broker_core.log.swapping import decide_swap, finish_swap, replaced_by_swap
+from broker_core.log.recovery_table import LogCondition
+from broker_core.log.segment_swap import decide_swap, finish_swap, replaced_by_swap
 from broker_core.simulation.disk import MemoryStorage
 from tests.support.broker_core.compaction_world import (
     COMPACTED,
@@ -100,7 +100,7 @@ def test_power_may_fail_at_any_point(names_survive: bool, without_snapshots: boo
             break
         budget += 1
     assert budget > 20
-    assert {Found.UNFINISHED_SWAP, Found.LEFTOVER_FILE} <= met
+    assert {LogCondition.UNFINISHED_SWAP, LogCondition.LEFTOVER_FILE} <= met
 
 
 def test_a_decided_swap_is_finished() -> None:
@@ -117,7 +117,7 @@ def test_a_decided_swap_is_finished() -> None:
     replaced = replaced_by_swap(storage, FOLDER, base)
     assert set(replaced) == {offset for offset in before if base < offset < min(after - {base})}
     log = open_log(storage, SETTINGS)
-    assert surprises(log)[0] is Found.UNFINISHED_SWAP
+    assert surprises(log)[0] is LogCondition.UNFINISHED_SWAP
     for suffix in SUFFIXES:
         if path(base, suffix) in files:
             file = storage.open(path(base, suffix))
@@ -136,8 +136,8 @@ def test_a_swap_without_one_of_its_indexes(lost: str) -> None:
     log = open_log(storage, SETTINGS)
     # The index that was there spoke of the batches from before.
     met = surprises(log)
-    assert met[0] is Found.UNFINISHED_SWAP
-    assert (Found.INDEX_MISSING in met) is (lost != "txnindex")
+    assert met[0] is LogCondition.UNFINISHED_SWAP
+    assert (LogCondition.INDEX_MISSING in met) is (lost != "txnindex")
     assert view(consume(log)) == expected
     for start in range(log.log_end_offset):
         assert [record.offset for record in consume(log, start)] == [
@@ -153,7 +153,7 @@ def test_what_was_not_decided_upon_goes(suffix: str) -> None:
     before = batches(build(storage))
     storage.open(path(0, suffix)).append(b"half")
     log = open_log(storage, SETTINGS)
-    assert Found.LEFTOVER_FILE in surprises(log)
+    assert LogCondition.LEFTOVER_FILE in surprises(log)
     assert not storage.exists(path(0, suffix))
     assert batches(log) == before
 
@@ -180,8 +180,10 @@ def _ahead(storage: MemoryStorage) -> None:
     write_checkpoint(storage, FOLDER, "cleaner-offset-checkpoint", ["topic 0 99999"])
 
 
-@pytest.mark.parametrize(("damage", "found"), [(_garble, Found.CLEANER_DAMAGED), (_ahead, Found.CLEANER_AHEAD)])
-def test_a_checkpoint_that_cannot_be(damage: Callable[[MemoryStorage], None], found: Found) -> None:
+@pytest.mark.parametrize(
+    ("damage", "found"), [(_garble, LogCondition.CLEANER_DAMAGED), (_ahead, LogCondition.CLEANER_AHEAD)]
+)
+def test_a_checkpoint_that_cannot_be(damage: Callable[[MemoryStorage], None], found: LogCondition) -> None:
     storage = MemoryStorage()
     log = build(storage)
     log.compact(NOW_MS)

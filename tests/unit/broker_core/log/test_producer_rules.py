@@ -4,6 +4,7 @@ from itertools import product
 
 import pytest
 
+from broker_core.decision_table import Row, Table
 from broker_core.errors import ErrorCode
 from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
 from broker_core.log.producer_rules import (
@@ -11,9 +12,7 @@ from broker_core.log.producer_rules import (
     MARKER_RULES,
     BatchCase,
     MarkerCase,
-    Rule,
-    Verification,
-    decide,
+    ProducerVerification,
     judge_batch,
 )
 from broker_core.types import MAX_SEQUENCE
@@ -26,8 +25,8 @@ def known(last_sequence: int, epoch: int = 5) -> ProducerStateEntry:
     return ProducerStateEntry(1, epoch, 0, 0, None, (BatchMetadata(last_sequence, 100, 0, 0),))
 
 
-def verifying(lowest: int, *, bumps: bool) -> Verification:
-    return Verification(1, 5, lowest, bumps)
+def verifying(lowest: int, *, bumps: bool) -> ProducerVerification:
+    return ProducerVerification(1, 5, lowest, bumps)
 
 
 OK, FENCED, GAP = ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -65,13 +64,13 @@ C5 = [
 def test_facts_c5(
     row: int,
     entry: ProducerStateEntry,
-    verification: Verification | None,
+    verification: ProducerVerification | None,
     epoch: int,
     sequence: int,
     verdict: ErrorCode,
 ) -> None:
     case = BatchCase(entry, verification, epoch, sequence)
-    assert decide(BATCH_RULES, case).verdict == verdict
+    assert BATCH_RULES.resolve(**case.facts()) == verdict
     assert judge_batch(case) == verdict
 
 
@@ -83,11 +82,13 @@ def all_batch_cases() -> list[BatchCase]:
 
 def test_the_shortcut_says_what_the_table_says() -> None:
     for case in all_batch_cases():
-        assert judge_batch(case) == decide(BATCH_RULES, case).verdict, case
+        assert judge_batch(case) == BATCH_RULES.resolve(**case.facts()), case
 
 
 def test_every_batch_row_decides_something() -> None:
-    assert {decide(BATCH_RULES, case).name for case in all_batch_cases()} == {rule.name for rule in BATCH_RULES}
+    assert {BATCH_RULES.row(**case.facts()).rule for case in all_batch_cases()} == {
+        row.rule for row in BATCH_RULES.rows
+    }
 
 
 OPEN = ProducerStateEntry(1, 5, 3, 0, 77)
@@ -116,15 +117,20 @@ C6 = [
 def test_facts_c6(
     entry: ProducerStateEntry, epoch: int, coordinator_epoch: int, version: int, verdict: ErrorCode
 ) -> None:
-    assert decide(MARKER_RULES, MarkerCase(entry, epoch, coordinator_epoch, version)).verdict == verdict
+    assert MARKER_RULES.resolve(**MarkerCase(entry, epoch, coordinator_epoch, version).facts()) == verdict
 
 
 def test_every_marker_row_decides_something() -> None:
-    names = {decide(MARKER_RULES, MarkerCase(*case[:4])).name for case in C6}
-    assert names == {rule.name for rule in MARKER_RULES}
+    names = {MARKER_RULES.row(**MarkerCase(*case[:4]).facts()).rule for case in C6}
+    assert names == {row.rule for row in MARKER_RULES.rows}
 
 
 def test_a_case_without_a_row_is_a_bug() -> None:
-    never: tuple[Rule[BatchCase], ...] = (Rule("never", (lambda _: False,), ErrorCode.NONE),)
-    with pytest.raises(AssertionError, match="no rule"):
-        decide(never, BatchCase(UNKNOWN, None, 0, 0))
+    with pytest.raises(AssertionError, match="no row claims"):
+        Table("never", {"fact": (False, True)}, [Row("only if true", {"fact": (True,)}, ErrorCode.NONE)], ordered=True)
+
+
+def test_a_row_behind_one_that_takes_all_its_cases_is_a_bug() -> None:
+    rows = [Row("all", {}, ErrorCode.NONE), Row("never asked", {"fact": (True,)}, ErrorCode.NONE)]
+    with pytest.raises(AssertionError, match="no case meets"):
+        Table("never", {"fact": (False, True)}, rows, ordered=True)

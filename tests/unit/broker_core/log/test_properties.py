@@ -223,7 +223,7 @@ def replayed(log: PartitionLog) -> PartitionLog:
         for _, header, buffer, at in segment.headers():
             data = buffer[at : at + header.size_bytes]
             active = other_state.segments.active
-            aborted = other_state.take_in(header, header.base_offset, data, 0)
+            aborted = other_state.apply_batch(header, header.base_offset, data, 0)
             active.append(data, header.last_offset, header.max_timestamp, 80)
             if aborted is not None:
                 active.transaction_index.append(aborted)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from broker_core.log.checkpoints import write_checkpoint
-from broker_core.log.decisions import DECISIONS, Action, Finding, Found
 from broker_core.log.partition_log import PartitionLog
-from broker_core.log.repairs import REPAIRS
+from broker_core.log.recovery_actions import ACTIONS
+from broker_core.log.recovery_table import RECOVERY_TABLE, LogCondition, RecoveryAction, RecoveryFinding
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import build_end_txn_marker
 from broker_core.simulation.disk import MemoryStorage
@@ -55,8 +55,8 @@ def reopened(storage: MemoryStorage) -> PartitionLog:
     return open_log(storage, SETTINGS)
 
 
-def found(log: PartitionLog) -> list[Found]:
-    return [finding.found for finding in log.findings]
+def found(log: PartitionLog) -> list[LogCondition]:
+    return [finding.condition for finding in log.findings]
 
 
 def assert_same(log: PartitionLog, before: PartitionLog) -> None:
@@ -83,7 +83,7 @@ def test_a_clean_close_leaves_nothing_to_find() -> None:
 
 def test_a_new_folder() -> None:
     log = open_log()
-    assert found(log) == [Found.NO_SEGMENT]
+    assert found(log) == [LogCondition.NO_SEGMENT]
     assert log.log_end_offset == 0
 
 
@@ -101,7 +101,7 @@ def test_an_unclean_end_is_replayed_and_then_vouched_for() -> None:
     storage, before = world(closed=False)
     storage.crash()
     log = reopened(storage)
-    assert found(log) == [Found.SNAPSHOT_BEHIND]
+    assert found(log) == [LogCondition.SNAPSHOT_BEHIND]
     assert_same(log, before)
     storage.crash()
     assert found(reopened(storage)) == []
@@ -113,7 +113,7 @@ def test_no_snapshot_at_all() -> None:
         storage.delete(path(offset, "snapshot"))
     storage.delete(f"{FOLDER}/leader-epoch-checkpoint")
     log = reopened(storage)
-    assert found(log) == [Found.NO_SNAPSHOT]
+    assert found(log) == [LogCondition.NO_SNAPSHOT]
     assert_same(log, before)
 
 
@@ -123,7 +123,7 @@ def test_a_damaged_snapshot(damage: Callable[[bytes], bytes]) -> None:
     newest = bases(storage, "snapshot")[-1]
     overwrite(storage, path(newest, "snapshot"), damage)
     log = reopened(storage)
-    assert found(log) == [Found.SNAPSHOT_DAMAGED, Found.SNAPSHOT_BEHIND]
+    assert found(log) == [LogCondition.SNAPSHOT_DAMAGED, LogCondition.SNAPSHOT_BEHIND]
     assert_same(log, before)
 
 
@@ -133,7 +133,7 @@ def test_all_snapshots_damaged() -> None:
     for offset in bases(storage, "snapshot"):
         overwrite(storage, path(offset, "snapshot"), lambda data: data[:-3])
     log = reopened(storage)
-    assert found(log) == [Found.SNAPSHOT_DAMAGED] * count + [Found.NO_SNAPSHOT]
+    assert found(log) == [LogCondition.SNAPSHOT_DAMAGED] * count + [LogCondition.NO_SNAPSHOT]
     assert_same(log, before)
 
 
@@ -144,7 +144,7 @@ def test_a_snapshot_ahead_of_the_log() -> None:
     for offset in (newest + 1, newest + 1000):
         storage.open(path(offset, "snapshot")).append(snapshot.read(0, 9999))
     log = reopened(storage)
-    assert found(log) == [Found.SNAPSHOT_AHEAD] * 2
+    assert found(log) == [LogCondition.SNAPSHOT_AHEAD] * 2
     assert_same(log, before)
 
 
@@ -153,8 +153,8 @@ def test_a_snapshot_whose_batches_are_lost() -> None:
     active = bases(storage, "log")[-1]
     overwrite(storage, path(active, "log"), lambda data: data[:10])
     log = reopened(storage)
-    assert Found.SNAPSHOT_AHEAD in found(log)
-    assert Found.TORN_TAIL in found(log)
+    assert LogCondition.SNAPSHOT_AHEAD in found(log)
+    assert LogCondition.TORN_TAIL in found(log)
     assert log.log_end_offset == active
     assert append(log).base_offset == active
 
@@ -165,7 +165,7 @@ def test_a_snapshot_inside_a_batch() -> None:
     append(log, 5)
     log.close(NOW_MS)
     storage.rename(path(5, "snapshot"), path(3, "snapshot"))
-    assert found(open_log(storage)) == [Found.SNAPSHOT_AHEAD, Found.NO_SNAPSHOT]
+    assert found(open_log(storage)) == [LogCondition.SNAPSHOT_AHEAD, LogCondition.NO_SNAPSHOT]
 
 
 def test_stray_snapshots() -> None:
@@ -177,7 +177,7 @@ def test_stray_snapshots() -> None:
         before.sync()
     storage.crash()
     log = reopened(storage)
-    assert Found.SNAPSHOT_STRAY in found(log)
+    assert LogCondition.SNAPSHOT_STRAY in found(log)
     assert set(bases(storage, "snapshot")[:-1]) == set(bases(storage, "log")[1:])
     assert_same(log, before)
 
@@ -190,7 +190,7 @@ def test_a_missing_index(suffix: str, place: int) -> None:
     original = dict(storage.files())
     storage.delete(path(segment, suffix))
     log = reopened(storage)
-    assert found(log) == [Found.INDEX_MISSING]
+    assert found(log) == [LogCondition.INDEX_MISSING]
     assert_same(log, before)
     assert dict(storage.files())[path(segment, suffix)] == original[path(segment, suffix)]
 
@@ -212,7 +212,7 @@ def test_a_damaged_index(suffix: str, place: int, damage: Callable[[bytes], byte
     segment = bases(storage, "log")[place]
     overwrite(storage, path(segment, suffix), damage)
     log = reopened(storage)
-    assert set(found(log)) <= {Found.INDEX_DAMAGED}
+    assert set(found(log)) <= {LogCondition.INDEX_DAMAGED}
     assert_same(log, before)
     for wanted in (0, NOW_MS, NOW_MS + 1):
         assert log.offset_for_timestamp(wanted, COMMITTED) == before.offset_for_timestamp(wanted, COMMITTED)
@@ -233,7 +233,7 @@ def test_a_damaged_transaction_index(place: int, damage: Callable[[bytes], bytes
     original = dict(storage.files())
     overwrite(storage, path(segment, "txnindex"), damage)
     log = reopened(storage)
-    assert found(log) == [Found.TRANSACTION_INDEX_DAMAGED]
+    assert found(log) == [LogCondition.TRANSACTION_INDEX_DAMAGED]
     assert_same(log, before)
     assert dict(storage.files())[path(segment, "txnindex")] == original[path(segment, "txnindex")]
 
@@ -255,7 +255,7 @@ def test_a_torn_tail(tail: bytes, closed: bool) -> None:
     size = storage.open(path(active, "log")).size()
     storage.open(path(active, "log")).append(tail)
     log = reopened(storage)
-    assert Found.TORN_TAIL in found(log)
+    assert LogCondition.TORN_TAIL in found(log)
     assert storage.open(path(active, "log")).size() == size
     assert_same(log, before)
     assert append(log).base_offset == before.log_end_offset
@@ -266,7 +266,7 @@ def test_a_flipped_bit_behind_the_snapshot_ends_the_log() -> None:
     active = bases(storage, "log")[-1]
     overwrite(storage, path(active, "log"), lambda data: data[:-1] + b"?")
     log = reopened(storage)
-    assert Found.TORN_TAIL in found(log)
+    assert LogCondition.TORN_TAIL in found(log)
     assert log.open_transactions() == []
 
 
@@ -277,7 +277,7 @@ def test_segments_behind_damage_go() -> None:
     second, *later = bases(storage, "log")[1:]
     overwrite(storage, path(second, "log"), lambda data: data[:-5])
     log = reopened(storage)
-    assert found(log).count(Found.SEGMENT_AFTER_DAMAGE) == len(later)
+    assert found(log).count(LogCondition.SEGMENT_AFTER_DAMAGE) == len(later)
     assert bases(storage, "log") == bases(storage, "index") == [0, second]
     assert log.log_end_offset == append(log).base_offset
     again = reopened(storage)
@@ -291,7 +291,7 @@ def test_an_overlapping_segment_goes() -> None:
     end_offset = before.log_end_offset
     storage.open(path(end_offset - 1, "log")).append(batch(1))
     log = reopened(storage)
-    assert Found.SEGMENT_AFTER_DAMAGE in found(log)
+    assert LogCondition.SEGMENT_AFTER_DAMAGE in found(log)
     assert_same(log, before)
 
 
@@ -299,7 +299,7 @@ def test_a_half_created_segment() -> None:
     storage, before = world()
     storage.open(path(before.log_end_offset, "log"))
     log = reopened(storage)
-    assert found(log) == [Found.HALF_CREATED_SEGMENT]
+    assert found(log) == [LogCondition.HALF_CREATED_SEGMENT]
     assert_same(log, before)
     assert append(log).base_offset == before.log_end_offset
     assert bases(storage, "log")[-1] == before.log_end_offset
@@ -314,7 +314,7 @@ def test_leftovers_and_orphans() -> None:
     storage.open(f"{FOLDER}/partition.metadata")
     log = reopened(storage)
     assert sorted(item.value for item in found(log)) == sorted(
-        [Found.LEFTOVER_FILE.value] * 3 + [Found.ORPHAN_INDEX.value] * 3
+        [LogCondition.LEFTOVER_FILE.value] * 3 + [LogCondition.ORPHAN_INDEX.value] * 3
     )
     assert storage.exists(f"{FOLDER}/partition.metadata")
     assert not storage.exists(path(1, "index"))
@@ -326,7 +326,7 @@ def test_segments_below_the_log_start_go() -> None:
     third = bases(storage, "log")[2]
     write_checkpoint(storage, FOLDER, "log-start-offset-checkpoint", [f"topic 0 {third + 1}"])
     log = reopened(storage)
-    assert found(log) == [Found.SEGMENT_BELOW_LOG_START] * 2 + [Found.SNAPSHOT_STRAY]
+    assert found(log) == [LogCondition.SEGMENT_BELOW_LOG_START] * 2 + [LogCondition.SNAPSHOT_STRAY]
     assert log.log_start_offset == third + 1
     assert log.log_end_offset == before.log_end_offset
     assert found(reopened(storage)) == []
@@ -337,7 +337,7 @@ def test_a_log_start_beyond_the_log_end() -> None:
     start = before.log_end_offset + 5
     write_checkpoint(storage, FOLDER, "log-start-offset-checkpoint", [f"topic 0 {start}"])
     log = reopened(storage)
-    assert Found.LOG_START_AHEAD in found(log)
+    assert LogCondition.LOG_START_AHEAD in found(log)
     assert (log.log_start_offset, log.last_stable_offset, log.log_end_offset) == (start, start, start)
     assert log.producers() == []
     assert append(log).base_offset == start
@@ -348,7 +348,7 @@ def test_a_damaged_log_start() -> None:
     storage, before = world()
     storage.open(f"{FOLDER}/log-start-offset-checkpoint").append(b"rubbish")
     log = reopened(storage)
-    assert found(log) == [Found.LOG_START_DAMAGED]
+    assert found(log) == [LogCondition.LOG_START_DAMAGED]
     assert_same(log, before)
 
 
@@ -357,11 +357,11 @@ def test_missing_and_damaged_epochs() -> None:
     storage, before = world()
     storage.delete(name)
     log = reopened(storage)
-    assert found(log) == [Found.EPOCHS_MISSING]
+    assert found(log) == [LogCondition.EPOCHS_MISSING]
     assert_same(log, before)
     overwrite(storage, name, lambda data: b"0\n5\n1 1\n")
     log = reopened(storage)
-    assert found(log) == [Found.EPOCHS_DAMAGED]
+    assert found(log) == [LogCondition.EPOCHS_DAMAGED]
     assert_same(log, before)
 
 
@@ -370,7 +370,7 @@ def test_epochs_ahead_of_the_log() -> None:
     name = f"{FOLDER}/leader-epoch-checkpoint"
     overwrite(storage, name, lambda data: data.replace(b"\n3\n", b"\n4\n", 1) + b"9 9999\n")
     log = reopened(storage)
-    assert found(log) == [Found.EPOCHS_AHEAD]
+    assert found(log) == [LogCondition.EPOCHS_AHEAD]
     assert log.latest_leader_epoch == 2
     assert_same(log, before)
 
@@ -396,7 +396,7 @@ def test_a_marker_nobody_can_read() -> None:
         )
     )
     log = open_log(storage)
-    assert found(log) == [Found.MARKER_UNREADABLE, Found.NO_SNAPSHOT]
+    assert found(log) == [LogCondition.MARKER_UNREADABLE, LogCondition.NO_SNAPSHOT]
     assert log.log_end_offset == 3
     assert [entry.producer_id for entry in log.producers()] == [2]
 
@@ -433,13 +433,13 @@ def test_duplicates_are_known_after_a_crash() -> None:
 
 
 def test_every_finding_has_its_decision_and_every_action_its_repair() -> None:
-    assert set(DECISIONS) == set(Found)
-    assert set(REPAIRS) == set(Action)
-    assert {decision.action for decision in DECISIONS.values()} == set(Action)
+    assert set(RECOVERY_TABLE) == set(LogCondition)
+    assert set(ACTIONS) == set(RecoveryAction)
+    assert {decision.action for decision in RECOVERY_TABLE.values()} == set(RecoveryAction)
 
 
 def test_findings_read_as_sentences() -> None:
-    assert str(Finding(Found.TORN_TAIL, "Segment(0, 5 bytes)")) == (
+    assert str(RecoveryFinding(LogCondition.TORN_TAIL, "Segment(0, 5 bytes)")) == (
         "Segment(0, 5 bytes): bytes that are not a whole batch with the right checksum and offset; "
         "cut the segment there; kept: the batches before it"
     )
@@ -461,7 +461,7 @@ def test_indexes_that_lost_all_their_entries_are_written_anew(damage: Callable[[
     for suffix in ("index", "timeindex"):
         overwrite(storage, path(0, suffix), damage)
     log = reopened(storage)
-    assert found(log) == [Found.INDEX_DAMAGED]
+    assert found(log) == [LogCondition.INDEX_DAMAGED]
     assert {name: dict(storage.files())[name] for name in original if "index" in name} == {
         name: data for name, data in original.items() if "index" in name
     }
@@ -471,7 +471,7 @@ def test_indexes_that_lost_all_their_entries_are_written_anew(damage: Callable[[
 def test_epochs_made_anew_stay() -> None:
     storage, before = world()
     storage.delete(f"{FOLDER}/leader-epoch-checkpoint")
-    assert found(reopened(storage)) == [Found.EPOCHS_MISSING]
+    assert found(reopened(storage)) == [LogCondition.EPOCHS_MISSING]
     storage.crash()
     log = reopened(storage)
     assert found(log) == []
@@ -485,5 +485,5 @@ def test_a_damaged_transaction_index_before_garbage(tail: bytes) -> None:
     overwrite(storage, path(bases(storage, "txnindex")[-1], "txnindex"), lambda data: b"\7" + data[1:])
     storage.open(path(bases(storage, "log")[-1], "log")).append(tail)
     log = reopened(storage)
-    assert set(found(log)) == {Found.TRANSACTION_INDEX_DAMAGED, Found.TORN_TAIL}
+    assert set(found(log)) == {LogCondition.TRANSACTION_INDEX_DAMAGED, LogCondition.TORN_TAIL}
     assert_same(log, before)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.log.decisions import Found
 from broker_core.log.partition_log import PartitionLog
+from broker_core.log.recovery_table import LogCondition
 from broker_core.simulation.disk import MemoryFile, MemoryStorage
 from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, UNCOMMITTED, append, batch, end, open_log, produce
 
@@ -223,7 +223,7 @@ def test_what_is_kept_follows_from_the_batches_alone(
     # What was repaired stays repaired, through a loss of power too.
     storage.crash()
     again = open_log(storage, SETTINGS)
-    assert {finding.found for finding in again.findings} <= {Found.HALF_CREATED_SEGMENT}
+    assert {finding.condition for finding in again.findings} <= {LogCondition.HALF_CREATED_SEGMENT}
     assert described(again) == expected
     append(again, leader_epoch=3)
     again.close(NOW_MS)

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
+from broker_core.errors import InvalidBatch
 from broker_core.records.batch import NewRecord, Record, build_batch, read_records
 from broker_core.records.compression import Compression
-from broker_core.records.header import BatchHeader, InvalidBatch, crc_matches
+from broker_core.records.header import BatchHeader, crc_matches
 from broker_core.records.validation import RecordSummary, summarize_records
 from broker_core.records.varint import append_varint, read_varint
 

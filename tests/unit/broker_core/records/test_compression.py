@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker_core.errors import InvalidBatch
 from broker_core.records.compression import Compression, compress, decompress
-from broker_core.records.invalid import InvalidBatch
 
 PACKED = [codec for codec in Compression if codec]
 

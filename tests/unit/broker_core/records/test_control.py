@@ -5,9 +5,10 @@ import struct
 import pytest
 from kafka.record import MemoryRecords
 
+from broker_core.errors import InvalidBatch
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import ControlType, EndTxnMarker, build_end_txn_marker, parse_end_txn_marker
-from broker_core.records.header import BatchHeader, InvalidBatch
+from broker_core.records.header import BatchHeader
 
 COMMIT_AT_7 = bytes.fromhex(
     "0000000000000007 00000042 00000000 02 1bd20761 0030 00000000 0000018bcfe56800 0000018bcfe56800"

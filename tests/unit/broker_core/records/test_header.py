@@ -5,9 +5,17 @@ import struct
 import pytest
 from kafka.record import MemoryRecords
 
+from broker_core.errors import InvalidBatch
 from broker_core.records.batch import NewRecord, build_batch, read_records
 from broker_core.records.compression import Compression
-from broker_core.records.header import HEADER_SIZE, BatchHeader, InvalidBatch, assign_offsets, crc_matches, iter_headers
+from broker_core.records.header import (
+    HEADER_SIZE,
+    BatchHeader,
+    assign_offsets,
+    crc_matches,
+    iter_headers,
+    write_timestamps,
+)
 from broker_core.types import TimestampType
 
 RECORDS = [NewRecord(b"k", b"v", (), 1000), NewRecord(None, b"w", (), 900), NewRecord(b"l", None, (), 1100)]
@@ -109,14 +117,14 @@ def test_assign_offsets_keeps_the_crc() -> None:
     assert [record.offset for record in read_records(data, 2, header)] == [500, 501, 502]
 
 
-def test_assign_offsets_stamps_log_append_time() -> None:
+def test_log_append_time_is_stamped_in_place() -> None:
     data = bytearray(batch())
-    old_crc = BatchHeader.parse(data).crc
-    assign_offsets(data, 0, 1, 0, log_append_time_ms=5555)
+    before = BatchHeader.parse(data)
+    write_timestamps(data, 0, before, TimestampType.LOG_APPEND_TIME, 5555)
     header = BatchHeader.parse(data)
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert header.max_timestamp == 5555
-    assert header.crc != old_crc
+    assert header.crc != before.crc
     assert crc_matches(data, 0, header)
     assert {record.timestamp_ms for record in read_records(data, 0, header)} == {5555}
     theirs = MemoryRecords(bytes(data)).next_batch()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker_core.records.batch import Headers, NewRecord, build_batch
 from broker_core.records.header import HEADER_SIZE
-from broker_core.records.survey import InvalidRecord, Survey, survey_records
+from broker_core.records.record_scan import InvalidRecord, RecordScan, scan_records
 from broker_core.records.varint import read_varint
 
 BASE_MS = 1_700_000_000_000
@@ -19,7 +19,7 @@ def section_of(records: list[NewRecord]) -> bytes:
     return build_batch(records)[HEADER_SIZE:]
 
 
-def walk_slowly(data: bytes, count: int) -> Survey | int:
+def walk_slowly(data: bytes, count: int) -> RecordScan | int:
     """Return what the rules ask of all records, or the number of the first broken one."""
     at, deltas, keyed = 0, [], True
     for index in range(count):
@@ -48,12 +48,12 @@ def walk_slowly(data: bytes, count: int) -> Survey | int:
         deltas.append(delta)
         keyed = keyed and key_size >= 0
         at = end
-    return Survey(min(deltas), max(deltas), keyed) if at == len(data) else count - 1
+    return RecordScan(min(deltas), max(deltas), keyed) if at == len(data) else count - 1
 
 
-def surveyed(data: bytes, count: int) -> Survey | int:
+def surveyed(data: bytes, count: int) -> RecordScan | int:
     try:
-        return survey_records(data, 0, count)
+        return scan_records(data, 0, count)
     except InvalidRecord as error:
         return error.index
 
@@ -80,8 +80,8 @@ SECTIONS = st.lists(alike(), min_size=1, max_size=5).map(lambda runs: [record fo
 def test_it_says_what_a_slow_walk_says(records: list[NewRecord]) -> None:
     data = section_of(records)
     deltas = [record.timestamp_ms - records[0].timestamp_ms for record in records]
-    expected = Survey(min(deltas), max(deltas), all(record.key is not None for record in records))
-    assert survey_records(b"???" + data, 3, len(records)) == walk_slowly(data, len(records)) == expected
+    expected = RecordScan(min(deltas), max(deltas), all(record.key is not None for record in records))
+    assert scan_records(b"???" + data, 3, len(records)) == walk_slowly(data, len(records)) == expected
 
 
 @given(SECTIONS, st.data())
@@ -105,7 +105,7 @@ def test_long_runs(size: int, broken: int | None) -> None:
     if broken is not None:
         deltas[broken] += 1
     data = build_batch([NewRecord(b"k", b"v", (), BASE_MS)] * size, offset_deltas=deltas)[HEADER_SIZE:]
-    assert surveyed(data, size) == (Survey(0, 0, True) if broken is None else broken % size)
+    assert surveyed(data, size) == (RecordScan(0, 0, True) if broken is None else broken % size)
 
 
 UNLIKE = [
@@ -140,7 +140,7 @@ def test_records_that_differ_all_the_time() -> None:
         for at in range(3000)
     ]
     data = section_of(records)
-    assert survey_records(data, 0, 3000) == walk_slowly(data, 3000) == Survey(0, 89, False)
+    assert scan_records(data, 0, 3000) == walk_slowly(data, 3000) == RecordScan(0, 89, False)
 
 
 def padded(value: int, width: int) -> bytes:
@@ -167,5 +167,5 @@ def test_offset_deltas_of_any_width_cost_little_and_are_checked(width: int, wron
     finally:
         tracemalloc.stop()
     assert found == walk_slowly(data, len(records))
-    assert found == (Survey(0, 0, False) if wrong is None else wrong)
+    assert found == (RecordScan(0, 0, False) if wrong is None else wrong)
     assert peak < 4_000_000

@@ -4,12 +4,11 @@ import struct
 
 import pytest
 
+from broker_core.errors import InvalidBatch, UnreadableRecords
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
-from broker_core.records.framing import framed_size
-from broker_core.records.header import HEADER_SIZE, BatchHeader, crc_matches, write_timestamps
-from broker_core.records.invalid import InvalidBatch, UnreadableRecords
-from broker_core.records.survey import InvalidRecord
+from broker_core.records.header import HEADER_SIZE, BatchHeader, crc_matches, framed_size, write_timestamps
+from broker_core.records.record_scan import InvalidRecord
 from broker_core.records.validation import RecordFacts, RecordSummary, iter_record_facts, summarize_records
 from broker_core.records.varint import append_varint
 from broker_core.types import TimestampType
@@ -97,7 +96,7 @@ def test_codec_bits_that_name_none(code: int) -> None:
 @pytest.mark.parametrize("kind", list(TimestampType))
 def test_timestamps_are_written_in_place(before: int, kind: TimestampType) -> None:
     data = bytearray(b"???" + with_attributes(build_batch([NewRecord(b"k", b"v", (), 5)]), before))
-    header = write_timestamps(data, 3, kind, 77)
+    header = write_timestamps(data, 3, BatchHeader.parse(data, 3), kind, 77)
     assert header == BatchHeader.parse(data, 3)
     assert crc_matches(data, 3, header)
     assert (header.timestamp_type, header.max_timestamp) == (kind, 77)

@@ -7,20 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.admin.command import ExitCode, _parser, run
-from spark_eos.admin.intervene import Operator, RefusedError, fates_now
+from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
 from spark_eos.admin.inventory import read_audit, read_inventory
 from spark_eos.errors import FencedError, LostTransactionError
+from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, sealed_json, write_decision
-from spark_eos.sink.decision_log import DecisionLog
-from spark_eos.sink.intervention import Action, Intervention, Restart
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
 from spark_eos.sink.naming import audit_key, audit_key_prefix, decision_key, is_audit_key, is_head_key
-from spark_eos.sink.ports import Ending, TransactionState
-from spark_eos.sink.recovery import Course, course_of, settle
-from spark_eos.sink.recovery_table import Fate
-from spark_eos.sink_options import OnLostTransaction
+from spark_eos.sink.ports import Ending
+from spark_eos.sink.recovery.action_table import Fate
+from spark_eos.sink.recovery.settlement import Course, course_of, settle
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 
@@ -130,10 +130,10 @@ def test_after_abort_with_skip_the_restarted_query_goes_on_after_the_micro_batch
 def test_an_abandoned_decision_is_never_rolled_forward_by_whoever_meets_it(cluster: MemoryCluster, skip: bool) -> None:
     """The operator's machine may die between the writing of the intervention and the ends of the transactions."""
     decision = decided(cluster)
-    operator = Operator(cluster, DECISIONS, "ann", watch_seconds=0)
-    plan = operator.plan(decision, Action.ABORT, Restart.SKIP if skip else Restart.REWRITE)
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
+    plan = operator.plan(decision, OperatorAction.ABORT, Restart.SKIP if skip else Restart.REWRITE)
     with pytest.MonkeyPatch.context() as dying:
-        dying.setattr("spark_eos.admin.intervene.settle", _die)
+        dying.setattr("spark_eos.admin.decision_operator.settle", _die)
         with pytest.raises(DiedError):
             operator.carry_out(plan)
     assert states(cluster) == {S.ONGOING}
@@ -212,7 +212,7 @@ def test_complete_tears_nothing_that_can_be_rolled_back(
 def test_complete_says_what_it_waits_for(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     decided(cluster)
     cluster.forgotten = {task_id(worker="w1")}
-    plan = Operator(cluster, DECISIONS, "ann", watch_seconds=0).plan(newest(cluster), Action.COMPLETE)
+    plan = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0).plan(newest(cluster), OperatorAction.COMPLETE)
     assert plan.count(Fate.HIDDEN) == 1
     assert "wait until 1 transactions of micro-batch 3" in plan.steps()[2]
 
@@ -252,10 +252,10 @@ def test_a_query_that_shows_life_is_left_alone(
     cluster: MemoryCluster, does: Callable[[MemoryCluster], None], text: str
 ) -> None:
     decision = decided(cluster)
-    operator = Operator(cluster, DECISIONS, "ann", watch_seconds=60, pause=lambda _: does(cluster))
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=60, pause=lambda _: does(cluster))
     calls = len(cluster.calls)
     with pytest.raises(RefusedError, match=f"is alive: .*{text}"):
-        operator.carry_out(operator.plan(decision, Action.COMPLETE))
+        operator.carry_out(operator.plan(decision, OperatorAction.COMPLETE))
     assert not [call for call in cluster.calls[calls:] if call.startswith(("end", "decide"))]
 
 
@@ -263,9 +263,9 @@ def test_a_driver_that_is_deciding_is_alive(cluster: MemoryCluster) -> None:
     decision = decided(cluster)
     driver = cluster.ids["p.q.driver"]
     driver.state, driver.started_at_ms = S.ONGOING, cluster.now_ms
-    operator = Operator(cluster, DECISIONS, "ann", watch_seconds=0)
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
     with pytest.raises(RefusedError, match="is writing a decision"):
-        operator.carry_out(operator.plan(decision, Action.COMPLETE))
+        operator.carry_out(operator.plan(decision, OperatorAction.COMPLETE))
 
 
 def test_a_live_driver_that_was_not_seen_can_decide_nothing_any_more(cluster: MemoryCluster) -> None:
@@ -274,8 +274,8 @@ def test_a_live_driver_that_was_not_seen_can_decide_nothing_any_more(cluster: Me
     waiting = prepare(cluster, 3)
     decision = decision_of(waiting, 3)
     live.state.identity = live.log.decide(decision, live.log.take_over())
-    operator = Operator(cluster, DECISIONS, "ann", watch_seconds=0)
-    operator.carry_out(operator.plan(decision, Action.ABORT, Restart.REWRITE))
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
+    operator.carry_out(operator.plan(decision, OperatorAction.ABORT, Restart.REWRITE))
     later = prepare(cluster, 4, splits=(2,))
     with pytest.raises(FencedError):
         live.commit(later, 4)
@@ -284,8 +284,8 @@ def test_a_live_driver_that_was_not_seen_can_decide_nothing_any_more(cluster: Me
 
 def test_a_decision_that_changed_after_it_was_shown_is_left_alone(cluster: MemoryCluster) -> None:
     decision = decided(cluster)
-    operator = Operator(cluster, DECISIONS, "ann", watch_seconds=0)
-    plan = operator.plan(decision, Action.COMPLETE)
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
+    plan = operator.plan(decision, OperatorAction.COMPLETE)
     end(cluster, decision, 0, commit=False)
     end(cluster, decision, 1, commit=False)
     restart(cluster)
@@ -404,13 +404,15 @@ def test_keys_are_told_apart() -> None:
 
 
 def test_a_decision_in_several_records_is_listed_whole(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_eos.sink.decision_log.write_decision", lambda decision: write_decision(decision, 1))
+    monkeypatch.setattr(
+        "spark_eos.sink.driver.decision_log.write_decision", lambda decision: write_decision(decision, 1)
+    )
     decision = decided(cluster)
     [entry] = read_inventory(cluster, DECISIONS)
     assert entry.decision == decision
     assert entry.fates["open"] == 2
-    operator = Operator(cluster, DECISIONS, "ann", watch_seconds=0)
-    settled = operator.carry_out(operator.plan(decision, Action.COMPLETE)).settlement
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
+    settled = operator.carry_out(operator.plan(decision, OperatorAction.COMPLETE)).settlement
     assert settled.took_effect
     assert set(fates_now(cluster, settled.decision).values()) == {Fate.COMMITTED}
     [entry] = read_inventory(cluster, DECISIONS)
@@ -425,8 +427,8 @@ def test_a_closed_micro_batch_waits_for_nobody(cluster: MemoryCluster, monkeypat
     end(cluster, decision, 0, commit=True)
     end(cluster, decision, 1, commit=True)
     cluster.forgotten |= set(cluster.ids)
-    word = Intervention(Action.ABORT, "ann", 5, "", Restart.SKIP)
-    monkeypatch.setattr("spark_eos.sink.recovery.time.sleep", _die)
+    word = Intervention(OperatorAction.ABORT, "ann", 5, "", Restart.SKIP)
+    monkeypatch.setattr("spark_eos.sink.recovery.settlement.time.sleep", _die)
     monkeypatch.setattr(cluster, "unstable_end", lambda *_, **__: None)
     settled = settle(cluster, replace(decision, revision=1, intervention=word))
     assert settled.is_closed
@@ -435,8 +437,8 @@ def test_a_closed_micro_batch_waits_for_nobody(cluster: MemoryCluster, monkeypat
 
 def test_what_was_committed_after_it_was_shown_is_looked_at_again(cluster: MemoryCluster) -> None:
     decision = decided(cluster)
-    operator = Operator(cluster, DECISIONS, "ann", watch_seconds=0)
-    plan = operator.plan(decision, Action.ABORT, Restart.REWRITE)
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
+    plan = operator.plan(decision, OperatorAction.ABORT, Restart.REWRITE)
     end(cluster, decision, 0, commit=True)
     with pytest.raises(RefusedError, match="are committed"):
         operator.carry_out(plan)

@@ -5,14 +5,15 @@ from collections.abc import Callable
 
 import pytest
 
+from broker_core.types import TransactionState
 from spark_eos.admin import command
 from spark_eos.admin.command import ExitCode, main, run
-from spark_eos.admin.intervene import FencedRefusalError, Operator, RefusedError
-from spark_eos.client_options import ClientOptions
+from spark_eos.admin.decision_operator import DecisionOperator, FencedRefusalError, RefusedError
 from spark_eos.errors import FencedError, LostTransactionError, UnansweredError
+from spark_eos.options.client import ClientOptions
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.intervention import Action, Restart
-from spark_eos.sink.ports import DecisionWrite, EndAnswer, TransactionState
+from spark_eos.sink.intervention import OperatorAction, Restart
+from spark_eos.sink.ports import DecisionWrite, EndAnswer
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, task_id
 from tests.unit.spark_eos.admin.test_decisions import COMMAND, decided, end, newest, parsed, restart, visible
@@ -21,8 +22,8 @@ __all__ = ["cluster"]
 S = TransactionState
 
 
-def operator_of(cluster: MemoryCluster, *, is_known_dead: bool = False) -> Operator:
-    return Operator(cluster, "eos-kafka-decisions", "ann", watch_seconds=0, is_known_dead=is_known_dead)
+def operator_of(cluster: MemoryCluster, *, is_known_dead: bool = False) -> DecisionOperator:
+    return DecisionOperator(cluster, "eos-kafka-decisions", "ann", watch_seconds=0, is_known_dead=is_known_dead)
 
 
 def before_the_decision_is_changed(
@@ -62,7 +63,7 @@ def test_what_is_an_orphan_is_told_by_runs_and_by_no_clock(
 def test_what_has_been_decided_meanwhile_is_left_alone(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     decision = decided(cluster)
     orphans = prepare(cluster, 4, splits=(7,))
-    plan = operator_of(cluster).plan(decision, Action.COMPLETE)
+    plan = operator_of(cluster).plan(decision, OperatorAction.COMPLETE)
     list_open, times = cluster.open_transactions, []
 
     def decide_before_the_sweep(id_prefix: str, **more: object) -> object:
@@ -97,7 +98,7 @@ def test_what_is_open_beside_the_decision_may_be_a_living_querys(cluster: Memory
     calls = len(cluster.calls)
     operator = operator_of(cluster)
     with pytest.raises(RefusedError, match=r"1 transactions open that .*decision, p\.q\.run2\.w7\.0.*dead"):
-        operator.carry_out(operator.plan(decision, Action.COMPLETE))
+        operator.carry_out(operator.plan(decision, OperatorAction.COMPLETE))
     assert {call.split()[0] for call in cluster.calls[calls:]} == {"describe"}
 
 
@@ -161,16 +162,16 @@ def test_a_refusal_after_the_fencing_says_that_a_running_query_will_stop(
 ) -> None:
     decision = decided(cluster)
     operator = operator_of(cluster)
-    plan = operator.plan(decision, Action.ABORT, Restart.REWRITE)
+    plan = operator.plan(decision, OperatorAction.ABORT, Restart.REWRITE)
     end(cluster, decision, 0, commit=True)
     words = r"are committed.*--restart skip.*driver, p\.q\.driver, was fenced.*stops at its next commit"
     with pytest.raises(FencedRefusalError, match=words):
         operator.carry_out(plan)
     monkeypatch.setattr(command, "options_of", lambda *_: ClientOptions(("h:1",)))
     monkeypatch.setattr(command, "KafkaCluster", lambda *_: cluster)
-    look = Operator.plan
+    look = DecisionOperator.plan
     plans = iter([plan])
-    monkeypatch.setattr(Operator, "plan", lambda *arguments: next(plans, None) or look(*arguments))
+    monkeypatch.setattr(DecisionOperator, "plan", lambda *arguments: next(plans, None) or look(*arguments))
     assert main(["decisions", "abort", "--yes", *COMMAND]) == ExitCode.NOTHING_DONE
     assert capsys.readouterr().err.startswith("No transaction and no decision was changed: ")
 
@@ -196,11 +197,11 @@ def test_what_was_abandoned_to_be_written_again_and_is_visible_in_part_can_still
         restart(cluster)
     abandoned: Decision = newest(cluster)
     with pytest.raises(RefusedError, match="abandoned already"):
-        operator_of(cluster).plan(abandoned, Action.ABORT, Restart.REWRITE)
-    assert operator_of(cluster).plan(abandoned, Action.ABORT, Restart.SKIP).restart is Restart.SKIP
+        operator_of(cluster).plan(abandoned, OperatorAction.ABORT, Restart.REWRITE)
+    assert operator_of(cluster).plan(abandoned, OperatorAction.ABORT, Restart.SKIP).restart is Restart.SKIP
     assert run(parsed("abort", "--yes", "--restart", "skip"), cluster) == ExitCode.DONE
     assert newest(cluster).is_skipped
     restart(cluster)
     assert visible(cluster) == 1
     with pytest.raises(RefusedError, match="abandoned already"):
-        operator_of(cluster).plan(newest(cluster), Action.ABORT, Restart.SKIP)
+        operator_of(cluster).plan(newest(cluster), OperatorAction.ABORT, Restart.SKIP)

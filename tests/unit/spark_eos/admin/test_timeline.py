@@ -14,11 +14,11 @@ from broker_core.records.control import ControlType, EndTxnMarker
 from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition
 from spark_eos.admin import timeline as command
-from spark_eos.admin.timeline_log import LogReading, Outcome, PlainStretch, Timeline, TransactionBar
+from spark_eos.admin.timeline_log import LogReading, PlainStretch, Timeline, TransactionBar, TransactionOutcome
 from spark_eos.admin.timeline_page import page, summary_of
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.errors import OptionError
-from spark_eos.operator_commands import OperatorCommands
+from spark_eos.options.operator_commands import OperatorCommands
 
 TP = TopicPartition("orders", 3)
 TRANSACTIONAL, CONTROL = 0x10, 0x20
@@ -94,12 +94,12 @@ def test_producers_interleave_and_epochs_move_on() -> None:
     log.marker(2, ControlType.ABORT)
     log.data(1, 1, epoch=1)
     first, second, third = log.reading.transactions
-    assert (first.outcome, first.marker_offset) == (Outcome.COMMITTED, 12)
+    assert (first.outcome, first.marker_offset) == (TransactionOutcome.COMMITTED, 12)
     assert (first.first_offset, first.last_offset) == (0, 8)
     assert (first.record_count, first.batch_count, first.size_bytes) == (6, 2, 224)
     assert (first.coordinator_epoch, first.marker_timestamp_ms) == (5, NOW_MS + 13)
-    assert (second.outcome, second.first_offset, second.marker_offset) == (Outcome.ABORTED, 2, 13)
-    assert (third.outcome, third.producer_epoch, third.marker_offset) == (Outcome.OPEN, 1, None)
+    assert (second.outcome, second.first_offset, second.marker_offset) == (TransactionOutcome.ABORTED, 2, 13)
+    assert (third.outcome, third.producer_epoch, third.marker_offset) == (TransactionOutcome.OPEN, 1, None)
     assert log.reading.plain == [PlainStretch(9, 11, 3, NOW_MS + 9, NOW_MS + 12)]
 
 
@@ -163,7 +163,7 @@ def test_nothing_in_the_way() -> None:
     assert summary_of(a_timeline([], stable=100, high=100)) == (
         "Nothing is in the way: the last stable offset of orders-3 has reached the high watermark, 100."
     )
-    ended = TransactionBar(7, 1, first_offset=20, outcome=Outcome.COMMITTED, marker_offset=99)
+    ended = TransactionBar(7, 1, first_offset=20, outcome=TransactionOutcome.COMMITTED, marker_offset=99)
     assert summary_of(a_timeline([ended], stable=20, high=100)).endswith(
         "The transaction in the way ended while the log was read."
     )

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker_core.errors import InvalidBatch
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.header import HEADER_SIZE
-from broker_core.records.invalid import InvalidBatch
 from broker_core.records.varint import append_varint
 from spark_eos.codec import boundaries
 from spark_eos.codec.boundaries import find_records

@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecordsBuilder
 
+from broker_core.errors import InvalidBatch
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
 from broker_core.records.control import build_end_txn_marker
-from broker_core.records.header import BatchHeader, InvalidBatch, assign_offsets, iter_headers
+from broker_core.records.header import BatchHeader, iter_headers, write_timestamps
+from broker_core.types import TimestampType
 from spark_eos.codec.decode import SCHEMA, SCHEMA_WITH_HEADERS, decode_batches
 
 HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=90)), max_size=4).map(tuple)
@@ -97,7 +99,7 @@ def test_compaction_gaps_keep_their_offsets() -> None:
 def test_log_append_time_is_the_batch_maximum() -> None:
     records = [NewRecord(b"a", b"1", (), 5), NewRecord(b"b", b"2", (), 9)]
     stamped = bytearray(build_batch(records))
-    assign_offsets(stamped, 0, 0, 0, log_append_time_ms=700)
+    write_timestamps(stamped, 0, BatchHeader.parse(stamped), TimestampType.LOG_APPEND_TIME, 700)
     data = bytes(stamped) + build_batch(records, base_offset=2)
     found = decode(data)
     assert found["timestamp_ms"].to_pylist() == [700, 700, 5, 9]

@@ -21,19 +21,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core.embedded import EmbeddedBroker
+from broker_core.errors import DecompressedTooLarge, InvalidBatch
 from broker_core.log.producer_state import AppendOrigin
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression, compress
 from broker_core.records.header import ATTRIBUTES_POSITION, HEADER, HEADER_SIZE, iter_headers
-from broker_core.records.invalid import InvalidBatch, UnfoldedTooLarge
 from broker_core.records.varint import append_varint
 from broker_core.types import TopicPartition
 from spark_eos.codec import decode, header_column, unfold
 from spark_eos.codec.decode import decode_batches, decode_slabs
 from spark_eos.errors import BrokerError
-from spark_eos.source.reader import read_range
+from spark_eos.options.source import batch_options
+from spark_eos.source.range_reader import read_range
 from spark_eos.source.splits import OffsetRange
-from spark_eos.source_options import batch_options
 from tests.support.memory import resident_mib
 
 MIB: Final = 1 << 20
@@ -273,10 +273,10 @@ def test_more_headers_than_a_message_holds_are_refused() -> None:
 def test_one_arrow_batch_is_not_more_than_arrow_holds() -> None:
     data = build_batch([NewRecord(None, bytes(150))] * 9, compression=Compression.ZSTD)
     with small_slabs(), patch.object(decode, "LARGEST_BYTES", 1000):
-        with pytest.raises(UnfoldedTooLarge, match="more than 2 GiB; decode fewer batches"):
+        with pytest.raises(DecompressedTooLarge, match="more than 2 GiB; decode fewer batches"):
             decoded(data)
         assert sum(slab.num_rows for slab in slabs(data)) == 9
-    with patch.object(unfold, "LARGEST_BYTES", len(data) - 1), pytest.raises(UnfoldedTooLarge, match="fetch fewer"):
+    with patch.object(unfold, "LARGEST_BYTES", len(data) - 1), pytest.raises(DecompressedTooLarge, match="fetch fewer"):
         decoded(data)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.records.invalid import InvalidBatch
+from broker_core.errors import InvalidBatch
 from broker_core.records.varint import append_varint
 from spark_eos.codec.pieces import join, merge
 from spark_eos.codec.varints import Pieces, read_varints, varint_pieces, varint_size, varint_sizes

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.client_options import ClientOptions, client_options, int_setting, kafka_settings
-from spark_eos.client_settings import ALIASES, FIXED, IGNORED, REFUSED, USED
 from spark_eos.errors import OptionError
+from spark_eos.options.client import ClientOptions, client_options, int_setting, kafka_settings
+from spark_eos.options.client_settings import ALIASES, FIXED, IGNORED, REFUSED, USED
 
 SERVERS = {"kafka.bootstrap.servers": "a:1, b:2"}
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"

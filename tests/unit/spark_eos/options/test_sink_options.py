@@ -6,8 +6,8 @@ import pytest
 
 from broker_core.records.compression import Compression
 from spark_eos.errors import OptionError
-from spark_eos.sink.preflight import settle_timeout
-from spark_eos.sink_options import NAMES, OnLostTransaction, sink_options
+from spark_eos.options.sink import NAMES, OnLostTransaction, sink_options
+from spark_eos.sink.driver.preflight import choose_timeout
 
 BASE = {"kafka.bootstrap.servers": "h:1"}
 
@@ -179,9 +179,9 @@ def test_no_own_option_is_taken_for_a_misspelt_one(name: str) -> None:
     ],
 )
 def test_the_timeout_is_what_the_brokers_allow(wanted: int | None, limit: int | None, settled: int) -> None:
-    assert settle_timeout(wanted, limit) == settled
+    assert choose_timeout(wanted, limit) == settled
 
 
 def test_a_timeout_above_the_brokers_limit_is_refused() -> None:
     with pytest.raises(OptionError, match="900001 ms, the brokers allow 900000 ms"):
-        settle_timeout(900_001, 900_000)
+        choose_timeout(900_001, 900_000)

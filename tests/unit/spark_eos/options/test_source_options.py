@@ -7,8 +7,7 @@ import pytest
 
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.errors import OptionError
-from spark_eos.source_options import NoMatch, SourceOptions, batch_options, include_headers, stream_options
-from spark_eos.source_positions import (
+from spark_eos.options.positions import (
     EARLIEST,
     LATEST,
     Assign,
@@ -19,6 +18,7 @@ from spark_eos.source_positions import (
     Timestamp,
     Timestamps,
 )
+from spark_eos.options.source import NoMatch, SourceOptions, batch_options, include_headers, stream_options
 
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "t"}
 

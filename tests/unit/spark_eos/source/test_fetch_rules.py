@@ -12,7 +12,7 @@ from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFe
 from spark_eos.client.lookup import PartitionPlace
 from spark_eos.client.topic_answers import PartitionLeader, TopicAnswer, TopicsAnswer, TopicsRequest
 from spark_eos.errors import AuthorizationError, BrokerError, UnansweredError
-from spark_eos.source_options import FetchLimits
+from spark_eos.options.source import FetchLimits
 
 TP = TopicPartition("t", 0)
 LIMITS = FetchLimits(max_bytes=1_000, partition_max_bytes=1_000, min_bytes=1, max_wait_ms=1, poll_timeout_ms=1_000)

@@ -9,9 +9,9 @@ import pytest
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.lookup import PartitionPlace
 from spark_eos.errors import DataLossError, EosKafkaError, OptionError
+from spark_eos.options.positions import EARLIEST, LATEST
+from spark_eos.options.source import SourceOptions, batch_options, stream_options
 from spark_eos.source.planner import Planner
-from spark_eos.source_options import SourceOptions, batch_options, stream_options
-from spark_eos.source_positions import EARLIEST, LATEST
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 TOPIC_ID = UUID(int=5)

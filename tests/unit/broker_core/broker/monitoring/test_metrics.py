@@ -480,7 +480,7 @@ def test_what_has_been_given_up_waits_for_nothing():
 
 def test_the_size_of_that_queue_is_told(cluster, client, monkeypatch):
     identity = begin(client)
-    writer = cluster.brokers[1].transactions._ending._writer
+    writer = cluster.brokers[1].transactions._completion._writer
     write = type(writer).write
 
     def refused(self, entry, verdict, now_ms, **options):

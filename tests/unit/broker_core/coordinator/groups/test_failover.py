@@ -4,10 +4,11 @@ import logging
 
 import pytest
 
-from broker_core.coordinator.group_requests import Heartbeat, LeaveGroup, LeaveResult, ListGroups
-from broker_core.coordinator.group_states import GroupState
+from broker_core.coordinator.groups.classic.requests import Heartbeat, LeaveGroup, LeaveResult
+from broker_core.coordinator.groups.classic.states import GroupState
+from broker_core.coordinator.groups.coordinator import ListGroups
+from broker_core.coordinator.groups.offsets.store import OffsetStore
 from broker_core.coordinator.journal import JournalRecord
-from broker_core.coordinator.offset_store import OffsetStore
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import coordinator_partition
 from tests.support.broker_core.group_world import GROUP, NONE, PRODUCER, SESSION_MS, T0, GroupWorld

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.coordinator.group_timers import TimerKey, TimerKind, Timers
+from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
 
 KEYS = [TimerKey(TimerKind.MEMBER, "g", str(n)) for n in range(4)]
 

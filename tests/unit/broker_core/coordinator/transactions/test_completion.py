@@ -5,11 +5,10 @@ import logging
 import pytest
 
 from broker_core.coordinator.journal import JournalRecord
-from broker_core.coordinator.transaction_markers import RETRY_BACKOFF_MS
-from broker_core.coordinator.transaction_messages import MarkerOrder
-from broker_core.coordinator.transaction_states import TransactionState
+from broker_core.coordinator.transactions.marker_queue import RETRY_BACKOFF_MS
+from broker_core.coordinator.transactions.messages import MarkerOrder
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from tests.support.broker_core.transaction_world import ID, T0, T1, World
 
 E = ErrorCode

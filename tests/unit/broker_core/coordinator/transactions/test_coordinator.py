@@ -2,10 +2,9 @@
 
 import pytest
 
-from broker_core.coordinator.transaction_messages import InitProducerId, ProducerIdResult
-from broker_core.coordinator.transaction_states import TransactionState
+from broker_core.coordinator.transactions.messages import InitProducerId, ProducerIdResult
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from tests.support.broker_core.transaction_world import ID, T0, T1, World
 
 E = ErrorCode

@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.coordinator.decision_table import Row, Table
-from broker_core.coordinator.transaction_errors import MarkerAction, append_error, completion_action, marker_action
-from broker_core.coordinator.transaction_facts import Claim, Expectation, IdForm, TwoPhase
-from broker_core.coordinator.transaction_states import PERSISTED, TransactionState, is_legal
-from broker_core.coordinator.transaction_tables import (
+from broker_core.coordinator.transactions.conditions import Claim, Expectation, IdForm, TwoPhase
+from broker_core.coordinator.transactions.decision_tables import (
     ADD,
     BUMP,
     COMPLETE,
@@ -25,11 +22,15 @@ from broker_core.coordinator.transaction_tables import (
     INIT_REQUEST,
     V2_ACCEPTED,
     VERIFY,
-    Answer,
+    AnsweredIdentity,
     Image,
-    Verdict,
+    TransitionVerdict,
 )
+from broker_core.coordinator.transactions.errors import MarkerAction, append_error, completion_action, marker_action
+from broker_core.coordinator.transactions.states import PERSISTED, is_legal
+from broker_core.decision_table import Row, Table
 from broker_core.errors import ErrorCode
+from broker_core.types import TransactionState
 
 S, E = TransactionState, ErrorCode
 EMPTY, ONGOING, PC, PA, CC, CA, DEAD, FENCED = S
@@ -67,12 +68,12 @@ def test_a_2_ids_and_labels() -> None:
     assert frozenset(S) - PERSISTED == {DEAD, FENCED}
 
 
-def refused(error: ErrorCode) -> Verdict:
-    return Verdict(error)
+def refused(error: ErrorCode) -> TransitionVerdict:
+    return TransitionVerdict(error)
 
 
-def granted(image: Image) -> Verdict:
-    return Verdict(E.NONE, EMPTY, image, Answer.STORED)
+def granted(image: Image) -> TransitionVerdict:
+    return TransitionVerdict(E.NONE, EMPTY, image, AnsweredIdentity.STORED)
 
 
 def init_request(case: Case) -> ErrorCode | None:
@@ -91,7 +92,7 @@ def init_request(case: Case) -> ErrorCode | None:
     return None
 
 
-def init(case: Case) -> Verdict:
+def init(case: Case) -> TransitionVerdict:
     state, expected, exhausted = case["state"], case["expectation"], case["exhausted"]
     if case["pending"]:
         return refused(E.CONCURRENT_TRANSACTIONS)  # 13
@@ -100,7 +101,7 @@ def init(case: Case) -> Verdict:
     if state in PREPARED:
         return refused(E.CONCURRENT_TRANSACTIONS)  # 15
     if state is ONGOING:
-        return Verdict(E.CONCURRENT_TRANSACTIONS, FENCED)  # 22
+        return TransitionVerdict(E.CONCURRENT_TRANSACTIONS, FENCED)  # 22
     if exhausted and expected is Expectation.NONE:
         return granted(Image.ROTATE)  # 16
     if exhausted and expected is Expectation.CURRENT:
@@ -116,7 +117,7 @@ def init(case: Case) -> Verdict:
     return refused(E.PRODUCER_FENCED)  # 20
 
 
-def add(case: Case) -> Verdict:
+def add(case: Case) -> TransitionVerdict:
     if case["pending"]:
         return refused(E.CONCURRENT_TRANSACTIONS)  # 4
     if case["claim"] in (Claim.FOREIGN, Claim.OVERFLOW):
@@ -126,8 +127,10 @@ def add(case: Case) -> Verdict:
     if case["state"] in PREPARED:
         return refused(E.CONCURRENT_TRANSACTIONS)  # 7
     if case["state"] is ONGOING:
-        return Verdict(E.NONE) if case["all_in"] else Verdict(E.NONE, ONGOING, Image.EXTEND)  # 8, 10
-    return Verdict(E.NONE, ONGOING, Image.BEGIN)  # 9
+        return (
+            TransitionVerdict(E.NONE) if case["all_in"] else TransitionVerdict(E.NONE, ONGOING, Image.EXTEND)
+        )  # 8, 10
+    return TransitionVerdict(E.NONE, ONGOING, Image.BEGIN)  # 9
 
 
 def verify(case: Case) -> ErrorCode:
@@ -140,7 +143,7 @@ def verify(case: Case) -> ErrorCode:
     return E.NONE if case["is_in"] else E.TRANSACTION_ABORTABLE  # 6, 7
 
 
-def end_v1(case: Case) -> Verdict:
+def end_v1(case: Case) -> TransitionVerdict:
     state, commit = case["state"], case["commit"]
     if case["claim"] in (Claim.FOREIGN, Claim.OVERFLOW):
         return refused(E.INVALID_PRODUCER_ID_MAPPING)  # 3
@@ -149,15 +152,15 @@ def end_v1(case: Case) -> Verdict:
     if case["pending"]:
         return refused(E.CONCURRENT_TRANSACTIONS)  # 5
     if state is ONGOING:
-        return Verdict(E.NONE, PC if commit else PA, Image.PREPARE)  # 6
+        return TransitionVerdict(E.NONE, PC if commit else PA, Image.PREPARE)  # 6
     if state is (CC if commit else CA):
-        return Verdict(E.NONE)  # 7
+        return TransitionVerdict(E.NONE)  # 7
     if state is (PC if commit else PA):
         return refused(E.CONCURRENT_TRANSACTIONS)  # 9
     return refused(E.INVALID_TXN_STATE)  # 8, 10, 11
 
 
-def end_v2(case: Case) -> Verdict:
+def end_v2(case: Case) -> TransitionVerdict:
     state, commit, claim = case["state"], case["commit"], case["claim"]
     retry = claim in (Claim.PREVIOUS, Claim.OVERFLOW)
     if case["pending"]:
@@ -166,13 +169,13 @@ def end_v2(case: Case) -> Verdict:
         return refused(E.INVALID_PRODUCER_ID_MAPPING)  # 3
     if not accepted_v2(state, claim):
         return refused(E.PRODUCER_FENCED)  # 4
-    bump = Verdict(E.NONE, PC if commit else PA, Image.PREPARE_BUMPED, Answer.NEXT)
+    bump = TransitionVerdict(E.NONE, PC if commit else PA, Image.PREPARE_BUMPED, AnsweredIdentity.NEXT)
     if state is ONGOING:
         return bump  # 5
     if state in PREPARED:
         return refused(E.CONCURRENT_TRANSACTIONS if state is (PC if commit else PA) else E.INVALID_TXN_STATE)  # 8
     if retry and state is (CC if commit else CA):
-        return Verdict(E.NONE, answer=Answer.STORED)  # 9, 12
+        return TransitionVerdict(E.NONE, answer=AnsweredIdentity.STORED)  # 9, 12
     if retry or commit:
         return refused(E.INVALID_TXN_STATE)  # 7, 10, 11, 13
     return bump  # 6, 11, 12
@@ -196,9 +199,9 @@ def fence(case: Case) -> Image:
     return Image.FENCE_OVERFLOWED if case["exhausted"] else Image.FENCE_BUMPED
 
 
-def complete(case: Case) -> Verdict:
+def complete(case: Case) -> TransitionVerdict:
     image = Image.COMPLETE_ROTATED if case["rotates"] else Image.COMPLETE
-    return Verdict(E.NONE, CC if case["state"] is PC else CA, image)
+    return TransitionVerdict(E.NONE, CC if case["state"] is PC else CA, image)
 
 
 RULES: list[tuple[Table[Any], Callable[[Case], Any]]] = [
@@ -231,7 +234,7 @@ def test_every_row_is_met_by_some_case_and_named_once(table: Table[Any]) -> None
 
 
 @pytest.mark.parametrize("table", [INIT, ADD, END_V1, END_V2, COMPLETE], ids=lambda table: table.name)
-def test_no_verdict_takes_an_illegal_step(table: Table[Verdict]) -> None:
+def test_no_verdict_takes_an_illegal_step(table: Table[TransitionVerdict]) -> None:
     for case in table.cases():
         verdict = table.resolve(**case)
         if verdict.next_state is not None:
@@ -239,7 +242,7 @@ def test_no_verdict_takes_an_illegal_step(table: Table[Verdict]) -> None:
 
 
 @pytest.mark.parametrize("table", [INIT, ADD, END_V1, END_V2], ids=lambda table: table.name)
-def test_an_error_records_nothing_but_the_fence(table: Table[Verdict]) -> None:
+def test_an_error_records_nothing_but_the_fence(table: Table[TransitionVerdict]) -> None:
     for case in table.cases():
         verdict = table.resolve(**case)
         if verdict.error:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker_core.coordinator.journal import JournalRecord
-from broker_core.coordinator.transaction_messages import InitProducerId
+from broker_core.coordinator.transactions.messages import InitProducerId
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity
 from tests.support.broker_core.transaction_world import ID, World

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from broker_core.coordinator.transaction_messages import InitProducerId, ProducerIdResult
-from broker_core.coordinator.transaction_states import TransactionState
+from broker_core.coordinator.transactions.messages import InitProducerId, ProducerIdResult
 from broker_core.errors import ErrorCode
-from broker_core.types import NEVER_TIMES_OUT_MS, ProducerIdentity
+from broker_core.types import NEVER_TIMES_OUT_MS, ProducerIdentity, TransactionState
 from tests.support.broker_core.transaction_world import ID, World
 
 E = ErrorCode

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import pytest
 
-from broker_core.coordinator.transaction_messages import TransactionDescription
+from broker_core.coordinator.transactions.messages import DescribedTransaction
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.transaction_world import ID, T0, T1, World
 
@@ -16,17 +16,17 @@ def test_describe_shows_what_is_stored_and_which_markers_are_missing() -> None:
     held = world.identity()
     world.add(held, T0, T1)
     start_ms = world.now_ms
-    assert world.coordinator.describe(ID) == TransactionDescription(
+    assert world.coordinator.describe(ID) == DescribedTransaction(
         ID, "Ongoing", 60_000, start_ms, 4000, 0, frozenset({T0, T1})
     )
     world.end(held)
     (order,) = world.coordinator.take_markers()
     world.coordinator.marker_answered(order, {T0: E.NONE}, world.now_ms)
-    assert world.coordinator.describe(ID) == TransactionDescription(
+    assert world.coordinator.describe(ID) == DescribedTransaction(
         ID, "PrepareCommit", 60_000, start_ms, 4000, 1, frozenset({T1})
     )
     world.coordinator.marker_answered(order, {T1: E.NONE}, world.now_ms)
-    assert world.coordinator.describe(ID) == TransactionDescription(
+    assert world.coordinator.describe(ID) == DescribedTransaction(
         ID, "CompleteCommit", 60_000, start_ms, 4000, 1, frozenset()
     )
     assert world.coordinator.describe("") is E.INVALID_REQUEST

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.coordinator.transaction_records import (
+from broker_core.coordinator.transactions.records import (
     TransactionImage,
     decode_key,
     decode_value,
     encode_key,
     encode_value,
 )
-from broker_core.coordinator.transaction_states import PERSISTED, TransactionState
+from broker_core.coordinator.transactions.states import PERSISTED
 from broker_core.errors import DamageError
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, TransactionState
 
 ONGOING = TransactionImage(
     4000,

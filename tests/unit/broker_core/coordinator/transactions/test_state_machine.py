@@ -6,15 +6,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker_core.coordinator.transaction_coordinator import TransactionCoordinator
-from broker_core.coordinator.transaction_errors import MarkerAction, marker_action
-from broker_core.coordinator.transaction_images import broken_rules
-from broker_core.coordinator.transaction_messages import InitProducerId, MarkerOrder
-from broker_core.coordinator.transaction_records import TransactionImage
-from broker_core.coordinator.transaction_states import IDLE, PREPARED, TransactionState
-from broker_core.coordinator.transaction_store import TransactionStore
+from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
+from broker_core.coordinator.transactions.errors import MarkerAction, marker_action
+from broker_core.coordinator.transactions.messages import InitProducerId, MarkerOrder
+from broker_core.coordinator.transactions.records import TransactionImage
+from broker_core.coordinator.transactions.states import IDLE, PREPARED
+from broker_core.coordinator.transactions.store import TransactionStore
+from broker_core.coordinator.transactions.transitions import broken_rules
 from broker_core.errors import ErrorCode
-from broker_core.types import FENCING_EPOCH, ProducerIdentity, TopicPartition
+from broker_core.types import FENCING_EPOCH, ProducerIdentity, TopicPartition, TransactionState
 from tests.support.broker_core.transaction_world import ID, World
 
 PARTITIONS = tuple(TopicPartition("t", number) for number in range(3))

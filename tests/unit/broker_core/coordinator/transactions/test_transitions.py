@@ -5,12 +5,19 @@ from typing import Any
 
 import pytest
 
-from broker_core.coordinator.transaction_facts import Claim, Expectation, claim, expectation
-from broker_core.coordinator.transaction_images import BUILDERS, STEP_RULES, Change, broken_rules, build, fresh_image
-from broker_core.coordinator.transaction_records import TransactionImage
-from broker_core.coordinator.transaction_states import PERSISTED, TransactionState
-from broker_core.coordinator.transaction_tables import Image
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.coordinator.transactions.conditions import Claim, Expectation, claim, expectation
+from broker_core.coordinator.transactions.decision_tables import Image
+from broker_core.coordinator.transactions.records import TransactionImage
+from broker_core.coordinator.transactions.states import PERSISTED
+from broker_core.coordinator.transactions.transitions import (
+    BUILDERS,
+    STEP_RULES,
+    Change,
+    broken_rules,
+    build,
+    fresh_image,
+)
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 
 S = TransactionState
 T0, T1 = frozenset({TopicPartition("t", 0)}), frozenset({TopicPartition("t", 1)})

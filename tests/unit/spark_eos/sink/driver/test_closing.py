@@ -10,23 +10,23 @@ from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.admin.inventory import read_inventory
 from spark_eos.errors import LostTransactionError, UnansweredError
-from spark_eos.sink.closing import Closing, completed
-from spark_eos.sink.committer import Committer
+from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, join_parts, read_part, read_pointer, write_decision, write_pointer
-from spark_eos.sink.decision_log import DecisionLog
-from spark_eos.sink.intervention import Action, Intervention, Restart
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.retirement import Retirement, completed
+from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
 from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.ports import DecisionWrite, EndAnswer
-from spark_eos.sink.recovery import settle
-from spark_eos.sink_options import OnLostTransaction
+from spark_eos.sink.recovery.settlement import settle
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, decision_of, prepare, repeated
 
 __all__ = ["cluster"]
 interventions = st.none() | st.builds(
     Intervention,
-    st.sampled_from(Action),
+    st.sampled_from(OperatorAction),
     st.text(max_size=5),
     st.integers(0, 2**50),
     st.text(max_size=5),
@@ -34,10 +34,10 @@ interventions = st.none() | st.builds(
 )
 
 
-def job(cluster: MemoryCluster, closing: Closing, run: str = "run1") -> Committer:
+def job(cluster: MemoryCluster, retirement: Retirement, run: str = "run1") -> Committer:
     log = DecisionLog(cluster, "p", "q", DECISIONS)
-    named = closing is Closing.MARK
-    return Committer(cluster, log, "p", "q", run, OnLostTransaction.FAIL, may_be_decided=named, closing=closing)
+    named = retirement is Retirement.MARK
+    return Committer(cluster, log, "p", "q", run, OnLostTransaction.FAIL, may_be_decided=named, retirement=retirement)
 
 
 def decision_values(cluster: MemoryCluster) -> list[bytes | None]:
@@ -53,9 +53,9 @@ def forget_everything(cluster: MemoryCluster) -> None:
 
 
 def test_a_named_job_is_known_to_be_done_when_every_other_trace_is_gone(cluster: MemoryCluster) -> None:
-    job(cluster, Closing.MARK).commit(prepare(cluster, 0), 0)
+    job(cluster, Retirement.MARK).commit(prepare(cluster, 0), 0)
     forget_everything(cluster)
-    again = job(cluster, Closing.MARK, "run2")
+    again = job(cluster, Retirement.MARK, "run2")
     newest = again.log.newest()
     assert newest is not None
     assert settle(cluster, newest).took_effect
@@ -65,7 +65,7 @@ def test_a_named_job_is_known_to_be_done_when_every_other_trace_is_gone(cluster:
 
 
 def test_without_the_mark_its_fate_would_be_unknown(cluster: MemoryCluster) -> None:
-    job(cluster, Closing.REPLACE).commit(prepare(cluster, 0), 0)
+    job(cluster, Retirement.REPLACE).commit(prepare(cluster, 0), 0)
     forget_everything(cluster)
     log = DecisionLog(cluster, "p", "q", DECISIONS)
     newest = log.newest()
@@ -77,7 +77,7 @@ def test_a_job_that_died_after_its_decision_is_marked_by_the_re_run(cluster: Mem
     messages = prepare(cluster, 0)
     log = DecisionLog(cluster, "p", "q", DECISIONS)
     log.decide(decision_of(messages), log.take_over())
-    job(cluster, Closing.MARK, "run2").commit(repeated(), 0)
+    job(cluster, Retirement.MARK, "run2").commit(repeated(), 0)
     forget_everything(cluster)
     newest = DecisionLog(cluster, "p", "q", DECISIONS).newest()
     assert newest is not None
@@ -85,7 +85,7 @@ def test_a_job_that_died_after_its_decision_is_marked_by_the_re_run(cluster: Mem
 
 
 def test_a_job_without_a_name_leaves_nothing_behind(cluster: MemoryCluster) -> None:
-    job(cluster, Closing.FORGET).commit(prepare(cluster, 0), 0)
+    job(cluster, Retirement.FORGET).commit(prepare(cluster, 0), 0)
     values = decision_values(cluster)
     assert values[-1] is None
     assert [value is None for value in values] == [False, True]
@@ -94,8 +94,10 @@ def test_a_job_without_a_name_leaves_nothing_behind(cluster: MemoryCluster) -> N
 
 
 def test_all_parts_of_a_forgotten_decision_are_deleted(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_eos.sink.decision_log.write_decision", lambda decision: write_decision(decision, 1))
-    job(cluster, Closing.FORGET).commit(prepare(cluster, 0, splits=(0, 1, 2)), 0)
+    monkeypatch.setattr(
+        "spark_eos.sink.driver.decision_log.write_decision", lambda decision: write_decision(decision, 1)
+    )
+    job(cluster, Retirement.FORGET).commit(prepare(cluster, 0, splits=(0, 1, 2)), 0)
     keys = [key for place, log in cluster.logs.items() if place.topic == DECISIONS for _, key, _ in log]
     assert keys[:3] == keys[3:] == [b"p/q", b"p/q#1", b"p/q#2"]
     assert decision_values(cluster)[3:] == [None] * 3
@@ -113,15 +115,15 @@ def test_a_job_that_could_not_be_completed_keeps_its_decision(cluster: MemoryClu
     with pytest.MonkeyPatch.context() as losing:
         losing.setattr(cluster, "write_decision", lose_one)
         with pytest.raises(LostTransactionError):
-            job(cluster, Closing.FORGET).commit(messages, 0)
+            job(cluster, Retirement.FORGET).commit(messages, 0)
     assert None not in decision_values(cluster)
 
 
-@pytest.mark.parametrize("closing", [Closing.MARK, Closing.FORGET])
+@pytest.mark.parametrize("retirement", [Retirement.MARK, Retirement.FORGET])
 def test_a_note_that_cannot_be_written_fails_no_job(
-    cluster: MemoryCluster, closing: Closing, caplog: pytest.LogCaptureFixture
+    cluster: MemoryCluster, retirement: Retirement, caplog: pytest.LogCaptureFixture
 ) -> None:
-    committer = job(cluster, closing)
+    committer = job(cluster, retirement)
     write, writes = cluster.write_decision, []
 
     def only_once(wanted: object) -> object:
@@ -141,7 +143,7 @@ def test_a_note_that_cannot_be_written_fails_no_job(
 def test_a_deletion_that_was_not_confirmed_is_said(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture, code: ErrorCode | None, word: str
 ) -> None:
-    committer, write = job(cluster, Closing.FORGET), cluster.write_decision
+    committer, write = job(cluster, Retirement.FORGET), cluster.write_decision
 
     def refuse_deletions(wanted: DecisionWrite) -> EndAnswer:
         return write(wanted) if wanted.metadata is not None else EndAnswer(code)
@@ -155,7 +157,7 @@ def test_a_deletion_that_was_not_confirmed_is_said(
 
 
 def test_a_query_notes_nothing(cluster: MemoryCluster) -> None:
-    job(cluster, Closing.REPLACE).commit(prepare(cluster, 0), 0)
+    job(cluster, Retirement.REPLACE).commit(prepare(cluster, 0), 0)
     assert len(decision_values(cluster)) == 1
 
 
@@ -222,7 +224,9 @@ def named_job(cluster: MemoryCluster, name: str, prefix: str = "p") -> None:
     cluster.init_producer_id(task, 60_000)
     messages = [Prepared(name, "run1", 0, 0, cluster.prepare(task))]
     log = DecisionLog(cluster, prefix, name, DECISIONS)
-    Committer(cluster, log, prefix, name, "run1", OnLostTransaction.FAIL, closing=Closing.MARK).commit(messages, 0)
+    Committer(cluster, log, prefix, name, "run1", OnLostTransaction.FAIL, retirement=Retirement.MARK).commit(
+        messages, 0
+    )
 
 
 def known_jobs(cluster: MemoryCluster) -> set[str]:

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from broker_core.errors import ErrorCode
-from spark_eos.sink.ports import DecisionWrite, EndAnswer, Ending, TransactionState
+from broker_core.types import TransactionState
+from spark_eos.sink.ports import DecisionWrite, EndAnswer, Ending
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import committer_of, prepare, states
 
@@ -50,7 +51,7 @@ def lying(version: int, about: str, code: ErrorCode | None, is_applied: bool) ->
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_eos.sink.committer._now_ms", lambda: 1_000_000)
+    monkeypatch.setattr("spark_eos.sink.driver.committer._now_ms", lambda: 1_000_000)
 
 
 @pytest.mark.usefixtures("clock")
@@ -76,7 +77,7 @@ def test_no_code_of_a_decision_that_was_made_makes_it_unmade(version: int) -> No
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("version", [1, 2])
 def test_no_code_of_a_decision_that_was_not_made_makes_it_made(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_eos.sink.committer._pause", lambda _: None)
+    monkeypatch.setattr("spark_eos.sink.driver.committer._pause", lambda _: None)
     for code in CODES:
         cluster = lying(version, "decision", code, is_applied=False)
         committer_of(cluster).commit(prepare(cluster, 0), 0)

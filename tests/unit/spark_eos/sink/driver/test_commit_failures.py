@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import (
     AuthorizationError,
     FencedError,
@@ -16,14 +16,15 @@ from spark_eos.errors import (
     UnansweredError,
     UnreachableError,
 )
-from spark_eos.sink import decision_writer, recovery
-from spark_eos.sink.committer import Committer
-from spark_eos.sink.deadlines import margin_ms
-from spark_eos.sink.decision_log import UNSTABLE_PATIENCE_MS
+from spark_eos.metrics import SINK_METRICS
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.driver import decision_writer
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import UNSTABLE_PATIENCE_MS
+from spark_eos.sink.driver.verification import margin_ms
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
-from spark_eos.sink.metrics import METRICS
-from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending, TransactionState
-from spark_eos.sink_options import OnLostTransaction
+from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending
+from spark_eos.sink.recovery import settlement
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 
@@ -84,7 +85,7 @@ def test_an_older_decision_that_is_still_open_stops_the_query_before_a_newer_one
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A coordinator does not answer for a while: were a newer micro-batch decided now, the sweep would abort it."""
-    monkeypatch.setattr(recovery, "SETTLE_LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(settlement, "SETTLE_LIMIT_SECONDS", 0.2)
     _decide(cluster)
     end, away = cluster.end_transactions, task_id(worker="w1")
 
@@ -140,11 +141,11 @@ def test_a_lost_batch_whose_rerun_has_no_rows_is_decided_as_empty(cluster: Memor
 def test_a_sweep_that_fails_is_logged_and_counted_and_the_batch_is_committed(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    failed = METRICS.snapshot().get("sweeps_failed", 0)
+    failed = SINK_METRICS.snapshot().get("sweeps_failed", 0)
     monkeypatch.setattr(cluster, "open_transactions", _raiser(UnansweredError("a broker is away")))
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     assert _visible(cluster) == 2
-    assert METRICS.snapshot()["sweeps_failed"] == failed + 1
+    assert SINK_METRICS.snapshot()["sweeps_failed"] == failed + 1
     assert "is committed; what lost attempts left open is swept later: a broker is away" in caplog.text
 
 

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import FencedError, LostTransactionError, TransactionError
-from spark_eos.sink import completion
-from spark_eos.sink.deadlines import open_problem
+from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import UnreadableDecisionError
-from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.driver import completion
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.verification import open_problem
 from spark_eos.sink.messages import Empty, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.ports import CommittedOffset, Description, TransactionState
-from spark_eos.sink.recovery import commit_all
-from spark_eos.sink_options import OnLostTransaction
+from spark_eos.sink.ports import CommittedOffset, Description
+from spark_eos.sink.recovery.settlement import commit_all
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 

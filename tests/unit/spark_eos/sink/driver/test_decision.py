@@ -20,7 +20,7 @@ from spark_eos.sink.decision import (
     write_decision,
     write_pointer,
 )
-from spark_eos.sink.intervention import Action, Intervention, Restart
+from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
 from spark_eos.sink.messages import (
     MESSAGE_VERSION,
     AlreadyCommitted,
@@ -49,7 +49,7 @@ transactions = st.builds(
 )
 interventions = st.none() | st.builds(
     Intervention,
-    st.sampled_from(Action),
+    st.sampled_from(OperatorAction),
     st.text(max_size=5),
     numbers,
     st.text(max_size=5),
@@ -184,7 +184,7 @@ _READ = {
     "version 2, abandoned": replace(
         _OLD,
         revision=2,
-        intervention=Intervention(Action.ABORT, "ops", 1_700_000_001_000, "why", Restart.SKIP),
+        intervention=Intervention(OperatorAction.ABORT, "ops", 1_700_000_001_000, "why", Restart.SKIP),
     ),
 }
 _NEW = replace(

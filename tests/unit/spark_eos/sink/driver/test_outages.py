@@ -3,7 +3,7 @@
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import (
     AbortableError,
     AuthorizationError,
@@ -14,8 +14,9 @@ from spark_eos.errors import (
     UnansweredError,
     UnreachableError,
 )
-from spark_eos.sink.patience import OutdatedError, UndecidedError, is_passing, may_be_decided_again
-from spark_eos.sink.ports import DecisionWrite, EndAnswer, TransactionState, UnstableOffsetsError
+from spark_eos.sink.driver.decision_errors import OutdatedError, UndecidedError
+from spark_eos.sink.driver.retry_policy import is_passing, may_be_decided_again
+from spark_eos.sink.ports import DecisionWrite, EndAnswer, UnstableOffsetsError
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, prepare, states, task_id
 

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError, FencedError
-from spark_eos.sink import committer as committer_module
-from spark_eos.sink.committer import Committer
+from spark_eos.sink.driver import committer as committer_module
+from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
-from spark_eos.sink.ports import TransactionState
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 

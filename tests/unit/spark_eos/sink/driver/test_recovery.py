@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition
+from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import LostTransactionError, TransactionError, UnansweredError
-from spark_eos.sink import recovery
+from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.log_fates import logged_fates, seen_fate
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
-from spark_eos.sink.ports import BatchTrace, Description, Ending, PartitionView, TransactionState
-from spark_eos.sink.recovery import FATES, Course, course_of, course_of_task, described_fate, end_all, settle
-from spark_eos.sink.recovery_table import Fate
-from spark_eos.sink_options import OnLostTransaction
+from spark_eos.sink.ports import BatchTrace, CommittedView, Description, Ending
+from spark_eos.sink.recovery import settlement
+from spark_eos.sink.recovery.action_table import Fate
+from spark_eos.sink.recovery.log_fates import logged_fates, seen_fate
+from spark_eos.sink.recovery.settlement import FATES, Course, course_of, course_of_task, described_fate, end_all, settle
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 
 S = TransactionState
@@ -83,17 +83,17 @@ FOREIGN = BatchTrace(10, 12, ProducerIdentity(8, 5), False)
 @pytest.mark.parametrize(
     ("view", "fate"),
     [
-        (PartitionView(14, (OWN,), ()), Fate.COMMITTED),
-        (PartitionView(14, (OWN,), (AbortedTransaction(9, 10),)), Fate.LOST),
-        (PartitionView(14, (OWN,), (AbortedTransaction(8, 10), AbortedTransaction(9, 3))), Fate.COMMITTED),
-        (PartitionView(12, (OWN,), ()), None),
-        (PartitionView(14, (FOREIGN,), ()), None),
-        (PartitionView(14, (BatchTrace(10, 12, ProducerIdentity(9, 6), False),), ()), None),
-        (PartitionView(14, (), ()), None),
+        (CommittedView(14, (OWN,), ()), Fate.COMMITTED),
+        (CommittedView(14, (OWN,), (AbortedTransaction(9, 10),)), Fate.LOST),
+        (CommittedView(14, (OWN,), (AbortedTransaction(8, 10), AbortedTransaction(9, 3))), Fate.COMMITTED),
+        (CommittedView(12, (OWN,), ()), None),
+        (CommittedView(14, (FOREIGN,), ()), None),
+        (CommittedView(14, (BatchTrace(10, 12, ProducerIdentity(9, 6), False),), ()), None),
+        (CommittedView(14, (), ()), None),
         (None, None),
     ],
 )
-def test_the_logs_word(view: PartitionView | None, fate: Fate | None) -> None:
+def test_the_logs_word(view: CommittedView | None, fate: Fate | None) -> None:
     transaction = _transaction(2)
     assert seen_fate(transaction, transaction.ranges[0], view) is fate
 
@@ -191,7 +191,7 @@ def test_what_others_hold_back_is_not_readable_yet_and_never_lost(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, raises: bool, others_lost: bool
 ) -> None:
     """Another transaction holds the last stable offset, and the coordinator does not know ours any more."""
-    monkeypatch.setattr(recovery, "SETTLE_LIMIT_SECONDS", 0.3)
+    monkeypatch.setattr(settlement, "SETTLE_LIMIT_SECONDS", 0.3)
     cluster = MemoryCluster()
     monkeypatch.setattr(cluster, "unstable_end", _no_marker_yet)
     cluster.prepare("foreign", 0)
@@ -238,7 +238,7 @@ def test_a_time_limit_holds_for_all_transactions_and_places_where_nothing_is_set
 
     monkeypatch.setattr(cluster, "views", away)
     assert settle(cluster, _decision(*transactions)).pending == transactions
-    assert now[0] == pytest.approx(recovery.SETTLE_LIMIT_SECONDS, abs=2)
+    assert now[0] == pytest.approx(settlement.SETTLE_LIMIT_SECONDS, abs=2)
 
 
 def test_there_is_no_time_limit_as_long_as_one_after_the_other_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,20 +251,20 @@ def test_there_is_no_time_limit_as_long_as_one_after_the_other_is_settled(monkey
     views = cluster.views
 
     def one_by_one(offsets: Mapping[TopicPartition, int], *, wait_ms: int) -> object:
-        now[0] += recovery.SETTLE_LIMIT_SECONDS * 0.9
+        now[0] += settlement.SETTLE_LIMIT_SECONDS * 0.9
         found = views(offsets, wait_ms=wait_ms)
         return {place: found[place] for place in list(found)[:1]}
 
     monkeypatch.setattr(cluster, "views", one_by_one)
     assert settle(cluster, _decision(*transactions)).took_no_effect
-    assert now[0] > 4 * recovery.SETTLE_LIMIT_SECONDS
+    assert now[0] > 4 * settlement.SETTLE_LIMIT_SECONDS
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Let time pass for recovery only when it waits."""
     now = [0.0]
-    monkeypatch.setattr(recovery.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(recovery.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(settlement.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(settlement.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     return now
 
 

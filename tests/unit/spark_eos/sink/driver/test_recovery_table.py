@@ -8,54 +8,55 @@ from types import SimpleNamespace
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import LostTransactionError, UnansweredError
-from spark_eos.sink import descriptions, recovery
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink import descriptions
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.intervention import Action as Word
 from spark_eos.sink.intervention import Intervention, Restart
-from spark_eos.sink.ports import EndAnswer, Ending, TransactionState
+from spark_eos.sink.intervention import OperatorAction as Word
+from spark_eos.sink.ports import EndAnswer, Ending
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.recovery import Course, course_of, end_all, settle
-from spark_eos.sink.recovery_table import TABLE, Action, Fate, action_for, table_for
-from spark_eos.sink_options import OnLostTransaction
+from spark_eos.sink.recovery import settlement
+from spark_eos.sink.recovery.action_table import TABLE, Fate, RecoveryAction, action_for, table_for
+from spark_eos.sink.recovery.settlement import Course, course_of, end_all, settle
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 
 BY_LETTER = {fate.name[0]: fate for fate in Fate}
 # Open, Committed, Lost, Hidden, Unknown.
 ROWS = {
-    "": Action.CLOSED,
-    "C": Action.CLOSED,
-    "L": Action.WRITE_AGAIN,
-    "CL": Action.WRITE_LOST,
-    "O": Action.COMMIT,
-    "OH": Action.WAIT,
-    "OU": Action.STOP,
-    "OHU": Action.WAIT,
-    "OC": Action.COMMIT,
-    "OCL": Action.COMMIT,
-    "OCH": Action.COMMIT,
-    "OCU": Action.COMMIT,
-    "OCLH": Action.COMMIT,
-    "OCLU": Action.COMMIT,
-    "OCHU": Action.COMMIT,
-    "OCLHU": Action.COMMIT,
-    "OL": Action.ABORT,
-    "OLH": Action.ABORT,
-    "OLU": Action.ABORT,
-    "OLHU": Action.ABORT,
-    "H": Action.WAIT,
-    "CH": Action.WAIT,
-    "LH": Action.WAIT,
-    "HU": Action.WAIT,
-    "CLH": Action.WAIT,
-    "CHU": Action.WAIT,
-    "LHU": Action.WAIT,
-    "CLHU": Action.WAIT,
-    "U": Action.STOP,
-    "CU": Action.STOP,
-    "LU": Action.STOP,
-    "CLU": Action.STOP,
+    "": RecoveryAction.CLOSED,
+    "C": RecoveryAction.CLOSED,
+    "L": RecoveryAction.WRITE_AGAIN,
+    "CL": RecoveryAction.WRITE_LOST,
+    "O": RecoveryAction.COMMIT,
+    "OH": RecoveryAction.WAIT,
+    "OU": RecoveryAction.STOP,
+    "OHU": RecoveryAction.WAIT,
+    "OC": RecoveryAction.COMMIT,
+    "OCL": RecoveryAction.COMMIT,
+    "OCH": RecoveryAction.COMMIT,
+    "OCU": RecoveryAction.COMMIT,
+    "OCLH": RecoveryAction.COMMIT,
+    "OCLU": RecoveryAction.COMMIT,
+    "OCHU": RecoveryAction.COMMIT,
+    "OCLHU": RecoveryAction.COMMIT,
+    "OL": RecoveryAction.ABORT,
+    "OLH": RecoveryAction.ABORT,
+    "OLU": RecoveryAction.ABORT,
+    "OLHU": RecoveryAction.ABORT,
+    "H": RecoveryAction.WAIT,
+    "CH": RecoveryAction.WAIT,
+    "LH": RecoveryAction.WAIT,
+    "HU": RecoveryAction.WAIT,
+    "CLH": RecoveryAction.WAIT,
+    "CHU": RecoveryAction.WAIT,
+    "LHU": RecoveryAction.WAIT,
+    "CLHU": RecoveryAction.WAIT,
+    "U": RecoveryAction.STOP,
+    "CU": RecoveryAction.STOP,
+    "LU": RecoveryAction.STOP,
+    "CLU": RecoveryAction.STOP,
 }
 
 
@@ -68,7 +69,7 @@ def decision_of(transactions: Sequence[PreparedTransaction] = (), word: Interven
 
 
 @pytest.mark.parametrize(("letters", "action"), ROWS.items())
-def test_a_row(letters: str, action: Action) -> None:
+def test_a_row(letters: str, action: RecoveryAction) -> None:
     assert TABLE[fates_in(letters)].action is action
     assert TABLE[fates_in(letters)].reason
 
@@ -76,16 +77,16 @@ def test_a_row(letters: str, action: Action) -> None:
 def test_every_combination_has_a_row_and_every_rule_is_used() -> None:
     assert {fates_in(letters) for letters in ROWS} == set(TABLE)
     assert len(TABLE) == 2 ** len(Fate)
-    assert set(Action) == {rule.action for rule in TABLE.values()}
+    assert set(RecoveryAction) == {rule.action for rule in TABLE.values()}
 
 
 def test_nothing_is_committed_beside_a_loss_unless_a_part_is_committed() -> None:
     for fates, rule in TABLE.items():
-        if rule.action is Action.COMMIT:
+        if rule.action is RecoveryAction.COMMIT:
             assert Fate.OPEN in fates and (Fate.LOST not in fates or Fate.COMMITTED in fates)
-        if rule.action is Action.ABORT:
+        if rule.action is RecoveryAction.ABORT:
             assert Fate.LOST in fates and Fate.COMMITTED not in fates
-        if rule.action is Action.WRITE_AGAIN:
+        if rule.action is RecoveryAction.WRITE_AGAIN:
             assert fates == {Fate.LOST}
 
 
@@ -100,9 +101,9 @@ WORDS = {
 def test_an_operators_word_changes_only_what_it_is_about(fates: frozenset[Fate]) -> None:
     usual = TABLE[fates].action
     found = {name: action_for(decision_of(word=word), fates) for name, word in WORDS.items()}
-    assert found["complete"] is (Action.COMMIT if fates == fates_in("OU") else usual)
-    assert found["rewrite"] is (Action.ABORT if Fate.OPEN in fates else usual)
-    assert found["skip"] is (Action.ABORT if Fate.OPEN in fates else Action.CLOSED)
+    assert found["complete"] is (RecoveryAction.COMMIT if fates == fates_in("OU") else usual)
+    assert found["rewrite"] is (RecoveryAction.ABORT if Fate.OPEN in fates else usual)
+    assert found["skip"] is (RecoveryAction.ABORT if Fate.OPEN in fates else RecoveryAction.CLOSED)
     assert all(table_for(decision_of(word=word))[fates].reason for word in WORDS.values())
 
 
@@ -144,9 +145,9 @@ def make(cluster: MemoryCluster, split: str, monkeypatch: pytest.MonkeyPatch) ->
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let time pass for recovery only when it waits."""
     now = [0.0]
-    monkeypatch.setattr(recovery, "SETTLE_LIMIT_SECONDS", 1.0)
+    monkeypatch.setattr(settlement, "SETTLE_LIMIT_SECONDS", 1.0)
     monkeypatch.setattr(
-        recovery,
+        settlement,
         "time",
         SimpleNamespace(
             monotonic=lambda: now[0],
@@ -168,8 +169,8 @@ def test_every_split_of_small_sets(version: int, monkeypatch: pytest.MonkeyPatch
         is_committed = [cluster.ids[t.transactional_id].state is TransactionState.COMPLETE_COMMIT for t in transactions]
         wanted = TABLE[was].action
         for letter, committed in zip(split, is_committed, strict=True):
-            assert committed is (letter == "C" or (letter == "O" and wanted is Action.COMMIT)), split
-        if wanted in (Action.WAIT, Action.STOP):
+            assert committed is (letter == "C" or (letter == "O" and wanted is RecoveryAction.COMMIT)), split
+        if wanted in (RecoveryAction.WAIT, RecoveryAction.STOP):
             assert settled.action is wanted, split
             assert [t.split for t in settled.still_open] == [at for at, each in enumerate(split) if each == "O"], split
         if was == fates_in("OL"):
@@ -227,7 +228,7 @@ def test_an_abort_that_never_gets_through_stops_without_calling_anything_visible
     settled = settle(cluster, decision)
     account = r"task 0: open, id0 .*task 1: lost, id1 .*lost in any case"
     for policy in OnLostTransaction:
-        with pytest.raises(recovery.TransactionError, match=account):
+        with pytest.raises(settlement.TransactionError, match=account):
             course_of(settled, 0, policy)
 
 
@@ -293,10 +294,12 @@ def outcomes(count: int, agents: int, losses: int) -> Iterator[tuple[State, froz
         for agent, does in enumerate(doing):
             if does is None:
                 action = TABLE[frozenset(state)].action
-                if action in (Action.COMMIT, Action.ABORT):
+                if action in (RecoveryAction.COMMIT, RecoveryAction.ABORT):
                     wanted = frozenset(at for at in range(count) if state[at] is OPEN)
-                    following.append((state, _set(doing, agent, (action is Action.COMMIT, wanted)), left, rewriting))
-                elif action is Action.WRITE_AGAIN:
+                    following.append(
+                        (state, _set(doing, agent, (action is RecoveryAction.COMMIT, wanted)), left, rewriting)
+                    )
+                elif action is RecoveryAction.WRITE_AGAIN:
                     following.append((state, doing, left, rewriting | {agent}))
                 continue
             commit, wanted = does

@@ -5,19 +5,20 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from broker_core.types import TransactionState
 from spark_eos.client.connection import KafkaClient
-from spark_eos.client_options import ClientOptions
 from spark_eos.errors import DifferentRowsError, EosKafkaError, OptionError, TransactionError, UnreachableError
-from spark_eos.sink import wiring
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import OnLostTransaction, SinkOptions
+from spark_eos.sink import factory
 from spark_eos.sink.cluster import KafkaCluster
-from spark_eos.sink.committer import Committer
-from spark_eos.sink.decision_log import DecisionLog
-from spark_eos.sink.decision_writer import DecisionWriter
-from spark_eos.sink.driver import RunState
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.decision_writer import DecisionWriter
+from spark_eos.sink.driver.run_state import RunState
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import TaskId
-from spark_eos.sink.ports import EndAnswer, Ending, TransactionState
-from spark_eos.sink_options import OnLostTransaction, SinkOptions
+from spark_eos.sink.ports import EndAnswer, Ending
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster
 
@@ -28,7 +29,7 @@ S = TransactionState
 
 @dataclass
 class Process:
-    """One Python process of the driver: it keeps what `wiring` keeps."""
+    """One Python process of the driver: it keeps what `factory` keeps."""
 
     cluster: MemoryCluster
     run: str = "run1"
@@ -184,8 +185,8 @@ class MovingCluster(MemoryCluster):
 @pytest.fixture
 def moving(monkeypatch: pytest.MonkeyPatch) -> MovingCluster:
     made = MovingCluster()
-    monkeypatch.setattr("spark_eos.sink.committer._now_ms", lambda: made.now_ms)
-    monkeypatch.setattr("spark_eos.sink.committer._pause", made.pass_time)
+    monkeypatch.setattr("spark_eos.sink.driver.committer._now_ms", lambda: made.now_ms)
+    monkeypatch.setattr("spark_eos.sink.driver.committer._pause", made.pass_time)
     return made
 
 
@@ -273,5 +274,5 @@ def test_a_function_that_mirrors_its_rows_to_two_clusters_keeps_two_logs(change:
     logs = []
     for each in (options, other):
         kafka = KafkaCluster(KafkaClient(each.client), each.decision_topic, DecisionWriter)
-        logs.append(wiring._log(kafka, each, f"{QUERY}/t", "run1"))
+        logs.append(factory._log(kafka, each, f"{QUERY}/t", "run1"))
     assert logs[0] is not logs[1]

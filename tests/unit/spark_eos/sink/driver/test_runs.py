@@ -5,17 +5,18 @@ from dataclasses import replace
 import pytest
 
 from broker_core.errors import ErrorCode
+from broker_core.types import TransactionState
 from spark_eos.errors import FencedError, TransactionError, UnansweredError
-from spark_eos.sink.closing import Closing
-from spark_eos.sink.committer import Committer
+from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, join_parts, read_part, write_decision
-from spark_eos.sink.decision_log import DecisionLog
-from spark_eos.sink.driver_identity import DriverIdentity
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_errors import UndecidedError
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.driver_identity import DriverIdentity
+from spark_eos.sink.driver.retirement import Retirement
+from spark_eos.sink.driver.superseded_runs import superseding
 from spark_eos.sink.messages import TaskMessage
-from spark_eos.sink.patience import UndecidedError
-from spark_eos.sink.ports import EndAnswer, TransactionState
-from spark_eos.sink.runs import superseding
-from spark_eos.sink_options import OnLostTransaction
+from spark_eos.sink.ports import EndAnswer
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, task_id
 
@@ -48,7 +49,7 @@ def state_of(cluster: MemoryCluster, *, run: str = "run1", worker: str = "late")
 
 def job_of(cluster: MemoryCluster, run: str) -> Committer:
     log = DecisionLog(cluster, "p", "q", DECISIONS)
-    return Committer(cluster, log, "p", "q", run, OnLostTransaction.FAIL, closing=Closing.MARK)
+    return Committer(cluster, log, "p", "q", run, OnLostTransaction.FAIL, retirement=Retirement.MARK)
 
 
 def name_as_superseded(cluster: MemoryCluster, run: str) -> None:

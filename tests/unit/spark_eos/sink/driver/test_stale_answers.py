@@ -5,18 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError
-from spark_eos.sink import committer as committer_module
 from spark_eos.sink import descriptions
-from spark_eos.sink.completion import complete
-from spark_eos.sink.deadlines import verify
-from spark_eos.sink.decision_log import DecisionLog
 from spark_eos.sink.descriptions import describe_prepared, why_earlier
+from spark_eos.sink.driver import committer as committer_module
+from spark_eos.sink.driver.completion import complete
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.verification import verify
 from spark_eos.sink.messages import Empty, Prepared, PreparedTransaction
-from spark_eos.sink.pool import IdentityPool
-from spark_eos.sink.ports import CommittedOffset, Description, Ending, FoundRecords, TransactionState
-from spark_eos.sink.recovery import Fate, fates_of
+from spark_eos.sink.ports import CommittedOffset, Description, Ending, FoundRecords
+from spark_eos.sink.recovery.settlement import Fate, fates_of
+from spark_eos.sink.task.identity_pool import IdentityPool
 from tests.support.spark_eos.sink_cluster import DECISIONS, Id, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 

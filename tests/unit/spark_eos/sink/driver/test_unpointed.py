@@ -5,17 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, TransactionState
 from spark_eos.errors import DifferentRowsError, LostTransactionError, TransactionError, UnansweredError
-from spark_eos.sink import decision_scan
-from spark_eos.sink.committer import Committer
+from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, write_decision
-from spark_eos.sink.decision_log import DecisionLog
+from spark_eos.sink.driver import decision_reader
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage, TopicRows
 from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_partition, driver_id, former_partition
-from spark_eos.sink.ports import TransactionState
-from spark_eos.sink.recovery import commit_all
-from spark_eos.sink_options import OnLostTransaction
+from spark_eos.sink.recovery.settlement import commit_all
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster
 
@@ -223,7 +222,7 @@ def test_an_open_decision_under_another_prefix_is_waited_for(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = leave_open(cluster, "other")
-    monkeypatch.setattr(decision_scan.time, "sleep", lambda _: cluster.unended.discard(where))
+    monkeypatch.setattr(decision_reader.time, "sleep", lambda _: cluster.unended.discard(where))
     committer(cluster, "run2").commit(tasks(cluster, "run2"), 0)
     assert visible(cluster) == 2
     assert states(cluster, "run2") == [S.COMPLETE_ABORT] * 2
@@ -233,7 +232,7 @@ def test_an_open_decision_that_does_not_end_is_named_with_the_command(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_open(cluster, "other")
-    monkeypatch.setattr(decision_scan, "_OPEN_LIMIT_SECONDS", 0.0)
+    monkeypatch.setattr(decision_reader, "_OPEN_LIMIT_SECONDS", 0.0)
     log = DecisionLog(cluster, "p", QUERY, DECISIONS)
     words = rf"The transaction of other.{QUERY}.driver .*force-terminate --transactional-id=other.{QUERY}.driver`"
     with pytest.raises(UnansweredError, match=words):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from spark_eos.codec.row_checksum import hash_rows
 from spark_eos.errors import DifferentRowsError, OptionError
-from spark_eos.sink.content import RowCounter, check_rows, check_topic, check_write, rows_of
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import (
     AlreadyCommitted,
@@ -24,6 +23,8 @@ from spark_eos.sink.messages import (
     TopicRows,
     WrittenRange,
 )
+from spark_eos.sink.rerun_checks import check_rows, check_topic, check_write, rows_of
+from spark_eos.sink.task.row_counter import RowCounter
 
 QUERY = "8a1c0d3e-0000-4000-8000-000000000001"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.codec.partitioner import murmur2_partitions
-from spark_eos.sink.placement import DataError, place_rows
+from spark_eos.sink.task.partitioning import DataError, place_rows
 
 COUNTS = {"a": 3, "b": 5, "c": 1}
 row = st.tuples(

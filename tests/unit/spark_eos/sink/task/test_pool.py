@@ -5,17 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker_core.types import ProducerIdentity
-from spark_eos.client_options import ClientOptions
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import LostTransactionError
-from spark_eos.sink import kept, wiring
-from spark_eos.sink import pool as pools
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import SinkOptions
+from spark_eos.sink import factory, process_cache
 from spark_eos.sink.commit_report import CommitReport, WorkerIds
-from spark_eos.sink.kept import IDLE_SECONDS
-from spark_eos.sink.pool import IdentityPool, TaskSet, pool_of
-from spark_eos.sink.ports import Description, Ending, TransactionState
-from spark_eos.sink.task import Place
-from spark_eos.sink_options import SinkOptions
+from spark_eos.sink.ports import Description, Ending
+from spark_eos.sink.process_cache import IDLE_SECONDS
+from spark_eos.sink.task import identity_pool as pools
+from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet, pool_of
+from spark_eos.sink.task.writer import Place
 from tests.support.spark_eos.sink_cluster import Id, MemoryCluster
 
 S = TransactionState
@@ -164,7 +164,7 @@ def test_a_pool_made_anew_never_meets_the_ids_of_the_one_before(monkeypatch: pyt
     first, _ = _use(cluster, pool_of(cluster, "p", "q", "r"))
     assert pool_of(cluster, "p", "q", "r") is pool_of(cluster, "p", "q", "r")
     second, _ = _use(same_broker, pool_of(same_broker, "p", "q", "r"))
-    monkeypatch.setattr(kept, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + IDLE_SECONDS + 1))
+    monkeypatch.setattr(process_cache, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + IDLE_SECONDS + 1))
     third, _ = _use(cluster, pool_of(cluster, "p", "q", "r"))
     assert len({first, second, third}) == 3
     assert {cluster.ids[name].state for name in (first, second, third)} == {S.ONGOING}
@@ -294,7 +294,7 @@ def test_tasks_belong_together_by_stage_unless_spark_speculates(
 ) -> None:
     properties = {"spark.speculation": speculation}
     context = SimpleNamespace(stageId=lambda: 7, attemptNumber=lambda: 0, getLocalProperty=properties.get)
-    monkeypatch.setattr(wiring, "TaskContext", SimpleNamespace(get=lambda: context))
+    monkeypatch.setattr(factory, "TaskContext", SimpleNamespace(get=lambda: context))
     options = SinkOptions(ClientOptions(("h:1",)), transaction_timeout_ms=TIMEOUT_MS, timeout_limit_ms=900_000)
-    writer = wiring.task_writer(options, Place("q", "r", 0, 0), may_be_decided=False)
+    writer = factory.task_writer(options, Place("q", "r", 0, 0), may_be_decided=False)
     assert writer.task_set == found

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_core.coordinator.group_requests import (
+from broker_core.coordinator.groups.classic.requests import (
     JoinedMember,
     JoinGroup,
     JoinResult,
@@ -11,7 +11,7 @@ from broker_core.coordinator.group_requests import (
     LeftMember,
     SyncResult,
 )
-from broker_core.coordinator.group_states import GroupState
+from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, NONE, REBALANCE_MS, SESSION_MS, GroupWorld, subscription
 

@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.coordinator.group_members import Group
-from broker_core.coordinator.group_requests import LeavingMember
-from broker_core.coordinator.group_states import GroupState
+from broker_core.coordinator.groups.classic.group import ClassicGroup
+from broker_core.coordinator.groups.classic.requests import LeavingMember
+from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, NONE, Answer, GroupWorld
 
@@ -107,7 +107,7 @@ def check(world: GroupWorld, clients: Sequence[Client]) -> None:
     assert not group.pending_syncs or group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
     assert not group.pending_joins & set(group.members)
     if group.state is GroupState.STABLE:
-        restored = Group.restored(GROUP, world.shard().recorded[GROUP])
+        restored = ClassicGroup.restored(GROUP, world.shard().recorded[GROUP])
         assert restored.record(0, {m.member_id: m.assignment for m in restored.members.values()}) == group.record(
             0, {m.member_id: m.assignment for m in members}
         )

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.coordinator.group_records import (
+from broker_core.coordinator.groups.classic.records import (
     GroupMetadata,
     RecordedMember,
     group_record,
     read_group_key,
     read_group_metadata,
 )
-from broker_core.coordinator.offset_records import (
+from broker_core.coordinator.groups.offsets.records import (
     OffsetKey,
     OffsetValue,
     offset_record,

@@ -4,9 +4,9 @@ from itertools import product
 
 import pytest
 
-from broker_core.coordinator import group_states as tables
-from broker_core.coordinator.group_members import Group
-from broker_core.coordinator.group_states import ExpiryBasis, GroupState, JoinAction, SyncAction
+from broker_core.coordinator.groups.classic import states as tables
+from broker_core.coordinator.groups.classic.group import ClassicGroup
+from broker_core.coordinator.groups.classic.states import ExpiryBasis, GroupState, JoinAction, SyncAction
 from broker_core.errors import ErrorCode
 
 EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
@@ -25,7 +25,7 @@ NEXT = {
 
 @pytest.mark.parametrize(("before", "after"), list(product(GroupState, GroupState)))
 def test_a_group_makes_the_legal_transitions_and_no_other(before: GroupState, after: GroupState):
-    group = Group("g")
+    group = ClassicGroup("g")
     group.state = before
     if after in NEXT[before]:
         group.transition_to(after, 7)

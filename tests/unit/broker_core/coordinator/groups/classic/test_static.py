@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker_core.coordinator.group_requests import JoinResult, LeavingMember, LeftMember
-from broker_core.coordinator.group_states import GroupState
+from broker_core.coordinator.groups.classic.requests import JoinResult, LeavingMember, LeftMember
+from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, NONE, REBALANCE_MS, SESSION_MS, GroupWorld, subscription
 

@@ -1,8 +1,8 @@
 """Nobody waits forever: sessions, join and sync phases end by the clock."""
 
-from broker_core.coordinator.group_rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
-from broker_core.coordinator.group_requests import LeavingMember
-from broker_core.coordinator.group_states import GroupState
+from broker_core.coordinator.groups.classic.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
+from broker_core.coordinator.groups.classic.requests import LeavingMember
+from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, NONE, REBALANCE_MS, SESSION_MS, GroupWorld
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.coordinator.consumer_group_assignors import ASSIGNORS, Reader, assign_ranges, assign_uniformly
-from broker_core.coordinator.consumer_group_balance import Balance
-from broker_core.coordinator.consumer_group_records import TopicIdPartition
+from broker_core.coordinator.groups.consumer.assignors import ASSIGNORS, Reader, assign_ranges, assign_uniformly
+from broker_core.coordinator.groups.consumer.balance import Balance
+from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 
 T, U, V = (UUID(int=number) for number in range(1, 4))
 names = st.sampled_from(["a", "b", "c", "d", "e"])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker_core.coordinator.consumer_group_states import MemberState
-from broker_core.coordinator.group_requests import LeavingMember
-from broker_core.coordinator.group_timers import TimerKey, TimerKind
+from broker_core.coordinator.groups.classic.requests import LeavingMember
+from broker_core.coordinator.groups.consumer.states import MemberState
+from broker_core.coordinator.timers import TimerKey, TimerKind
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from tests.support.broker_core.consumer_group_world import (

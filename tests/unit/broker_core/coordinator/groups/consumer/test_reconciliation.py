@@ -4,9 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from broker_core.coordinator.consumer_group_reconciliation import Goal, reconcile
-from broker_core.coordinator.consumer_group_records import Current, TopicIdPartition
-from broker_core.coordinator.consumer_group_states import MemberState
+from broker_core.coordinator.groups.consumer.reconciliation import Goal, reconcile
+from broker_core.coordinator.groups.consumer.records import Current, TopicIdPartition
+from broker_core.coordinator.groups.consumer.states import MemberState
 from broker_core.errors import ErrorCode, KafkaError
 
 T, U = UUID(int=1), UUID(int=2)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.coordinator.consumer_group_records import (
+from broker_core.coordinator.groups.consumer.records import (
     CONSUMER_KEY_TYPES,
     Current,
     GroupEpoch,
@@ -20,7 +20,7 @@ from broker_core.coordinator.consumer_group_records import (
     read_consumer_key,
     read_consumer_value,
 )
-from broker_core.coordinator.consumer_group_states import MemberState
+from broker_core.coordinator.groups.consumer.states import MemberState
 from broker_core.errors import DamageError
 
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker_core.coordinator.consumer_group_reconciliation import NEXT_STATE
-from broker_core.coordinator.consumer_group_states import (
+from broker_core.coordinator.groups.consumer.reconciliation import NEXT_STATE
+from broker_core.coordinator.groups.consumer.states import (
     CLASSIC_JOIN,
     COMMIT,
     DELETE_GROUP,
@@ -54,8 +54,8 @@ def test_a_heartbeat_is_let_in_by_its_epoch(fit: EpochFit, owns_its_own_only: bo
 @pytest.mark.parametrize(
     ("member_id", "epoch", "caller"),
     [
-        ("", -1, Caller.NOBODY),
-        ("a", -1, Caller.EPOCHLESS),
+        ("", -1, Caller.ANONYMOUS),
+        ("a", -1, Caller.WITHOUT_EPOCH),
         ("a", 0, Caller.MEMBER),
         ("", 3, Caller.MEMBER),
     ],
@@ -69,7 +69,7 @@ def test_who_may_commit(case: dict):
     verdict = COMMIT.resolve(**case)
     if case["group_is_empty"]:
         assert verdict is (ErrorCode.UNKNOWN_MEMBER_ID if case["caller"] is Caller.MEMBER else NONE)
-    elif case["caller"] is Caller.NOBODY:
+    elif case["caller"] is Caller.ANONYMOUS:
         assert verdict is (NONE if case["transactional"] else ErrorCode.UNKNOWN_MEMBER_ID)
     elif not case["is_member"]:
         assert verdict is ErrorCode.UNKNOWN_MEMBER_ID

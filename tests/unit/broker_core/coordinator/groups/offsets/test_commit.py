@@ -2,15 +2,15 @@
 
 import pytest
 
-from broker_core.coordinator.group_requests import (
+from broker_core.coordinator.groups.classic.states import GroupState
+from broker_core.coordinator.groups.offsets.requests import (
     FetchedOffset,
     FetchOffsetsResult,
     OffsetCommit,
     OffsetToCommit,
     TxnOffsetCommit,
 )
-from broker_core.coordinator.group_shard import APPEND_ERRORS, translate_append_error
-from broker_core.coordinator.group_states import GroupState
+from broker_core.coordinator.groups.shard import APPEND_ERRORS, translate_append_error
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, NONE, PRODUCER, T0, T1, U0, GroupWorld
 

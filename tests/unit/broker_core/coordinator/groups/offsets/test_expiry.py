@@ -2,8 +2,10 @@
 
 import pytest
 
-from broker_core.coordinator.group_requests import LeavingMember, ListGroups, OffsetCommit, OffsetToCommit
-from broker_core.coordinator.group_states import GroupState
+from broker_core.coordinator.groups.classic.requests import LeavingMember
+from broker_core.coordinator.groups.classic.states import GroupState
+from broker_core.coordinator.groups.coordinator import ListGroups
+from broker_core.coordinator.groups.offsets.requests import OffsetCommit, OffsetToCommit
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, NONE, T0, T1, U0, GroupWorld, subscription
 

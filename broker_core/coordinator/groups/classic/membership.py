@@ -1,0 +1,329 @@
+"""Judge what members ask: to join, to sync, to be alive, to leave.
+
+Owns: the checks of the classic protocol in their order, each state's verdict taken from `group_states`.
+Asks: `group_rebalance` to carry out what follows.
+Never: writes to the journal other than for a static member that comes back.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from broker_core.config import BrokerConfig
+from broker_core.coordinator.groups.classic import states as tables
+from broker_core.coordinator.groups.classic.group import (
+    ClassicGroup,
+    ClassicShard,
+    JoinReply,
+    Member,
+    SyncReply,
+    elect_protocol,
+)
+from broker_core.coordinator.groups.classic.rebalance import (
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
+    Rebalance,
+    Replies,
+    member_timer,
+)
+from broker_core.coordinator.groups.classic.records import group_record
+from broker_core.coordinator.groups.classic.requests import (
+    UNKNOWN_MEMBER,
+    Heartbeat,
+    JoinGroup,
+    JoinResult,
+    LeaveGroup,
+    LeaveResult,
+    LeavingMember,
+    LeftMember,
+    SyncGroup,
+    SyncResult,
+)
+from broker_core.coordinator.groups.classic.states import GroupState, JoinAction, SyncAction
+from broker_core.coordinator.timers import Timers
+from broker_core.errors import ErrorCode
+
+_JOIN_REFUSALS = {
+    JoinAction.UNKNOWN_MEMBER: ErrorCode.UNKNOWN_MEMBER_ID,
+    JoinAction.NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+_SYNC_REFUSALS = {
+    SyncAction.REBALANCE_IN_PROGRESS: ErrorCode.REBALANCE_IN_PROGRESS,
+    SyncAction.UNKNOWN_MEMBER: ErrorCode.UNKNOWN_MEMBER_ID,
+    SyncAction.NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+
+class ClassicMembership:
+    """Answer the members of the groups of a shard."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        timers: Timers,
+        replies: Replies,
+        rebalance: Rebalance,
+        new_member_id: Callable[[str], str],
+    ) -> None:
+        self._config = config
+        self._timers = timers
+        self._replies = replies
+        self._rebalance = rebalance
+        self._new_member_id = new_member_id
+
+    def join(self, shard: ClassicShard, request: JoinGroup, now_ms: int, reply: JoinReply) -> None:
+        """Take the caller into the next generation, or refuse it."""
+        config = self._config
+        if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
+            self._refuse_join(reply, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+            return
+        is_nameless = request.member_id == UNKNOWN_MEMBER
+        group = shard.ensure_group(request.group_id) if is_nameless else shard.groups.get(request.group_id)
+        if group is None:
+            self._refuse_join(reply, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+        elif not self._has_capacity(group, request.member_id):
+            member = group.members.get(request.member_id)
+            if member is not None:
+                self._rebalance.remove_member(group, member)
+            self._refuse_join(reply, ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER)
+            self._rebalance.complete_join_if_all_joined(shard, group, now_ms)
+        elif group.state is GroupState.DEAD:
+            self._refuse_join(reply, ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
+        elif not group.supports(request.protocol_type, request.protocols):
+            self._refuse_join(reply, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+        elif is_nameless:
+            self._join_nameless(shard, group, request, now_ms, reply)
+        else:
+            self._join_named(shard, group, request, now_ms, reply)
+
+    def sync(self, shard: ClassicShard, request: SyncGroup, now_ms: int, reply: SyncReply) -> None:
+        """Give the caller its assignment now, or when the leader has brought it."""
+        group = shard.groups.get(request.group_id)
+        error = ErrorCode.UNKNOWN_MEMBER_ID if group is None else _sync_error(group, request)
+        if group is None or error is not ErrorCode.NONE:
+            self._replies.add(reply, SyncResult(error))
+            return
+        member = group.members[request.member_id]
+        action = tables.SYNC[group.state]
+        if action in _SYNC_REFUSALS:
+            self._replies.add(reply, SyncResult(_SYNC_REFUSALS[action]))
+            return
+        self._rebalance.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.sync_reply = reply
+        self._rebalance.synced(group, member)
+        if action is SyncAction.ANSWER:
+            self._rebalance.hand_out(group, member, now_ms)
+        elif request.member_id == group.leader:
+            self._rebalance.record_assignments(shard, group, request.assignments, now_ms)
+
+    def heartbeat(self, shard: ClassicShard, request: Heartbeat, now_ms: int) -> ErrorCode:
+        """Keep the caller's session alive and tell it whether to join again."""
+        group = shard.groups.get(request.group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if group.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = group.caller_error(request.member_id, request.group_instance_id, request.generation_id)
+        if error is ErrorCode.NONE:
+            self._rebalance.restart_session(group, group.members[request.member_id], now_ms)
+            return tables.HEARTBEAT[group.state]
+        return error
+
+    def leave(self, shard: ClassicShard, request: LeaveGroup, now_ms: int) -> LeaveResult:
+        """Take the named members out at once, and let the others rebalance one time."""
+        group = shard.groups.get(request.group_id)
+        if group is None:
+            return LeaveResult(
+                ErrorCode.NONE,
+                tuple(
+                    LeftMember(leaver.member_id, leaver.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID)
+                    for leaver in request.members
+                ),
+            )
+        if group.state is GroupState.DEAD:
+            return LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        size = len(group.members)
+        left = tuple(
+            LeftMember(leaver.member_id, leaver.group_instance_id, self._take_out(group, leaver))
+            for leaver in request.members
+        )
+        if len(group.members) < size:
+            self._rebalance.after_departure(shard, group, now_ms)
+        else:
+            self._rebalance.complete_join_if_all_joined(shard, group, now_ms)
+        return LeaveResult(ErrorCode.NONE, left)
+
+    def _join_nameless(
+        self,
+        shard: ClassicShard,
+        group: ClassicGroup,
+        request: JoinGroup,
+        now_ms: int,
+        reply: JoinReply,
+    ) -> None:
+        """Give the caller a member id; an instance that is known takes its old place."""
+        member_id = self._new_member_id(request.group_instance_id or request.client_id)
+        holder = group.static_members.get(request.group_instance_id or "")
+        if request.group_instance_id is None and request.requires_known_member_id:
+            group.pending_joins.add(member_id)
+            self._timers.schedule(member_timer(group, member_id), now_ms + request.session_timeout_ms)
+            self._refuse_join(reply, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        elif request.group_instance_id is not None and holder is not None:
+            self._return_static(shard, group, group.members[holder], member_id, request, now_ms, reply)
+        else:
+            self._add(shard, group, request, member_id, now_ms, reply)
+
+    def _join_named(
+        self,
+        shard: ClassicShard,
+        group: ClassicGroup,
+        request: JoinGroup,
+        now_ms: int,
+        reply: JoinReply,
+    ) -> None:
+        """Let a member join again, or one come in that was told its id before."""
+        if request.member_id in group.pending_joins and request.group_instance_id is None:
+            self._add(shard, group, request, request.member_id, now_ms, reply)
+            return
+        error = group.member_error(request.member_id, request.group_instance_id)
+        if error is not ErrorCode.NONE:
+            self._refuse_join(reply, error, request.member_id)
+            return
+        member = group.members[request.member_id]
+        is_leader = group.leader == member.member_id
+        action = tables.REJOIN[group.state, is_leader, member.protocols != request.protocols]
+        if action is JoinAction.ANSWER_CURRENT:
+            self._replies.add(reply, self._rebalance.current_generation(group, member))
+        elif action in _JOIN_REFUSALS:
+            self._refuse_join(reply, _JOIN_REFUSALS[action], request.member_id)
+        else:
+            self._await_join(member, request, reply)
+            self._rebalance.prepare_or_complete(shard, group, now_ms)
+
+    def _add(
+        self,
+        shard: ClassicShard,
+        group: ClassicGroup,
+        request: JoinGroup,
+        member_id: str,
+        now_ms: int,
+        reply: JoinReply,
+    ) -> None:
+        """Take a member in and rebalance."""
+        member = _member(request, member_id)
+        member.is_new = True
+        member.join_reply = reply
+        group.add(member, request.protocol_type)
+        group.member_added = True
+        self._timers.schedule(member_timer(group, member_id), now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._rebalance.prepare_or_complete(shard, group, now_ms)
+
+    def _return_static(
+        self,
+        shard: ClassicShard,
+        group: ClassicGroup,
+        old: Member,
+        member_id: str,
+        request: JoinGroup,
+        now_ms: int,
+        reply: JoinReply,
+    ) -> None:
+        """Put a restarted instance in its old place; a stable group need not even notice (KIP-345)."""
+        new = _member(request, member_id)
+        new.assignment = old.assignment
+        voters = [new if member is old else member for member in group.members.values()]
+        action = tables.STATIC_RETURN[group.state, elect_protocol(voters) != group.protocol_name]
+        former_leader = group.leader
+        if action is JoinAction.PERSIST:
+            record = group_record(group.group_id, group.record_with_replaced(old, new))
+            error = shard.record([record], now_ms)
+            if error is not ErrorCode.NONE:
+                self._refuse_join(reply, error, UNKNOWN_MEMBER)
+                return
+        self._supersede(group, old, new, now_ms)
+        if action is JoinAction.PERSIST:
+            self._replies.add(reply, self._skipping_result(group, new, request, former_leader))
+            return
+        self._await_join(new, request, reply)
+        self._rebalance.prepare_or_complete(shard, group, now_ms)
+
+    def _supersede(self, group: ClassicGroup, old: Member, new: Member, now_ms: int) -> None:
+        """Refuse whatever the former self of an instance has parked, and let the new one take its place."""
+        fenced = ErrorCode.FENCED_INSTANCE_ID
+        self._rebalance.answer_join(old, JoinResult(fenced, old.member_id))
+        self._rebalance.answer_sync(old, SyncResult(fenced))
+        self._timers.cancel(member_timer(group, old.member_id))
+        group.replace(old, new)
+        self._rebalance.restart_session(group, new, now_ms)
+
+    def _skipping_result(
+        self,
+        group: ClassicGroup,
+        member: Member,
+        request: JoinGroup,
+        former_leader: str | None,
+    ) -> JoinResult:
+        """Answer a returned instance so that it does not assign anew.
+
+        From version 9 on its leader is told to skip that (KIP-814). Older clients would assign if they saw
+        themselves lead, so they are shown the id they had before.
+        """
+        result = self._rebalance.current_generation(group, member)
+        if request.can_skip_assignment:
+            return replace(result, skip_assignment=member.member_id == group.leader)
+        return replace(result, leader=former_leader or UNKNOWN_MEMBER, members=())
+
+    def _await_join(self, member: Member, request: JoinGroup, reply: JoinReply) -> None:
+        """Park the member's join; an older one of its own is told to come again."""
+        self._rebalance.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        member.protocols = request.protocols
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.session_timeout_ms = request.session_timeout_ms
+        member.join_reply = reply
+
+    def _take_out(self, group: ClassicGroup, leaver: LeavingMember) -> ErrorCode:
+        """Remove one leaver and say how that went."""
+        member_id = leaver.member_id
+        if member_id == UNKNOWN_MEMBER:
+            member_id = group.static_members.get(leaver.group_instance_id or "", UNKNOWN_MEMBER)
+        elif member_id in group.pending_joins and leaver.group_instance_id is None:
+            self._rebalance.forget_pending(group, member_id)
+            return ErrorCode.NONE
+        error = group.member_error(member_id, leaver.group_instance_id)
+        if error is ErrorCode.NONE:
+            self._rebalance.remove_member(group, group.members[member_id])
+        return error
+
+    def _has_capacity(self, group: ClassicGroup, member_id: str) -> bool:
+        """Say whether the group may take the caller in; who is in or already waits has its room."""
+        limit = self._config.group_max_size
+        member = group.members.get(member_id)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            return bool(member and member.join_reply) or len(group.awaiting_join) < limit
+        return member is not None or len(group.members) < limit
+
+    def _refuse_join(self, reply: JoinReply, error: ErrorCode, member_id: str) -> None:
+        self._replies.add(reply, JoinResult(error, member_id))
+
+
+def _member(request: JoinGroup, member_id: str) -> Member:
+    return Member(
+        member_id,
+        request.group_instance_id,
+        request.client_id,
+        request.client_host,
+        request.rebalance_timeout_ms,
+        request.session_timeout_ms,
+        request.protocols,
+    )
+
+
+def _sync_error(group: ClassicGroup, request: SyncGroup) -> ErrorCode:
+    """Check the caller, its generation and what it takes the protocol to be, in that order."""
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    error = group.caller_error(request.member_id, request.group_instance_id, request.generation_id)
+    if error is not ErrorCode.NONE:
+        return error
+    claims = ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name))
+    if any(claimed is not None and claimed != actual for claimed, actual in claims):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.NONE

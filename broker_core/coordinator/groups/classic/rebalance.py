@@ -1,0 +1,275 @@
+"""Drive a classic group from one generation to the next.
+
+Owns: what starts a rebalance, what completes it, and what happens to those who do not take part in time.
+Asks: the group's own data, `group_states` for what is legal, timers and replies.
+Never: judges a request; `group_membership` does.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from broker_core.config import BrokerConfig
+from broker_core.coordinator.groups.classic.group import ClassicGroup, Member
+from broker_core.coordinator.groups.classic.records import group_record
+from broker_core.coordinator.groups.classic.requests import UNKNOWN_MEMBER, JoinResult, SyncResult
+from broker_core.coordinator.groups.classic.states import DEPARTURE_REBALANCES, GroupState
+from broker_core.coordinator.journal import Recorder
+from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
+from broker_core.errors import ErrorCode
+
+# A parked join cannot show that its client is still there; a new member's is given up after this time, and
+# the client, if it lives, asks again.
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+
+_Result = TypeVar("_Result")
+
+
+def member_timer(group: ClassicGroup, member_id: str) -> TimerKey:
+    """Name the deadline of one member."""
+    return TimerKey(TimerKind.MEMBER, group.group_id, member_id)
+
+
+def join_timer(group: ClassicGroup) -> TimerKey:
+    """Name the deadline of a rebalance's joins."""
+    return TimerKey(TimerKind.JOIN, group.group_id)
+
+
+def sync_timer(group: ClassicGroup) -> TimerKey:
+    """Name the deadline of a generation's syncs."""
+    return TimerKey(TimerKind.SYNC, group.group_id)
+
+
+class Replies:
+    """Queue answers and deliver them once the operation at hand is over.
+
+    A callback may come straight back with the next request; delivered in the midst of a rebalance it
+    would meet a group half changed.
+    """
+
+    def __init__(self) -> None:
+        self._queue: deque[Callable[[], None]] = deque()
+        self._delivering = False
+
+    def add(self, reply: Callable[[_Result], None], result: _Result) -> None:
+        """Queue one answer."""
+        self._queue.append(lambda: reply(result))
+
+    def deliver(self) -> None:
+        """Give the queued answers, in order; those that come up meanwhile are delivered too."""
+        if self._delivering:
+            return
+        self._delivering = True
+        try:
+            while self._queue:
+                self._queue.popleft()()
+        finally:
+            self._delivering = False
+
+
+class Rebalance:
+    """Carry out rebalances; every method leaves the group in a state the table knows."""
+
+    def __init__(self, config: BrokerConfig, timers: Timers, replies: Replies) -> None:
+        self._delay_ms = config.group_initial_rebalance_delay_ms
+        self._timers = timers
+        self._replies = replies
+
+    def prepare(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
+        """Start a rebalance: whoever waits for an assignment is told to join again."""
+        is_first = group.state is GroupState.EMPTY
+        self.drop_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
+        self._timers.cancel(sync_timer(group))
+        group.pending_syncs.clear()
+        group.transition_to(GroupState.PREPARING_REBALANCE, now_ms)
+        if not is_first:
+            self._timers.schedule(join_timer(group), now_ms + group.rebalance_timeout_ms)
+            self.complete_join_if_all_joined(recorder, group, now_ms)
+        elif self._delay_ms > 0:
+            group.initial_budget_ms = max(0, group.rebalance_timeout_ms - self._delay_ms)
+            group.member_added = False
+            self._timers.schedule(join_timer(group), now_ms + self._delay_ms)
+        else:
+            self._complete_join(recorder, group, now_ms)
+
+    def prepare_or_complete(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
+        """Start a rebalance, or complete the one under way if this was what it waited for."""
+        if group.state is GroupState.PREPARING_REBALANCE:
+            self.complete_join_if_all_joined(recorder, group, now_ms)
+        else:
+            self.prepare(recorder, group, now_ms)
+
+    def complete_join_if_all_joined(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
+        """Complete the join phase when nobody is missing; a group's first one waits its delay out."""
+        preparing = group.state is GroupState.PREPARING_REBALANCE
+        if preparing and group.initial_budget_ms is None and group.has_all_joined:
+            self._complete_join(recorder, group, now_ms)
+
+    def join_deadline_passed(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
+        """Go on without those that did not join; a first rebalance waits again while members keep coming."""
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            return
+        if group.initial_budget_ms and group.member_added:
+            group.member_added = False
+            delay_ms = min(self._delay_ms, group.initial_budget_ms)
+            group.initial_budget_ms -= delay_ms
+            self._timers.schedule(join_timer(group), now_ms + delay_ms)
+        else:
+            self._complete_join(recorder, group, now_ms)
+
+    def sync_deadline_passed(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
+        """Remove those that joined and never synced, and start over without them."""
+        lazy = [group.members[member_id] for member_id in group.pending_syncs]
+        if not lazy or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            return
+        for member in lazy:
+            self.remove_member(group, member)
+        self.prepare(recorder, group, now_ms)
+
+    def member_deadline_passed(self, recorder: Recorder, group: ClassicGroup, member_id: str, now_ms: int) -> None:
+        """Remove a member that fell silent, or one that was told its id and never came back."""
+        if member_id in group.pending_joins:
+            self.forget_pending(group, member_id)
+            self.complete_join_if_all_joined(recorder, group, now_ms)
+            return
+        member = group.members[member_id]
+        is_waiting = member.join_reply or member.sync_reply
+        if is_waiting and not member.is_new:
+            # It waits for us: no heartbeat can come from it, and no silence can be held against it.
+            self.restart_session(group, member, now_ms)
+            return
+        self.remove_member(group, member)
+        self.after_departure(recorder, group, now_ms)
+
+    def forget_pending(self, group: ClassicGroup, member_id: str) -> None:
+        """Wait no longer for a client that was told its member id."""
+        group.pending_joins.discard(member_id)
+        self._timers.cancel(member_timer(group, member_id))
+
+    def remove_member(self, group: ClassicGroup, member: Member) -> None:
+        """Take a member out, answering what it has parked; call `after_departure` when all are out."""
+        unknown = ErrorCode.UNKNOWN_MEMBER_ID
+        self.answer_join(member, JoinResult(unknown, UNKNOWN_MEMBER))
+        self.answer_sync(member, SyncResult(unknown))
+        self._timers.cancel(member_timer(group, member.member_id))
+        group.remove(member)
+
+    def after_departure(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
+        """Let the others share what those that left had."""
+        if DEPARTURE_REBALANCES[group.state]:
+            self.prepare(recorder, group, now_ms)
+        else:
+            self.complete_join_if_all_joined(recorder, group, now_ms)
+
+    def restart_session(self, group: ClassicGroup, member: Member, now_ms: int) -> None:
+        """Give the member a whole session timeout from now."""
+        self._timers.schedule(member_timer(group, member.member_id), now_ms + member.session_timeout_ms)
+
+    def synced(self, group: ClassicGroup, member: Member) -> None:
+        """Note that a member has asked for its assignment."""
+        group.pending_syncs.discard(member.member_id)
+        if not group.pending_syncs:
+            self._timers.cancel(sync_timer(group))
+
+    def record_assignments(
+        self,
+        recorder: Recorder,
+        group: ClassicGroup,
+        assignments: Mapping[str, bytes],
+        now_ms: int,
+    ) -> None:
+        """Record the leader's assignment and hand it out, or start over when it cannot be recorded."""
+        known = {member_id: assignments.get(member_id, b"") for member_id in group.members}
+        error = recorder.record([group_record(group.group_id, group.record(now_ms, known))], now_ms)
+        if error is not ErrorCode.NONE:
+            self.drop_assignments(group, error, now_ms)
+            self.prepare(recorder, group, now_ms)
+            return
+        group.transition_to(GroupState.STABLE, now_ms)
+        for member in group.members.values():
+            member.assignment = known[member.member_id]
+            if member.sync_reply is not None:
+                self.hand_out(group, member, now_ms)
+
+    def drop_assignments(self, group: ClassicGroup, error: ErrorCode, now_ms: int) -> None:
+        """Refuse the syncs that wait, and forget what the leader may have assigned."""
+        if group.state is not GroupState.COMPLETING_REBALANCE:
+            return
+        for member in group.members.values():
+            member.assignment = b""
+            if member.sync_reply is not None:
+                self.answer_sync(member, SyncResult(error))
+                self.restart_session(group, member, now_ms)
+
+    def hand_out(self, group: ClassicGroup, member: Member, now_ms: int) -> None:
+        """Answer the member's parked sync with its assignment and start its session anew."""
+        self.answer_sync(
+            member, SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
+        )
+        self.restart_session(group, member, now_ms)
+
+    def answer_sync(self, member: Member, result: SyncResult) -> None:
+        """Answer the member's parked sync, if there is one."""
+        if member.sync_reply is not None:
+            self._replies.add(member.sync_reply, result)
+            member.sync_reply = None
+
+    def answer_join(self, member: Member, result: JoinResult) -> None:
+        """Answer the member's parked join, if there is one."""
+        if member.join_reply is not None:
+            self._replies.add(member.join_reply, result)
+            member.join_reply = None
+
+    def abandon(self, group: ClassicGroup) -> None:
+        """Refuse all that is parked because this broker coordinates the group no more."""
+        for member in group.members.values():
+            self.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
+            self.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
+        self.end_group(group)
+
+    def end_group(self, group: ClassicGroup) -> None:
+        """Declare the group dead and cancel all its deadlines."""
+        for member_id in (*group.members, *group.pending_joins):
+            self._timers.cancel(member_timer(group, member_id))
+        self._timers.cancel(join_timer(group))
+        self._timers.cancel(sync_timer(group))
+        group.transition_to(GroupState.DEAD, group.state_since_ms)
+
+    def _complete_join(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
+        """Close the join phase: drop who is missing, count the generation up, answer those that wait.
+
+        Static members that are missing stay until their session ends: a restart must not cost them their
+        place. If nobody at all has joined, the phase is prolonged until those sessions are over.
+        """
+        self._timers.cancel(join_timer(group))
+        group.initial_budget_ms = None
+        for member in [member for member in group.members.values() if not member.join_reply]:
+            if member.group_instance_id is None:
+                self.remove_member(group, member)
+        if group.members and not group.elect_joined_leader():
+            self._timers.schedule(join_timer(group), now_ms + group.rebalance_timeout_ms)
+            return
+        group.start_generation(now_ms)
+        if group.state is GroupState.EMPTY:
+            # Should the record be refused, nothing is lost: at the next load the old members expire again.
+            recorder.record([group_record(group.group_id, group.record(now_ms, {}))], now_ms)
+            return
+        for member in group.members.values():
+            member.is_new = False
+            group.pending_syncs.add(member.member_id)
+            self.restart_session(group, member, now_ms)
+            self.answer_join(member, self.current_generation(group, member))
+        self._timers.schedule(sync_timer(group), now_ms + group.rebalance_timeout_ms)
+
+    def current_generation(self, group: ClassicGroup, member: Member) -> JoinResult:
+        """Tell a member the generation; the leader also gets everybody's metadata."""
+        is_leader = member.member_id == group.leader
+        return JoinResult(
+            ErrorCode.NONE,
+            member.member_id,
+            group.generation_id,
+            group.protocol_type,
+            group.protocol_name,
+            group.leader or UNKNOWN_MEMBER,
+            members=group.joined_members() if is_leader else (),
+        )

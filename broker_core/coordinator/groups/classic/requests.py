@@ -1,0 +1,157 @@
+"""Name what the group coordinator is asked and what it answers.
+
+Owns: the plain values that cross its door; the handlers translate them from and to the wire.
+Asks: `errors`, `types`, `group_states`.
+Never: knows an API version; what differs by version is a field.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from broker_core.coordinator.groups.classic.states import GroupState
+from broker_core.errors import ErrorCode
+
+UNKNOWN_MEMBER: str = ""
+NO_GENERATION: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroup:
+    """Ask to be a member of the next generation; `protocols` are (name, metadata) by preference.
+
+    Set `requires_known_member_id` for version 4 and later, so that a client whose first answer is lost
+    leaves no ghost member behind (KIP-394), and `can_skip_assignment` for version 9 and later (KIP-814).
+    Before version 1 there is no rebalance timeout: pass the session timeout.
+    """
+
+    group_id: str
+    member_id: str
+    client_id: str
+    client_host: str
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    group_instance_id: str | None = None
+    requires_known_member_id: bool = True
+    can_skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """Show the leader one member and its metadata under the chosen protocol."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResult:
+    """Answer a join; `members` is filled for the leader only.
+
+    A missing `protocol_name` is null on the wire from version 7, before that the empty string.
+    """
+
+    error: ErrorCode
+    member_id: str
+    generation_id: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = UNKNOWN_MEMBER
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroup:
+    """Ask for one's assignment; the leader brings everybody's in `assignments`.
+
+    `protocol_type` and `protocol_name` are null before version 5 and are then not compared.
+    """
+
+    group_id: str
+    member_id: str
+    generation_id: int
+    group_instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """Answer a sync with the member's own assignment."""
+
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Say that a member is alive."""
+
+    group_id: str
+    member_id: str
+    generation_id: int
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingMember:
+    """Name one leaver by member id, or by instance id alone (an administrator's removal)."""
+
+    member_id: str = UNKNOWN_MEMBER
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroup:
+    """Take members out of the group; before version 3 it is always one."""
+
+    group_id: str
+    members: tuple[LeavingMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftMember:
+    """Answer for one leaver; before version 3 its error is the whole answer's."""
+
+    member_id: str
+    group_instance_id: str | None
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveResult:
+    """Answer a leave: an error of the whole request, or one verdict for each member."""
+
+    error: ErrorCode
+    members: tuple[LeftMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMember:
+    """Show one member to an administrator; metadata and assignment are empty unless the group is stable."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """Show one group; a group that is not there is Dead with GROUP_ID_NOT_FOUND (NONE before version 6)."""
+
+    error: ErrorCode
+    group_id: str
+    state: GroupState = GroupState.DEAD
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[DescribedMember, ...] = ()
+    message: str | None = None

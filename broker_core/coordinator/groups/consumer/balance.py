@@ -1,0 +1,139 @@
+"""Even out shares of partitions move by move, without looking at everything before each move.
+
+A member with ten thousand partitions makes thousands of moves, so each must cost next to nothing. Topics read by the
+same members are one *crowd*: they share the answer to who has least. Heaps keep the members of a crowd by load, the
+partitions of a member by number and the possible donors by load; what they hold of the past is dropped when it comes
+up. A donor that found no receiver is looked at again only when one of its crowds gets a member light enough.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from broker_core.coordinator.groups.consumer.records import TopicIdPartition
+
+Shares = dict[str, set[TopicIdPartition]]
+
+# A receiver must have at least so many fewer, or the move would only swap their places.
+_WORTHWHILE = 2
+_SOME = 16
+
+
+class _Rank(NamedTuple):
+    """Order partitions from the last number down, the last topic first."""
+
+    partition: int
+    topic: int
+
+
+class Crowd:
+    """Know which of some members has least; the first by name of equals."""
+
+    def __init__(self, members: tuple[str, ...], loads: Mapping[str, int]) -> None:
+        self._members = members
+        self._loads = loads
+        self._heap: list[tuple[int, str]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._heap = [(self._loads[member_id], member_id) for member_id in self._members]
+        heapq.heapify(self._heap)
+
+    def changed(self, member_id: str) -> None:
+        """Note that the load of one of the members is another now."""
+        heapq.heappush(self._heap, (self._loads[member_id], member_id))
+        if len(self._heap) > 2 * len(self._members) + _SOME:
+            self._begin()
+
+    def least_loaded(self) -> str:
+        """Return the member with the smallest load."""
+        while self._heap[0][0] != self._loads[self._heap[0][1]]:
+            heapq.heappop(self._heap)
+        return self._heap[0][1]
+
+
+class Balance:
+    """Hold shares on their way to be even; `subscribers` names the readers of each topic, sorted."""
+
+    def __init__(self, shares: Shares, subscribers: Mapping[UUID, tuple[str, ...]]) -> None:
+        self._shares = shares
+        self._loads = {member_id: len(share) for member_id, share in shares.items()}
+        crowds: dict[tuple[str, ...], Crowd] = {}
+        self._crowd_of: dict[UUID, Crowd] = {}
+        self._crowds: dict[str, list[Crowd]] = {member_id: [] for member_id in shares}
+        for topic_id, members in subscribers.items():
+            if members and members not in crowds:
+                crowds[members] = Crowd(members, self._loads)
+                for member_id in members:
+                    self._crowds[member_id].append(crowds[members])
+            if members:
+                self._crowd_of[topic_id] = crowds[members]
+        self._topics = sorted(subscribers)
+        self._number = {topic_id: number for number, topic_id in enumerate(self._topics)}
+        self._ranked: dict[str, dict[Crowd, list[_Rank]]] = {}
+        self._donors: list[tuple[int, str]] = []
+        # Donors without a receiver, by what they have and a crowd in which they look for one.
+        self._waiting: dict[tuple[int, Crowd], set[str]] = {}
+
+    def give(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Give each of the partitions to the reader that has least so far."""
+        for partition in partitions:
+            crowd = self._crowd_of.get(partition.topic_id)
+            if crowd is not None:
+                member_id = crowd.least_loaded()
+                self._shares[member_id].add(partition)
+                self._load(member_id, 1)
+
+    def even_out(self) -> None:
+        """Move single partitions from the fullest to members with at least two fewer, until there is no such move.
+
+        A donor gives its last partition that anybody needs; of equal donors the first by name gives first.
+        """
+        for member_id, share in self._shares.items():
+            ranked = self._ranked[member_id] = dict[Crowd, list[_Rank]]()
+            for topic_id, number in share:
+                ranked.setdefault(self._crowd_of[topic_id], []).append(_Rank(-number, -self._number[topic_id]))
+            for ranks in ranked.values():
+                heapq.heapify(ranks)
+        self._donors = [(-load, member_id) for member_id, load in self._loads.items()]
+        heapq.heapify(self._donors)
+        while self._donors:
+            load, donor = heapq.heappop(self._donors)
+            if -load == self._loads[donor]:
+                self._let_give(donor)
+
+    def _let_give(self, donor: str) -> None:
+        """Make one move, or let the donor wait until there is one."""
+        load = self._loads[donor]
+        needy = [
+            (ranks[0], crowd)
+            for crowd, ranks in self._ranked[donor].items()
+            if ranks and load - self._loads[crowd.least_loaded()] >= _WORTHWHILE
+        ]
+        if not needy:
+            for crowd in self._ranked[donor]:
+                self._waiting.setdefault((load, crowd), set()).add(donor)
+            return
+        rank, crowd = min(needy)
+        receiver = crowd.least_loaded()
+        partition = TopicIdPartition(self._topics[-rank.topic], -rank.partition)
+        heapq.heappop(self._ranked[donor][crowd])
+        heapq.heappush(self._ranked[receiver].setdefault(crowd, []), rank)
+        self._shares[donor].remove(partition)
+        self._shares[receiver].add(partition)
+        for member_id, change in ((donor, -1), (receiver, 1)):
+            self._load(member_id, change)
+            self._offer(member_id)
+        # Whoever waits with just so many more than the donor has now has found a receiver in it.
+        for crowd in self._crowds[donor]:
+            for member_id in self._waiting.pop((self._loads[donor] + _WORTHWHILE, crowd), ()):
+                self._offer(member_id)
+
+    def _load(self, member_id: str, change: int) -> None:
+        self._loads[member_id] += change
+        for crowd in self._crowds[member_id]:
+            crowd.changed(member_id)
+
+    def _offer(self, member_id: str) -> None:
+        heapq.heappush(self._donors, (-self._loads[member_id], member_id))

@@ -1,0 +1,285 @@
+"""Hold one consumer group (KIP-848): nothing but what its records say, and what follows from that.
+
+`replay` is the only way to change a group. What is to be recorded is tried out beforehand on a `ConsumerGroupDraft`, so
+that each record of a heartbeat is decided in the light of those before it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from broker_core.coordinator.groups.classic.group import ClassicGroup
+from broker_core.coordinator.groups.consumer.records import (
+    Current,
+    GroupEpoch,
+    Partitions,
+    RecordKey,
+    RecordType,
+    ResolvedRegex,
+    Subscription,
+    TargetEpoch,
+    TopicIdPartition,
+    consumer_record,
+)
+from broker_core.coordinator.groups.consumer.states import (
+    COMMIT,
+    FETCH,
+    GROUP_STATE,
+    CommitFit,
+    ConsumerGroupState,
+    MemberState,
+    caller_of,
+)
+from broker_core.coordinator.journal import JournalRecord, Recorder
+from broker_core.errors import ErrorCode
+
+DEFAULT_ASSIGNOR: Final = "uniform"
+NOTHING: Final[Partitions] = frozenset()
+
+
+class ConsumerMember(NamedTuple):
+    """Hold one member: what it wants and how far it is."""
+
+    member_id: str
+    subscription: Subscription = Subscription()
+    current: Current = Current()
+
+    @property
+    def instance_id(self) -> str | None:
+        """Return the instance id of a static member (KIP-345)."""
+        return self.subscription.instance_id
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Say whether the member has arrived at the target of that epoch."""
+        return self.current.state is MemberState.STABLE and self.current.member_epoch == epoch
+
+
+class ConsumerGroup:
+    """Hold a group's members, the target for each, and who holds which partition."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = GroupEpoch(0)
+        self.target_epoch = TargetEpoch(0)
+        self.members: dict[str, ConsumerMember] = {}
+        self.targets: dict[str, Partitions] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        self.holders: dict[TopicIdPartition, str] = {}
+        self.static_members: dict[str, str] = {}
+        # Kafka 4.0 wrote a record about the topics too; it says nothing new, but has to go when the group goes.
+        self.has_topic_metadata = False
+        # The version of the topics that the group was last compared with: not state, it only spares work.
+        self.seen_topics_version: int | None = None
+
+    def copy(self) -> "ConsumerGroup":
+        """Return a group of its own with the same state."""
+        other = ConsumerGroup(self.group_id)
+        other.epoch, other.target_epoch = self.epoch, self.target_epoch
+        other.members, other.targets = dict(self.members), dict(self.targets)
+        other.regexes, other.holders = dict(self.regexes), dict(self.holders)
+        other.static_members, other.has_topic_metadata = dict(self.static_members), self.has_topic_metadata
+        return other
+
+    def replay(self, key: RecordKey, value: Any) -> None:
+        """Let one record take effect; None takes the fact back."""
+        if key.kind is RecordType.GROUP_EPOCH:
+            self.epoch = value or GroupEpoch(0)
+        elif key.kind is RecordType.TARGET_EPOCH:
+            self.target_epoch = value or TargetEpoch(0)
+        elif key.kind is RecordType.MEMBER:
+            self._replay_member(key.part, value)
+        elif key.kind is RecordType.TARGET:
+            _put(self.targets, key.part, value)
+        elif key.kind is RecordType.CURRENT:
+            self._replay_current(key.part, value)
+        elif key.kind is RecordType.REGULAR_EXPRESSION:
+            _put(self.regexes, key.part, value)
+        else:
+            self.has_topic_metadata = value is not None
+
+    def _replay_member(self, member_id: str, subscription: Subscription | None) -> None:
+        before = self.members.get(member_id, ConsumerMember(member_id))
+        if before.instance_id is not None and self.static_members.get(before.instance_id) == member_id:
+            del self.static_members[before.instance_id]
+        if subscription is None:
+            self._hold(before, Current())
+            self.members.pop(member_id, None)
+            return
+        self.members[member_id] = before._replace(subscription=subscription)
+        if subscription.instance_id is not None:
+            self.static_members[subscription.instance_id] = member_id
+
+    def _replay_current(self, member_id: str, current: Current | None) -> None:
+        """Move the member; a tombstone for one that is gone already changes nothing (compaction may leave it)."""
+        if current is None and member_id not in self.members:
+            return
+        before = self.members.get(member_id, ConsumerMember(member_id))
+        self._hold(before, current or Current())
+        self.members[member_id] = before._replace(current=current or Current())
+
+    def _hold(self, before: ConsumerMember, current: Current) -> None:
+        for partition in (*before.current.assigned, *before.current.pending):
+            if self.holders.get(partition) == before.member_id:
+                del self.holders[partition]
+        for partition in (*current.assigned, *current.pending):
+            self.holders[partition] = before.member_id
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """Return where the group stands."""
+        return GROUP_STATE.resolve(
+            members=bool(self.members),
+            target_is_behind=self.epoch.epoch > self.target_epoch.epoch,
+            all_reconciled=all(member.is_reconciled_to(self.target_epoch.epoch) for member in self.members.values()),
+        )
+
+    @property
+    def assignor(self) -> str:
+        """Return the assignor that most members ask for; the first by name among equals."""
+        votes = Counter(
+            member.subscription.server_assignor
+            for member in self.members.values()
+            if member.subscription.server_assignor is not None
+        )
+        return max(sorted(votes), key=lambda name: votes[name], default=DEFAULT_ASSIGNOR)
+
+    def target(self, member_id: str) -> Partitions:
+        """Return what the member is to read."""
+        return self.targets.get(member_id, NOTHING)
+
+    def topics_of(self, member_id: str) -> frozenset[str]:
+        """Return the topics the member reads, those its expression matched included; nothing for a stranger."""
+        if member_id not in self.members:
+            return frozenset()
+        subscription = self.members[member_id].subscription
+        matched = self.regexes.get(subscription.regex)
+        return frozenset(subscription.topics).union(matched.topics if matched else ())
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """Return the topics that any member reads."""
+        return frozenset().union(*map(self.topics_of, self.members))
+
+    def reading(self) -> dict[tuple[str | None, str], frozenset[str]]:
+        """Return what each member reads; a static one is known by its instance id, whoever holds that."""
+        return {
+            (member.instance_id, "" if member.instance_id else member_id): self.topics_of(member_id)
+            for member_id, member in self.members.items()
+        }
+
+    def regexes_in_use(self) -> set[str]:
+        """Return the expressions that members subscribe with."""
+        return {member.subscription.regex for member in self.members.values()} - {""}
+
+    def commit_error(
+        self,
+        member_id: str,
+        member_epoch: int,
+        partitions: Iterable[TopicIdPartition],
+        *,
+        transactional: bool,
+        knows_member_epochs: bool,
+    ) -> ErrorCode:
+        """Judge whether the caller may commit offsets of these partitions."""
+        member = self.members.get(member_id)
+        return COMMIT.resolve(
+            group_is_empty=not self.members,
+            caller=caller_of(member_id, member_epoch),
+            is_member=member is not None,
+            fit=_commit_fit(member, member_epoch, partitions),
+            transactional=transactional,
+            knows_member_epochs=knows_member_epochs,
+        )
+
+    def fetch_error(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Judge whether the caller may fetch committed offsets."""
+        member = self.members.get(member_id or "")
+        return FETCH.resolve(
+            names_member=member_id is not None or member_epoch >= 0,
+            is_member=member is not None,
+            epoch_is_current=member is not None and member_epoch == member.current.member_epoch,
+        )
+
+    def tombstones(self) -> list[JournalRecord]:
+        """Build the records that take the whole group back."""
+        kinds = (RecordType.CURRENT, RecordType.TARGET, RecordType.MEMBER)
+        keys = [RecordKey(kind, self.group_id, member_id) for kind in kinds for member_id in self.members]
+        keys += [RecordKey(RecordType.REGULAR_EXPRESSION, self.group_id, regex) for regex in self.regexes]
+        last = (RecordType.TOPIC_METADATA,) if self.has_topic_metadata else ()
+        keys += [RecordKey(kind, self.group_id) for kind in (RecordType.TARGET_EPOCH, *last, RecordType.GROUP_EPOCH)]
+        return [consumer_record(key, None) for key in keys]
+
+
+def _put(facts: dict[str, Any], name: str, value: Any) -> None:
+    if value is None:
+        facts.pop(name, None)
+    else:
+        facts[name] = value
+
+
+def _commit_fit(
+    member: ConsumerMember | None,
+    member_epoch: int,
+    partitions: Iterable[TopicIdPartition],
+) -> CommitFit:
+    if member is None:
+        return CommitFit.STALE
+    current = member.current
+    if member_epoch == current.member_epoch:
+        return CommitFit.CURRENT
+    was_its_own = 0 <= member_epoch < current.member_epoch and all(
+        partition in current.assigned and current.assigned[partition] <= member_epoch for partition in partitions
+    )
+    return CommitFit.KEPT if was_its_own else CommitFit.STALE
+
+
+class ConsumerGroupDraft:
+    """Collect the records of one change and show the group as it will be with them."""
+
+    def __init__(self, group: ConsumerGroup, records: Iterable[JournalRecord] = ()) -> None:
+        self.group = group
+        self.records = list(records)
+        self._is_copy = False
+
+    def put(self, kind: RecordType, value: Any, part: str = "") -> None:
+        """Add a record and let it take effect on the draft."""
+        if not self._is_copy:
+            self.group, self._is_copy = self.group.copy(), True
+        key = RecordKey(kind, self.group.group_id, part)
+        self.group.replay(key, value)
+        self.records.append(consumer_record(key, value))
+
+    def remove_member(self, member_id: str) -> None:
+        """Take a member out, with its target and all it holds."""
+        for kind in (RecordType.CURRENT, RecordType.TARGET, RecordType.MEMBER):
+            self.put(kind, None, member_id)
+
+    def current_of(self, member_id: str) -> Current:
+        """Return how far the member is by now."""
+        return self.group.members[member_id].current
+
+
+class ConsumerShard(Recorder, Protocol):
+    """What the membership of consumer groups needs of the partition that holds them."""
+
+    @property
+    def consumer_groups(self) -> Mapping[str, ConsumerGroup]:
+        """Return the consumer groups by id."""
+        ...
+
+    @property
+    def groups(self) -> Mapping[str, ClassicGroup]:
+        """Return the classic groups by id."""
+        ...
+
+    def group_tombstone(self, group_id: str) -> list[JournalRecord]:
+        """Build the tombstone of a classic group that was ever recorded."""
+        ...
+
+    def forget_group(self, group_id: str) -> ClassicGroup | None:
+        """Take a classic group out of memory and return it; its records are another matter."""
+        ...
+
+
+def owns_only(owned: Collection[TopicIdPartition] | None, assigned: Collection[TopicIdPartition]) -> bool:
+    """Say whether the member tells what it owns, and none of it is more than it was assigned."""
+    return owned is not None and all(partition in assigned for partition in owned)

@@ -1,0 +1,321 @@
+"""Read and write the records of consumer groups in `__consumer_offsets` as Kafka does (KIP-848).
+
+A group is spread over many records, one kind for each fact, so that a heartbeat writes only what it changed. All
+values are flexible version 0; the tagged fields are those of Apache Kafka 4.3 and 4.4, which older readers skip.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from broker_core.coordinator.groups.consumer.states import MemberState
+from broker_core.coordinator.journal import JournalRecord
+from broker_core.coordinator.record_fields import (
+    FieldReader,
+    append_compact_string,
+    append_tag,
+    append_unsigned_varint,
+    int8,
+    int16,
+    int32,
+    int64,
+    string,
+)
+from broker_core.errors import DamageError
+
+_VERSION: Final = int16(0)
+_TAG: Final = 0
+# What a member needs that speaks the classic protocol is in a tagged field, which Kafka writes even if it is null.
+_NOT_CLASSIC: Final = b"\0"
+
+
+class RecordType(IntEnum):
+    """Name the key types; 4 is written by Kafka 4.0 only and says nothing that is not found elsewhere."""
+
+    GROUP_EPOCH = 3
+    TOPIC_METADATA = 4
+    MEMBER = 5
+    TARGET_EPOCH = 6
+    TARGET = 7
+    CURRENT = 8
+    REGULAR_EXPRESSION = 16
+
+
+CONSUMER_KEY_TYPES: Final = frozenset(RecordType)
+# These keys end with a member id, the last one with an expression.
+_WITH_MEMBER: Final = frozenset(
+    {RecordType.MEMBER, RecordType.TARGET, RecordType.CURRENT, RecordType.REGULAR_EXPRESSION}
+)
+
+
+class TopicIdPartition(NamedTuple):
+    """Name a partition so that a topic made anew under an old name is another one."""
+
+    topic_id: UUID
+    partition: int
+
+
+Partitions = frozenset[TopicIdPartition]
+# A partition with the member epoch at which its member got it (KIP-1251).
+Held = Mapping[TopicIdPartition, int]
+
+
+class GroupEpoch(NamedTuple):
+    """Count the changes of a group; the hash tells whether its topics have changed since."""
+
+    epoch: int
+    metadata_hash: int = 0
+
+
+class Subscription(NamedTuple):
+    """Hold what a member wants and who it is."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] = ()
+    regex: str = ""
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+
+
+class TargetEpoch(NamedTuple):
+    """Tell which group epoch the target assignment was made for, and when."""
+
+    epoch: int
+    timestamp_ms: int = 0
+
+
+class Current(NamedTuple):
+    """Hold how far a member is on its way to the target."""
+
+    member_epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Held = {}  # noqa: RUF012 - a field of a tuple
+    pending: Held = {}  # noqa: RUF012 - a field of a tuple
+
+
+class ResolvedRegex(NamedTuple):
+    """Hold the topics that an expression matched, and the version of the metadata it was matched against."""
+
+    topics: tuple[str, ...]
+    version: int
+    timestamp_ms: int
+
+
+class RecordKey(NamedTuple):
+    """Name a fact: of a group, or of a member or expression of it."""
+
+    kind: RecordType
+    group_id: str
+    part: str = ""
+
+
+def consumer_record(key: RecordKey, value: Any) -> JournalRecord:
+    """Build the record that states the fact, or with None the one that takes it back."""
+    data = int16(key.kind) + string(key.group_id)
+    if key.kind in _WITH_MEMBER:
+        data += string(key.part)
+    return JournalRecord(data, None if value is None else _VERSION + _WRITERS[key.kind](value))
+
+
+def read_consumer_key(data: bytes) -> RecordKey:
+    """Read a key of one of the types above."""
+    fields = FieldReader(data)
+    kind = RecordType(fields.int16())
+    group_id = fields.string()
+    return RecordKey(kind, group_id, fields.string() if kind in _WITH_MEMBER else "")
+
+
+def read_consumer_value(kind: RecordType, data: bytes) -> Any:
+    """Read a value; `DamageError` for a version that Kafka has not written yet."""
+    fields = FieldReader(data, flexible=True)
+    version = fields.int16()
+    if version != 0:
+        raise DamageError(f"a consumer group's {kind.name} has version {version}; known is 0")
+    return _READERS[kind](fields)
+
+
+def _text(text: str) -> bytes:
+    data = bytearray()
+    append_compact_string(data, text)
+    return bytes(data)
+
+
+def _maybe_text(text: str | None) -> bytes:
+    return b"\0" if text is None else _text(text)
+
+
+def _count(number: int) -> bytes:
+    data = bytearray()
+    append_unsigned_varint(data, number + 1)
+    return bytes(data)
+
+
+def _tags(value: bytes | None) -> bytes:
+    """Encode the end of a structure that knows one tagged field; None leaves it out."""
+    if value is None:
+        return b"\0"
+    data = bytearray(b"\1")
+    append_tag(data, _TAG, value)
+    return bytes(data)
+
+
+def partitions_by_topic(partitions: Collection[TopicIdPartition]) -> dict[UUID, list[int]]:
+    """Group partitions by topic, both in order."""
+    topics: dict[UUID, list[int]] = {}
+    for topic_id, partition in sorted(partitions):
+        topics.setdefault(topic_id, []).append(partition)
+    return topics
+
+
+def _numbers(numbers: Collection[int]) -> bytes:
+    return _count(len(numbers)) + b"".join(map(int32, numbers))
+
+
+def _write_epoch(value: GroupEpoch) -> bytes:
+    return int32(value.epoch) + _tags(int64(value.metadata_hash) if value.metadata_hash else None)
+
+
+def _read_epoch(fields: FieldReader) -> GroupEpoch:
+    epoch, tags = fields.int32(), fields.tags()
+    return GroupEpoch(epoch, FieldReader(tags[_TAG]).int64() if _TAG in tags else 0)
+
+
+def _write_member(value: Subscription) -> bytes:
+    return b"".join(
+        (
+            _maybe_text(value.instance_id),
+            _maybe_text(value.rack_id),
+            _text(value.client_id),
+            _text(value.client_host),
+            _count(len(value.topics)),
+            *map(_text, value.topics),
+            _text(value.regex),
+            int32(value.rebalance_timeout_ms),
+            _maybe_text(value.server_assignor),
+            _tags(_NOT_CLASSIC),
+        )
+    )
+
+
+def _read_member(fields: FieldReader) -> Subscription:
+    """Read a member; what Kafka adds for one that speaks the classic protocol is skipped."""
+    subscription = Subscription(
+        fields.nullable_string(),
+        fields.nullable_string(),
+        fields.string(),
+        fields.string(),
+        tuple(fields.string() for _ in range(fields.length())),
+        fields.nullable_string() or "",
+        fields.int32(),
+        fields.nullable_string(),
+    )
+    fields.skip_tags()
+    return subscription
+
+
+def _write_target_epoch(value: TargetEpoch) -> bytes:
+    return int32(value.epoch) + _tags(int64(value.timestamp_ms) if value.timestamp_ms else None)
+
+
+def _read_target_epoch(fields: FieldReader) -> TargetEpoch:
+    epoch, tags = fields.int32(), fields.tags()
+    return TargetEpoch(epoch, FieldReader(tags[_TAG]).int64() if _TAG in tags else 0)
+
+
+def _write_target(value: Partitions) -> bytes:
+    topics = partitions_by_topic(value)
+    return (
+        _count(len(topics))
+        + b"".join(topic_id.bytes + _numbers(partitions) + _tags(None) for topic_id, partitions in topics.items())
+        + _tags(None)
+    )
+
+
+def _read_target(fields: FieldReader) -> Partitions:
+    return frozenset(_read_held(fields))
+
+
+def _write_held(held: Held) -> bytes:
+    topics = partitions_by_topic(held)
+    return _count(len(topics)) + b"".join(
+        topic_id.bytes
+        + _numbers(partitions)
+        + _tags(_numbers([held[TopicIdPartition(topic_id, partition)] for partition in partitions]))
+        for topic_id, partitions in topics.items()
+    )
+
+
+def _read_held(fields: FieldReader) -> dict[TopicIdPartition, int]:
+    """Read partitions with their epochs; before Kafka 4.3 they have none, which counts as the beginning."""
+    held: dict[TopicIdPartition, int] = {}
+    for _ in range(fields.length()):
+        topic_id = UUID(bytes=fields.take(16))
+        partitions = [fields.int32() for _ in range(fields.length())]
+        tags = fields.tags()
+        epochs = FieldReader(tags[_TAG], flexible=True) if _TAG in tags else None
+        count = epochs.length() if epochs else 0
+        known = [epochs.int32() for _ in range(count)] if epochs and count == len(partitions) else [0] * len(partitions)
+        held |= {
+            TopicIdPartition(topic_id, partition): epoch for partition, epoch in zip(partitions, known, strict=True)
+        }
+    return held
+
+
+def _write_current(value: Current) -> bytes:
+    return b"".join(
+        (
+            int32(value.member_epoch),
+            int32(value.previous_epoch),
+            int8(value.state),
+            _write_held(value.assigned),
+            _write_held(value.pending),
+            _tags(None),
+        )
+    )
+
+
+def _read_current(fields: FieldReader) -> Current:
+    member_epoch, previous_epoch, state = fields.int32(), fields.int32(), fields.int8()
+    known = state if state in tuple(MemberState) else MemberState.UNKNOWN
+    return Current(member_epoch, previous_epoch, MemberState(known), _read_held(fields), _read_held(fields))
+
+
+def _write_regex(value: ResolvedRegex) -> bytes:
+    return b"".join(
+        (
+            _count(len(value.topics)),
+            *map(_text, value.topics),
+            int64(value.version),
+            int64(value.timestamp_ms),
+            _tags(None),
+        )
+    )
+
+
+def _read_regex(fields: FieldReader) -> ResolvedRegex:
+    topics = tuple(fields.string() for _ in range(fields.length()))
+    return ResolvedRegex(topics, fields.int64(), fields.int64())
+
+
+_WRITERS: Final[Mapping[RecordType, Callable[[Any], bytes]]] = {
+    RecordType.GROUP_EPOCH: _write_epoch,
+    RecordType.MEMBER: _write_member,
+    RecordType.TARGET_EPOCH: _write_target_epoch,
+    RecordType.TARGET: _write_target,
+    RecordType.CURRENT: _write_current,
+    RecordType.REGULAR_EXPRESSION: _write_regex,
+}
+_READERS: Final[Mapping[RecordType, Callable[[FieldReader], Any]]] = {
+    RecordType.GROUP_EPOCH: _read_epoch,
+    RecordType.TOPIC_METADATA: lambda _: (),
+    RecordType.MEMBER: _read_member,
+    RecordType.TARGET_EPOCH: _read_target_epoch,
+    RecordType.TARGET: _read_target,
+    RecordType.CURRENT: _read_current,
+    RecordType.REGULAR_EXPRESSION: _read_regex,
+}

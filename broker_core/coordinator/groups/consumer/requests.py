@@ -1,0 +1,136 @@
+"""Name what consumer groups (KIP-848) are asked and what they answer, and refuse what makes no sense in itself.
+
+Owns: the plain values that cross the coordinator's door, and the checks that need no group.
+Asks: `errors`, `consumer_group_records`, `consumer_group_states`, the assignors' names.
+Never: looks at a group.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from broker_core.coordinator.groups.consumer.assignors import ASSIGNORS
+from broker_core.coordinator.groups.consumer.records import Partitions, Subscription, TopicIdPartition
+from broker_core.coordinator.groups.consumer.states import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from broker_core.coordinator.groups.consumer.subscriptions import check_regex
+from broker_core.errors import ErrorCode, KafkaError
+
+CONSUMER_GROUP_TYPE = "consumer"
+UNCHANGED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeat:
+    """Join (member epoch 0), go on, or leave (-1, and -2 for a static member that will be back).
+
+    What has not changed since the last heartbeat is None, or -1 for the timeout. `member_id` may be empty only
+    where `may_lack_member_id` says so: from version 1 on the client makes it (KIP-1082). `may_see` says which
+    topics the client's expression may match, None for all.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    client_id: str = ""
+    client_host: str = ""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = UNCHANGED
+    topics: tuple[str, ...] | None = None
+    regex: str | None = None
+    server_assignor: str | None = None
+    owned: frozenset[TopicIdPartition] | None = None
+    may_lack_member_id: bool = False
+    may_see: Callable[[str], bool] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Say whether the member tells everything, as it does when it joins or has missed an answer."""
+        tells_topics = self.topics is not None or self.regex is not None
+        tells_all = self.rebalance_timeout_ms != UNCHANGED and tells_topics and self.owned is not None
+        return self.member_epoch == JOIN_EPOCH or tells_all
+
+    def updated(self, before: Subscription) -> Subscription:
+        """Return the member's subscription with what this heartbeat changes."""
+        return Subscription(
+            before.instance_id if self.instance_id is None else self.instance_id,
+            before.rack_id if self.rack_id is None else self.rack_id,
+            self.client_id,
+            self.client_host,
+            before.topics if self.topics is None else tuple(sorted(set(self.topics))),
+            before.regex if self.regex is None else self.regex,
+            before.rebalance_timeout_ms if self.rebalance_timeout_ms == UNCHANGED else self.rebalance_timeout_ms,
+            before.server_assignor if self.server_assignor is None else self.server_assignor,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeatResult:
+    """Answer a heartbeat; `assigned` is None when it is what it was."""
+
+    error: ErrorCode
+    message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assigned: Partitions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConsumer:
+    """Show one member to an administrator; `assigned` includes what it has yet to give back."""
+
+    member_id: str
+    member_epoch: int
+    subscription: Subscription
+    assigned: Partitions
+    target: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupDescription:
+    """Show one group."""
+
+    group_id: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    state: str = ""
+    epoch: int = 0
+    target_epoch: int = 0
+    assignor: str = ""
+    members: tuple[DescribedConsumer, ...] = field(default=())
+
+
+def check_heartbeat(request: ConsumerHeartbeat) -> None:
+    """Raise INVALID_REQUEST, UNSUPPORTED_ASSIGNOR or INVALID_REGULAR_EXPRESSION, in Kafka's order."""
+    _refuse(request.group_id == "", "GroupId can't be empty.")
+    _refuse(request.instance_id == "", "InstanceId can't be empty.")
+    _refuse(request.rack_id == "", "RackId can't be empty.")
+    if not request.may_lack_member_id or request.member_epoch != JOIN_EPOCH:
+        _refuse(request.member_id == "", "MemberId can't be empty.")
+    if request.member_epoch == JOIN_EPOCH:
+        _refuse(request.rebalance_timeout_ms == UNCHANGED, "RebalanceTimeoutMs must be provided in first request.")
+        _refuse(request.owned is None or bool(request.owned), "TopicPartitions must be empty when (re-)joining.")
+        _refuse(
+            request.topics is None and request.regex is None,
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+        )
+    elif request.member_epoch == STATIC_LEAVE_EPOCH:
+        _refuse(request.instance_id is None, "InstanceId can't be null.")
+    else:
+        _refuse(request.member_epoch < LEAVE_EPOCH, "MemberEpoch is invalid.")
+    if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(ASSIGNORS)}.",
+        )
+
+
+def check_expression(request: ConsumerHeartbeat, before: Subscription) -> None:
+    """Raise INVALID_REGULAR_EXPRESSION for a new expression that is none."""
+    if request.regex and request.regex != before.regex:
+        check_regex(request.regex)
+
+
+def _refuse(is_wrong: bool, message: str) -> None:
+    if is_wrong:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)

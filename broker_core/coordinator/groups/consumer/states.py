@@ -1,0 +1,237 @@
+"""State the rules of a consumer group (KIP-848) as tables.
+
+Owns: the states of groups and members, which member epochs are let in, who may commit and fetch offsets.
+Asks: `errors`, `decision_table`.
+Never: holds or changes the state of a group.
+
+Unlike the classic protocol there is no common phase: each member goes from its epoch to the group's alone, first
+giving back what it must not keep (UNREVOKED), then waiting for what others have not given back (UNRELEASED).
+"""
+
+from collections.abc import Mapping
+from enum import Enum, IntEnum
+from typing import Final
+
+from broker_core.decision_table import Row, Table
+from broker_core.errors import ErrorCode
+
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+STATIC_LEAVE_EPOCH: Final = -2
+
+_BOTH: Final = (False, True)
+
+
+class MemberState(IntEnum):
+    """Say how far a member is; the values are those of Kafka's records."""
+
+    STABLE = 0
+    UNREVOKED = 1
+    UNRELEASED = 2
+    UNKNOWN = 127
+
+
+class ConsumerGroupState(Enum):
+    """Say where a group stands; the values are Kafka's names on the wire."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+GROUP_STATE: Final[Table[ConsumerGroupState]] = Table(
+    "the state of a group",
+    {"members": _BOTH, "target_is_behind": _BOTH, "all_reconciled": _BOTH},
+    (
+        Row("nobody is there", {"members": (False,)}, ConsumerGroupState.EMPTY),
+        Row(
+            "the target is to be made", {"members": (True,), "target_is_behind": (True,)}, ConsumerGroupState.ASSIGNING
+        ),
+        Row(
+            "members are on their way",
+            {"members": (True,), "target_is_behind": (False,), "all_reconciled": (False,)},
+            ConsumerGroupState.RECONCILING,
+        ),
+        Row(
+            "all have arrived",
+            {"members": (True,), "target_is_behind": (False,), "all_reconciled": (True,)},
+            ConsumerGroupState.STABLE,
+        ),
+    ),
+)
+
+
+class EpochFit(Enum):
+    """Say how the member epoch in a heartbeat relates to the one known here."""
+
+    JOINING = "0: the member starts anew"
+    CURRENT = "the known one"
+    PREVIOUS = "the one before: the answer that raised it was lost"
+    OLDER = "older than that"
+    NEWER = "one that was never handed out"
+
+
+def epoch_fit(received: int, current: int, previous: int) -> EpochFit:
+    """Compare a received member epoch with the known ones."""
+    if received == JOIN_EPOCH:
+        return EpochFit.JOINING
+    if received == current:
+        return EpochFit.CURRENT
+    if received > current:
+        return EpochFit.NEWER
+    return EpochFit.PREVIOUS if received == previous else EpochFit.OLDER
+
+
+# (fit, the member owns nothing that it is not assigned, and says so). A member that takes a lost answer for an old
+# epoch may go on only if it cannot be reading what somebody else was given.
+HEARTBEAT_EPOCH: Final[Mapping[tuple[EpochFit, bool], ErrorCode]] = {
+    (EpochFit.JOINING, False): ErrorCode.NONE,
+    (EpochFit.JOINING, True): ErrorCode.NONE,
+    (EpochFit.CURRENT, False): ErrorCode.NONE,
+    (EpochFit.CURRENT, True): ErrorCode.NONE,
+    (EpochFit.PREVIOUS, False): ErrorCode.FENCED_MEMBER_EPOCH,
+    (EpochFit.PREVIOUS, True): ErrorCode.NONE,
+    (EpochFit.OLDER, False): ErrorCode.FENCED_MEMBER_EPOCH,
+    (EpochFit.OLDER, True): ErrorCode.FENCED_MEMBER_EPOCH,
+    (EpochFit.NEWER, False): ErrorCode.FENCED_MEMBER_EPOCH,
+    (EpochFit.NEWER, True): ErrorCode.FENCED_MEMBER_EPOCH,
+}
+
+
+class Caller(Enum):
+    """Say how much a commit tells of who makes it."""
+
+    ANONYMOUS = "neither member id nor epoch"
+    WITHOUT_EPOCH = "a member id, but no epoch"
+    MEMBER = "an epoch"
+
+
+def caller_of(member_id: str, member_epoch: int) -> Caller:
+    """Sort a commit by what it tells of its caller."""
+    if member_epoch >= 0:
+        return Caller.MEMBER
+    return Caller.WITHOUT_EPOCH if member_id else Caller.ANONYMOUS
+
+
+class CommitFit(Enum):
+    """Say how the member epoch of a commit relates to the known one."""
+
+    CURRENT = "the known one"
+    KEPT = "older, but all the partitions have been the member's since"
+    STALE = "older and not all of them were its own, or never handed out"
+
+
+# The epoch is checked for each partition since KIP-1251: a commit on its way while the epoch rises is not lost.
+COMMIT: Final[Table[ErrorCode]] = Table(
+    "who may commit",
+    {
+        "group_is_empty": _BOTH,
+        "caller": tuple(Caller),
+        "is_member": _BOTH,
+        "fit": tuple(CommitFit),
+        "transactional": _BOTH,
+        "knows_member_epochs": _BOTH,
+    },
+    (
+        Row(
+            "an empty group is open to those outside it",
+            {"group_is_empty": (True,), "caller": (Caller.ANONYMOUS, Caller.WITHOUT_EPOCH)},
+            ErrorCode.NONE,
+        ),
+        Row(
+            "an empty group has no members",
+            {"group_is_empty": (True,), "caller": (Caller.MEMBER,)},
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        ),
+        # Transactional clients before KIP-447 could not say who they are; the producer's epoch fences them.
+        Row(
+            "a transaction of nobody in particular",
+            {"group_is_empty": (False,), "caller": (Caller.ANONYMOUS,), "transactional": (True,)},
+            ErrorCode.NONE,
+        ),
+        Row(
+            "nobody in particular, while the group has members",
+            {"group_is_empty": (False,), "caller": (Caller.ANONYMOUS,), "transactional": (False,)},
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        ),
+        Row(
+            "others have it",
+            {"group_is_empty": (False,), "caller": (Caller.WITHOUT_EPOCH, Caller.MEMBER), "is_member": (False,)},
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        ),
+        Row(
+            "a version that cannot carry a member epoch",
+            {"is_member": (True,), "transactional": (False,), "knows_member_epochs": (False,)},
+            ErrorCode.UNSUPPORTED_VERSION,
+        ),
+        Row(
+            "a plain commit of a member",
+            {
+                "is_member": (True,),
+                "transactional": (False,),
+                "knows_member_epochs": (True,),
+                "fit": (CommitFit.CURRENT, CommitFit.KEPT),
+            },
+            ErrorCode.NONE,
+        ),
+        Row(
+            "a plain commit from the past",
+            {
+                "is_member": (True,),
+                "transactional": (False,),
+                "knows_member_epochs": (True,),
+                "fit": (CommitFit.STALE,),
+            },
+            ErrorCode.STALE_MEMBER_EPOCH,
+        ),
+        Row(
+            "a commit in a transaction",
+            {"is_member": (True,), "transactional": (True,), "fit": (CommitFit.CURRENT, CommitFit.KEPT)},
+            ErrorCode.NONE,
+        ),
+        # TxnOffsetCommit was there before member epochs were: it says so in the words of the classic protocol.
+        Row(
+            "a commit in a transaction from the past",
+            {"is_member": (True,), "transactional": (True,), "fit": (CommitFit.STALE,)},
+            ErrorCode.ILLEGAL_GENERATION,
+        ),
+    ),
+    impossible=(
+        {"group_is_empty": (True,), "is_member": (True,)},
+        {"is_member": (False,), "fit": (CommitFit.CURRENT, CommitFit.KEPT)},
+        {"caller": (Caller.ANONYMOUS,), "is_member": (True,)},
+    ),
+)
+
+FETCH: Final[Table[ErrorCode]] = Table(
+    "who may fetch committed offsets",
+    {"names_member": _BOTH, "is_member": _BOTH, "epoch_is_current": _BOTH},
+    (
+        Row("an administrator or an old client", {"names_member": (False,)}, ErrorCode.NONE),
+        Row("nobody here", {"names_member": (True,), "is_member": (False,)}, ErrorCode.UNKNOWN_MEMBER_ID),
+        Row("a member", {"names_member": (True,), "is_member": (True,), "epoch_is_current": (True,)}, ErrorCode.NONE),
+        # Offsets are fetched before reading: a member that is behind must not start to read.
+        Row(
+            "a member of the past",
+            {"names_member": (True,), "is_member": (True,), "epoch_is_current": (False,)},
+            ErrorCode.STALE_MEMBER_EPOCH,
+        ),
+    ),
+    impossible=({"is_member": (False,), "epoch_is_current": (True,)},),
+)
+
+DELETE_GROUP: Final[Mapping[ConsumerGroupState, ErrorCode]] = {
+    ConsumerGroupState.EMPTY: ErrorCode.NONE,
+    ConsumerGroupState.ASSIGNING: ErrorCode.NON_EMPTY_GROUP,
+    ConsumerGroupState.RECONCILING: ErrorCode.NON_EMPTY_GROUP,
+    ConsumerGroupState.STABLE: ErrorCode.NON_EMPTY_GROUP,
+}
+
+# Whether a member of the classic protocol may have the group: its id is free when nobody is there.
+CLASSIC_JOIN: Final[Mapping[ConsumerGroupState, ErrorCode]] = {
+    ConsumerGroupState.EMPTY: ErrorCode.NONE,
+    ConsumerGroupState.ASSIGNING: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    ConsumerGroupState.RECONCILING: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    ConsumerGroupState.STABLE: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+}

@@ -1,0 +1,76 @@
+"""See the cluster's topics as consumer groups need them: which there are, how large, which an expression matches."""
+
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from broker_core.coordinator.patterns import NamePattern
+from broker_core.errors import KafkaError
+
+
+class TopicFacts(NamedTuple):
+    """Hold what an assignment depends on."""
+
+    topic_id: UUID
+    partition_count: int
+
+
+class Topics(Protocol):
+    """Know the topics there are at the moment."""
+
+    @property
+    def version(self) -> int:
+        """Return a number that grows whenever anything else here may have changed."""
+        ...
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all topics."""
+        ...
+
+    def find(self, name: str) -> TopicFacts | None:
+        """Return what is known of a topic, None if there is no such."""
+        ...
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Return the name of a topic that is still there."""
+        ...
+
+
+def check_regex(expression: str) -> None:
+    """Raise INVALID_REGULAR_EXPRESSION for what is none."""
+    try:
+        NamePattern(expression)
+    except KafkaError as error:
+        raise KafkaError(
+            error.code,
+            f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {error.message}.",
+        ) from error
+
+
+def matching_topics(expression: str, topics: Topics, may_see: Callable[[str], bool] | None = None) -> tuple[str, ...]:
+    """Return the topics whose whole name matches, only such as the caller `may_see`.
+
+    An expression that is not valid (any more) matches none.
+    """
+    try:
+        pattern = NamePattern(expression)
+    except KafkaError:
+        return ()
+    matching = (name for name in topics.names() if pattern.matches(name))
+    return tuple(sorted(matching if may_see is None else filter(may_see, matching)))
+
+
+def metadata_hash(names: Iterable[str], topics: Topics) -> int:
+    """Sum the topics up in a signed 64-bit number, 0 if none of them exists.
+
+    Kafka uses another function; the number is only ever compared with the group's own former one, and where the
+    two meet in one log the group is assigned once more than needed.
+    """
+    found = [(name, facts) for name in sorted(names) if (facts := topics.find(name)) is not None]
+    if not found:
+        return 0
+    digest = blake2b(digest_size=8)
+    for name, (topic_id, partition_count) in found:
+        digest.update(f"{name}:{topic_id.hex}:{partition_count};".encode())
+    return int.from_bytes(digest.digest(), "big", signed=True)

@@ -1,0 +1,441 @@
+"""Coordinate consumer groups: the one door to members, offsets and their journal.
+
+The journal is `__consumer_offsets`: a group belongs to the partition its id hashes to, and whoever leads that
+partition coordinates the group. What must last (offsets, completed generations) is decided, recorded and
+replayed, by `group_shard`; who waits for whom in a rebalance is in memory only, as in Kafka: after a failover
+the members find a stable group and go on, or join again.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from broker_core.config import BrokerConfig
+from broker_core.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, JoinReply, SyncReply
+from broker_core.coordinator.groups.classic.membership import ClassicMembership
+from broker_core.coordinator.groups.classic.rebalance import Rebalance, Replies
+from broker_core.coordinator.groups.classic.requests import (
+    NO_GENERATION,
+    UNKNOWN_MEMBER,
+    GroupDescription,
+    Heartbeat,
+    JoinGroup,
+    JoinResult,
+    LeaveGroup,
+    LeaveResult,
+    LeftMember,
+    SyncGroup,
+    SyncResult,
+)
+from broker_core.coordinator.groups.consumer.membership import ConsumerMembership
+from broker_core.coordinator.groups.consumer.requests import (
+    CONSUMER_GROUP_TYPE,
+    ConsumerGroupDescription,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
+)
+from broker_core.coordinator.groups.consumer.states import CLASSIC_JOIN
+from broker_core.coordinator.groups.consumer.subscriptions import Topics
+from broker_core.coordinator.groups.offsets.commits import OffsetCommits, keeps_session
+from broker_core.coordinator.groups.offsets.expiration import expired_in_consumer_group, expired_partitions
+from broker_core.coordinator.groups.offsets.requests import (
+    DeleteOffsetsResult,
+    FetchOffsetsResult,
+    OffsetCommit,
+    TxnOffsetCommit,
+)
+from broker_core.coordinator.groups.shard import GroupShard, translate_append_error
+from broker_core.coordinator.journal import Journal
+from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
+from broker_core.errors import DamageError, ErrorCode
+from broker_core.types import ProducerIdentity, TopicPartition, coordinator_partition
+
+logger = logging.getLogger(__name__)
+
+CLASSIC_GROUP_TYPE: str = "classic"
+_EXPIRY = TimerKey(TimerKind.EXPIRY)
+# The transaction coordinator knows partitions and leaders only; these words are not in its table (facts A.13).
+_NOT_HERE = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """Show one line of the list of groups."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str = CLASSIC_GROUP_TYPE
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups:
+    """Filter the list of groups; an empty filter lets all through, names compare without case."""
+
+    states: Collection[str] = ()
+    types: Collection[str] = ()
+
+
+class GroupCoordinator:
+    """Answer for the groups of every partition of `__consumer_offsets` that this broker leads.
+
+    `new_member_id` makes a unique member id from a client id or instance id. Replies to joins and syncs come
+    exactly once, within the call or out of a later one (`advance` included), never in the midst of a change.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        journal: Journal,
+        partition_count: int,
+        new_member_id: Callable[[str], str],
+        topics: Topics,
+    ) -> None:
+        self._config = config
+        self._journal = journal
+        self._partition_count = partition_count
+        self._shards: dict[int, GroupShard] = {}
+        self._loading: set[int] = set()
+        self._timers = Timers()
+        self._replies = Replies()
+        self._rebalance = Rebalance(config, self._timers, self._replies)
+        self._membership = ClassicMembership(config, self._timers, self._replies, self._rebalance, new_member_id)
+        self._offsets = OffsetCommits(config, topics)
+        self._consumers = ConsumerMembership(config, self._timers, topics, new_member_id, self._rebalance.end_group)
+
+    def partition_for(self, group_id: str) -> int:
+        """Return the partition of `__consumer_offsets` that the group belongs to."""
+        return coordinator_partition(group_id, self._partition_count)
+
+    def become_leader(self, partition: int, coordinator_epoch: int, now_ms: int) -> None:
+        """Load a partition and coordinate its groups; members get a whole session to show up.
+
+        A call with an epoch that is not newer than the present one changes nothing. When the journal cannot be
+        read the error is raised and requests are answered with COORDINATOR_LOAD_IN_PROGRESS; call again then. A record
+        that makes no sense is reported, and as in Kafka nobody coordinates the partition: NOT_COORDINATOR.
+        """
+        current = self._shards.get(partition)
+        if current is not None:
+            if current.coordinator_epoch >= coordinator_epoch:
+                return
+            self.resign(partition)
+        shard = GroupShard(self._journal, partition, coordinator_epoch)
+        self._loading.add(partition)
+        try:
+            shard.load()
+        except DamageError as damage:
+            self._loading.discard(partition)
+            logger.error(
+                "__consumer_offsets-%d is not coordinated: %s. Its groups are answered NOT_COORDINATOR, all others go"
+                " on. Look at the record with a dump tool. To go on without it, stop the broker, move the folder"
+                " __consumer_offsets-%d away, and start again: the groups then begin without committed offsets",
+                partition,
+                damage,
+                partition,
+            )
+            return
+        self._loading.discard(partition)
+        self._shards[partition] = shard
+        for group in list(shard.groups.values()):
+            self._resume(shard, group, now_ms)
+        for consumer_group in shard.consumer_groups.values():
+            self._consumers.resume(consumer_group, now_ms)
+        if self._timers.deadline_ms(_EXPIRY) is None:
+            self._schedule_expiry(now_ms)
+        self._replies.deliver()
+
+    def resign(self, partition: int) -> None:
+        """Stop coordinating a partition: whoever waits is sent to look for the new coordinator."""
+        self._loading.discard(partition)
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            for group in shard.groups.values():
+                self._rebalance.abandon(group)
+            for consumer_group in shard.consumer_groups.values():
+                self._consumers.abandon(consumer_group)
+        self._replies.deliver()
+
+    def join_group(self, request: JoinGroup, now_ms: int, reply: JoinReply) -> None:
+        """Make the caller a member of the next generation."""
+        error, shard = self._find(request.group_id)
+        is_taken = shard is not None and request.group_id in shard.consumer_groups
+        if shard is not None and is_taken:
+            error = self._replace_by_classic(shard, request.group_id, now_ms)
+        if shard is None or error is not ErrorCode.NONE:
+            self._replies.add(reply, JoinResult(error, UNKNOWN_MEMBER if is_taken else request.member_id))
+        else:
+            self._membership.join(shard, request, now_ms, reply)
+        self._replies.deliver()
+
+    def sync_group(self, request: SyncGroup, now_ms: int, reply: SyncReply) -> None:
+        """Exchange assignments: the leader brings them, everybody gets its own."""
+        error, shard = self._find(request.group_id)
+        if shard is None:
+            self._replies.add(reply, SyncResult(error))
+        else:
+            self._membership.sync(shard, request, now_ms, reply)
+        self._replies.deliver()
+
+    def heartbeat(self, request: Heartbeat, now_ms: int) -> ErrorCode:
+        """Keep a session alive; 27 tells the member to join again."""
+        error, shard = self._find(request.group_id)
+        return error if shard is None else self._membership.heartbeat(shard, request, now_ms)
+
+    def leave_group(self, request: LeaveGroup, now_ms: int) -> LeaveResult:
+        """Take members out; the others rebalance."""
+        error, shard = self._find(request.group_id)
+        if shard is None:
+            return LeaveResult(error)
+        consumer_group = shard.consumer_groups.get(request.group_id)
+        if consumer_group is not None:
+            return LeaveResult(
+                ErrorCode.NONE,
+                tuple(
+                    LeftMember(
+                        leaver.member_id,
+                        leaver.group_instance_id,
+                        self._consumers.remove_by_classic_leave(shard, consumer_group, leaver, now_ms),
+                    )
+                    for leaver in request.members
+                ),
+            )
+        result = self._membership.leave(shard, request, now_ms)
+        self._replies.deliver()
+        return result
+
+    def consumer_heartbeat(self, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
+        """Let a member of a consumer group (KIP-848) join, go on or leave."""
+        error, shard = self._find(request.group_id, may_be_empty=True)
+        if shard is None:
+            return ConsumerHeartbeatResult(error)
+        return self._consumers.heartbeat(shard, request, now_ms)
+
+    def commit_offsets(self, request: OffsetCommit, now_ms: int) -> dict[TopicPartition, ErrorCode]:
+        """Commit offsets; the group may be unknown when no generation is given, and its id may be empty."""
+        error, shard = self._find(request.group_id, may_be_empty=True)
+        if shard is None:
+            return dict.fromkeys(request.offsets, error)
+        verdicts = self._offsets.commit(shard, request, now_ms)
+        group = shard.groups.get(request.group_id)
+        if group is not None and keeps_session(group, request) and request.member_id in group.members:
+            self._rebalance.restart_session(group, group.members[request.member_id], now_ms)
+        return verdicts
+
+    def commit_transactional_offsets(self, request: TxnOffsetCommit, now_ms: int) -> dict[TopicPartition, ErrorCode]:
+        """Commit offsets within a transaction that the broker has verified or extended beforehand."""
+        error, shard = self._find(request.group_id)
+        if shard is None:
+            return dict.fromkeys(request.offsets, error)
+        return self._offsets.commit(shard, request, now_ms)
+
+    def check_transactional_commit(self, request: TxnOffsetCommit) -> ErrorCode:
+        """Tell whether the group can be served here at all, before a transaction is touched for it."""
+        return self._find(request.group_id)[0]
+
+    def complete_transaction(
+        self,
+        partition: int,
+        producer: ProducerIdentity,
+        *,
+        commit: bool,
+        txn_coordinator_epoch: int,
+        transaction_version: int,
+        now_ms: int,
+    ) -> ErrorCode:
+        """Write the marker of a transaction that committed offsets, then let them take effect or vanish."""
+        shard = self._shards.get(partition)
+        if shard is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        error = shard.record_marker(
+            producer,
+            commit=commit,
+            txn_coordinator_epoch=txn_coordinator_epoch,
+            transaction_version=transaction_version,
+            now_ms=now_ms,
+        )
+        answer = translate_append_error(error)
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if answer in _NOT_HERE else answer
+
+    def fetch_offsets(
+        self,
+        group_id: str,
+        partitions: Collection[TopicPartition] | None,
+        *,
+        require_stable: bool = False,
+        member_id: str | None = None,
+        member_epoch: int = NO_GENERATION,
+    ) -> FetchOffsetsResult:
+        """Return committed offsets, of all partitions that have one if `partitions` is None.
+
+        With `require_stable`, a partition that an open transaction has written to answers 88 (KIP-447). A consumer
+        group fences callers that name a member which is not, or is not up to date (KIP-848).
+        """
+        error, shard = self._find(group_id, may_be_empty=True)
+        if shard is not None and group_id in shard.consumer_groups:
+            error = shard.consumer_groups[group_id].fetch_error(member_id, member_epoch)
+        if shard is None or error is not ErrorCode.NONE:
+            return FetchOffsetsResult(error)
+        return self._offsets.fetch(shard, group_id, partitions, require_stable=require_stable)
+
+    def describe(self, group_id: str) -> GroupDescription:
+        """Show one classic group."""
+        error, shard = self._find(group_id, may_be_empty=True)
+        group = None if shard is None else shard.groups.get(group_id)
+        if group is None:
+            is_consumer = shard is not None and group_id in shard.consumer_groups
+            message = f"Group {group_id} is not a classic group." if is_consumer else f"Group {group_id} not found."
+            return GroupDescription(
+                ErrorCode.GROUP_ID_NOT_FOUND if shard else error, group_id, message=message if shard else None
+            )
+        return group.describe()
+
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
+        """Show one consumer group (KIP-848)."""
+        error, shard = self._find(group_id)
+        if shard is None:
+            return ConsumerGroupDescription(group_id, error)
+        group = shard.consumer_groups.get(group_id)
+        if group is None:
+            is_classic = group_id in shard.groups
+            message = f"Group {group_id} {'is not a consumer group' if is_classic else 'not found'}."
+            return ConsumerGroupDescription(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
+        return self._consumers.describe(group)
+
+    def list_groups(self, request: ListGroups) -> list[GroupListing]:
+        """List the groups coordinated here."""
+        states = {state.lower() for state in request.states}
+        types = {group_type.lower() for group_type in request.types}
+        shards = [shard for _, shard in sorted(self._shards.items())]
+        listed = [
+            GroupListing(group.group_id, group.protocol_type or "", group.state.value)
+            for shard in shards
+            for group in shard.groups.values()
+        ]
+        listed += [
+            GroupListing(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state.value, CONSUMER_GROUP_TYPE)
+            for shard in shards
+            for group in shard.consumer_groups.values()
+        ]
+        return [
+            group
+            for group in listed
+            if (not types or group.group_type in types) and (not states or group.state.lower() in states)
+        ]
+
+    def delete_groups(self, group_ids: Iterable[str], now_ms: int) -> dict[str, ErrorCode]:
+        """Forget groups that have no members, with all their offsets."""
+        return {group_id: self._delete_group(group_id, now_ms) for group_id in group_ids}
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        now_ms: int,
+    ) -> DeleteOffsetsResult:
+        """Forget offsets of partitions that no member reads (KIP-496)."""
+        error, shard = self._find(group_id)
+        if shard is None:
+            return DeleteOffsetsResult(error)
+        return self._offsets.delete(shard, group_id, partitions, now_ms)
+
+    def forget_partitions(self, partitions: Collection[TopicPartition], now_ms: int) -> None:
+        """Drop all groups' offsets of partitions that are being deleted."""
+        for shard in self._shards.values():
+            for group_id in shard.offsets.group_ids():
+                shard.record(self._offsets.tombstones(shard, group_id, partitions), now_ms)
+
+    def advance(self, now_ms: int) -> None:
+        """Do all that has become due: sessions, rebalances, expiry."""
+        while (key := self._timers.take_due(now_ms)) is not None:
+            self._fire(key, now_ms)
+        self._replies.deliver()
+
+    def next_deadline_ms(self) -> int | None:
+        """Tell when `advance` is wanted next."""
+        return self._timers.next_deadline_ms()
+
+    def _find(self, group_id: str, *, may_be_empty: bool = False) -> tuple[ErrorCode, GroupShard | None]:
+        """Find the group's partition among those led here. Only the offset APIs have ever allowed an empty id."""
+        if not group_id and not may_be_empty:
+            return ErrorCode.INVALID_GROUP_ID, None
+        partition = self.partition_for(group_id)
+        if partition in self._shards:
+            return ErrorCode.NONE, self._shards[partition]
+        is_loading = partition in self._loading
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NOT_COORDINATOR, None
+
+    def _resume(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
+        """Start the sessions of a group just loaded; one that has grown too large must gather anew."""
+        for member in group.members.values():
+            self._rebalance.restart_session(group, member, now_ms)
+        if len(group.members) > self._config.group_max_size:
+            self._rebalance.prepare(shard, group, now_ms)
+
+    def _fire(self, key: TimerKey, now_ms: int) -> None:
+        if key.kind is TimerKind.EXPIRY:
+            self._expire(now_ms)
+            return
+        shard = self._shards[self.partition_for(key.group_id)]
+        if key.kind is TimerKind.CONSUMER_SESSION:
+            self._consumers.session_passed(shard, shard.consumer_groups[key.group_id], key.member_id, now_ms)
+            return
+        if key.kind is TimerKind.CONSUMER_REVOCATION:
+            self._consumers.revocation_passed(shard, shard.consumer_groups[key.group_id], key.member_id, now_ms)
+            return
+        group = shard.groups[key.group_id]
+        if key.kind is TimerKind.MEMBER:
+            self._rebalance.member_deadline_passed(shard, group, key.member_id, now_ms)
+        elif key.kind is TimerKind.JOIN:
+            self._rebalance.join_deadline_passed(shard, group, now_ms)
+        else:
+            self._rebalance.sync_deadline_passed(shard, group, now_ms)
+
+    def _schedule_expiry(self, now_ms: int) -> None:
+        self._timers.schedule(_EXPIRY, now_ms + self._config.offsets_retention_check_interval_ms)
+
+    def _expire(self, now_ms: int) -> None:
+        """Forget old offsets, then groups that have neither members nor offsets left."""
+        retention_ms = self._config.offsets_retention_minutes * 60_000
+        for shard in self._shards.values():
+            for group in list(shard.groups.values()):
+                expired = expired_partitions(shard.offsets, group, now_ms, retention_ms)
+                shard.record(self._offsets.tombstones(shard, group.group_id, expired), now_ms)
+                if group.is_unused and not shard.offsets.has_offsets(group.group_id):
+                    self._delete_expired(shard, group, now_ms)
+            for consumer_group in list(shard.consumer_groups.values()):
+                expired = expired_in_consumer_group(shard.offsets, consumer_group, now_ms, retention_ms)
+                shard.record(self._offsets.tombstones(shard, consumer_group.group_id, expired), now_ms)
+                if not consumer_group.members and not shard.offsets.has_offsets(consumer_group.group_id):
+                    shard.record(consumer_group.tombstones(), now_ms)
+        if self._shards:
+            self._schedule_expiry(now_ms)
+
+    def _delete_expired(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
+        """Forget a group that has nothing left to remember."""
+        if shard.record(shard.group_tombstone(group.group_id), now_ms) is ErrorCode.NONE:
+            self._rebalance.end_group(group)
+            shard.forget_group(group.group_id)
+
+    def _replace_by_classic(self, shard: GroupShard, group_id: str, now_ms: int) -> ErrorCode:
+        """Turn a consumer group without members into an empty classic one; its offsets stay."""
+        group = shard.consumer_groups[group_id]
+        error = CLASSIC_JOIN[group.state]
+        if error is ErrorCode.NONE:
+            error = shard.record(group.tombstones(), now_ms)
+        if error is ErrorCode.NONE:
+            shard.ensure_group(group_id)
+        return error
+
+    def _delete_group(self, group_id: str, now_ms: int) -> ErrorCode:
+        error, shard = self._find(group_id, may_be_empty=True)
+        if shard is None:
+            return error
+        error = self._offsets.delete_group(shard, group_id, now_ms)
+        if error is ErrorCode.NONE:
+            group = shard.forget_group(group_id)
+            if group is not None:
+                self._rebalance.end_group(group)
+        return error

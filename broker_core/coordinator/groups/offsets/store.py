@@ -1,0 +1,94 @@
+"""Keep the committed offsets of one partition of `__consumer_offsets`, and those awaiting a marker.
+
+A transactional commit lies apart, under its producer, until the marker of that transaction comes: a commit marker
+puts it in force unless a plain commit was recorded later, an abort drops it (KIP-98, facts E.2). Only the replay
+of records calls the methods that change anything.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from broker_core.coordinator.groups.offsets.records import OffsetKey, OffsetValue
+from broker_core.types import TopicPartition
+
+
+class StoredOffset(NamedTuple):
+    """Hold a committed offset with the place of its record, which decides who came later."""
+
+    value: OffsetValue
+    log_offset: int
+
+
+class OffsetStore:
+    """Hold committed and pending offsets."""
+
+    def __init__(self) -> None:
+        self._committed: dict[str, dict[TopicPartition, StoredOffset]] = {}
+        self._pending: dict[int, dict[OffsetKey, StoredOffset]] = {}
+        self._open: dict[str, dict[TopicPartition, set[int]]] = {}
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, StoredOffset]:
+        """Return what the group has committed."""
+        return self._committed.get(group_id, {})
+
+    def is_pending(self, key: OffsetKey) -> bool:
+        """Say whether an open transaction may still change this offset."""
+        return key.topic_partition in self._open.get(key.group_id, {})
+
+    def pending_partitions(self, group_id: str) -> list[TopicPartition]:
+        """Return the partitions of the group that some open transaction may still change."""
+        return list(self._open.get(group_id, {}))
+
+    def has_offsets(self, group_id: str) -> bool:
+        """Say whether the group has an offset, committed or pending."""
+        return group_id in self._committed or group_id in self._open
+
+    def group_ids(self) -> list[str]:
+        """Return every group that has an offset here, committed or pending."""
+        return list(dict.fromkeys([*self._committed, *self._open]))
+
+    def snapshot(self) -> tuple[dict[OffsetKey, StoredOffset], dict[int, dict[OffsetKey, StoredOffset]]]:
+        """Copy everything held, committed and pending, for comparison."""
+        committed = {
+            OffsetKey(group_id, topic_partition): stored
+            for group_id, partitions in self._committed.items()
+            for topic_partition, stored in partitions.items()
+        }
+        return committed, {producer_id: dict(pending) for producer_id, pending in self._pending.items()}
+
+    def commit(self, key: OffsetKey, stored: StoredOffset) -> None:
+        """Put a plain commit in force."""
+        self._committed.setdefault(key.group_id, {})[key.topic_partition] = stored
+
+    def commit_pending(self, producer_id: int, key: OffsetKey, stored: StoredOffset) -> None:
+        """Lay a transactional commit aside until its marker comes; the last one for a key counts."""
+        self._pending.setdefault(producer_id, {})[key] = stored
+        self._open.setdefault(key.group_id, {}).setdefault(key.topic_partition, set()).add(producer_id)
+
+    def forget(self, key: OffsetKey) -> None:
+        """Drop the offset, and with it what any open transaction was about to make of it."""
+        group_offsets = self._committed.get(key.group_id, {})
+        group_offsets.pop(key.topic_partition, None)
+        if not group_offsets:
+            self._committed.pop(key.group_id, None)
+        for producer_id in tuple(self._open.get(key.group_id, {}).get(key.topic_partition, ())):
+            del self._pending[producer_id][key]
+            if not self._pending[producer_id]:
+                del self._pending[producer_id]
+            self._close(producer_id, key)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Put the producer's pending offsets in force, or drop them; without any, nothing happens."""
+        for key, stored in self._pending.pop(producer_id, {}).items():
+            self._close(producer_id, key)
+            current = self.committed(key.group_id).get(key.topic_partition)
+            if commit and (current is None or stored.log_offset > current.log_offset):
+                self.commit(key, stored)
+
+    def _close(self, producer_id: int, key: OffsetKey) -> None:
+        partitions = self._open[key.group_id]
+        partitions[key.topic_partition].discard(producer_id)
+        if not partitions[key.topic_partition]:
+            del partitions[key.topic_partition]
+        if not partitions:
+            del self._open[key.group_id]

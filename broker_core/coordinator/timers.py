@@ -1,0 +1,93 @@
+"""Remember what is to happen to a group when nobody acts in time.
+
+Owns: the deadlines of members, joins, syncs, revocations and of the expiry job.
+Asks: nothing.
+Never: reads a clock or acts; it tells what is due.
+"""
+
+import heapq
+from enum import Enum
+from typing import NamedTuple
+
+
+class TimerKind(Enum):
+    """Say what a deadline is about."""
+
+    MEMBER = "a member has been silent for its session timeout, or a new one never came back"
+    JOIN = "the members have had their time to join"
+    SYNC = "the members have had their time to sync"
+    CONSUMER_SESSION = "a member of a consumer group has been silent for the session timeout"
+    CONSUMER_REVOCATION = "a member of a consumer group has had its time to give partitions back"
+    EXPIRY = "look for offsets and groups to forget"
+
+
+class TimerKey(NamedTuple):
+    """Name one deadline; there is at most one under each name."""
+
+    kind: TimerKind
+    group_id: str = ""
+    member_id: str = ""
+
+
+class Timers:
+    """Keep one deadline for each key.
+
+    Every heartbeat moves its member's deadline back, so a later deadline costs one dictionary write: the
+    heap keeps the earlier entry and finds out when that one comes up.
+    """
+
+    def __init__(self) -> None:
+        self._deadline_ms: dict[TimerKey, int] = {}
+        self._queued_ms: dict[TimerKey, int] = {}
+        self._heap: list[tuple[int, int, TimerKey]] = []
+        self._serial = 0
+
+    def schedule(self, key: TimerKey, deadline_ms: int) -> None:
+        """Set the deadline of `key` in place of the one it had."""
+        self._deadline_ms[key] = deadline_ms
+        if key not in self._queued_ms or self._queued_ms[key] > deadline_ms:
+            self._push(key, deadline_ms)
+
+    def cancel(self, key: TimerKey) -> None:
+        """Forget the deadline of `key`, if it has one."""
+        self._deadline_ms.pop(key, None)
+
+    def deadline_ms(self, key: TimerKey) -> int | None:
+        """Return the deadline of `key`, or None."""
+        return self._deadline_ms.get(key)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return the earliest deadline, or None when nothing is to happen."""
+        self._drop_superseded()
+        return self._heap[0][0] if self._heap else None
+
+    def take_due(self, now_ms: int) -> TimerKey | None:
+        """Remove and return the earliest key whose deadline has come, or None."""
+        self._drop_superseded()
+        if not self._heap or self._heap[0][0] > now_ms:
+            return None
+        key = self._pop()
+        del self._deadline_ms[key]
+        return key
+
+    def _push(self, key: TimerKey, deadline_ms: int) -> None:
+        self._serial += 1
+        self._queued_ms[key] = deadline_ms
+        heapq.heappush(self._heap, (deadline_ms, self._serial, key))
+
+    def _pop(self) -> TimerKey:
+        queued_ms, _, key = heapq.heappop(self._heap)
+        if self._queued_ms.get(key) == queued_ms:
+            del self._queued_ms[key]
+        return key
+
+    def _drop_superseded(self) -> None:
+        """Bring the heap's head to an entry that says the truth."""
+        while self._heap:
+            queued_ms, _, key = self._heap[0]
+            deadline_ms = self._deadline_ms.get(key)
+            if deadline_ms == queued_ms:
+                return
+            self._pop()
+            if deadline_ms is not None and key not in self._queued_ms:
+                self._push(key, deadline_ms)

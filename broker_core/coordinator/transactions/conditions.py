@@ -1,0 +1,111 @@
+"""See in a request and the stored image the facts that the transaction tables decide by."""
+
+from enum import Enum, auto
+from typing import Final
+
+from broker_core.coordinator.transactions.messages import InitProducerId
+from broker_core.coordinator.transactions.records import TransactionImage
+from broker_core.coordinator.transactions.states import PREPARED
+from broker_core.types import FENCING_EPOCH, LAST_CLIENT_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity
+
+
+class IdForm(Enum):
+    """Tell how a request names its transactional id."""
+
+    NULL = auto()
+    BLANK = auto()
+    NAMED = auto()
+
+
+class TwoPhase(Enum):
+    """Tell whether two-phase commit is asked for, and whether the broker allows it (KIP-939)."""
+
+    NOT_ASKED = auto()
+    ALLOWED = auto()
+    DISABLED = auto()
+
+
+class Expectation(Enum):
+    """Tell how what an InitProducerId believes to hold stands to what is stored (KIP-360)."""
+
+    NONE = auto()
+    FRESH = auto()
+    CURRENT = auto()
+    LAST = auto()
+    OTHER = auto()
+    FOREIGN = auto()
+
+
+class Claim(Enum):
+    """Tell how a request's producer id and epoch stand to the stored ones.
+
+    PREVIOUS is one epoch back and OVERFLOW the last epoch of the producer id before this one: what a
+    retry of EndTxn carries when the first answer was lost (KIP-890).
+    """
+
+    CURRENT = auto()
+    PREVIOUS = auto()
+    OVERFLOW = auto()
+    OTHER_EPOCH = auto()
+    FOREIGN = auto()
+
+
+NO_EXPECTATION: Final = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+def is_exhausted(producer_epoch: int) -> bool:
+    """Say whether a producer id has no epoch left to hand out."""
+    return producer_epoch >= LAST_CLIENT_EPOCH
+
+
+def id_form(transactional_id: str | None) -> IdForm:
+    """Classify a transactional id."""
+    if transactional_id is None:
+        return IdForm.NULL
+    return IdForm.NAMED if transactional_id else IdForm.BLANK
+
+
+def two_phase(request: InitProducerId, allowed: bool) -> TwoPhase:
+    """Classify the wish for two-phase commit."""
+    if not request.enable_2pc:
+        return TwoPhase.NOT_ASKED
+    return TwoPhase.ALLOWED if allowed else TwoPhase.DISABLED
+
+
+def expectation(image: TransactionImage, last_producer_epoch: int, expected: ProducerIdentity) -> Expectation:
+    """Classify what an InitProducerId expects against the stored image."""
+    if expected == NO_EXPECTATION:
+        return Expectation.NONE
+    if image.producer_epoch == NO_PRODUCER_EPOCH:
+        return Expectation.FRESH
+    rotated_away = expected.producer_id == image.previous_producer_id and is_exhausted(expected.producer_epoch)
+    if expected.producer_id != image.producer_id and not rotated_away:
+        return Expectation.FOREIGN
+    if expected.producer_epoch == image.producer_epoch:
+        return Expectation.CURRENT
+    return Expectation.LAST if expected.producer_epoch == last_producer_epoch else Expectation.OTHER
+
+
+def claim(image: TransactionImage, presented: ProducerIdentity) -> Claim:
+    """Classify the identity that a request presents against the stored image."""
+    if presented.producer_id != image.producer_id:
+        before_rotation = ProducerIdentity(image.previous_producer_id, LAST_CLIENT_EPOCH)
+        rotated = image.producer_epoch == 0 and image.previous_producer_id != NO_PRODUCER_ID
+        return Claim.OVERFLOW if rotated and presented == before_rotation else Claim.FOREIGN
+    if presented.producer_epoch == image.producer_epoch:
+        return Claim.CURRENT
+    if presented.producer_epoch + 1 == image.producer_epoch and _ended_by_its_holder(image):
+        return Claim.PREVIOUS
+    return Claim.OTHER_EPOCH
+
+
+def _ended_by_its_holder(image: TransactionImage) -> bool:
+    """Say whether a claim to the epoch before may be a lost answer's and not a zombie's.
+
+    Only an end under V2 moves the epoch on, so where a V1 client ended the last transaction a V2 client one
+    epoch back is a zombie, and must not be told that what it had open was committed. Nor may a retry be
+    told the fencing epoch as its own, where an older broker left that as the last one.
+    """
+    if image.state in PREPARED:
+        return True
+    return image.client_transaction_version >= 2 and image.producer_epoch < FENCING_EPOCH

@@ -1,0 +1,368 @@
+"""Coordinate transactions: decide by table, record, replay, and have the markers written (KIP-98, KIP-360, KIP-890).
+
+Every request goes the same way. Its facts are read off the stored image, a table gives the verdict, the
+verdict's record is appended to the state log, and only the replay of that record changes what is stored. A
+record that was refused has changed nothing, so a failed fence leaves no half-bumped epoch behind and the
+next attempt fences with the same one. The answer says what is in the log; whoever sends it makes the log
+durable first.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from broker_core.config import BrokerConfig
+from broker_core.coordinator.journal import Journal
+from broker_core.coordinator.transactions.completion import TransactionCompletion
+from broker_core.coordinator.transactions.conditions import (
+    NO_EXPECTATION,
+    claim,
+    expectation,
+    id_form,
+    is_exhausted,
+    two_phase,
+)
+from broker_core.coordinator.transactions.decision_tables import (
+    ADD,
+    BUMP,
+    END_V1,
+    END_V2,
+    INIT,
+    INIT_REQUEST,
+    VERIFY,
+    AnsweredIdentity,
+)
+from broker_core.coordinator.transactions.expiration import ScanSchedule, has_timed_out, tombstone_batches
+from broker_core.coordinator.transactions.listing import list_filter, select
+from broker_core.coordinator.transactions.marker_queue import MarkerBacklog
+from broker_core.coordinator.transactions.messages import (
+    DescribedTransaction,
+    InitProducerId,
+    MarkerOrder,
+    ProducerIdResult,
+    TransactionList,
+)
+from broker_core.coordinator.transactions.records import TransactionImage
+from broker_core.coordinator.transactions.store import TransactionEntry, TransactionStore, TransactionWriter
+from broker_core.coordinator.transactions.transitions import fresh_image
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.types import NEVER_TIMES_OUT_MS, ProducerIdentity, TopicPartition, TransactionState
+
+logger = logging.getLogger(__name__)
+
+
+class TransactionCoordinator:
+    """Be the transaction coordinator of one broker id.
+
+    `next_producer_id` raises `KafkaError` when there is none to be had. `transaction_version` is the level
+    of the cluster feature and is asked anew each time, so the level may change at run time.
+    `partition_exists` tells a partition whose marker has to wait from one that is gone for good; it must
+    know the topics before `become_leader` is called.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        journal: Journal,
+        next_producer_id: Callable[[], int],
+        transaction_version: Callable[[], int],
+        partition_count: int,
+        partition_exists: Callable[[TopicPartition], bool],
+    ) -> None:
+        self._config: Final = config
+        self._next_producer_id: Final = next_producer_id
+        self._store: Final = TransactionStore(journal, partition_count, transaction_version)
+        self._writer: Final = TransactionWriter(self._store, next_producer_id)
+        self._completion: Final = TransactionCompletion(
+            self._store, self._writer, transaction_version, partition_exists
+        )
+        self._scans: Final = ScanSchedule(config)
+
+    # Leadership
+
+    def partition_for(self, transactional_id: str) -> int:
+        """Return the state partition of a transactional id."""
+        return self._store.partition_for(transactional_id)
+
+    def become_leader(self, partition: int, coordinator_epoch: int, now_ms: int) -> None:
+        """Load a state partition and send the markers of what was prepared under the new epoch.
+
+        A call with an older epoch than the one led is late and ignored. When the journal cannot be read
+        the error is raised and requests are answered with COORDINATOR_LOAD_IN_PROGRESS; call again then.
+        """
+        led = self._store.led().get(partition)
+        if led is not None and coordinator_epoch < led.coordinator_epoch:
+            return
+        self._completion.drop_partition(partition)
+        self._scans.start(now_ms)
+        self._store.load(partition, coordinator_epoch)
+        self._completion.resume(partition, now_ms)
+
+    def resign(self, partition: int) -> None:
+        """Forget a state partition and the markers still to be sent for it."""
+        self._store.unload(partition)
+        self._completion.drop_partition(partition)
+
+    # InitProducerId
+
+    def init_producer_id(self, request: InitProducerId, now_ms: int) -> ProducerIdResult:
+        """Give out a producer identity (facts A.5); CONCURRENT_TRANSACTIONS while one is still being ended."""
+        try:
+            refused = self._check_init(request)
+            if refused is ErrorCode.NONE:
+                return ProducerIdResult(ErrorCode.NONE, self._next_producer_id(), 0)
+            if refused is not None:
+                return ProducerIdResult(refused)
+            assert request.transactional_id is not None, "an id of None never gets past the table"
+            return self._init_transactional(request.transactional_id, request, now_ms)
+        except KafkaError as error:
+            return ProducerIdResult(error.code)
+
+    def _check_init(self, request: InitProducerId) -> ErrorCode | None:
+        """Return the answer that needs no state, or None to go on."""
+        expected = ProducerIdentity(request.producer_id, request.producer_epoch)
+        half = expected != NO_EXPECTATION and -1 in expected
+        return INIT_REQUEST.resolve(
+            half_expectation=half,
+            form=id_form(request.transactional_id),
+            two_phase=two_phase(request, self._config.transaction_two_phase_commit_enable),
+            keep_prepared=request.keep_prepared,
+            timeout_fits=0 < request.transaction_timeout_ms <= self._config.transaction_max_timeout_ms,
+        )
+
+    def _init_transactional(self, transactional_id: str, request: InitProducerId, now_ms: int) -> ProducerIdResult:
+        entry = self._store.find(transactional_id)
+        if entry is None:
+            # Nothing is kept of it until its first record is in the log.
+            entry = TransactionEntry(transactional_id, fresh_image(self._next_producer_id(), now_ms))
+        expected = ProducerIdentity(request.producer_id, request.producer_epoch)
+        verdict = INIT.resolve(
+            state=entry.image.state,
+            pending=self._completion.pending(transactional_id),
+            exhausted=is_exhausted(entry.image.producer_epoch),
+            expectation=expectation(entry.image, entry.last_producer_epoch, expected),
+        )
+        if verdict.next_state is TransactionState.PREPARE_EPOCH_FENCE:
+            self._completion.abort_ongoing(entry, now_ms)
+        if verdict.error:
+            return ProducerIdResult(verdict.error)
+        timeout_ms = NEVER_TIMES_OUT_MS if request.enable_2pc else request.transaction_timeout_ms
+        draft = self._writer.write(entry, verdict, now_ms, timeout_ms=timeout_ms)
+        return ProducerIdResult.granted(draft.image.identity)
+
+    # AddPartitionsToTxn
+
+    def add_partitions(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        client_transaction_version: int,
+        now_ms: int,
+    ) -> ErrorCode:
+        """Make the partitions part of the transaction, beginning one if there is none (facts A.6, A.7).
+
+        `client_transaction_version` is 2 when a partition leader or group coordinator adds for a client
+        of transactions V2, else 0.
+        """
+        try:
+            entry = self._known(transactional_id)
+            verdict = ADD.resolve(
+                state=entry.image.state,
+                pending=self._completion.pending(entry.transactional_id),
+                claim=claim(entry.image, ProducerIdentity(producer_id, producer_epoch)),
+                all_in=entry.image.partitions.issuperset(partitions),
+            )
+            if verdict.image is not None:
+                self._writer.write(
+                    entry,
+                    verdict,
+                    now_ms,
+                    partitions=frozenset(partitions),
+                    client_transaction_version=client_transaction_version,
+                )
+        except KafkaError as error:
+            return error.code
+        return verdict.error
+
+    def verify_partitions(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Say for each partition whether it is part of the transaction (facts A.6, VerifyOnly)."""
+        try:
+            image = self._known(transactional_id).image
+        except KafkaError as error:
+            return dict.fromkeys(partitions, error.code)
+        claimed = claim(image, ProducerIdentity(producer_id, producer_epoch))
+        return {
+            one: VERIFY.resolve(state=image.state, claim=claimed, is_in=one in image.partitions) for one in partitions
+        }
+
+    # EndTxn
+
+    def end_transaction(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        client_transaction_version: int,
+        now_ms: int,
+    ) -> ProducerIdResult:
+        """End the transaction (facts A.8); the markers go out afterwards.
+
+        `client_transaction_version` 2 is the path of EndTxn 5 and later, whatever the cluster's level, and
+        its answer without error carries the identity to go on with.
+        """
+        bumps = client_transaction_version >= 2
+        try:
+            entry = self._known(transactional_id)
+            verdict = (END_V2 if bumps else END_V1).resolve(
+                state=entry.image.state,
+                pending=self._completion.pending(entry.transactional_id),
+                claim=claim(entry.image, ProducerIdentity(producer_id, producer_epoch)),
+                commit=commit,
+            )
+            if verdict.error:
+                return ProducerIdResult(verdict.error)
+            if verdict.image is None:
+                return _answer(verdict.answer, entry.image)
+            if bumps:
+                verdict = verdict._replace(image=BUMP.resolve(exhausted=is_exhausted(entry.image.producer_epoch)))
+            draft = self._writer.write(entry, verdict, now_ms)
+            self._completion.send_markers(entry, now_ms)
+        except KafkaError as error:
+            return ProducerIdResult(error.code)
+        return _answer(verdict.answer, draft.image)
+
+    # DescribeTransactions, ListTransactions
+
+    def describe(self, transactional_id: str) -> DescribedTransaction | ErrorCode:
+        """Describe one transactional id (facts F.2)."""
+        try:
+            entry = self._known(transactional_id, absent=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        except KafkaError as error:
+            return error.code
+        image = entry.image
+        return DescribedTransaction(
+            transactional_id,
+            image.state.label,
+            image.timeout_ms,
+            image.start_ms,
+            image.producer_id,
+            image.producer_epoch,
+            self._completion.remaining(entry),
+        )
+
+    def list_transactions(
+        self,
+        states: Collection[str],
+        producer_ids: Collection[int],
+        duration_ms: int,
+        pattern: str | None,
+        now_ms: int,
+    ) -> TransactionList:
+        """List the transactional ids led here (facts F.3); `duration_ms` -1 and `pattern` None keep all."""
+        if any(led.loading for led in self._store.led().values()):
+            return TransactionList(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        try:
+            chosen = list_filter(states, producer_ids, duration_ms, pattern)
+            found = select(chosen, self.images().items(), now_ms)
+        except KafkaError as error:
+            return TransactionList(error.code)
+        return TransactionList(ErrorCode.NONE, chosen.unknown_states, found)
+
+    def images(self) -> dict[str, TransactionImage]:
+        """Return everything lasting that is held here, by transactional id."""
+        return {entry.transactional_id: entry.image for entry in self._store.entries()}
+
+    # Markers
+
+    def take_markers(self) -> list[MarkerOrder]:
+        """Hand out the markers to be written now; write them only when the state log is durable."""
+        return self._completion.take()
+
+    def marker_answered(self, order: MarkerOrder, errors: Mapping[TopicPartition, ErrorCode], now_ms: int) -> None:
+        """Take the answers of all or some partitions of an order (facts A.13).
+
+        Tell a lost connection as NETWORK_EXCEPTION and an unknown leader as UNKNOWN_TOPIC_OR_PARTITION; what
+        may be tried again comes back from `take_markers` once `advance` has passed the backoff.
+        """
+        self._completion.answered(order, errors, now_ms)
+
+    def marker_backlog(self) -> MarkerBacklog:
+        """Say which markers and completions wait to be tried again."""
+        return self._completion.backlog()
+
+    # Jobs
+
+    def advance(self, now_ms: int) -> None:
+        """Do what is due: retry markers, abort timed-out transactions, expire unused ids (facts A.11)."""
+        self._completion.retry_due(now_ms)
+        if self._scans.abort_scan_is_due(now_ms):
+            self._abort_timed_out(now_ms)
+        if self._scans.expire_scan_is_due(now_ms):
+            self._expire_ids(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `advance` next has something to do; None while nothing is led here."""
+        if not self._store.led():
+            return None
+        deadlines = (self._completion.next_due_ms(), self._scans.next_scan_ms())
+        return min((one for one in deadlines if one is not None), default=None)
+
+    def _abort_timed_out(self, now_ms: int) -> None:
+        for entry in self._store.entries():
+            if not has_timed_out(entry.image, now_ms):
+                continue
+            try:
+                self._completion.abort_ongoing(entry, now_ms)
+            except KafkaError as error:
+                logger.warning(
+                    "timed-out transaction of %s not aborted: %s; the next scan tries again",
+                    entry.transactional_id,
+                    error,
+                )
+
+    def _expire_ids(self, now_ms: int) -> None:
+        for number, led in list(self._store.led().items()):
+            expired = [
+                entry.transactional_id
+                for entry in led.entries.values()
+                if not led.loading and self._scans.has_expired(entry.image, now_ms)
+            ]
+            for batch in tombstone_batches(expired, self._store.max_batch_bytes(number)):
+                try:
+                    self._store.record(number, dict.fromkeys(batch), now_ms)
+                except KafkaError as error:
+                    logger.warning(
+                        "%d unused transactional ids not expired: %s; the next scan tries again", len(batch), error
+                    )
+
+    # Shared
+
+    def _known(
+        self, transactional_id: str | None, absent: ErrorCode = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    ) -> TransactionEntry:
+        """Return the entry of an id that must exist."""
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        entry = self._store.find(transactional_id)
+        if entry is None:
+            raise KafkaError(absent, f"no transactional id {transactional_id!r}")
+        return entry
+
+
+def _answer(answer: AnsweredIdentity, image: TransactionImage) -> ProducerIdResult:
+    """Answer without error, with the identity that the verdict names."""
+    if answer is AnsweredIdentity.NOTHING:
+        return ProducerIdResult(ErrorCode.NONE)
+    return ProducerIdResult.granted(image.next_identity if answer is AnsweredIdentity.NEXT else image.identity)

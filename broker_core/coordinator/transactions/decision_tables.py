@@ -1,0 +1,351 @@
+"""Lay down what the transaction coordinator decides, row by row (facts A.5 to A.10).
+
+Each table gives for every stored state and every fact of a request one verdict: the error to answer, and
+where it is none, the state to go to, the image to record and the identity to tell. The order in which Kafka
+evaluates its conditions is kept by what each row excludes, so no row depends on its place.
+"""
+
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from broker_core.coordinator.transactions.conditions import Claim, Expectation, IdForm, TwoPhase
+from broker_core.coordinator.transactions.states import IDLE, PERSISTED, PREPARED
+from broker_core.decision_table import Row, Table
+from broker_core.errors import ErrorCode
+from broker_core.types import TransactionState
+
+
+class Image(Enum):
+    """Name the record that a verdict has written."""
+
+    BUMP = auto()
+    BUMP_REMEMBERING = auto()
+    REPEAT = auto()
+    ROTATE = auto()
+    ROTATE_REMEMBERING = auto()
+    BEGIN = auto()
+    EXTEND = auto()
+    PREPARE = auto()
+    PREPARE_BUMPED = auto()
+    PREPARE_OVERFLOWED = auto()
+    FENCE = auto()
+    FENCE_BUMPED = auto()
+    FENCE_OVERFLOWED = auto()
+    COMPLETE = auto()
+    COMPLETE_ROTATED = auto()
+
+
+class AnsweredIdentity(Enum):
+    """Say which identity an answer without error carries."""
+
+    NOTHING = auto()
+    STORED = auto()
+    NEXT = auto()
+
+
+class TransitionVerdict(NamedTuple):
+    """Say what to answer, and what to record first."""
+
+    error: ErrorCode
+    next_state: TransactionState | None = None
+    image: Image | None = None
+    answer: AnsweredIdentity = AnsweredIdentity.NOTHING
+
+
+_S = TransactionState
+_E = ErrorCode
+_STATES: Final = tuple(sorted(PERSISTED))
+_FLAG: Final = (False, True)
+_YES: Final = (True,)
+_NO: Final = (False,)
+_WRONG_ID: Final = (Claim.FOREIGN, Claim.OVERFLOW)
+_WRONG_EPOCH: Final = (Claim.PREVIOUS, Claim.OTHER_EPOCH)
+_MINE: Final = (Claim.CURRENT,)
+_OK: Final = TransitionVerdict(_E.NONE)
+
+
+def _refuse(error: ErrorCode) -> TransitionVerdict:
+    return TransitionVerdict(error)
+
+
+# A.5 rows 4 to 9: what can be said of an InitProducerId without looking at any state.
+INIT_REQUEST: Final = Table[ErrorCode | None](
+    "InitProducerId request",
+    {
+        "half_expectation": _FLAG,
+        "form": tuple(IdForm),
+        "two_phase": tuple(TwoPhase),
+        "keep_prepared": _FLAG,
+        "timeout_fits": _FLAG,
+    },
+    [
+        Row("A.5/4", {"half_expectation": _YES}, _E.INVALID_REQUEST),
+        Row("A.5/5", {"half_expectation": _NO, "form": (IdForm.NULL,)}, _E.NONE),
+        Row("A.5/6", {"half_expectation": _NO, "form": (IdForm.BLANK,)}, _E.INVALID_REQUEST),
+        Row(
+            "A.5/7",
+            {"half_expectation": _NO, "form": (IdForm.NAMED,), "two_phase": (TwoPhase.DISABLED,)},
+            _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ),
+        Row(
+            "A.5/8",
+            {
+                "half_expectation": _NO,
+                "form": (IdForm.NAMED,),
+                "two_phase": (TwoPhase.NOT_ASKED, TwoPhase.ALLOWED),
+                "keep_prepared": _YES,
+            },
+            _E.UNSUPPORTED_VERSION,
+        ),
+        Row(
+            "A.5/9",
+            {
+                "half_expectation": _NO,
+                "form": (IdForm.NAMED,),
+                "two_phase": (TwoPhase.NOT_ASKED,),
+                "keep_prepared": _NO,
+                "timeout_fits": _NO,
+            },
+            _E.INVALID_TRANSACTION_TIMEOUT,
+        ),
+        Row(
+            "A.5/10 two-phase",
+            {
+                "half_expectation": _NO,
+                "form": (IdForm.NAMED,),
+                "two_phase": (TwoPhase.ALLOWED,),
+                "keep_prepared": _NO,
+            },
+            None,
+        ),
+        Row(
+            "A.5/10",
+            {
+                "half_expectation": _NO,
+                "form": (IdForm.NAMED,),
+                "two_phase": (TwoPhase.NOT_ASKED,),
+                "keep_prepared": _NO,
+                "timeout_fits": _YES,
+            },
+            None,
+        ),
+    ],
+)
+
+_ACCEPTABLE: Final = tuple(one for one in Expectation if one is not Expectation.FOREIGN)
+
+
+def _grant(image: Image) -> TransitionVerdict:
+    return TransitionVerdict(_E.NONE, _S.EMPTY, image, AnsweredIdentity.STORED)
+
+
+def _init(
+    rule: str, exhausted: bool, expected: tuple[Expectation, ...], verdict: TransitionVerdict
+) -> Row[TransitionVerdict]:
+    """Write a row of A.5 about an id with nothing going on."""
+    when = {"pending": _NO, "state": IDLE, "exhausted": (exhausted,), "expectation": expected}
+    return Row(rule, when, verdict)
+
+
+# A.5 rows 13 to 22: the stored state against what the caller believes to hold (KIP-360).
+INIT: Final = Table[TransitionVerdict](
+    "InitProducerId",
+    {"state": _STATES, "pending": _FLAG, "exhausted": _FLAG, "expectation": tuple(Expectation)},
+    [
+        Row("A.5/13", {"pending": _YES}, _refuse(_E.CONCURRENT_TRANSACTIONS)),
+        Row("A.5/14", {"pending": _NO, "expectation": (Expectation.FOREIGN,)}, _refuse(_E.PRODUCER_FENCED)),
+        Row(
+            "A.5/15",
+            {"pending": _NO, "state": PREPARED, "expectation": _ACCEPTABLE},
+            _refuse(_E.CONCURRENT_TRANSACTIONS),
+        ),
+        _init("A.5/16", True, (Expectation.NONE,), _grant(Image.ROTATE)),
+        _init("A.5/16 expected", True, (Expectation.CURRENT,), _grant(Image.ROTATE_REMEMBERING)),
+        _init("A.5/17", False, (Expectation.NONE,), _grant(Image.BUMP)),
+        _init(
+            "A.5/18",
+            False,
+            (Expectation.CURRENT, Expectation.FRESH),
+            _grant(Image.BUMP_REMEMBERING),
+        ),
+        _init("A.5/19", False, (Expectation.LAST,), _grant(Image.REPEAT)),
+        _init("A.5/20", False, (Expectation.OTHER,), _refuse(_E.PRODUCER_FENCED)),
+        _init("A.5/21", True, (Expectation.LAST, Expectation.OTHER), _refuse(_E.UNKNOWN_SERVER_ERROR)),
+        Row(
+            "A.5/22",
+            {"pending": _NO, "state": (_S.ONGOING,), "expectation": _ACCEPTABLE},
+            TransitionVerdict(_E.CONCURRENT_TRANSACTIONS, _S.PREPARE_EPOCH_FENCE),
+        ),
+    ],
+    impossible=[{"exhausted": _YES, "expectation": (Expectation.FRESH,)}],
+)
+
+# A.6, adding partitions; AddOffsetsToTxn (A.7) goes through it too.
+ADD: Final = Table[TransitionVerdict](
+    "AddPartitionsToTxn",
+    {"state": _STATES, "pending": _FLAG, "claim": tuple(Claim), "all_in": _FLAG},
+    [
+        Row("A.6/4", {"pending": _YES}, _refuse(_E.CONCURRENT_TRANSACTIONS)),
+        Row("A.6/5", {"pending": _NO, "claim": _WRONG_ID}, _refuse(_E.INVALID_PRODUCER_ID_MAPPING)),
+        Row("A.6/6", {"pending": _NO, "claim": _WRONG_EPOCH}, _refuse(_E.PRODUCER_FENCED)),
+        Row("A.6/7", {"pending": _NO, "claim": _MINE, "state": PREPARED}, _refuse(_E.CONCURRENT_TRANSACTIONS)),
+        Row("A.6/8", {"pending": _NO, "claim": _MINE, "state": (_S.ONGOING,), "all_in": _YES}, _OK),
+        Row(
+            "A.6/9",
+            {"pending": _NO, "claim": _MINE, "state": IDLE},
+            TransitionVerdict(_E.NONE, _S.ONGOING, Image.BEGIN),
+        ),
+        Row(
+            "A.6/10",
+            {"pending": _NO, "claim": _MINE, "state": (_S.ONGOING,), "all_in": _NO},
+            TransitionVerdict(_E.NONE, _S.ONGOING, Image.EXTEND),
+        ),
+    ],
+)
+
+# A.6, verifying one partition; whether a transition is pending is deliberately not asked.
+VERIFY: Final = Table[ErrorCode](
+    "AddPartitionsToTxn verify",
+    {"state": _STATES, "claim": tuple(Claim), "is_in": _FLAG},
+    [
+        Row("A.6 verify/3", {"claim": _WRONG_ID}, _E.INVALID_PRODUCER_ID_MAPPING),
+        Row("A.6 verify/4", {"claim": _WRONG_EPOCH}, _E.PRODUCER_FENCED),
+        Row("A.6 verify/5", {"claim": _MINE, "state": PREPARED}, _E.CONCURRENT_TRANSACTIONS),
+        Row("A.6 verify/6", {"claim": _MINE, "state": (*IDLE, _S.ONGOING), "is_in": _YES}, _E.NONE),
+        Row(
+            "A.6 verify/7",
+            {"claim": _MINE, "state": (*IDLE, _S.ONGOING), "is_in": _NO},
+            _E.TRANSACTION_ABORTABLE,
+        ),
+    ],
+)
+
+
+def _end_v1(
+    rule: str, state: TransactionState, commit: tuple[bool, ...], verdict: TransitionVerdict
+) -> Row[TransitionVerdict]:
+    """Write a row of A.8 (V1) about a request with the stored identity."""
+    return Row(rule, {"pending": _NO, "claim": _MINE, "state": (state,), "commit": commit}, verdict)
+
+
+# A.8, the path of EndTxn up to version 4.
+END_V1: Final = Table[TransitionVerdict](
+    "EndTxn V1",
+    {"state": _STATES, "pending": _FLAG, "claim": tuple(Claim), "commit": _FLAG},
+    [
+        # Kafka looks at the identity before it looks whether a transition is pending, here and only here.
+        Row("A.8 V1/3", {"claim": _WRONG_ID}, _refuse(_E.INVALID_PRODUCER_ID_MAPPING)),
+        Row("A.8 V1/4", {"claim": _WRONG_EPOCH}, _refuse(_E.PRODUCER_FENCED)),
+        Row("A.8 V1/5", {"claim": _MINE, "pending": _YES}, _refuse(_E.CONCURRENT_TRANSACTIONS)),
+        _end_v1("A.8 V1/6 commit", _S.ONGOING, _YES, TransitionVerdict(_E.NONE, _S.PREPARE_COMMIT, Image.PREPARE)),
+        _end_v1("A.8 V1/6 abort", _S.ONGOING, _NO, TransitionVerdict(_E.NONE, _S.PREPARE_ABORT, Image.PREPARE)),
+        _end_v1("A.8 V1/7 commit", _S.COMPLETE_COMMIT, _YES, _OK),
+        _end_v1("A.8 V1/7 abort", _S.COMPLETE_ABORT, _NO, _OK),
+        _end_v1("A.8 V1/8 commit", _S.COMPLETE_ABORT, _YES, _refuse(_E.INVALID_TXN_STATE)),
+        _end_v1("A.8 V1/8 abort", _S.COMPLETE_COMMIT, _NO, _refuse(_E.INVALID_TXN_STATE)),
+        _end_v1("A.8 V1/9 commit", _S.PREPARE_COMMIT, _YES, _refuse(_E.CONCURRENT_TRANSACTIONS)),
+        _end_v1("A.8 V1/9 abort", _S.PREPARE_ABORT, _NO, _refuse(_E.CONCURRENT_TRANSACTIONS)),
+        _end_v1("A.8 V1/10 commit", _S.PREPARE_ABORT, _YES, _refuse(_E.INVALID_TXN_STATE)),
+        _end_v1("A.8 V1/10 abort", _S.PREPARE_COMMIT, _NO, _refuse(_E.INVALID_TXN_STATE)),
+        _end_v1("A.8 V1/11", _S.EMPTY, _FLAG, _refuse(_E.INVALID_TXN_STATE)),
+    ],
+)
+
+_RETRY: Final = (Claim.PREVIOUS, Claim.OVERFLOW)
+_REPEATED_ANSWER: Final = TransitionVerdict(_E.NONE, answer=AnsweredIdentity.STORED)
+
+# A.8, the epoch-accept table of V2: which claims get past the fence in which state.
+V2_ACCEPTED: Final[dict[TransactionState, frozenset[Claim]]] = {
+    _S.EMPTY: frozenset(_MINE),
+    _S.ONGOING: frozenset(_MINE),
+    _S.PREPARE_COMMIT: frozenset({Claim.PREVIOUS}),
+    _S.PREPARE_ABORT: frozenset({Claim.PREVIOUS}),
+    _S.COMPLETE_COMMIT: frozenset({*_MINE, *_RETRY}),
+    _S.COMPLETE_ABORT: frozenset({*_MINE, *_RETRY}),
+}
+
+
+def _end_v2(
+    rule: str, state: TransactionState, claims: tuple[Claim, ...], commit: tuple[bool, ...], verdict: TransitionVerdict
+) -> Row[TransitionVerdict]:
+    """Write a row of A.8 (V2) about a claim that the epoch-accept table lets through."""
+    assert V2_ACCEPTED[state].issuperset(claims), f"{rule}: {claims} never get here"
+    return Row(rule, {"pending": _NO, "state": (state,), "claim": claims, "commit": commit}, verdict)
+
+
+def _fenced_v2(state: TransactionState) -> Row[TransitionVerdict]:
+    """Write the row of A.8 (V2) that refuses what the epoch-accept table does not list."""
+    fenced = frozenset(Claim) - V2_ACCEPTED[state] - {Claim.FOREIGN}
+    when = {"pending": _NO, "state": (state,), "claim": fenced}
+    return Row(f"A.8 V2/4 {state.label}", when, _refuse(_E.PRODUCER_FENCED))
+
+
+def _bumping(next_state: TransactionState) -> TransitionVerdict:
+    return TransitionVerdict(_E.NONE, next_state, Image.PREPARE_BUMPED, AnsweredIdentity.NEXT)
+
+
+# A.8, the path of EndTxn from version 5 on (KIP-890): each end moves the epoch on.
+END_V2: Final = Table[TransitionVerdict](
+    "EndTxn V2",
+    {"state": _STATES, "pending": _FLAG, "claim": tuple(Claim), "commit": _FLAG},
+    [
+        Row("A.8 V2/2", {"pending": _YES}, _refuse(_E.CONCURRENT_TRANSACTIONS)),
+        Row("A.8 V2/3", {"pending": _NO, "claim": (Claim.FOREIGN,)}, _refuse(_E.INVALID_PRODUCER_ID_MAPPING)),
+        *(_fenced_v2(state) for state in _STATES),
+        _end_v2("A.8 V2/5 commit", _S.ONGOING, _MINE, _YES, _bumping(_S.PREPARE_COMMIT)),
+        _end_v2("A.8 V2/5 abort", _S.ONGOING, _MINE, _NO, _bumping(_S.PREPARE_ABORT)),
+        _end_v2("A.8 V2/6", _S.EMPTY, _MINE, _NO, _bumping(_S.PREPARE_ABORT)),
+        _end_v2("A.8 V2/7", _S.EMPTY, _MINE, _YES, _refuse(_E.INVALID_TXN_STATE)),
+        _end_v2("A.8 V2/8", _S.PREPARE_COMMIT, (Claim.PREVIOUS,), _YES, _refuse(_E.CONCURRENT_TRANSACTIONS)),
+        _end_v2("A.8 V2/8 other", _S.PREPARE_COMMIT, (Claim.PREVIOUS,), _NO, _refuse(_E.INVALID_TXN_STATE)),
+        _end_v2("A.8 V2/8 abort", _S.PREPARE_ABORT, (Claim.PREVIOUS,), _NO, _refuse(_E.CONCURRENT_TRANSACTIONS)),
+        _end_v2("A.8 V2/8 abort other", _S.PREPARE_ABORT, (Claim.PREVIOUS,), _YES, _refuse(_E.INVALID_TXN_STATE)),
+        _end_v2("A.8 V2/9", _S.COMPLETE_COMMIT, _RETRY, _YES, _REPEATED_ANSWER),
+        _end_v2("A.8 V2/10", _S.COMPLETE_COMMIT, _MINE, _YES, _refuse(_E.INVALID_TXN_STATE)),
+        _end_v2("A.8 V2/11 retry", _S.COMPLETE_COMMIT, _RETRY, _NO, _refuse(_E.INVALID_TXN_STATE)),
+        _end_v2("A.8 V2/11", _S.COMPLETE_COMMIT, _MINE, _NO, _bumping(_S.PREPARE_ABORT)),
+        _end_v2("A.8 V2/12 retry", _S.COMPLETE_ABORT, _RETRY, _NO, _REPEATED_ANSWER),
+        _end_v2("A.8 V2/12", _S.COMPLETE_ABORT, _MINE, _NO, _bumping(_S.PREPARE_ABORT)),
+        _end_v2("A.8 V2/13", _S.COMPLETE_ABORT, (*_MINE, *_RETRY), _YES, _refuse(_E.INVALID_TXN_STATE)),
+    ],
+)
+
+# A.9, how the end of a transaction moves on: to the next epoch, or to a new producer id.
+BUMP: Final = Table[Image](
+    "epoch bump on end",
+    {"exhausted": _FLAG},
+    [
+        Row("A.9 normal", {"exhausted": _NO}, Image.PREPARE_BUMPED),
+        Row("A.9 overflow", {"exhausted": _YES}, Image.PREPARE_OVERFLOWED),
+    ],
+)
+
+# A.10, how the broker itself ends a transaction. A bump that overflows rotates as trunk does (KAFKA-20090):
+# the releases before it leave the fencing epoch as the id's own, and would tell it to a retrying client.
+FENCE: Final = Table[Image](
+    "abort by the broker",
+    {"bumps": _FLAG, "exhausted": _FLAG},
+    [
+        Row("A.10 V1", {"bumps": _NO}, Image.FENCE),
+        Row("A.10 V2", {"bumps": _YES, "exhausted": _NO}, Image.FENCE_BUMPED),
+        Row("A.10 V2 exhausted", {"bumps": _YES, "exhausted": _YES}, Image.FENCE_OVERFLOWED),
+    ],
+)
+
+# A.9, last step: what a transaction becomes when its last marker is written.
+COMPLETE: Final = Table[TransitionVerdict](
+    "completion",
+    {"state": tuple(sorted(PREPARED)), "rotates": _FLAG},
+    [
+        Row(
+            f"A.9 complete {state.label} {image.name}",
+            {"state": (state,), "rotates": (image is Image.COMPLETE_ROTATED,)},
+            TransitionVerdict(_E.NONE, complete, image),
+        )
+        for state, complete in (
+            (_S.PREPARE_COMMIT, _S.COMPLETE_COMMIT),
+            (_S.PREPARE_ABORT, _S.COMPLETE_ABORT),
+        )
+        for image in (Image.COMPLETE, Image.COMPLETE_ROTATED)
+    ],
+)

@@ -1,0 +1,75 @@
+"""Say when transactions time out, when unused ids expire, and when to look (facts A.11)."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from broker_core.config import BrokerConfig
+from broker_core.coordinator.transactions.records import TransactionImage, encode_key
+from broker_core.coordinator.transactions.states import EXPIRABLE
+from broker_core.types import NEVER_TIMES_OUT_MS, TransactionState
+
+# A batch header, and what a tombstone needs besides its key at the most: five varints and the attributes.
+_BATCH_HEADER_BYTES: Final = 61
+_RECORD_OVERHEAD_BYTES: Final = 30
+
+
+def has_timed_out(image: TransactionImage, now_ms: int) -> bool:
+    """Say whether the broker has to abort the transaction; one under two-phase commit never times out."""
+    return (
+        image.state is TransactionState.ONGOING
+        and image.timeout_ms != NEVER_TIMES_OUT_MS
+        and image.start_ms + image.timeout_ms < now_ms
+    )
+
+
+def tombstone_batches(transactional_ids: Sequence[str], limit_bytes: int) -> Iterator[list[str]]:
+    """Split ids so that the tombstones of each part fit one batch of the topic."""
+    batch: list[str] = []
+    size_bytes = _BATCH_HEADER_BYTES
+    for transactional_id in transactional_ids:
+        record_bytes = len(encode_key(transactional_id)) + _RECORD_OVERHEAD_BYTES
+        if batch and size_bytes + record_bytes > limit_bytes:
+            yield batch
+            batch, size_bytes = [], _BATCH_HEADER_BYTES
+        batch.append(transactional_id)
+        size_bytes += record_bytes
+    if batch:
+        yield batch
+
+
+class ScanSchedule:
+    """Keep the times of the two scans."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config: Final = config
+        self._abort_scan_ms: int | None = None
+        self._expire_scan_ms: int | None = None
+
+    def start(self, now_ms: int) -> None:
+        """Set the first scans, unless they are set already."""
+        if self._abort_scan_ms is None:
+            self._abort_scan_ms = now_ms + self._config.transaction_abort_interval_ms
+            self._expire_scan_ms = now_ms + self._config.transaction_expire_interval_ms
+
+    def abort_scan_is_due(self, now_ms: int) -> bool:
+        """Say whether to look for timed-out transactions now, and set the next time if so."""
+        if self._abort_scan_ms is None or now_ms < self._abort_scan_ms:
+            return False
+        self._abort_scan_ms = now_ms + self._config.transaction_abort_interval_ms
+        return True
+
+    def expire_scan_is_due(self, now_ms: int) -> bool:
+        """Say whether to look for unused ids now, and set the next time if so."""
+        if self._expire_scan_ms is None or now_ms < self._expire_scan_ms:
+            return False
+        self._expire_scan_ms = now_ms + self._config.transaction_expire_interval_ms
+        return True
+
+    def next_scan_ms(self) -> int | None:
+        """Return when the next scan is due."""
+        return min((one for one in (self._abort_scan_ms, self._expire_scan_ms) if one is not None), default=None)
+
+    def has_expired(self, image: TransactionImage, now_ms: int) -> bool:
+        """Say whether the id was idle for so long that it is forgotten."""
+        limit_ms = now_ms - self._config.transactional_id_expiration_ms
+        return image.state in EXPIRABLE and image.update_ms <= limit_ms

@@ -1,0 +1,60 @@
+"""Filter transactional ids for ListTransactions (facts F.3)."""
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from broker_core.coordinator.patterns import NamePattern
+from broker_core.coordinator.transactions.messages import ListedTransaction
+from broker_core.coordinator.transactions.records import TransactionImage
+from broker_core.coordinator.transactions.states import BY_LABEL
+from broker_core.types import TransactionState
+
+
+class ListFilter(NamedTuple):
+    """Hold what to keep; an empty collection and None keep everything."""
+
+    states: frozenset[TransactionState]
+    unknown_states: tuple[str, ...]
+    producer_ids: frozenset[int]
+    duration_ms: int
+    pattern: NamePattern | None
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Say whether all the state filters given name no state."""
+        return bool(self.unknown_states) and not self.states
+
+    def keeps(self, transactional_id: str, image: TransactionImage, now_ms: int) -> bool:
+        """Say whether an id belongs in the list; without a start every duration is exceeded, as in Kafka."""
+        return (
+            (not self.states or image.state in self.states)
+            and (not self.producer_ids or image.producer_id in self.producer_ids)
+            and (self.duration_ms < 0 or now_ms - image.start_ms > self.duration_ms)
+            and (self.pattern is None or self.pattern.matches(transactional_id))
+        )
+
+
+def list_filter(
+    states: Collection[str], producer_ids: Collection[int], duration_ms: int, pattern: str | None
+) -> ListFilter:
+    """Read the filters of a request; INVALID_REGULAR_EXPRESSION for a pattern that is none."""
+    return ListFilter(
+        frozenset(BY_LABEL[name] for name in states if name in BY_LABEL),
+        tuple(name for name in states if name not in BY_LABEL),
+        frozenset(producer_ids),
+        duration_ms,
+        NamePattern(pattern) if pattern else None,
+    )
+
+
+def select(
+    chosen: ListFilter, images: Iterable[tuple[str, TransactionImage]], now_ms: int
+) -> tuple[ListedTransaction, ...]:
+    """Return the ids that the filter keeps, in the order given; none if it names no state that exists."""
+    if chosen.keeps_nothing:
+        return ()
+    return tuple(
+        ListedTransaction(transactional_id, image.producer_id, image.state.label)
+        for transactional_id, image in images
+        if chosen.keeps(transactional_id, image, now_ms)
+    )

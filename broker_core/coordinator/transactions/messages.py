@@ -1,0 +1,79 @@
+"""Hold what the transaction coordinator is asked and what it answers, free of any wire version."""
+
+from typing import NamedTuple, Self
+
+from broker_core.errors import ErrorCode
+from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition
+
+
+class InitProducerId(NamedTuple):
+    """Ask for a producer identity; a transactional id of None asks for an idempotent one only.
+
+    `producer_id` and `producer_epoch` are what the caller believes to hold (KIP-360), both -1 for nothing.
+    """
+
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    enable_2pc: bool = False
+    keep_prepared: bool = False
+
+
+class ProducerIdResult(NamedTuple):
+    """Answer InitProducerId and EndTxn; the identity is (-1, -1) wherever there is none to tell."""
+
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+    @classmethod
+    def granted(cls, identity: ProducerIdentity) -> Self:
+        """Answer success with this identity."""
+        return cls(ErrorCode.NONE, identity.producer_id, identity.producer_epoch)
+
+
+class DescribedTransaction(NamedTuple):
+    """Describe one transactional id; `partitions` are those still without their marker."""
+
+    transactional_id: str
+    state: str
+    timeout_ms: int
+    start_ms: int
+    producer_id: int
+    producer_epoch: int
+    partitions: frozenset[TopicPartition]
+
+
+class ListedTransaction(NamedTuple):
+    """Name one transactional id in a list."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class TransactionList(NamedTuple):
+    """Answer ListTransactions; `unknown_states` echoes the state filters that name no state."""
+
+    error: ErrorCode
+    unknown_states: tuple[str, ...] = ()
+    transactions: tuple[ListedTransaction, ...] = ()
+
+
+class MarkerOrder(NamedTuple):
+    """Order the end of a transaction to be written to `partitions`.
+
+    `order_id` tells orders apart within one coordinator instance: under transactions V1 two
+    transactions share a producer id and epoch, and an answer to the first must not end the second.
+    """
+
+    transactional_id: str
+    state_partition: int
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int
+    partitions: frozenset[TopicPartition]
+    order_id: int

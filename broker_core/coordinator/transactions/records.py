@@ -1,0 +1,204 @@
+"""Write and read the records of `__transaction_state` (facts B.1): one key, two versions of value.
+
+Version 1 is the flexible one and the only one with a place for the producer ids before and after a
+rotation and for the client's transaction version. Version 0 is written at transaction.version 0, but never
+for an image it would garble: an abort or a rotation under way outlives a downgrade of the level that way.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from struct import pack
+from typing import Final
+
+from broker_core.coordinator.record_fields import (
+    FieldReader,
+    append_compact_string,
+    append_string,
+    append_tag,
+    append_unsigned_varint,
+)
+from broker_core.coordinator.transactions.states import PERSISTED
+from broker_core.errors import DamageError
+from broker_core.types import NO_PRODUCER_ID, NO_TIMESTAMP, ProducerIdentity, TopicPartition, TransactionState
+
+logger = logging.getLogger(__name__)
+KEY_TYPE: Final = 0
+_TAG_PREVIOUS_PRODUCER_ID: Final = 0
+_TAG_NEXT_PRODUCER_ID: Final = 1
+_TAG_CLIENT_TRANSACTION_VERSION: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionImage:
+    """Hold all of a transactional id's state that lasts.
+
+    `previous_producer_id` is the one held before the record was written, mostly the same one;
+    `next_producer_id` is set while a transaction that used up its producer id's epochs is ending.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState
+    partitions: frozenset[TopicPartition]
+    update_ms: int
+    start_ms: int = NO_TIMESTAMP
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    client_transaction_version: int = 0
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """Return the producer id and epoch that markers and fencing go by."""
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
+
+    @property
+    def next_identity(self) -> ProducerIdentity:
+        """Return the identity the id will have once the transaction is complete."""
+        return ProducerIdentity(self.next_producer_id, 0) if self.rotates else self.identity
+
+    @property
+    def rotates(self) -> bool:
+        """Say whether completing moves on to a new producer id (facts A.9)."""
+        return self.client_transaction_version >= 2 and self.next_producer_id != NO_PRODUCER_ID
+
+    @property
+    def fits_version_0(self) -> bool:
+        """Say whether a version 0 value holds all of it; a previous id that is the same one is no loss."""
+        return (
+            self.client_transaction_version == 0
+            and self.next_producer_id == NO_PRODUCER_ID
+            and self.previous_producer_id in (NO_PRODUCER_ID, self.producer_id)
+        )
+
+
+def encode_key(transactional_id: str) -> bytes:
+    """Build the key of a transactional id."""
+    key = bytearray(pack(">h", KEY_TYPE))
+    append_string(key, transactional_id)
+    return bytes(key)
+
+
+def decode_key(key: bytes) -> str | None:
+    """Return the transactional id, or None (and a warning) for a record type of another time."""
+    reader = FieldReader(key)
+    record_type = reader.int16()
+    if record_type != KEY_TYPE:
+        logger.warning("skipped a transaction state record of unknown type %d", record_type)
+        return None
+    return reader.string()
+
+
+def encode_value(image: TransactionImage, transaction_version: int) -> bytes:
+    """Build the value; version 0 only at transaction.version 0 and if it holds the whole image."""
+    assert image.state in PERSISTED, f"{image.state.name} is never written"
+    assert not (image.state is TransactionState.EMPTY and image.partitions), "an EMPTY id has no partitions"
+    version = 0 if transaction_version == 0 and image.fits_version_0 else 1
+    value = bytearray(pack(">hqhib", version, image.producer_id, image.producer_epoch, image.timeout_ms, image.state))
+    if version == 0:
+        _append_partitions_v0(value, image)
+    else:
+        _append_partitions_v1(value, image)
+    value += pack(">qq", image.update_ms, image.start_ms)
+    if version == 1:
+        _append_tags(value, image)
+    return bytes(value)
+
+
+def decode_value(value: bytes) -> TransactionImage | None:
+    """Return the image, or None (and a warning) for a version of another time; `DamageError` on broken."""
+    reader = FieldReader(value)
+    version = reader.int16()
+    if version not in (0, 1):
+        logger.warning("skipped a transaction state value of unknown version %d", version)
+        return None
+    producer_id, producer_epoch, timeout_ms = reader.int64(), reader.int16(), reader.int32()
+    state = _read_state(reader)
+    partitions = _read_partitions_v0(reader) if version == 0 else _read_partitions_v1(reader)
+    update_ms, start_ms = reader.int64(), reader.int64()
+    tags = reader.tags() if version == 1 else {}
+    return TransactionImage(
+        producer_id,
+        producer_epoch,
+        timeout_ms,
+        state,
+        partitions,
+        update_ms,
+        start_ms,
+        _tag_number(tags, _TAG_PREVIOUS_PRODUCER_ID, ">q", NO_PRODUCER_ID),
+        _tag_number(tags, _TAG_NEXT_PRODUCER_ID, ">q", NO_PRODUCER_ID),
+        _tag_number(tags, _TAG_CLIENT_TRANSACTION_VERSION, ">h", 0),
+    )
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    """Group partitions by topic, sorted, so that equal images have equal bytes."""
+    grouped = groupby(sorted(partitions), key=lambda one: one.topic)
+    return [(topic, [one.partition for one in group]) for topic, group in grouped]
+
+
+def _append_partitions_v0(value: bytearray, image: TransactionImage) -> None:
+    if image.state is TransactionState.EMPTY:
+        value += pack(">i", -1)
+        return
+    topics = _by_topic(image.partitions)
+    value += pack(">i", len(topics))
+    for topic, partitions in topics:
+        append_string(value, topic)
+        value += pack(f">i{len(partitions)}i", len(partitions), *partitions)
+
+
+def _append_partitions_v1(value: bytearray, image: TransactionImage) -> None:
+    if image.state is TransactionState.EMPTY:
+        append_unsigned_varint(value, 0)
+        return
+    topics = _by_topic(image.partitions)
+    append_unsigned_varint(value, len(topics) + 1)
+    for topic, partitions in topics:
+        append_compact_string(value, topic)
+        append_unsigned_varint(value, len(partitions) + 1)
+        value += pack(f">{len(partitions)}i", *partitions)
+        append_unsigned_varint(value, 0)
+
+
+def _append_tags(value: bytearray, image: TransactionImage) -> None:
+    """Append the tags that differ from their defaults, in order, as the flexible format asks."""
+    tags = (
+        (_TAG_PREVIOUS_PRODUCER_ID, ">q", image.previous_producer_id, NO_PRODUCER_ID),
+        (_TAG_NEXT_PRODUCER_ID, ">q", image.next_producer_id, NO_PRODUCER_ID),
+        (_TAG_CLIENT_TRANSACTION_VERSION, ">h", image.client_transaction_version, 0),
+    )
+    present = [(tag, pack(form, number)) for tag, form, number, default in tags if number != default]
+    append_unsigned_varint(value, len(present))
+    for tag, data in present:
+        append_tag(value, tag, data)
+
+
+def _read_state(reader: FieldReader) -> TransactionState:
+    status = reader.int8()
+    if status not in PERSISTED:
+        raise DamageError(f"transaction status {status} is never written")
+    return TransactionState(status)
+
+
+def _read_partitions_v0(reader: FieldReader) -> frozenset[TopicPartition]:
+    found: set[TopicPartition] = set()
+    for _ in range(reader.int32()):
+        topic = reader.string()
+        found.update(TopicPartition(topic, reader.int32()) for _ in range(reader.int32()))
+    return frozenset(found)
+
+
+def _read_partitions_v1(reader: FieldReader) -> frozenset[TopicPartition]:
+    found: set[TopicPartition] = set()
+    for _ in range(reader.unsigned_varint() - 1):
+        topic = reader.compact_string()
+        found.update(TopicPartition(topic, reader.int32()) for _ in range(reader.unsigned_varint() - 1))
+        reader.tags()
+    return frozenset(found)
+
+
+def _tag_number(tags: dict[int, bytes], tag: int, form: str, default: int) -> int:
+    return FieldReader(tags[tag]).number(form) if tag in tags else default

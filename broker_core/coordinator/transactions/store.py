@@ -1,0 +1,231 @@
+"""Keep the state of the transactional ids led here, changed by nothing but the replay of a record.
+
+A record made now and one read at load take the same path, bytes and all, so what a coordinator believes
+is always what its successor will read.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from broker_core.coordinator.journal import Journal, JournalEntry, JournalRecord
+from broker_core.coordinator.transactions.decision_tables import Image, TransitionVerdict
+from broker_core.coordinator.transactions.errors import append_error
+from broker_core.coordinator.transactions.records import (
+    TransactionImage,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+from broker_core.coordinator.transactions.transitions import (
+    NEEDS_PRODUCER_ID,
+    Change,
+    TransactionDraft,
+    broken_stored_rules,
+    build,
+)
+from broker_core.errors import DamageError, ErrorCode, KafkaError
+from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, coordinator_partition
+
+logger = logging.getLogger(__name__)
+
+
+class TransactionEntry:
+    """Hold one transactional id: its lasting image, and what only memory knows (see `TransactionDraft`)."""
+
+    __slots__ = ("image", "last_producer_epoch", "transactional_id")
+
+    def __init__(self, transactional_id: str, image: TransactionImage) -> None:
+        self.transactional_id = transactional_id
+        self.image = image
+        self.last_producer_epoch = NO_PRODUCER_EPOCH
+
+
+class StatePartition:
+    """Hold one partition of `__transaction_state` that is led here."""
+
+    __slots__ = ("coordinator_epoch", "entries", "loading")
+
+    def __init__(self, coordinator_epoch: int) -> None:
+        self.coordinator_epoch = coordinator_epoch
+        self.loading = True
+        self.entries: dict[str, TransactionEntry] = {}
+
+
+class TransactionStore:
+    """Find, record and load transactional ids."""
+
+    def __init__(self, journal: Journal, partition_count: int, transaction_version: Callable[[], int]) -> None:
+        self._journal: Final = journal
+        self._partition_count: Final = partition_count
+        self._transaction_version: Final = transaction_version
+        self._led: dict[int, StatePartition] = {}
+
+    def partition_for(self, transactional_id: str) -> int:
+        """Return the state partition of a transactional id."""
+        return coordinator_partition(transactional_id, self._partition_count)
+
+    def led(self) -> dict[int, StatePartition]:
+        """Return the partitions led here, loading ones included."""
+        return self._led
+
+    def partition(self, transactional_id: str) -> StatePartition:
+        """Return the partition that holds the id; raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
+        number = self.partition_for(transactional_id)
+        found = self._led.get(number)
+        if found is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"state partition {number} is not led here")
+        if found.loading:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"state partition {number} is loading")
+        return found
+
+    def find(self, transactional_id: str) -> TransactionEntry | None:
+        """Return the id's entry, None if nobody has it; raises as `partition`."""
+        return self.partition(transactional_id).entries.get(transactional_id)
+
+    def entries(self) -> Iterator[TransactionEntry]:
+        """Yield all entries of loaded partitions; the caller may record while it walks."""
+        for led in list(self._led.values()):
+            if not led.loading:
+                yield from list(led.entries.values())
+
+    def max_batch_bytes(self, partition: int) -> int:
+        """Return how large a batch of the partition may be."""
+        return self._journal.max_batch_bytes(partition)
+
+    def record(self, partition: int, drafts: Mapping[str, TransactionDraft | None], now_ms: int) -> None:
+        """Append a record for each id (None is a tombstone) and replay it.
+
+        Raises `KafkaError` with what a client is told (facts A.3); nothing has changed then.
+        """
+        led = self._led[partition]
+        records = [self._to_record(transactional_id, draft) for transactional_id, draft in drafts.items()]
+        try:
+            base_offset = self._journal.append(partition, led.coordinator_epoch, records, now_ms)
+        except KafkaError as error:
+            raise KafkaError(append_error(error.code), error.message) from error
+        for index, (key, value) in enumerate(records):
+            entry = JournalEntry(
+                base_offset + index, now_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, False, None, key, value
+            )
+            self.replay(partition, entry)
+        for transactional_id, draft in drafts.items():
+            if draft is not None:
+                led.entries[transactional_id].last_producer_epoch = draft.last_producer_epoch
+
+    def _to_record(self, transactional_id: str, draft: TransactionDraft | None) -> JournalRecord:
+        key = encode_key(transactional_id)
+        if draft is None:
+            return JournalRecord(key, None)
+        return JournalRecord(key, encode_value(draft.image, self._transaction_version()))
+
+    def replay(self, partition: int, entry: JournalEntry) -> None:
+        """Apply one record to the state: the only place where that changes.
+
+        Records and values of unknown types are skipped, and images that cannot be; `DamageError` on one without a
+        key or that cannot be read.
+        """
+        if entry.control is not None:
+            return
+        if entry.key is None:
+            raise DamageError(f"record at offset {entry.offset} of state partition {partition} has no key")
+        transactional_id = decode_key(entry.key)
+        if transactional_id is None:
+            return
+        entries = self._led[partition].entries
+        if entry.value is None:
+            entries.pop(transactional_id, None)
+            return
+        image = decode_value(entry.value)
+        if image is None:
+            return
+        broken = broken_stored_rules(image)
+        if broken:
+            # The next step from it would be an illegal one, and the id alone is concerned.
+            logger.error(
+                "skipped the record of transactional id %r at offset %d of __transaction_state-%d, which no"
+                " coordinator has written: it breaks %s; the id stands where it stood before",
+                transactional_id,
+                entry.offset,
+                partition,
+                broken,
+            )
+            return
+        found = entries.setdefault(transactional_id, TransactionEntry(transactional_id, image))
+        found.image = image
+        found.last_producer_epoch = NO_PRODUCER_EPOCH
+
+    def load(self, partition: int, coordinator_epoch: int) -> None:
+        """Take over the partition under `coordinator_epoch` and read all of it.
+
+        A record that makes no sense ends the reading, and what was read so far is used, as by Kafka. When
+        the journal itself cannot be read the partition stays loading.
+        """
+        self._led[partition] = StatePartition(coordinator_epoch)
+        for entry in self._journal.read(partition):
+            try:
+                self.replay(partition, entry)
+            except Exception as damage:
+                # Whoever may write here can write anything, and replay expects what a coordinator has written.
+                logger.error(
+                    "stopped loading __transaction_state-%d at offset %d: %r; what was read before it is used, so that"
+                    " ids may be missing or stand where they stood before. Look at the record with a dump tool; to go"
+                    " on without it, stop the broker, move the folder __transaction_state-%d away, and start again: its"
+                    " ids are then unknown, and open transactions have to be aborted by hand (kafka-transactions.sh)",
+                    partition,
+                    entry.offset,
+                    damage,
+                    partition,
+                )
+                break
+        self._led[partition].loading = False
+
+    def unload(self, partition: int) -> None:
+        """Forget the partition."""
+        self._led.pop(partition, None)
+
+
+class TransactionWriter:
+    """Write verdicts to the state log."""
+
+    def __init__(self, store: TransactionStore, next_producer_id: Callable[[], int]) -> None:
+        self._store: Final = store
+        self._next_producer_id: Final = next_producer_id
+
+    def write(
+        self,
+        entry: TransactionEntry,
+        verdict: TransitionVerdict,
+        now_ms: int,
+        *,
+        timeout_ms: int = 0,
+        partitions: frozenset[TopicPartition] = frozenset(),
+        client_transaction_version: int = 0,
+    ) -> TransactionDraft:
+        """Build the verdict's record, append it and replay it.
+
+        Raises `KafkaError` with what the client is told when there is no producer id to go on to, or when
+        the log refuses the record; nothing has changed then.
+        """
+        assert verdict.image is not None, verdict
+        assert verdict.next_state is not None, verdict
+        draft = build(
+            verdict.image,
+            Change(
+                entry.image,
+                entry.last_producer_epoch,
+                verdict.next_state,
+                now_ms,
+                timeout_ms,
+                partitions,
+                client_transaction_version,
+                self._fresh_producer_id(verdict.image),
+            ),
+        )
+        partition = self._store.partition_for(entry.transactional_id)
+        self._store.record(partition, {entry.transactional_id: draft}, now_ms)
+        return draft
+
+    def _fresh_producer_id(self, image: Image) -> int:
+        return self._next_producer_id() if image in NEEDS_PRODUCER_ID else NO_PRODUCER_ID

@@ -1,0 +1,266 @@
+"""Build the record of each verdict, and refuse the steps that no record may take (facts A.3, A.5, A.9, A.10)."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from broker_core.coordinator.transactions.decision_tables import Image
+from broker_core.coordinator.transactions.records import TransactionImage
+from broker_core.coordinator.transactions.states import IDLE, PREPARED, is_legal
+from broker_core.types import (
+    FENCING_EPOCH,
+    LAST_CLIENT_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    TopicPartition,
+    TransactionState,
+)
+
+
+class TransactionDraft(NamedTuple):
+    """Hold an image to be recorded and the one thing about it that no record keeps.
+
+    `last_producer_epoch` lets a caller of InitProducerId whose answer was lost ask again (KIP-360). It has
+    no field in the log, so it does not survive a failover and such a caller is fenced then, as by Kafka.
+    """
+
+    image: TransactionImage
+    last_producer_epoch: int
+
+
+class Change(NamedTuple):
+    """Hold what an image is built from: what is stored, and what the request brings."""
+
+    stored: TransactionImage
+    last_producer_epoch: int
+    next_state: TransactionState
+    now_ms: int
+    timeout_ms: int = 0
+    partitions: frozenset[TopicPartition] = frozenset()
+    client_transaction_version: int = 0
+    next_producer_id: int = NO_PRODUCER_ID
+
+    def image(
+        self,
+        *,
+        producer_id: int | None = None,
+        producer_epoch: int | None = None,
+        timeout_ms: int | None = None,
+        partitions: frozenset[TopicPartition] | None = None,
+        start_ms: int | None = None,
+        next_producer_id: int = NO_PRODUCER_ID,
+        client_transaction_version: int | None = None,
+    ) -> TransactionImage:
+        """Return the stored image moved on, changed as given and else kept."""
+        old = self.stored
+        return TransactionImage(
+            producer_id=old.producer_id if producer_id is None else producer_id,
+            producer_epoch=old.producer_epoch if producer_epoch is None else producer_epoch,
+            timeout_ms=old.timeout_ms if timeout_ms is None else timeout_ms,
+            state=self.next_state,
+            partitions=old.partitions if partitions is None else partitions,
+            update_ms=self.now_ms,
+            start_ms=old.start_ms if start_ms is None else start_ms,
+            previous_producer_id=old.producer_id,
+            next_producer_id=next_producer_id,
+            client_transaction_version=(
+                old.client_transaction_version if client_transaction_version is None else client_transaction_version
+            ),
+        )
+
+
+def _emptied(change: Change, producer_id: int, producer_epoch: int, last_producer_epoch: int) -> TransactionDraft:
+    image = change.image(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        timeout_ms=change.timeout_ms,
+        partitions=frozenset(),
+        start_ms=NO_TIMESTAMP,
+    )
+    return TransactionDraft(image, last_producer_epoch)
+
+
+def _bump(change: Change) -> TransactionDraft:
+    old = change.stored
+    return _emptied(change, old.producer_id, old.producer_epoch + 1, NO_PRODUCER_EPOCH)
+
+
+def _bump_remembering(change: Change) -> TransactionDraft:
+    old = change.stored
+    return _emptied(change, old.producer_id, old.producer_epoch + 1, old.producer_epoch)
+
+
+def _repeat(change: Change) -> TransactionDraft:
+    old = change.stored
+    return _emptied(change, old.producer_id, old.producer_epoch, change.last_producer_epoch)
+
+
+def _rotate(change: Change) -> TransactionDraft:
+    return _emptied(change, change.next_producer_id, 0, NO_PRODUCER_EPOCH)
+
+
+def _rotate_remembering(change: Change) -> TransactionDraft:
+    return _emptied(change, change.next_producer_id, 0, change.stored.producer_epoch)
+
+
+def _begin(change: Change) -> TransactionDraft:
+    image = change.image(
+        partitions=change.partitions,
+        start_ms=change.now_ms,
+        client_transaction_version=change.client_transaction_version,
+    )
+    return TransactionDraft(image, change.last_producer_epoch)
+
+
+def _extend(change: Change) -> TransactionDraft:
+    image = change.image(
+        partitions=change.stored.partitions | change.partitions,
+        client_transaction_version=change.client_transaction_version,
+    )
+    return TransactionDraft(image, change.last_producer_epoch)
+
+
+def _prepare(change: Change) -> TransactionDraft:
+    return TransactionDraft(change.image(client_transaction_version=0), change.last_producer_epoch)
+
+
+def _prepare_at(change: Change, producer_epoch: int, next_producer_id: int) -> TransactionDraft:
+    """Prepare with the epoch moved on; an abort with nothing in it gets its start stamped.
+
+    Completing asks for a start, and such a transaction never had one.
+    """
+    image = change.image(
+        producer_epoch=producer_epoch,
+        next_producer_id=next_producer_id,
+        start_ms=change.now_ms if change.stored.state in IDLE else None,
+        client_transaction_version=2,
+    )
+    return TransactionDraft(image, change.stored.producer_epoch)
+
+
+def _prepare_bumped(change: Change) -> TransactionDraft:
+    return _prepare_at(change, change.stored.producer_epoch + 1, NO_PRODUCER_ID)
+
+
+def _prepare_overflowed(change: Change) -> TransactionDraft:
+    return _prepare_at(change, FENCING_EPOCH, change.next_producer_id)
+
+
+def _fence(change: Change) -> TransactionDraft:
+    fenced = min(change.stored.producer_epoch + 1, FENCING_EPOCH)
+    return TransactionDraft(change.image(producer_epoch=fenced, client_transaction_version=0), NO_PRODUCER_EPOCH)
+
+
+def _complete(change: Change) -> TransactionDraft:
+    return TransactionDraft(change.image(partitions=frozenset()), change.last_producer_epoch)
+
+
+def _complete_rotated(change: Change) -> TransactionDraft:
+    image = change.image(producer_id=change.stored.next_producer_id, producer_epoch=0, partitions=frozenset())
+    return TransactionDraft(image, LAST_CLIENT_EPOCH)
+
+
+BUILDERS: Final[dict[Image, Callable[[Change], TransactionDraft]]] = {
+    Image.BUMP: _bump,
+    Image.BUMP_REMEMBERING: _bump_remembering,
+    Image.REPEAT: _repeat,
+    Image.ROTATE: _rotate,
+    Image.ROTATE_REMEMBERING: _rotate_remembering,
+    Image.BEGIN: _begin,
+    Image.EXTEND: _extend,
+    Image.PREPARE: _prepare,
+    Image.PREPARE_BUMPED: _prepare_bumped,
+    Image.PREPARE_OVERFLOWED: _prepare_overflowed,
+    Image.FENCE: _fence,
+    Image.FENCE_BUMPED: _prepare_bumped,
+    Image.FENCE_OVERFLOWED: _prepare_overflowed,
+    Image.COMPLETE: _complete,
+    Image.COMPLETE_ROTATED: _complete_rotated,
+}
+# The images that take a producer id not used before; it must be at hand when they are built.
+NEEDS_PRODUCER_ID: Final = frozenset(
+    {Image.ROTATE, Image.ROTATE_REMEMBERING, Image.PREPARE_OVERFLOWED, Image.FENCE_OVERFLOWED}
+)
+
+
+def build(image: Image, change: Change) -> TransactionDraft:
+    """Build the record of a verdict; an illegal step is a bug of ours and asserts."""
+    draft = BUILDERS[image](change)
+    broken = broken_rules(change.stored, draft.image)
+    assert not broken, f"{change.stored} -> {draft.image} breaks {broken}"
+    return draft
+
+
+def fresh_image(producer_id: int, now_ms: int) -> TransactionImage:
+    """Return what a transactional id that nobody used yet counts as (facts A.1)."""
+    return TransactionImage(producer_id, NO_PRODUCER_EPOCH, 0, TransactionState.EMPTY, frozenset(), now_ms)
+
+
+def _same_identity(old: TransactionImage, new: TransactionImage) -> bool:
+    return new.identity == old.identity
+
+
+def _epoch_moves_on(old: TransactionImage, new: TransactionImage) -> bool:
+    """Epochs stay or go up by one under a producer id, and begin at 0 under a new one."""
+    if new.producer_id != old.producer_id:
+        return new.producer_epoch == 0
+    return new.producer_epoch in (old.producer_epoch, old.producer_epoch + 1)
+
+
+def _bumped_if_v2(old: TransactionImage, new: TransactionImage) -> bool:
+    moved_on = new.producer_epoch == min(old.producer_epoch + 1, FENCING_EPOCH)
+    return new.client_transaction_version < 2 or moved_on
+
+
+_Rule = tuple[str, frozenset[TransactionState], Callable[[TransactionImage, TransactionImage], bool]]
+_EMPTY = frozenset({TransactionState.EMPTY})
+_ONGOING = frozenset({TransactionState.ONGOING})
+_COMPLETE = IDLE - _EMPTY
+_ANY = _EMPTY | _ONGOING | PREPARED | _COMPLETE
+
+# What must hold of a step, by the state it leads to (facts A.3, the checks on completing a transition).
+STEP_RULES: Final[tuple[_Rule, ...]] = (
+    ("legal step", _ANY, lambda old, new: is_legal(old.state, new.state)),
+    ("epoch moves on", _ANY, _epoch_moves_on),
+    ("has an epoch", _ANY, lambda _, new: new.producer_epoch >= 0 <= new.producer_id),
+    ("no partitions", _EMPTY, lambda _, new: not new.partitions),
+    ("no start", _EMPTY, lambda _, new: new.start_ms == NO_TIMESTAMP),
+    ("same identity", _ONGOING, _same_identity),
+    ("same timeout", _ANY - _EMPTY, lambda old, new: new.timeout_ms == old.timeout_ms),
+    ("partitions only grow", _ONGOING, lambda old, new: new.partitions >= old.partitions),
+    ("same partitions", PREPARED, lambda old, new: new.partitions == old.partitions),
+    ("same producer id", PREPARED, lambda old, new: new.producer_id == old.producer_id),
+    ("bumped if V2", PREPARED, _bumped_if_v2),
+    ("has a start", PREPARED | _COMPLETE, lambda _, new: new.start_ms != NO_TIMESTAMP),
+    ("as prepared", _COMPLETE, lambda old, new: new.identity == old.next_identity),
+    ("nothing left to rotate", _COMPLETE, lambda _, new: new.next_producer_id == NO_PRODUCER_ID),
+)
+
+
+# What holds of every image that a coordinator has written, so that steps from it can be legal.
+STORED_RULES: Final[tuple[tuple[str, frozenset[TransactionState], Callable[[TransactionImage], bool]], ...]] = (
+    ("has an epoch", _ANY, lambda image: image.producer_epoch >= 0 <= image.producer_id),
+    ("has a known client version", _ANY, lambda image: image.client_transaction_version >= 0),
+    ("no partitions", _EMPTY | _COMPLETE, lambda image: not image.partitions),
+    ("no start", _EMPTY, lambda image: image.start_ms == NO_TIMESTAMP),
+    ("has a start", _ANY - _EMPTY, lambda image: image.start_ms != NO_TIMESTAMP),
+    ("nothing to rotate", _ANY - PREPARED, lambda image: image.next_producer_id == NO_PRODUCER_ID),
+    (
+        "rotates to another id, if at all",
+        PREPARED,
+        lambda image: (
+            image.next_producer_id == NO_PRODUCER_ID
+            or (image.rotates and 0 <= image.next_producer_id != image.producer_id)
+        ),
+    ),
+)
+
+
+def broken_stored_rules(image: TransactionImage) -> list[str]:
+    """Name the rules that an image found in the log breaks: no coordinator has written it."""
+    return [name for name, states, holds in STORED_RULES if image.state in states and not holds(image)]
+
+
+def broken_rules(old: TransactionImage, new: TransactionImage) -> list[str]:
+    """Name the rules that the step from `old` to `new` breaks."""
+    return [name for name, states, holds in STEP_RULES if new.state in states and not holds(old, new)]

@@ -1,0 +1,191 @@
+"""The actions of `recovery_table`: what recovery does about the conditions it finds in a log's folder."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from broker_core.errors import DamageError, InvalidBatch
+from broker_core.log.producer_state import ProducerState
+from broker_core.log.recovery_table import RECOVERY_TABLE, LogCondition, RecoveryAction, RecoveryFinding
+from broker_core.log.segment import Segment
+from broker_core.log.segment_swap import finish_swap, replaced_by_swap
+from broker_core.log.state import LogState
+from broker_core.log.transaction_index import AbortedEntry
+
+
+class RecoverySubject(NamedTuple):
+    """What an action works on; `place` is a position in the segment or an offset, as the action needs it."""
+
+    name: str
+    segment: Segment | None = None
+    place: int = 0
+
+
+class RecoveryActions:
+    """The findings of one log's recovery, and the actions taken about them."""
+
+    def __init__(self, state: LogState) -> None:
+        self.findings: list[RecoveryFinding] = []
+        self._state = state
+
+    def note(self, condition: LogCondition, subject: str) -> None:
+        """Note a condition that needs no action beyond what recovery does anyway."""
+        self.findings.append(RecoveryFinding(condition, subject))
+
+    def handle(self, condition: LogCondition, subject: RecoverySubject) -> None:
+        """Note a condition and do what the table says about it."""
+        self.note(condition, subject.name)
+        ACTIONS[RECOVERY_TABLE[condition].action](self, subject)
+
+    def go_on(self, _: RecoverySubject) -> None:
+        """Do nothing: what was found is as good as it can be."""
+
+    def create_segment(self, _: RecoverySubject) -> None:
+        """Begin an empty log at the log start."""
+        state = self._state
+        state.storage.make_folder(state.folder)
+        state.segments.add(Segment(state.storage, state.folder, state.log_start_offset))
+        state.unsynced_names = True
+
+    def delete_file(self, subject: RecoverySubject) -> None:
+        """Remove a file that belongs to nothing."""
+        self._state.storage.delete(f"{self._state.folder}/{subject.name}")
+
+    def finish_swap(self, subject: RecoverySubject) -> None:
+        """Finish what compaction had decided upon at base offset `place`."""
+        storage, folder = self._state.storage, self._state.folder
+        finish_swap(storage, folder, subject.place, replaced_by_swap(storage, folder, subject.place))
+
+    def delete_segment(self, subject: RecoverySubject) -> None:
+        """Remove the first or last segment with its files."""
+        segments = self._state.segments
+        dropped = segments.drop_first() if subject.segment is segments[0] else segments.drop_last()
+        assert dropped is subject.segment
+        dropped.delete()
+
+    def delete_snapshot(self, subject: RecoverySubject) -> None:
+        """Remove a snapshot."""
+        self._state.snapshots.delete(subject.place)
+
+    def use_first_segment(self, _: RecoverySubject) -> None:
+        """Let the log start where its first segment does."""
+        segments = self._state.segments
+        self._state.log_start_offset = segments[0].base_offset if len(segments) > 0 else 0
+
+    def start_empty(self, subject: RecoverySubject) -> None:
+        """Throw all batches away and begin at the log start."""
+        state = self._state
+        while len(state.segments):
+            state.segments.drop_last().delete()
+        state.snapshots.delete_above(-1)
+        state.producers = ProducerState()
+        state.leader_epochs.clear()
+        state.leader_epochs.save()
+        state.log_end_offset = state.high_watermark = state.log_start_offset
+        self.create_segment(subject)
+
+    def rebuild_index(self, subject: RecoverySubject) -> None:
+        """Write a segment's offset and time index again."""
+        assert subject.segment is not None
+        subject.segment.rebuild_indexes(self._state.config.index_interval_bytes)
+        subject.segment.sync_indexes()
+
+    def rebuild_transaction_index(self, subject: RecoverySubject) -> None:
+        """Replay producers up to offset `place` and write down the aborts whose marker is in the segment."""
+        segment = subject.segment
+        assert segment is not None
+        segment.transaction_index.reset()
+        shadow = self._shadow_before(segment.base_offset)
+        first = shadow.segments.index_of(shadow.log_end_offset)
+        for at in range(first, shadow.segments.index_of(segment.base_offset) + 1):
+            replayed = shadow.segments[at]
+            for aborted in _aborts(shadow, replayed, subject.place):
+                if replayed is segment:
+                    segment.transaction_index.append(aborted)
+        segment.transaction_index.sync()
+
+    def _shadow_before(self, base_offset: int) -> LogState:
+        """Return a second view of the log with the producers of the newest snapshot that begins a segment.
+
+        Its log end is the offset the replay has to begin at, `base_offset` or before.
+        """
+        state = self._state
+        shadow = LogState(
+            state.storage,
+            state.folder,
+            state.topic_partition,
+            state.config,
+            state.segments,
+            state.snapshots,
+            state.leader_epochs,
+            log_end_offset=state.segments[0].base_offset,
+        )
+        bases = {segment.base_offset for segment in state.segments}
+        for offset in reversed(state.snapshots.offsets):
+            if offset <= base_offset and offset in bases:
+                try:
+                    shadow.producers = ProducerState(state.snapshots.read(offset))
+                except DamageError:
+                    continue
+                shadow.log_end_offset = offset
+                break
+        return shadow
+
+    def cut_segment(self, subject: RecoverySubject) -> None:
+        """Cut the log where it cannot be trusted any more."""
+        assert subject.segment is not None
+        subject.segment.truncate_to_position(subject.place, self._state.log_end_offset)
+
+    def rebuild_epochs(self, subject: RecoverySubject) -> None:
+        """Read all headers for the epochs they were written in."""
+        del subject
+        state = self._state
+        state.leader_epochs.clear()
+        for segment in state.segments:
+            try:
+                for _, header, _, _ in segment.headers():
+                    state.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+            except InvalidBatch:
+                return
+
+    def cut_epochs(self, _: RecoverySubject) -> None:
+        """Forget the epochs of batches that are gone."""
+        self._state.leader_epochs.truncate_end(self._state.log_end_offset)
+
+    def clean_from_start(self, _: RecoverySubject) -> None:
+        """Take all batches for dirty, which costs one more pass over them."""
+        self._state.save_first_dirty(self._state.log_start_offset)
+
+
+def _aborts(shadow: LogState, segment: Segment, end_offset: int) -> Iterator[AbortedEntry]:
+    """Replay a segment up to `end_offset` and yield what its transaction index must hold."""
+    # Behind that offset there may be anything: the tail has not been looked at yet.
+    with suppress(InvalidBatch):
+        for _, header, buffer, place in segment.headers():
+            if header.base_offset >= end_offset:
+                return
+            aborted = None
+            # A marker that cannot be read had no effect when it was taken in either.
+            with suppress(InvalidBatch):
+                aborted = shadow.apply_batch(header, header.base_offset, buffer, place)
+            if aborted is not None:
+                yield aborted
+
+
+ACTIONS: Final[Mapping[RecoveryAction, Callable[[RecoveryActions, RecoverySubject], None]]] = {
+    RecoveryAction.NOTHING: RecoveryActions.go_on,
+    RecoveryAction.REPLAY: RecoveryActions.go_on,
+    RecoveryAction.CREATE_SEGMENT: RecoveryActions.create_segment,
+    RecoveryAction.DELETE_FILE: RecoveryActions.delete_file,
+    RecoveryAction.FINISH_SWAP: RecoveryActions.finish_swap,
+    RecoveryAction.DELETE_SEGMENT: RecoveryActions.delete_segment,
+    RecoveryAction.DELETE_SNAPSHOT: RecoveryActions.delete_snapshot,
+    RecoveryAction.USE_FIRST_SEGMENT: RecoveryActions.use_first_segment,
+    RecoveryAction.START_EMPTY: RecoveryActions.start_empty,
+    RecoveryAction.REBUILD_INDEX: RecoveryActions.rebuild_index,
+    RecoveryAction.REBUILD_TRANSACTION_INDEX: RecoveryActions.rebuild_transaction_index,
+    RecoveryAction.CUT_SEGMENT: RecoveryActions.cut_segment,
+    RecoveryAction.REBUILD_EPOCHS: RecoveryActions.rebuild_epochs,
+    RecoveryAction.CUT_EPOCHS: RecoveryActions.cut_epochs,
+    RecoveryAction.CLEAN_FROM_START: RecoveryActions.clean_from_start,
+}

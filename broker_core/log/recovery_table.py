@@ -1,0 +1,114 @@
+"""The table of recovery: what may be found in a log's folder, what is kept of it, and what is done about the rest.
+
+The batches are the truth, and among them the first that cannot be trusted ends the log. Everything else can be made
+from them, so it is thrown away at the slightest doubt.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+
+class LogCondition(Enum):
+    """The conditions in which a log's folder may be found, each of which needs a decision."""
+
+    NO_SEGMENT = "no segment"
+    LEFTOVER_FILE = "a file of unfinished work"
+    UNFINISHED_SWAP = "a compacted segment that was decided upon and is not yet in its place"
+    ORPHAN_INDEX = "an index without its log file"
+    SEGMENT_BELOW_LOG_START = "a segment wholly below the log start"
+    LOG_START_DAMAGED = "a log start checkpoint that makes no sense"
+    LOG_START_AHEAD = "a log start beyond the log end"
+    SNAPSHOT_DAMAGED = "a snapshot with a wrong version, checksum or length"
+    SNAPSHOT_AHEAD = "a snapshot at an offset where no batch begins"
+    SNAPSHOT_BEHIND = "a snapshot before the log end"
+    SNAPSHOT_STRAY = "a snapshot that is neither a segment's nor the newest"
+    NO_SNAPSHOT = "no snapshot to begin with"
+    INDEX_MISSING = "no offset or time index where there must be one"
+    INDEX_DAMAGED = "an offset or time index that does not fit its log file"
+    TRANSACTION_INDEX_DAMAGED = "a transaction index with impossible entries"
+    TORN_TAIL = "bytes that are not a whole batch with the right checksum and offset"
+    SEGMENT_AFTER_DAMAGE = "a segment behind the end of the log"
+    HALF_CREATED_SEGMENT = "a last segment without a batch"
+    MARKER_UNREADABLE = "a control batch with a right checksum and a wrong content"
+    EPOCHS_MISSING = "no leader epoch checkpoint beside a snapshot"
+    EPOCHS_DAMAGED = "a leader epoch checkpoint that makes no sense"
+    EPOCHS_AHEAD = "leader epochs that begin behind the log end"
+    CLEANER_DAMAGED = "a checkpoint of compaction that makes no sense"
+    CLEANER_AHEAD = "a checkpoint of compaction beyond the log end"
+
+
+class RecoveryAction(Enum):
+    """What recovery does; each is one method of `RecoveryActions`."""
+
+    NOTHING = "go on"
+    CREATE_SEGMENT = "create an empty segment at the log start"
+    DELETE_FILE = "delete the file"
+    FINISH_SWAP = "put it in the place of the segments it was made from"
+    DELETE_SEGMENT = "delete the segment"
+    DELETE_SNAPSHOT = "delete the snapshot, try the next older one"
+    REPLAY = "replay the batches behind it, then write a new one"
+    USE_FIRST_SEGMENT = "let the log start at its first segment"
+    START_EMPTY = "empty the log and let it start there"
+    REBUILD_INDEX = "write it anew from the segment's headers"
+    REBUILD_TRANSACTION_INDEX = "write it anew by replaying the segment's producers"
+    CUT_SEGMENT = "cut the segment there"
+    REBUILD_EPOCHS = "write it anew from all headers"
+    CUT_EPOCHS = "forget them"
+    CLEAN_FROM_START = "let compaction begin at the log start again"
+
+
+class RecoveryDecision(NamedTuple):
+    """One row: what is kept of the log, and what is done."""
+
+    kept: str
+    action: RecoveryAction
+
+
+RECOVERY_TABLE: Final[Mapping[LogCondition, RecoveryDecision]] = {
+    LogCondition.NO_SEGMENT: RecoveryDecision("nothing; the log start if there is one", RecoveryAction.CREATE_SEGMENT),
+    LogCondition.LEFTOVER_FILE: RecoveryDecision("the log without it", RecoveryAction.DELETE_FILE),
+    LogCondition.UNFINISHED_SWAP: RecoveryDecision(
+        "the log as it is when compaction is through with it", RecoveryAction.FINISH_SWAP
+    ),
+    LogCondition.ORPHAN_INDEX: RecoveryDecision("the log without it", RecoveryAction.DELETE_FILE),
+    LogCondition.SEGMENT_BELOW_LOG_START: RecoveryDecision(
+        "the segments from the log start on", RecoveryAction.DELETE_SEGMENT
+    ),
+    LogCondition.LOG_START_DAMAGED: RecoveryDecision("every segment there is", RecoveryAction.USE_FIRST_SEGMENT),
+    LogCondition.LOG_START_AHEAD: RecoveryDecision(
+        "the promise that deleted records stay deleted", RecoveryAction.START_EMPTY
+    ),
+    LogCondition.SNAPSHOT_DAMAGED: RecoveryDecision("all batches, older snapshots", RecoveryAction.DELETE_SNAPSHOT),
+    LogCondition.SNAPSHOT_AHEAD: RecoveryDecision("all batches, older snapshots", RecoveryAction.DELETE_SNAPSHOT),
+    LogCondition.SNAPSHOT_STRAY: RecoveryDecision("all batches, newer snapshots", RecoveryAction.DELETE_SNAPSHOT),
+    LogCondition.SNAPSHOT_BEHIND: RecoveryDecision(
+        "the snapshot and all whole batches behind it", RecoveryAction.REPLAY
+    ),
+    LogCondition.NO_SNAPSHOT: RecoveryDecision("all whole batches", RecoveryAction.REPLAY),
+    LogCondition.INDEX_MISSING: RecoveryDecision("all batches", RecoveryAction.REBUILD_INDEX),
+    LogCondition.INDEX_DAMAGED: RecoveryDecision("all batches", RecoveryAction.REBUILD_INDEX),
+    LogCondition.TRANSACTION_INDEX_DAMAGED: RecoveryDecision("all batches", RecoveryAction.REBUILD_TRANSACTION_INDEX),
+    LogCondition.TORN_TAIL: RecoveryDecision("the batches before it", RecoveryAction.CUT_SEGMENT),
+    LogCondition.SEGMENT_AFTER_DAMAGE: RecoveryDecision("the segments before it", RecoveryAction.DELETE_SEGMENT),
+    LogCondition.HALF_CREATED_SEGMENT: RecoveryDecision("the segment: appends go on in it", RecoveryAction.NOTHING),
+    LogCondition.MARKER_UNREADABLE: RecoveryDecision(
+        "the batch, without any effect on transactions", RecoveryAction.NOTHING
+    ),
+    LogCondition.EPOCHS_MISSING: RecoveryDecision("all batches", RecoveryAction.REBUILD_EPOCHS),
+    LogCondition.EPOCHS_DAMAGED: RecoveryDecision("all batches", RecoveryAction.REBUILD_EPOCHS),
+    LogCondition.EPOCHS_AHEAD: RecoveryDecision("the epochs that wrote something", RecoveryAction.CUT_EPOCHS),
+    LogCondition.CLEANER_DAMAGED: RecoveryDecision("all batches", RecoveryAction.CLEAN_FROM_START),
+    LogCondition.CLEANER_AHEAD: RecoveryDecision("all batches", RecoveryAction.CLEAN_FROM_START),
+}
+
+
+class RecoveryFinding(NamedTuple):
+    """One condition that recovery found, for the broker's journal of events."""
+
+    condition: LogCondition
+    subject: str
+
+    def __str__(self) -> str:
+        decision = RECOVERY_TABLE[self.condition]
+        return f"{self.subject}: {self.condition.value}; {decision.action.value}; kept: {decision.kept}"

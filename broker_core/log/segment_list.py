@@ -1,0 +1,67 @@
+"""Hold a log's segments in order and find the one an offset is in."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from broker_core.log.segment import Segment
+
+
+class SegmentList:
+    """Be the ordered list of a log's segments; the last one is the active one, where appends go."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __getitem__(self, at: int) -> Segment:
+        return self._segments[at]
+
+    @property
+    def active(self) -> Segment:
+        """Return the segment appends go to."""
+        return self._segments[-1]
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of all log files together."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    def index_of(self, offset: int) -> int:
+        """Return the place of the segment whose range of offsets holds `offset`, the first one for what lies before."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def from_offset(self, offset: int) -> Iterator[Segment]:
+        """Yield the segment holding `offset` and those after it."""
+        for at in range(self.index_of(offset), len(self._segments)):
+            yield self._segments[at]
+
+    def end_of(self, at: int, log_end_offset: int) -> int:
+        """Return the offset at which the segment's range ends."""
+        return self._bases[at + 1] if at + 1 < len(self._bases) else log_end_offset
+
+    def add(self, segment: Segment) -> None:
+        """Make `segment` the active one."""
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+
+    def replace(self, group: Sequence[Segment], replacement: Segment) -> None:
+        """Put one segment in the place of neighbours; it begins where the first of them did."""
+        at = self._segments.index(group[0])
+        self._segments[at : at + len(group)] = [replacement]
+        self._bases[at : at + len(group)] = [replacement.base_offset]
+
+    def drop_first(self) -> Segment:
+        """Take the oldest segment off the list and return it."""
+        del self._bases[0]
+        return self._segments.pop(0)
+
+    def drop_last(self) -> Segment:
+        """Take the newest segment off the list and return it."""
+        del self._bases[-1]
+        return self._segments.pop()

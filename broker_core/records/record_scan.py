@@ -1,0 +1,306 @@
+"""Walk all records of an unfolded section, as the partition leader must (facts C.1, rows 17 and 18), and fast.
+
+Theory. Kafka looks at every record of every produced batch. Record by record in Python that would cost a multiple of
+all else that is done with the bytes. But producers send what looks alike: neighbours of one *shape*, that is, of equal
+length with equal lengths inside. If the byte that stands `stride` bytes behind a length says the same length, the next
+record ends `stride` bytes later, and so on: by induction one comparison of a column of bytes, a slice with a step,
+proves the structure of a thousand records. A shape is learnt from one record and tried on those behind it, on a few
+first; where lengths vary the attempt costs one comparison of a byte, and the records are walked one by one.
+"""
+
+from contextlib import suppress
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from broker_core.errors import InvalidBatch
+from broker_core.records.varint import append_varint, read_varint, read_varint32
+
+_HIGH: Final = bytes(range(0x80, 0x100))
+_LOW: Final = bytes(range(0x80))
+# 2 * i & 0x7f, the low bits of the zigzag varint of i, come around after this many.
+_LOW_BITS: Final = bytes(range(0, 0x80, 2))
+_FIRST_TRIED: Final = 16
+_MOST_TRIED: Final = 8192
+_WORTHWHILE: Final = 8
+_LONGEST_PAUSE: Final = 256
+
+
+class RecordScan(NamedTuple):
+    """Say of a batch's records what the rules ask for: the range of timestamp deltas, and whether all have keys."""
+
+    smallest_delta: int
+    largest_delta: int
+    all_have_keys: bool
+
+
+class InvalidRecord(InvalidBatch):
+    """Report the first record that is broken; those behind it cannot be found, so nothing is said of them."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(f"record {index} of the batch: {reason}")
+        self.index = index
+
+
+class _Shape(NamedTuple):
+    """Hold where in a record its varints stand, so that others of the same shape can be known by them.
+
+    `lengths` are the places of all bytes that say how long something is; timestamp and offset deltas are at
+    [1 + width of the record's length, offset) and [offset, key).
+    """
+
+    stride: int
+    lengths: tuple[int, ...]
+    timestamp: int
+    offset: int
+    key: int
+
+
+def scan_records(data: bytes, start: int, count: int) -> RecordScan:
+    """Walk the `count` records from `start` to the end of `data`; raises `InvalidRecord` at the first broken one."""
+    index, at, size = 0, start, len(data)
+    deltas, all_have_keys = set[int](), True
+    next_try, pause = 0, 1
+    while index < count:
+        index, at, have_keys = _pass_plain(data, at, index, count, next_try, deltas)
+        all_have_keys = all_have_keys and have_keys
+        if index == count:
+            break
+        try:
+            timestamp_delta, has_key, end = _walk_one(data, at, index)
+        except IndexError:
+            raise InvalidRecord(index, "it is cut short") from None
+        except InvalidBatch as error:
+            raise InvalidRecord(index, str(error)) from None
+        deltas.add(timestamp_delta)
+        all_have_keys = all_have_keys and has_key
+        index += 1
+        if index >= next_try and end < size and data[end] == data[at]:
+            run = _measure_run(data, at, end, index, count - index, deltas)
+            pause = 1 if run >= _WORTHWHILE else min(2 * pause, _LONGEST_PAUSE)
+            index += run
+            end += run * (end - at)
+            next_try = index + pause
+        at = end
+    if at != size:
+        raise InvalidRecord(count - 1, f"{size - at} bytes follow it, the last one")
+    return RecordScan(min(deltas), max(deltas), all_have_keys)
+
+
+def _pass_plain(data: bytes, at: int, index: int, count: int, next_try: int, deltas: set[int]) -> tuple[int, int, bool]:
+    """Pass records one by one as long as they are sound and short, which most are.
+
+    Returns where that ends, and whether all had keys. It ends at a record that has to be walked with care, and from
+    number `next_try` on at one that may be of the shape of the one before. The varints are decoded in place, for a call
+    of a function costs as much as all the rest.
+    """
+    have_keys, last, before = True, -1, -1
+    # What is met at the end, or in a header, is found again and named by whoever walks that record with care.
+    with suppress(IndexError, InvalidBatch):
+        while index < count:
+            size, place, wide = data[at], at + 1, 0
+            if size == before and index >= next_try:
+                break
+            before = size
+            if size > 0x7F:
+                wide = data[place]
+                size, place = size & 0x7F | wide << 7, place + 1
+            end = place + (size >> 1)
+            delta, place = data[place + 1], place + 2
+            if delta > 0x7F:
+                high = data[place]
+                delta, place, wide = delta & 0x7F | high << 7, place + 1, wide | high
+            if index < 64:
+                is_next = data[place] == index << 1
+                place += 1
+            else:
+                width = 2 if index < 8192 else 3
+                is_next = data[place : place + width] == _offset_varint(index)
+                place += width
+            key_size = data[place]
+            place += 1 + (key_size >> 1)
+            value_size = data[place]
+            place += 1
+            if value_size > 0x7F:
+                high = data[place]
+                value_size, place, wide = value_size & 0x7F | high << 7, place + 1, wide | high
+            place += value_size >> 1
+            # An odd length is negative, of which only -1 is usual; and a varint may be wider than what was read of it.
+            if (
+                not is_next
+                or wide > 0x7F
+                or size & 1
+                or key_size > 0x7F
+                or (key_size & 1 and key_size > 1)
+                or (value_size & 1 and value_size > 1)
+            ):
+                break
+            if data[place] or place + 1 != end:
+                _check_headers(data, place, end)
+            if key_size == 1:
+                have_keys = False
+            if delta != last:
+                deltas.add((delta >> 1) ^ -(delta & 1))
+                last = delta
+            at, index = end, index + 1
+    return index, at, have_keys
+
+
+@lru_cache(maxsize=16_384)
+def _offset_varint(index: int) -> bytes:
+    """Return the offset delta of a record as it must stand there."""
+    varint = bytearray()
+    append_varint(varint, index)
+    return bytes(varint)
+
+
+def _walk_one(data: bytes, at: int, index: int) -> tuple[int, bool, int]:
+    """Return timestamp delta, whether there is a key, and the end of the record at `at`."""
+    length, at = read_varint32(data, at)
+    end = at + length
+    if length < 0 or end > len(data):
+        raise InvalidBatch(f"its length {length} does not fit the {len(data) - at} bytes left")
+    timestamp_delta, at = read_varint(data, at + 1)
+    offset_delta, at = read_varint32(data, at)
+    if offset_delta != index:
+        raise InvalidBatch(f"its offset delta is {offset_delta}, expected {index}")
+    key_size, at = read_varint32(data, at)
+    value_size, at = read_varint32(data, at + max(key_size, 0))
+    _check_headers(data, at + max(value_size, 0), end)
+    return timestamp_delta, key_size >= 0, end
+
+
+def _check_headers(data: bytes, at: int, end: int) -> None:
+    """Check that the headers from `at` fill the record up to `end`."""
+    count = data[at]
+    at += 1
+    if count > 0x7F:
+        count, at = read_varint32(data, at - 1)
+    else:
+        count = (count >> 1) ^ -(count & 1)
+    if count < 0:
+        raise InvalidBatch(f"its header count is {count}")
+    while count and at < end:
+        size = data[at]
+        at += 1
+        if size > 0x7F:
+            size, at = read_varint32(data, at - 1)
+        else:
+            size = (size >> 1) ^ -(size & 1)
+        if size < 0:
+            raise InvalidBatch("a header has no key")
+        at += size
+        size = data[at]
+        at += 1
+        if size > 0x7F:
+            size, at = read_varint32(data, at - 1)
+        else:
+            size = (size >> 1) ^ -(size & 1)
+        if size > 0:
+            at += size
+        count -= 1
+    if count or at != end or end > len(data):
+        raise InvalidBatch(f"its length says it ends at byte {end}, its fields say byte {at}")
+
+
+def _header_lengths(data: bytes, at: int, end: int) -> list[int]:
+    """Return where the bytes stand that say how many headers there are and how long they are."""
+    _, after = read_varint32(data, at)
+    places = [*range(at, after)]
+    while after < end:
+        at = after
+        size, after = read_varint32(data, at)
+        places += range(at, after)
+        after += max(size, 0)
+    return places
+
+
+def _learn_shape(data: bytes, at: int, end: int) -> _Shape:
+    """Note where the varints of the sound record in [at, end) stand."""
+    _, body = read_varint32(data, at)
+    _, offset = read_varint(data, body + 1)
+    _, key = read_varint32(data, offset)
+    key_size, after_key = read_varint32(data, key)
+    value = after_key + max(key_size, 0)
+    value_size, after_value = read_varint32(data, value)
+    places = [
+        *range(at, body),
+        *range(key, after_key),
+        *range(value, after_value),
+        *_header_lengths(data, after_value + max(value_size, 0), end),
+    ]
+    return _Shape(end - at, tuple(place - at for place in places), body + 1 - at, offset - at, key - at)
+
+
+def _measure_run(data: bytes, at: int, end: int, index: int, left: int, deltas: set[int]) -> int:
+    """Count how many of the `left` records from `end` on are sound and of the shape of the one in [at, end).
+
+    The first of them is number `index`. Their timestamp deltas, or at least the extremes, go to `deltas`. A record that
+    is not counted need not be bad: it has to be walked.
+    """
+    shape = _learn_shape(data, at, end)
+    width = shape.key - shape.offset
+    # From 64 on (then 8192, ...) an offset delta takes another byte.
+    left = min(left, (1 << (7 * width - 1)) - index, (len(data) - end) // shape.stride)
+    total, tried = 0, _FIRST_TRIED
+    while left > 0:
+        wanted = min(tried, left)
+        run = _match(data, at, end, shape, index, wanted)
+        _note_deltas(data, end, shape, run, deltas)
+        total, index, left, end = total + run, index + run, left - run, end + run * shape.stride
+        if run < wanted:
+            break
+        tried = min(8 * tried, _MOST_TRIED)
+    return total
+
+
+def _match(data: bytes, at: int, end: int, shape: _Shape, index: int, wanted: int) -> int:
+    """Compare up to `wanted` records from `end` with the one at `at`, a column of bytes at a time."""
+    stride, last_of_timestamp, last_of_offset = shape.stride, shape.offset - 1, shape.key - 1
+    for place in shape.lengths:
+        wanted = _count(data, end + place, stride, wanted, data[at + place : at + place + 1])
+    for place in range(shape.timestamp, shape.offset):
+        wanted = _count(data, end + place, stride, wanted, _LOW if place == last_of_timestamp else _HIGH)
+    for number, place in enumerate(range(shape.offset, shape.key)):
+        column = data[end + place : end + wanted * stride : stride]
+        if column != _offset_column(index, wanted, number, place == last_of_offset):
+            return 0
+    return wanted
+
+
+def _count(data: bytes, place: int, stride: int, wanted: int, allowed: bytes) -> int:
+    """Count how many bytes of a column are allowed before the first that is not."""
+    column = data[place : place + wanted * stride : stride]
+    return len(column) - len(column.lstrip(allowed))
+
+
+def _note_deltas(data: bytes, at: int, shape: _Shape, count: int, deltas: set[int]) -> None:
+    """Add the smallest and largest timestamp delta of `count` matching records from `at`.
+
+    Zigzag numbers alternate between signs, so the extremes are among the largest and smallest even and odd ones.
+    """
+    columns = [
+        data[at + place : at + count * shape.stride : shape.stride]
+        for place in range(shape.offset - 1, shape.timestamp - 1, -1)
+    ]
+    found = set(zip(*columns, strict=True))
+    for sign in (0, 1):
+        same_sign = [digits for digits in found if digits[-1] & 1 == sign]
+        if same_sign:
+            for digits in (min(same_sign), max(same_sign)):
+                deltas.add(read_varint(bytes(digits[::-1]), 0)[0])
+
+
+def _offset_column(index: int, count: int, number: int, is_last: bool) -> bytes:
+    """Return byte `number` of the varints of `index` and the numbers after it."""
+    more = 0 if is_last else 0x80
+    if number == 0:
+        around = (_LOW_BITS * (count // 64 + 2))[index % 64 : index % 64 + count]
+        return around if is_last else bytes(byte | more for byte in around)
+    # Byte `number` holds 7 bits of the index from here on, so it stays the same for 2**shift neighbours.
+    shift = 7 * number - 1
+    first = index >> shift
+    end = index + count
+    return b"".join(
+        bytes(((value & 0x7F) | more,)) * (min(value + 1 << shift, end) - max(value << shift, index))
+        for value in range(first, (end - 1 >> shift) + 1)
+    )

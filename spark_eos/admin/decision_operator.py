@@ -1,0 +1,311 @@
+"""Operators' interventions: a dead query's decision is rolled forward or taken back, safe from a live driver.
+
+Rolling forward goes by the same table as a restart (`recovery.action_table`): what can be rolled back as a whole is
+not torn.
+
+The order is what makes it safe. The query is watched for signs of life. Its driver's transactional id is taken over:
+from then on no older driver can decide anything, and a live one fails at its next micro-batch with nothing visible
+(unless its run has not decided yet: it then takes the id over again, and goes by what it finds decided).
+The newest decision is read again and must be the one that was shown. What the operator wants is then written into the
+decision, with an audit record, in one transaction; only after that are the micro-batch's transactions ended, each by
+its exact producer id and epoch. A query that is restarted at any of these steps finds in the decision what to do.
+
+The decision also names the runs that had something open while the query was watched: none of them decides any more, so
+that what they have open besides can be aborted. No clock is asked, and a run that starts later is not touched.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from broker_core.types import ProducerIdentity, TransactionState
+from spark_eos.errors import EosKafkaError
+from spark_eos.sink.decision import Decision, sealed_json
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.driver_identity import DriverIdentity
+from spark_eos.sink.driver.orphan_sweep import Scope, names_of, open_of_query, run_of, sweep
+from spark_eos.sink.driver.retirement import Retirement, retire
+from spark_eos.sink.driver.superseded_runs import superseding
+from spark_eos.sink.intervention import AUDIT_VERSION, Intervention, OperatorAction, Restart, intervention_document
+from spark_eos.sink.naming import audit_key, driver_id
+from spark_eos.sink.ports import Description, SinkCluster
+from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.recovery.action_table import Fate, Settlement, action_for
+from spark_eos.sink.recovery.action_table import RecoveryAction as Next
+from spark_eos.sink.recovery.settlement import fates_of, settle
+
+_LOOK_SECONDS: Final = 0.5
+_MOST_NAMED: Final = 500
+_VISIBLE_PERHAPS: Final = (Fate.COMMITTED, Fate.UNKNOWN, Fate.HIDDEN)
+
+
+class RefusedError(EosKafkaError):
+    """An intervention that was not made: nothing was changed."""
+
+    was_done = "Nothing was done"
+
+
+class FencedRefusalError(RefusedError):
+    """An intervention that was not made after the query's driver was fenced for it."""
+
+    was_done = "No transaction and no decision was changed"
+
+
+class InterventionOutcome(NamedTuple):
+    """What became of the transactions, and which steps after that failed."""
+
+    settlement: Settlement
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an intervention would do, from a look that changed nothing."""
+
+    action: OperatorAction
+    decision: Decision
+    fates: Mapping[PreparedTransaction, Fate]
+    restart: Restart | None = None
+
+    def count(self, *fates: Fate) -> int:
+        """Count the transactions with one of these fates."""
+        return sum(fate in fates for fate in self.fates.values())
+
+    def steps(self) -> list[str]:
+        """Say in order what is about to be done."""
+        decision, opened = self.decision, self.count(Fate.OPEN)
+        name = f"micro-batch {decision.micro_batch} of query {decision.query} (prefix {decision.prefix})"
+        first = f"fence the query's driver, {driver_id(decision.prefix, decision.query)}"
+        note = "write an audit record and this intervention into the decision topic, in one transaction"
+        last = "abort what else the query has open and nobody decided"
+        if self.action is OperatorAction.COMPLETE:
+            return [first, note, self._completion(name, opened), last]
+        after = (
+            "writes all of it again"
+            if self.restart is Restart.REWRITE
+            else (
+                f"goes on after it: {self.count(Fate.COMMITTED)} of {len(self.fates)} transactions stay visible, the "
+                "rows of the others are never written"
+            )
+        )
+        return [first, note, f"abort the {opened} open transactions of {name}; the restarted query {after}", last]
+
+    def _completion(self, name: str, opened: int) -> str:
+        """Say what completing means by the table that recovery goes by, which does not tear what is lost in part."""
+        word = Intervention(self.action, "", 0)
+        step = action_for(replace(self.decision, intervention=word), self.fates.values())
+        if step is Next.ABORT:
+            return (
+                f"abort the {opened} open transactions of {name}, and commit none: {self.count(Fate.LOST)} are lost "
+                "and none is known to be committed, so that a commit would make the micro-batch visible in part. If "
+                "all are lost then, the restarted query writes all of it again"
+            )
+        if step is Next.WRITE_AGAIN:
+            return f"end no transaction of {name}: all are lost, and the restarted query writes all of it again"
+        if step is Next.WAIT and opened:
+            return (
+                f"wait until {self.count(Fate.HIDDEN)} transactions of {name} can be read; then commit the {opened} "
+                "open ones if none is lost, and abort them if one is"
+            )
+        return f"commit the {opened} open transactions of {name}"
+
+
+@dataclass(slots=True)
+class DecisionOperator:
+    """The actions on the decisions of one topic, in an operator's name."""
+
+    cluster: SinkCluster
+    topic: str
+    by: str
+    reason: str = ""
+    watch_seconds: float = 3.0
+    is_known_dead: bool = False
+    pause: Callable[[float], None] = field(default=time.sleep)
+
+    def plan(self, decision: Decision, action: OperatorAction, restart: Restart | None = None) -> Plan:
+        """Look what an intervention would meet; raises `RefusedError` where it makes no sense."""
+        closes_the_rest = action is OperatorAction.ABORT and restart is Restart.SKIP
+        if decision.is_abandoned and (decision.is_skipped or not closes_the_rest):
+            raise RefusedError(
+                f"The decision was abandoned already, by {decision.intervention and decision.intervention.by}",
+                remedy="Start the query again; it knows what to do",
+            )
+        fates = fates_now(self.cluster, decision)
+        if all(fate is Fate.COMMITTED for fate in fates.values()):
+            raise RefusedError("All transactions of the decision are committed: there is nothing to do")
+        plan = Plan(action, decision, fates, restart)
+        if action is OperatorAction.ABORT and restart is Restart.REWRITE and plan.count(*_VISIBLE_PERHAPS):
+            raise RefusedError(
+                f"{plan.count(Fate.COMMITTED)} transactions of the micro-batch are committed and "
+                f"{plan.count(Fate.UNKNOWN, Fate.HIDDEN)} may be: to write all of it again would repeat their rows",
+                checked="DescribeTransactions for each, and the log where that was not conclusive",
+                remedy=(
+                    "Use --restart skip to close the micro-batch as it is, or restart the query with "
+                    "onLostTransaction=rewrite where a re-run gives each task the same rows"
+                ),
+            )
+        return plan
+
+    def carry_out(self, plan: Plan) -> InterventionOutcome:
+        """Do what the plan says; returns what became of the transactions, and what failed besides."""
+        decision = plan.decision
+        runs = self._watch(decision)
+        log = DecisionLog(self.cluster, decision.prefix, decision.query, self.topic)
+        driver = log.take_over()
+        try:
+            return self._carry_out_fenced(plan, log, driver, runs)
+        except EosKafkaError as error:
+            raise _after_fencing(decision, error) from error
+
+    def _carry_out_fenced(
+        self, plan: Plan, log: DecisionLog, driver: DriverIdentity, runs: Collection[str]
+    ) -> InterventionOutcome:
+        decision = plan.decision
+        if log.newest() != decision:
+            raise RefusedError(
+                "The newest decision of the query is not the one that was shown",
+                checked="The decision log, after the query's driver was fenced",
+                remedy="Look again with `eos-kafka decisions show`",
+            )
+        plan = self.plan(decision, plan.action, plan.restart)
+        word = Intervention(plan.action, self.by, _now_ms(), self.reason, plan.restart)
+        amended = replace(
+            decision, revision=decision.revision + 1, intervention=word, superseded=superseding(decision, "", runs)
+        )
+        driver = log.amend(amended, driver, word.at_ms, self._audit(plan, word))
+        try:
+            settled = settle(self.cluster, amended)
+        except EosKafkaError as error:
+            raise _with_remedy(
+                error,
+                (
+                    "The intervention is written into the decision: starting the query again carries it out, and so "
+                    "does `eos-kafka decisions complete` where that was the intervention"
+                ),
+            ) from error
+        problems = []
+        if settled.took_effect:
+            try:
+                retire(log, driver, amended, Retirement.MARK, _now_ms())
+            except EosKafkaError as error:
+                problems.append(f"The decision is completed; that could not be noted in {self.topic}: {error}")
+        try:
+            sweep(self.cluster, Scope(decision.prefix, decision.query, amended.superseded), log.newest)
+        except EosKafkaError as error:
+            problems.append(f"What else the query has open could not be aborted and waits for its timeout: {error}")
+        return InterventionOutcome(settled, tuple(problems))
+
+    def _watch(self, decision: Decision) -> set[str]:
+        """Watch the query for signs of life; gives the runs that have something open, none of which did anything.
+
+        A query that only waits for data cannot be seen. It is fenced, stops at its next micro-batch and can be started
+        again.
+        """
+        before = self._look(decision)
+        unnamed = sorted(before.opened - names_of(decision))
+        if unnamed and not self.is_known_dead:
+            raise RefusedError(
+                f"The query {decision.query} has {len(unnamed)} transactions open that are not in the decision, "
+                f"{unnamed[0][0]} among them: perhaps it is running a micro-batch",
+                checked="ListTransactions and DescribeTransactions",
+                remedy="Stop the query first. If it is dead, and has left them open, say so with --query-is-dead",
+            )
+        until = time.monotonic() + self.watch_seconds
+        while True:
+            now = self._look(decision)
+            life = _sign_of_life(before, now)
+            if life:
+                raise RefusedError(
+                    f"The query {decision.query} is alive: {life}",
+                    remedy="Stop it first; a running query needs no help",
+                )
+            left = until - time.monotonic()
+            if left <= 0:
+                return {run_of(name) for name, _ in now.opened}
+            self.pause(min(_LOOK_SECONDS, left))
+
+    def _look(self, decision: Decision) -> "_Look":
+        driver = driver_id(decision.prefix, decision.query)
+        described = self.cluster.describe_transactions([driver]).get(driver)
+        opened = open_of_query(self.cluster, decision.prefix, decision.query)
+        return _Look(described, frozenset((each.transactional_id, each.identity) for each in opened))
+
+    def _audit(self, plan: Plan, word: Intervention) -> tuple[bytes, bytes]:
+        decision = plan.decision
+        key = audit_key(decision.prefix, decision.query, word.at_ms, secrets.token_hex(4))
+        document: dict[str, Any] = {
+            "version": AUDIT_VERSION,
+            **(intervention_document(word) or {}),
+            "prefix": decision.prefix,
+            "query": decision.query,
+            "run": decision.run,
+            "micro_batch": decision.micro_batch,
+            "attempt": decision.attempt,
+            "transaction_count": len(decision.transactions),
+            "found": {fate.name.lower(): plan.count(fate) for fate in Fate},
+            # Of a very large micro-batch the first ones only: the record must fit into one message.
+            "transactions": [
+                [t.transactional_id, t.producer_id, t.producer_epoch, fate.name.lower()]
+                for t, fate in list(plan.fates.items())[:_MOST_NAMED]
+            ],
+        }
+        return key, sealed_json(document)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    driver: Description | None
+    opened: frozenset[tuple[str, ProducerIdentity]]
+
+
+def _sign_of_life(before: _Look, now: _Look) -> str:
+    """Say what a query was seen doing between two looks; empty for nothing."""
+    if now.driver is not None and now.driver.state is TransactionState.ONGOING:
+        return (
+            "its driver is writing a decision (or died doing so, then its coordinator ends that within "
+            f"{now.driver.timeout_ms} ms and a few seconds)"
+        )
+    if _identity(now.driver) != _identity(before.driver):
+        return "its driver has written a decision while it was watched"
+    begun = sorted(now.opened - before.opened)
+    return f"it has begun a transaction while it was watched, {begun[0][0]}" if begun else ""
+
+
+def _after_fencing(decision: Decision, error: EosKafkaError) -> EosKafkaError:
+    """Say beside what went wrong that the driver was fenced by then: that cannot be taken back."""
+    fenced = (
+        f"The query's driver, {driver_id(decision.prefix, decision.query)}, was fenced before that: if the query runs, "
+        "it stops at its next commit with nothing of that micro-batch visible, unless its run has not decided any yet; "
+        "start it again then"
+    )
+    whole = _with_remedy(error, fenced)
+    if isinstance(error, RefusedError):
+        return FencedRefusalError(whole.happened, checked=whole.checked, remedy=whole.remedy)
+    return whole
+
+
+def _with_remedy(error: EosKafkaError, more: str) -> EosKafkaError:
+    remedy = error.remedy or error.default_remedy
+    return type(error)(
+        error.happened,
+        checked=error.checked,
+        remedy=f"{remedy}. {more}" if remedy else more,
+        error_code=error.error_code,
+    )
+
+
+def fates_now(cluster: SinkCluster, decision: Decision) -> dict[PreparedTransaction, Fate]:
+    """Find what became of each transaction of a decision, without ending any."""
+    if decision.completed_at_ms is not None:
+        return dict.fromkeys(decision.transactions, Fate.COMMITTED)
+    return fates_of(cluster, decision.transactions)
+
+
+def _identity(description: Description | None) -> ProducerIdentity | None:
+    return None if description is None else description.identity
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

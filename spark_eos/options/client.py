@@ -1,0 +1,322 @@
+"""The `kafka.*` options of a query as the client takes them, or an error that says which of them is wrong."""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from spark_eos.errors import OptionError
+from spark_eos.options.client_settings import ALIASES, FIXED, IGNORED, REFUSED, USED
+
+PREFIX: Final = "kafka."
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+# Settings of Kafka's that the source or the sink takes without the prefix too; one set of options may serve both.
+_WITHOUT_PREFIX: Final = frozenset(
+    {
+        "compression.type",
+        "compression.level",
+        "batch.size",
+        "buffer.memory",
+        "isolation.level",
+    }
+)
+_DEFAULT_PORT: Final = 9092
+_JAAS: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))""")
+_PEM_HINT: Final = (
+    "Convert the store to PEM (`keytool -importkeystore ... -deststoretype PKCS12`, then `openssl pkcs12 -in ... "
+    "-out ... -nodes`) and give the PEM file with kafka.{name}.location and kafka.{name}.type=PEM"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """How to reach a cluster; picklable, so it travels to executors. Secrets never show in `repr`."""
+
+    bootstrap_servers: tuple[str, ...]
+    client_id: str = "spark-eos"
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+    sasl_token_path: str | None = None
+    sasl_unsigned_subject: str | None = None
+    sasl_kerberos_service_name: str = "kafka"
+    sasl_kerberos_domain_name: str | None = None
+    ssl_ca_path: str | None = None
+    ssl_ca_pem: str | None = field(default=None, repr=False)
+    ssl_certificate_path: str | None = None
+    ssl_certificate_pem: str | None = field(default=None, repr=False)
+    ssl_key_path: str | None = None
+    ssl_key_pem: str | None = field(default=None, repr=False)
+    ssl_key_password: str | None = field(default=None, repr=False)
+    ssl_check_hostname: bool = True
+    client_dns_lookup: str = "use_all_dns_ips"
+    request_timeout_ms: int = 30_000
+    api_timeout_ms: int = 60_000
+    delivery_timeout_ms: int = 120_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    connection_setup_timeout_ms: int = 10_000
+    connection_setup_timeout_max_ms: int = 30_000
+    connections_max_idle_ms: int = 540_000
+    send_buffer_bytes: int | None = None
+    receive_buffer_bytes: int | None = None
+    receive_message_max_bytes: int = 256 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        """Refuse combinations no broker could accept."""
+        if not self.bootstrap_servers:
+            raise OptionError("kafka.bootstrap.servers is empty", remedy="Give host:port, several with commas")
+        if self.security_protocol not in SECURITY_PROTOCOLS:
+            raise _not_one_of("security.protocol", self.security_protocol, SECURITY_PROTOCOLS)
+        if self.security_protocol.startswith("SASL"):
+            self._check_sasl()
+
+    def _check_sasl(self) -> None:
+        if self.sasl_mechanism not in SASL_MECHANISMS:
+            raise _not_one_of("sasl.mechanism", self.sasl_mechanism, SASL_MECHANISMS)
+        if self.sasl_mechanism == "OAUTHBEARER":
+            if self.sasl_token_path is None and self.sasl_unsigned_subject is None:
+                raise OptionError(
+                    f"{self.security_protocol} with OAUTHBEARER needs a token",
+                    remedy="Give kafka.sasl.oauthbearer.token.endpoint.url=file:///path/of/the/token, a file that is "
+                    "kept fresh on the driver and on every executor",
+                )
+        elif self.sasl_mechanism != "GSSAPI" and (self.sasl_username is None or self.sasl_password is None):
+            raise OptionError(
+                f"{self.security_protocol} with {self.sasl_mechanism} needs a user name and a password",
+                remedy="Give kafka.sasl.jaas.config, or kafka.sasl.username and kafka.sasl.password",
+            )
+
+
+def client_options(options: Mapping[str, str], *, side: str = "consumer") -> ClientOptions:
+    """Read the connection settings of a query; `side` is `consumer` or `producer` and only words the errors."""
+    return client_options_from(kafka_settings(options, side=side))
+
+
+def kafka_settings(options: Mapping[str, str], *, side: str = "consumer") -> dict[str, str]:
+    """Give every `kafka.*` option under its Java name without the prefix, aliases resolved, unknown names refused."""
+    settings: dict[str, str] = {}
+    for written, value in options.items():
+        if not written.lower().startswith(PREFIX):
+            continue
+        name = written.lower().removeprefix(PREFIX)
+        name = ALIASES.get(name, name)
+        if name in IGNORED:
+            continue
+        _refuse_unusable(written, name, value)
+        if name in settings and settings[name] != value:
+            raise OptionError(f"Option '{written}' gives {name} a second value", remedy="Keep one of the two names")
+        settings[name] = value
+    if not settings.get("bootstrap.servers", "").strip():
+        raise OptionError(
+            f"Option 'kafka.bootstrap.servers' must be specified for configuring Kafka {side}",
+            remedy='Add .option("kafka.bootstrap.servers", "host:9092")',
+        )
+    return settings
+
+
+def refuse_without_prefix(options: Iterable[str]) -> None:
+    """Refuse a setting of Kafka's client whose name lacks the prefix: without it nothing would come of the setting."""
+    known = {*USED, *ALIASES, *IGNORED, *FIXED, *REFUSED}
+    for written in options:
+        name = written.lower()
+        if name.startswith(PREFIX) or name in _WITHOUT_PREFIX:
+            continue
+        # Spark and its users have options of their own, in one word; only a name with dots is compared for misspelling.
+        near = [name] if name in known else []
+        if "." in name and not near:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
+        if near and near[0] not in _WITHOUT_PREFIX:
+            raise OptionError(
+                f"Option '{written}' has no effect without the prefix 'kafka.'",
+                checked="It is a setting of Kafka's client, or nearly one",
+                remedy=f"Remove it: {REFUSED[near[0]]}" if near[0] in REFUSED else f"Did you mean 'kafka.{near[0]}'?",
+            )
+
+
+def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
+    """Build `ClientOptions` from settings that `kafka_settings` has checked."""
+    mechanism = settings.get("sasl.mechanism", "GSSAPI").upper()
+    by_token = mechanism == "OAUTHBEARER"
+    token_path, subject = _token_source(settings) if by_token else (None, None)
+    username, password = (None, None) if by_token else _credentials(settings)
+    ca_path, certificate_path, key_path = _tls_files(settings)
+    return ClientOptions(
+        bootstrap_servers=_addresses(settings["bootstrap.servers"]),
+        client_id=settings.get("client.id", "spark-eos"),
+        security_protocol=settings.get("security.protocol", "PLAINTEXT").upper(),
+        sasl_mechanism=mechanism,
+        sasl_username=username,
+        sasl_password=password,
+        sasl_token_path=token_path,
+        sasl_unsigned_subject=subject,
+        sasl_kerberos_service_name=settings.get("sasl.kerberos.service.name", "kafka"),
+        sasl_kerberos_domain_name=settings.get("sasl.kerberos.domain.name"),
+        ssl_ca_path=ca_path,
+        ssl_ca_pem=settings.get("ssl.truststore.certificates"),
+        ssl_certificate_path=certificate_path,
+        ssl_certificate_pem=settings.get("ssl.keystore.certificate.chain"),
+        ssl_key_path=key_path,
+        ssl_key_pem=settings.get("ssl.keystore.key"),
+        ssl_key_password=settings.get("ssl.key.password"),
+        ssl_check_hostname=settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower() == "https",
+        client_dns_lookup=settings.get("client.dns.lookup", "use_all_dns_ips"),
+        request_timeout_ms=int_setting(settings, "request.timeout.ms", 30_000, minimum=1),
+        api_timeout_ms=int_setting(settings, "default.api.timeout.ms", 60_000, minimum=1),
+        delivery_timeout_ms=int_setting(settings, "delivery.timeout.ms", 120_000, minimum=1),
+        retry_backoff_ms=int_setting(settings, "retry.backoff.ms", 100, minimum=1),
+        retry_backoff_max_ms=int_setting(settings, "retry.backoff.max.ms", 1_000, minimum=1),
+        reconnect_backoff_ms=int_setting(settings, "reconnect.backoff.ms", 50, minimum=1),
+        reconnect_backoff_max_ms=int_setting(settings, "reconnect.backoff.max.ms", 1_000, minimum=1),
+        connection_setup_timeout_ms=int_setting(settings, "socket.connection.setup.timeout.ms", 10_000, minimum=1),
+        connection_setup_timeout_max_ms=int_setting(
+            settings, "socket.connection.setup.timeout.max.ms", 30_000, minimum=1
+        ),
+        connections_max_idle_ms=int_setting(settings, "connections.max.idle.ms", 540_000, minimum=1),
+        send_buffer_bytes=_optional_size(settings, "send.buffer.bytes"),
+        receive_buffer_bytes=_optional_size(settings, "receive.buffer.bytes"),
+    )
+
+
+def int_setting(settings: Mapping[str, str], name: str, default: int, *, minimum: int = 0) -> int:
+    """Read a client setting that is a whole number of at least `minimum`."""
+    text = settings.get(name)
+    return default if text is None else whole_number(text, f"kafka.{name}", minimum=minimum)
+
+
+def whole_number(text: str, option: str, *, minimum: int) -> int:
+    """Read a whole number that is at least `minimum`; the error names the option."""
+    try:
+        number = int(text.strip())
+    except ValueError:
+        number = minimum - 1
+    if number < minimum:
+        raise OptionError(f"Option '{option}' is {text!r}", remedy=f"Give a whole number of at least {minimum}")
+    return number
+
+
+def _optional_size(settings: Mapping[str, str], name: str) -> int | None:
+    # Java's -1 means the operating system's default.
+    size_bytes = int_setting(settings, name, -1, minimum=-1)
+    return size_bytes if size_bytes > 0 else None
+
+
+def _refuse_unusable(written: str, name: str, value: str) -> None:
+    if name in REFUSED:
+        raise OptionError(f"Kafka option '{name}' is not supported", remedy=REFUSED[name])
+    if name in FIXED:
+        allowed, reason = FIXED[name]
+        if value.strip().lower() not in allowed:
+            raise OptionError(f"Kafka option '{name}' cannot be {value!r}: {reason}", remedy="Leave the option out")
+        return
+    if name not in USED:
+        near = difflib.get_close_matches(name, [*USED, *ALIASES, *IGNORED], n=1, cutoff=0.6)
+        hint = f"Did you mean 'kafka.{near[0]}'?" if near else "Remove it"
+        raise OptionError(
+            f"Unknown option '{written}'",
+            checked="Settings of the Java client and of librdkafka are known, with the prefix kafka.",
+            remedy=hint,
+        )
+
+
+def _not_one_of(name: str, value: object, allowed: tuple[str, ...]) -> OptionError:
+    return OptionError(f"Option 'kafka.{name}' is {value!r}", remedy=f"Use one of {', '.join(allowed)}")
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    addresses = tuple(part.strip() for part in text.split(",") if part.strip())
+    for address in addresses:
+        without_scheme = address.split("://", 1)[-1]
+        port = without_scheme.rpartition(":")[2] if ":" in without_scheme else str(_DEFAULT_PORT)
+        if not (without_scheme.endswith("]") or (port.isdigit() and 0 < int(port) < 65536)):
+            raise OptionError(f"kafka.bootstrap.servers has {address!r} without a valid port", remedy="Give host:port")
+    return addresses
+
+
+def _credentials(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
+    jaas = settings.get("sasl.jaas.config")
+    if jaas is None:
+        return settings.get("sasl.username"), settings.get("sasl.password")
+    pairs = _jaas_pairs(jaas, ("PlainLoginModule", "ScramLoginModule"))
+    if "username" not in pairs or "password" not in pairs:
+        raise OptionError(
+            "kafka.sasl.jaas.config has no username or no password",
+            remedy='Write org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";',
+        )
+    return pairs["username"], pairs["password"]
+
+
+def _token_source(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Find where tokens for OAUTHBEARER come from: a file, or for tests the unsigned ones that anybody can make."""
+    url = settings.get("sasl.oauthbearer.token.endpoint.url")
+    if url is not None:
+        # Never shown: a URL can hold a password.
+        parts = urlsplit(url)
+        if parts.scheme.lower() != "file" or not parts.path or parts.netloc not in ("", "localhost"):
+            raise OptionError(
+                "kafka.sasl.oauthbearer.token.endpoint.url is no file:///path, and tokens are not fetched by network",
+                remedy="Let an agent of your identity provider write the token to a file on the driver and on every "
+                "executor, and name that file",
+            )
+        return unquote(parts.path), None
+    jaas = settings.get("sasl.jaas.config")
+    if jaas is None:
+        return None, None
+    return None, _jaas_pairs(jaas, ("OAuthBearerLoginModule",)).get("unsecuredLoginStringClaim_sub")
+
+
+def _jaas_pairs(jaas: str, modules: tuple[str, ...]) -> dict[str, str]:
+    """Read the options of a login module, which must be one of those that fit the mechanism."""
+    module = jaas.split(None, 1)[0] if jaas.strip() else ""
+    if not module.endswith(modules):
+        # Other words may be secrets in the wrong place.
+        named = f"the login module {module!r}" if module.endswith("LoginModule") else "no login module"
+        raise OptionError(
+            f"kafka.sasl.jaas.config names {named}",
+            remedy=f"Use {' or '.join(modules)}, as fits kafka.sasl.mechanism",
+        )
+    return {
+        name: re.sub(r"\\(.)", r"\1", quoted) if quoted else single or bare
+        for name, quoted, single, bare in _JAAS.findall(jaas)
+    }
+
+
+def _tls_files(settings: Mapping[str, str]) -> tuple[str | None, str | None, str | None]:
+    _refuse_pem_for_path(settings)
+    trust = _pem_store(settings, "ssl.truststore")
+    keystore = _pem_store(settings, "ssl.keystore")
+    certificate = settings.get("ssl.certificate.location", keystore)
+    key = settings.get("ssl.key.location", certificate)
+    return trust, certificate, key
+
+
+def _refuse_pem_for_path(settings: Mapping[str, str]) -> None:
+    for name in ("ssl.truststore", "ssl.keystore", "ssl.certificate", "ssl.key"):
+        if "-----BEGIN" in settings.get(f"{name}.location", ""):
+            # What is no file name may be a key, so it is not shown.
+            raise OptionError(
+                f"kafka.{name}.location holds PEM text and no file name",
+                remedy="Give PEM text with kafka.ssl.truststore.certificates, kafka.ssl.keystore.certificate.chain and "
+                "kafka.ssl.keystore.key",
+            )
+
+
+def _pem_store(settings: Mapping[str, str], name: str) -> str | None:
+    """Take a store that is PEM; a Java key store cannot be read without Java, so it is refused with the way out."""
+    location = settings.get(f"{name}.location")
+    if location is None:
+        return None
+    kind = settings.get(f"{name}.type", "").upper()
+    java_name = location.lower().endswith((".jks", ".p12", ".pfx", ".keystore", ".truststore"))
+    if kind not in {"", "PEM"} or (not kind and java_name):
+        raise OptionError(
+            f"kafka.{name}.location={location} is a {kind or 'Java'} key store; only PEM is understood",
+            remedy=_PEM_HINT.format(name=name),
+        )
+    return location

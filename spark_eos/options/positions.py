@@ -1,0 +1,179 @@
+"""Which partitions a source reads and where it starts and ends, as the user wrote it.
+
+What the words mean in offsets is decided later, by `source.planner`, with the brokers' answers.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from broker_core.types import TopicPartition
+from spark_eos.errors import OptionError
+
+# What Kafka's ListOffsets calls the two ends of a log; Spark's JSON uses the same numbers.
+LATEST: Final = -1
+EARLIEST: Final = -2
+
+_EXPECTED_OFFSETS: Final = """Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}"""
+_EXPECTED_PARTITIONS: Final = """Expected e.g. {"topicA":[0,1],"topicB":[0,1]}"""
+
+
+@dataclass(frozen=True)
+class Assign:
+    """Exactly these partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True)
+class Subscribe:
+    """All partitions of these topics, those added later too."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SubscribePattern:
+    """All partitions of all topics whose whole name matches, those created later too."""
+
+    pattern: str
+
+    def matches(self, topic: str) -> bool:
+        """Tell whether a topic is meant."""
+        return re.fullmatch(self.pattern, topic) is not None
+
+
+Subscription = Assign | Subscribe | SubscribePattern
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One end of every partition: `LATEST` or `EARLIEST`."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """An offset for each partition; `LATEST` and `EARLIEST` are allowed as offsets."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class Timestamp:
+    """The first record of each partition that is not older than one time."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class Timestamps:
+    """The first record that is not older than a time given for each partition."""
+
+    timestamps_ms: Mapping[TopicPartition, int]
+
+
+Position = Edge | Offsets | Timestamp | Timestamps
+
+
+def parse_assign(text: str) -> Assign:
+    """Read `{"topic":[0,1]}`."""
+    if not text.strip().startswith("{"):
+        raise OptionError(f"No topicpartitions to assign as specified value for option 'assign' is '{text}'")
+    expected = OptionError(f"{_EXPECTED_PARTITIONS}, got {text}", remedy="Correct option 'assign'")
+    partitions: set[TopicPartition] = set()
+    for topic, numbers in _json_object(text, expected).items():
+        if not isinstance(numbers, list) or not all(_is_partition(number) for number in numbers):
+            raise expected
+        partitions.update(TopicPartition(topic, number) for number in numbers)
+    if not partitions:
+        raise OptionError(f"No topicpartitions to assign as specified value for option 'assign' is '{text}'")
+    return Assign(tuple(sorted(partitions)))
+
+
+def parse_subscribe(text: str) -> Subscribe:
+    """Read a comma separated list of topics."""
+    topics = tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
+    if not topics:
+        raise OptionError(f"No topics to subscribe to as specified value for option 'subscribe' is '{text}'")
+    return Subscribe(topics)
+
+
+def parse_pattern(text: str) -> SubscribePattern:
+    """Read a regular expression that must match whole topic names."""
+    if not text.strip():
+        raise OptionError(f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text}'")
+    try:
+        re.compile(text)
+    # The two others are what Python says of a repetition beyond 2^32 and of very many brackets.
+    except (re.error, OverflowError, RecursionError) as error:
+        raise OptionError(
+            f"Option 'subscribePattern' is not a regular expression: {error}",
+            checked=f"The pattern is '{text}'",
+            remedy="Python's syntax is used here; only rare constructs differ from Java's",
+        ) from error
+    return SubscribePattern(text)
+
+
+def parse_offsets(option: str, text: str) -> Offsets:
+    """Read Spark's offset JSON; offsets are >= 0, or -1 for latest, -2 for earliest."""
+    offsets = _partition_numbers(option, text)
+    for topic_partition, offset in offsets.items():
+        if offset < EARLIEST:
+            raise OptionError(
+                f"{_EXPECTED_OFFSETS}, got {text}", checked=f"In option '{option}', {topic_partition} has {offset}"
+            )
+    return Offsets(offsets)
+
+
+def parse_timestamps(option: str, text: str) -> Timestamps:
+    """Read the same JSON with times in milliseconds since 1970 in place of offsets."""
+    timestamps = _partition_numbers(option, text)
+    for topic_partition, timestamp_ms in timestamps.items():
+        if timestamp_ms < 0:
+            raise OptionError(f"Option '{option}' has the negative time {timestamp_ms} for {topic_partition}")
+    return Timestamps(timestamps)
+
+
+def parse_timestamp(option: str, text: str) -> Timestamp:
+    """Read one time in milliseconds since 1970 for all partitions."""
+    try:
+        timestamp_ms = int(text.strip())
+    except ValueError:
+        timestamp_ms = -1
+    if timestamp_ms < 0:
+        raise OptionError(
+            f"Expected a single long value, got {text}",
+            remedy=f"Give option '{option}' a time in milliseconds since 1970-01-01 UTC",
+        )
+    return Timestamp(timestamp_ms)
+
+
+def _partition_numbers(option: str, text: str) -> dict[TopicPartition, int]:
+    expected = OptionError(f"{_EXPECTED_OFFSETS}, got {text}", remedy=f"Correct option '{option}'")
+    numbers: dict[TopicPartition, int] = {}
+    for topic, partitions in _json_object(text, expected).items():
+        if not isinstance(partitions, dict):
+            raise expected
+        for partition, number in partitions.items():
+            if not partition.isdecimal() or not isinstance(number, int) or isinstance(number, bool):
+                raise expected
+            numbers[TopicPartition(topic, int(partition))] = number
+    return numbers
+
+
+def _json_object(text: str, expected: OptionError) -> dict[str, Any]:
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        raise expected from None
+    if not isinstance(parsed, dict):
+        raise expected
+    return parsed
+
+
+def _is_partition(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 0

@@ -1,0 +1,225 @@
+"""The options of a writing query as a frozen record, or an error that says which of them is wrong."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from broker_core.records.compression import Compression
+from spark_eos.errors import OptionError
+from spark_eos.metrics import HOST_OPTION, PORT_OPTION, MetricsPlace, metrics_place
+from spark_eos.options.client import ClientOptions, client_options_from, kafka_settings, refuse_without_prefix
+
+DEFAULT_PREFIX: Final = "eos-kafka"
+DEFAULT_DECISION_TOPIC: Final = "eos-kafka-decisions"
+DEFAULT_BATCH_BYTES: Final = 512 * 1024
+DEFAULT_BUFFER_BYTES: Final = 64 * 1024 * 1024
+FALLBACK_TIMEOUT_MS: Final = 60_000
+LONGEST_DEFAULT_TIMEOUT_MS: Final = 900_000
+MAX_NAME_BYTES: Final = 200
+SMALLEST_TIMEOUT_MS: Final = 1_000
+# Spelt as users write them; Spark hands them over in lower case.
+NAMES: Final = (
+    "topic",
+    "transactionalIdPrefix",
+    "transactionTimeout",
+    "onLostTransaction",
+    "jobId",
+    "compression.type",
+    "compression.level",
+    "batch.size",
+    "buffer.memory",
+    "decisionTopic",
+    "includeHeaders",
+    "writeName",
+    "discardDifferingRows",
+    "allowHangingTransactions",
+    PORT_OPTION,
+    HOST_OPTION,
+)
+_LEVELS: Final[Mapping[Compression, tuple[int, int]]] = {
+    Compression.GZIP: (1, 9),
+    Compression.LZ4: (1, 12),
+    Compression.ZSTD: (1, 22),
+}
+_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h)?")
+_UNIT_MS: Final[Mapping[str, int]] = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+
+
+class OnLostTransaction(StrEnum):
+    """What to do when some transactions of a decided micro-batch took no effect."""
+
+    FAIL = "fail"
+    REWRITE = "rewrite"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The settings of a sink; picklable, so that the driver and every task work with the same.
+
+    The preflight settles what depends on the brokers: `transaction_timeout_ms`, which is None before;
+    `timeout_limit_ms`, the most they allow, None where it cannot be read; and `allow_hanging_transactions`, which is
+    False afterwards where all of them verify transactions.
+    """
+
+    client: ClientOptions
+    topic: str | None = None
+    prefix: str = DEFAULT_PREFIX
+    transaction_timeout_ms: int | None = None
+    on_lost_transaction: OnLostTransaction = OnLostTransaction.FAIL
+    job_id: str | None = None
+    compression: Compression = Compression.NONE
+    compression_level: int | None = None
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    buffer_bytes: int = DEFAULT_BUFFER_BYTES
+    max_request_bytes: int = 1024 * 1024
+    decision_topic: str = DEFAULT_DECISION_TOPIC
+    write_name: str | None = None
+    discard_differing_rows: bool = False
+    allow_hanging_transactions: bool = False
+    timeout_limit_ms: int | None = None
+    metrics_place: MetricsPlace | None = None
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Read all options of a writing query; names are case-insensitive, as everywhere in Spark."""
+    ours = _own_options(options)
+    kafka = kafka_settings(options, side="producer")
+    compression, level_text = _compression(_either(ours, kafka, "compression.type"))
+    return SinkOptions(
+        client=client_options_from(kafka),
+        topic=_topic(ours["topic"], "topic") if "topic" in ours else None,
+        prefix=_name(ours.get("transactionalidprefix", DEFAULT_PREFIX), "transactionalIdPrefix"),
+        transaction_timeout_ms=_timeout(ours, kafka),
+        on_lost_transaction=_on_lost(ours.get("onlosttransaction", "fail")),
+        job_id=_name(ours["jobid"], "jobId") if "jobid" in ours else None,
+        compression=compression,
+        compression_level=_level(compression, level_text, ours, kafka),
+        batch_bytes=_size(ours, kafka, "batch.size", DEFAULT_BATCH_BYTES, 1),
+        buffer_bytes=_size(ours, kafka, "buffer.memory", DEFAULT_BUFFER_BYTES, 64 * 1024),
+        max_request_bytes=_size({}, kafka, "max.request.size", 1024 * 1024, 1024),
+        decision_topic=_topic(ours.get("decisiontopic", DEFAULT_DECISION_TOPIC), "decisionTopic"),
+        write_name=_name(ours["writename"], "writeName") if "writename" in ours else None,
+        discard_differing_rows=_flag(ours.get("discarddifferingrows", "false"), "discardDifferingRows"),
+        allow_hanging_transactions=_flag(ours.get("allowhangingtransactions", "false"), "allowHangingTransactions"),
+        metrics_place=metrics_place(ours),
+    )
+
+
+def _own_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Pick our options; refuse a name that is nearly one of ours.
+
+    Spark hands over options of its own too (checkpointLocation, path, ...), so an unknown name alone is no error.
+    """
+    known = {name.lower(): name for name in NAMES}
+    ours: dict[str, str] = {}
+    for written, value in options.items():
+        name = written.lower()
+        if name in known:
+            ours[name] = value
+        elif not name.startswith("kafka."):
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+            if near:
+                raise OptionError(f"Unknown option '{written}'", remedy=f"Did you mean '{known[near[0]]}'?")
+    refuse_without_prefix(options)
+    return ours
+
+
+def _either(ours: Mapping[str, str], kafka: Mapping[str, str], name: str) -> str | None:
+    if name in ours and name in kafka and ours[name] != kafka[name]:
+        raise OptionError(f"Options '{name}' and 'kafka.{name}' contradict each other", remedy="Keep one of the two")
+    return ours.get(name, kafka.get(name))
+
+
+def _topic(text: str, option: str) -> str:
+    topic = text.strip()
+    if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
+        raise OptionError(
+            f"Option '{option}' is {text!r}", remedy="Give 1 to 249 letters, digits, dots, underscores or hyphens"
+        )
+    return topic
+
+
+def _name(text: str, option: str) -> str:
+    size_bytes = len(text.encode())
+    if not 0 < size_bytes <= MAX_NAME_BYTES or not text.isprintable():
+        raise OptionError(
+            f"Option '{option}' is {text[:80]!r} ({size_bytes} bytes)",
+            remedy=f"Give 1 to {MAX_NAME_BYTES} bytes without control characters",
+        )
+    return text
+
+
+def _flag(text: str, option: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise OptionError(f"Option '{option}' is {text!r}", remedy="Use true or false")
+    return text.strip().lower() == "true"
+
+
+def _on_lost(text: str) -> OnLostTransaction:
+    try:
+        return OnLostTransaction(text.strip().lower())
+    except ValueError:
+        raise OptionError(f"Option 'onLostTransaction' is {text!r}", remedy="Use fail or rewrite") from None
+
+
+def _compression(text: str | None) -> tuple[Compression, str | None]:
+    """Read a codec, with the level that may follow it after a colon."""
+    name, colon, level = (text or "none").strip().lower().partition(":")
+    try:
+        return Compression[{"uncompressed": "NONE"}.get(name, name.upper())], level if colon else None
+    except KeyError:
+        raise OptionError(
+            f"Option 'compression.type' is {text!r}", remedy="Use none, gzip, snappy, lz4 or zstd"
+        ) from None
+
+
+def _level(
+    compression: Compression, beside: str | None, ours: Mapping[str, str], kafka: Mapping[str, str]
+) -> int | None:
+    text = ours.get("compression.level", kafka.get("compression.level"))
+    text = kafka.get(f"compression.{compression.name.lower()}.level") if text is None else text
+    if text is not None and beside is not None and text.strip() != beside:
+        raise OptionError(
+            f"Options 'compression.type' and 'compression.level' name two levels, {beside} and {text}",
+            remedy="Keep one of the two",
+        )
+    text = beside if text is None else text
+    if text is None:
+        return None
+    if compression not in _LEVELS:
+        raise OptionError(
+            f"Option 'compression.level' has no meaning with compression.type={compression.name.lower()}",
+            remedy="Remove it, or use gzip, lz4 or zstd",
+        )
+    lowest, highest = _LEVELS[compression]
+    return _number(text, "compression.level", lowest, highest)
+
+
+def _timeout(ours: Mapping[str, str], kafka: Mapping[str, str]) -> int | None:
+    text = ours.get("transactiontimeout", kafka.get("transaction.timeout.ms"))
+    if text is None:
+        return None
+    found = _DURATION.fullmatch(text.strip().lower())
+    timeout_ms = int(found[1]) * _UNIT_MS[found[2] or "ms"] if found else -1
+    if not SMALLEST_TIMEOUT_MS <= timeout_ms <= 2**31 - 1:
+        raise OptionError(
+            f"Option 'transactionTimeout' is {text!r}",
+            remedy=f"Give milliseconds from {SMALLEST_TIMEOUT_MS} to {2**31 - 1}, or a number with ms, s, m or h",
+        )
+    return timeout_ms
+
+
+def _size(ours: Mapping[str, str], kafka: Mapping[str, str], name: str, default: int, lowest: int) -> int:
+    text = _either(ours, kafka, name)
+    return default if text is None else _number(text, name, lowest, 2**31 - 1)
+
+
+def _number(text: str, option: str, lowest: int, highest: int) -> int:
+    number = int(text) if re.fullmatch(r"\s*-?\d{1,12}\s*", text) else lowest - 1
+    if not lowest <= number <= highest:
+        raise OptionError(f"Option '{option}' is {text!r}", remedy=f"Give a whole number from {lowest} to {highest}")
+    return number

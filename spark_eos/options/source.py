@@ -1,0 +1,342 @@
+"""The options of a reading query as `SourceOptions`, or an error that says which of them is wrong.
+
+Names, defaults and the words of the errors are those of Spark's own Kafka source, so that changing
+`format("kafka")` to `format("eos-kafka")` changes nothing else. One default differs on purpose: `isolation.level`
+is `read_committed`.
+"""
+
+import difflib
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import sha256
+from typing import Final
+
+from broker_core.types import IsolationLevel
+from spark_eos.errors import OptionError
+from spark_eos.metrics import HOST_OPTION, PORT_OPTION, MetricsPlace, metrics_place
+from spark_eos.options.client import (
+    ClientOptions,
+    client_options_from,
+    int_setting,
+    kafka_settings,
+    refuse_without_prefix,
+    whole_number,
+)
+from spark_eos.options.positions import (
+    EARLIEST,
+    LATEST,
+    Edge,
+    Offsets,
+    Position,
+    SubscribePattern,
+    Subscription,
+    parse_assign,
+    parse_offsets,
+    parse_pattern,
+    parse_subscribe,
+    parse_timestamp,
+    parse_timestamps,
+)
+
+logger = logging.getLogger(__name__)
+
+_SUBSCRIPTIONS: Final[Mapping[str, Callable[[str], Subscription]]] = {
+    "subscribe": parse_subscribe,
+    "subscribePattern": parse_pattern,
+    "assign": parse_assign,
+}
+_KNOWN: Final = (
+    *_SUBSCRIPTIONS,
+    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", "startingOffsetsByTimestampStrategy",
+    "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", "failOnDataLoss", "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
+    "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "groupIdPrefix", "includeHeaders",
+    "isolation.level", "lagWarningAfter", "logLag", "filterPushdown", "commitOffsetsToGroup",
+    PORT_OPTION, HOST_OPTION,
+)  # fmt: skip
+_ENDINGS: Final[Mapping[str, str]] = {
+    "endingOffsets": "ending offset not valid in streaming queries",
+    "endingOffsetsByTimestamp": "ending timestamp not valid in streaming queries",
+    "endingTimestamp": "ending timestamp not valid in streaming queries",
+}
+_ISOLATION: Final = {level.name.lower(): level for level in IsolationLevel}
+# Kafka's default is five minutes, which records of a new partition would wait; Spark's own source asks every time.
+_MAX_AGE_MS: Final = 1_000
+_PATTERN_MAX_AGE_MS: Final = 5_000
+_DURATION: Final = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*")
+_DURATION_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class NoMatch(Enum):
+    """What to do where no record is as young as the starting time."""
+
+    ERROR = "error"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class FetchLimits:
+    """The bounds of one fetch: how much is asked for, how long brokers may wait, how long no progress is borne."""
+
+    max_bytes: int
+    partition_max_bytes: int
+    min_bytes: int
+    max_wait_ms: int
+    poll_timeout_ms: int
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """The settings of one reading query; picklable, so it travels to executors."""
+
+    client: ClientOptions
+    subscription: Subscription
+    isolation: IsolationLevel
+    starting: Position
+    starting_no_match: NoMatch
+    ending: Position
+    fetch: FetchLimits
+    check_crcs: bool
+    fail_on_data_loss: bool
+    offset_retries: int
+    offset_retry_interval_ms: int
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    include_headers: bool
+    commit_group_id: str | None
+    lag_warning_after_ms: int
+    log_lag: bool
+    metadata_max_age_ms: int
+    metrics_place: MetricsPlace | None = None
+
+
+def include_headers(options: Mapping[str, str]) -> bool:
+    """Tell whether the schema has a headers column; asked before all other options are looked at."""
+    return _boolean(_lowered(options), "includeHeaders", False)
+
+
+def filter_pushdown(options: Mapping[str, str]) -> bool:
+    """Tell whether a batch query may be planned by its filters.
+
+    Off unless asked for: Spark keeps one plan for each load(), so that a DataFrame used twice with different filters
+    is read both times with the plan of one of them, and rows would be missing without a word.
+    """
+    return _boolean(_lowered(options), "filterPushdown", False)
+
+
+def batch_options(options: Mapping[str, str]) -> SourceOptions:
+    """Read the options of `spark.read`."""
+    lowered = _lowered(options)
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+        if name.lower() in lowered:
+            logger.warning("%s option ignored in batch queries", name)
+    parsed = _parse(lowered, starting=Edge(EARLIEST))
+    _refuse_edge(parsed.starting, LATEST, "starting offset can't be latest for batch queries on Kafka",
+                 "startingOffsets for {} can't be latest for batch queries on Kafka")  # fmt: skip
+    _refuse_edge(parsed.ending, EARLIEST, "ending offset can't be earliest for batch queries on Kafka",
+                 "ending offset for {} can't be earliest for batch queries on Kafka")  # fmt: skip
+    return parsed
+
+
+def stream_options(options: Mapping[str, str]) -> SourceOptions:
+    """Read the options of `spark.readStream`."""
+    lowered = _lowered(options)
+    for name, message in _ENDINGS.items():
+        if name.lower() in lowered:
+            raise OptionError(message, remedy=f"Remove option '{name}'; Trigger.AvailableNow stops at today's end")
+    return _parse(lowered, starting=Edge(LATEST))
+
+
+def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
+    subscription = _subscription(options)
+    _refuse_near_misses(options)
+    settings = kafka_settings(options)
+    most = _positive(options, "maxOffsetsPerTrigger")
+    least = _positive(options, "minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise OptionError(f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most})")
+    return SourceOptions(
+        client=client_options_from(settings),
+        subscription=subscription,
+        isolation=_isolation(options, settings),
+        starting=_position(options, "starting") or starting,
+        starting_no_match=_no_match(options),
+        ending=_position(options, "ending") or Edge(LATEST),
+        fetch=_fetch_limits(options, settings),
+        check_crcs=_boolean(settings, "check.crcs", True),
+        fail_on_data_loss=_boolean(options, "failOnDataLoss", True),
+        offset_retries=_number(options, "fetchOffset.numRetries", 3, minimum=1),
+        offset_retry_interval_ms=_number(options, "fetchOffset.retryIntervalMs", 10, minimum=0),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay", "15m"),
+        min_partitions=_positive(options, "minPartitions"),
+        max_records_per_partition=_positive(options, "maxRecordsPerPartition"),
+        include_headers=_boolean(options, "includeHeaders", False),
+        commit_group_id=_commit_group_id(options, settings, subscription),
+        lag_warning_after_ms=_duration_ms(options, "lagWarningAfter", "1m"),
+        log_lag=_boolean(options, "logLag", False),
+        metadata_max_age_ms=_metadata_max_age_ms(options, subscription),
+        metrics_place=metrics_place(options),
+    )
+
+
+def _lowered(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in options.items()}
+
+
+def _subscription(options: Mapping[str, str]) -> Subscription:
+    given = [name for name in _SUBSCRIPTIONS if name.lower() in options]
+    names = ", ".join(sorted(name.lower() for name in _SUBSCRIPTIONS))
+    if not given:
+        raise OptionError(
+            "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign",
+            remedy='Say which topics to read, e.g. .option("subscribe", "topic")',
+        )
+    if len(given) > 1:
+        raise OptionError(
+            f"Only one of the following options can be specified for Kafka source: {names}",
+            checked=f"Given are {' and '.join(given)}",
+        )
+    return _SUBSCRIPTIONS[given[0]](options[given[0].lower()])
+
+
+def _position(options: Mapping[str, str], side: str) -> Position | None:
+    """Find where to start or end: one time beats times per partition, and those beat offsets."""
+    name = f"{side}Timestamp"
+    if name.lower() in options:
+        return parse_timestamp(name, options[name.lower()])
+    name = f"{side}OffsetsByTimestamp"
+    if name.lower() in options:
+        return parse_timestamps(name, options[name.lower()])
+    name = f"{side}Offsets"
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    edge = {"latest": LATEST, "earliest": EARLIEST}.get(text.strip().lower())
+    return parse_offsets(name, text) if edge is None else Edge(edge)
+
+
+def _refuse_edge(position: Position, edge: int, message: str, partition_message: str) -> None:
+    if position == Edge(edge):
+        raise OptionError(message)
+    if isinstance(position, Offsets):
+        for topic_partition, offset in position.offsets.items():
+            if offset == edge:
+                raise OptionError(partition_message.format(topic_partition))
+
+
+def _commit_group_id(options: Mapping[str, str], settings: Mapping[str, str], subscription: Subscription) -> str | None:
+    """Name the group to which progress is committed, None for none; the query itself never reads it."""
+    given, prefix = settings.get("group.id"), options.get("groupidprefix")
+    if given:
+        logger.warning(
+            "Kafka option 'kafka.group.id' has been set on this query: use it with care. Queries or consumers that "
+            "share the group '%s' overwrite each other's offsets. The query takes no part in the group, its offsets "
+            "are in its checkpoint; option 'groupIdPrefix' is ignored", given,
+        )  # fmt: skip
+    if not _boolean(options, "commitOffsetsToGroup", False):
+        return None
+    if not (given or prefix):
+        raise OptionError(
+            "Option 'commitOffsetsToGroup' is true, but no group is named",
+            checked="Neither kafka.group.id nor groupIdPrefix is set",
+            remedy="Set kafka.group.id to a group that nothing else uses",
+        )
+    # A restarted query must find its group again, so what follows the prefix depends on nothing but what is read.
+    return given or f"{prefix}-{sha256(repr(subscription).encode()).hexdigest()[:12]}"
+
+
+def _metadata_max_age_ms(options: Mapping[str, str], subscription: Subscription) -> int:
+    """Say for how long what brokers said of topics is used; a pattern has them say it of all topics."""
+    default = _PATTERN_MAX_AGE_MS if isinstance(subscription, SubscribePattern) else _MAX_AGE_MS
+    return _number(options, "kafka.metadata.max.age.ms", default, minimum=0)
+
+
+def _no_match(options: Mapping[str, str]) -> NoMatch:
+    name = "startingOffsetsByTimestampStrategy"
+    text = options.get(name.lower(), NoMatch.ERROR.value)
+    try:
+        return NoMatch(text.strip().lower())
+    except ValueError:
+        raise OptionError(f"Unknown value for option '{name}': '{text}'", remedy="Use error or latest") from None
+
+
+def _isolation(options: Mapping[str, str], settings: Mapping[str, str]) -> IsolationLevel:
+    ours, clients = options.get("isolation.level"), settings.get("isolation.level")
+    if ours is not None and clients is not None and ours.strip().lower() != clients.strip().lower():
+        raise OptionError(
+            f"Option 'isolation.level' is {ours} but 'kafka.isolation.level' is {clients}", remedy="Keep one of the two"
+        )
+    text = ours or clients or "read_committed"
+    level = _ISOLATION.get(text.strip().lower())
+    if level is None:
+        raise OptionError(f"Option 'isolation.level' is '{text}'", remedy="Use read_committed or read_uncommitted")
+    return level
+
+
+def _fetch_limits(options: Mapping[str, str], settings: Mapping[str, str]) -> FetchLimits:
+    return FetchLimits(
+        max_bytes=int_setting(settings, "fetch.max.bytes", 52_428_800, minimum=1),
+        # Java's default is 1 MiB because it asks for many partitions at once; a task asks for one.
+        partition_max_bytes=int_setting(settings, "max.partition.fetch.bytes", 4 * 1024 * 1024, minimum=1),
+        min_bytes=int_setting(settings, "fetch.min.bytes", 1, minimum=0),
+        max_wait_ms=int_setting(settings, "fetch.max.wait.ms", 500, minimum=0),
+        poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs", 120_000, minimum=1),
+    )
+
+
+def _refuse_near_misses(options: Mapping[str, str]) -> None:
+    """Refuse what is nearly an option's name; Spark's own source drops it silently and reads something else."""
+    known = {name.lower(): name for name in _KNOWN}
+    refuse_without_prefix(name for name in options if name not in known)
+    for written in options:
+        if written in known or written.startswith("kafka."):
+            continue
+        near = difflib.get_close_matches(written, known, n=1, cutoff=0.85)
+        if near:
+            raise OptionError(f"Unknown option '{written}'", remedy=f"Did you mean '{known[near[0]]}'?")
+        logger.warning("Option '%s' has no meaning for the eos-kafka source and is ignored", written)
+
+
+def _number(options: Mapping[str, str], name: str, default: int, *, minimum: int) -> int:
+    text = options.get(name.lower())
+    return default if text is None else whole_number(text, name, minimum=minimum)
+
+
+def _positive(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    try:
+        number = int(text.strip())
+    except ValueError:
+        number = 0
+    if number <= 0:
+        raise OptionError(f"{name} must be positive", checked=f"It is '{text}'", remedy="Give a whole number above 0")
+    return number
+
+
+def _boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
+    text = options.get(name.lower())
+    if text is None:
+        return default
+    value = {"true": True, "false": False}.get(text.strip().lower())
+    if value is None:
+        raise OptionError(f"Option '{name}' is '{text}'", remedy="Use true or false")
+    return value
+
+
+def _duration_ms(options: Mapping[str, str], name: str, default: str) -> int:
+    text = options.get(name.lower(), default)
+    found = _DURATION.fullmatch(text.lower())
+    if found is None:
+        raise OptionError(f"Option '{name}' is '{text}'", remedy="Give a time such as 500ms, 30s, 15m or 1h")
+    number, unit = int(found[1]), found[2] or "ms"
+    return number // 1_000 if unit == "us" else number * _DURATION_MS[unit]

@@ -1,0 +1,68 @@
+"""The sweep of what tasks leave open when Spark has given their job up.
+
+Spark calls `abort` at once and lets the tasks run on: a worker is killed some seconds later (twice
+`spark.python.task.killTimeout`, 2 s each), or finishes first and leaves a transaction that no driver will decide. So
+what is open under the incarnation is swept now, and again until no task can be left. A process of its own does that:
+Spark may end the one that aborts, and the user waits for it.
+
+Only an incarnation that has ended is swept so. Its run has no commit any more, so that what its newest decision does
+not name is never decided: nothing decided is aborted, and nothing of a newer run is in reach.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from spark_eos.errors import EosKafkaError
+from spark_eos.options.sink import SinkOptions
+from spark_eos.sink.detached_process import LIMIT_SECONDS, DetachedProcess, impatient
+from spark_eos.sink.factory import cluster_of, committer
+from spark_eos.sink.naming import parse_task_id
+from spark_eos.sink.ports import SinkCluster
+
+logger = logging.getLogger(__name__)
+# A broker that does not answer has a successor soon, or is asked again by the next sweep.
+_WAIT_MS: Final = 10_000
+SWEEPS_AFTER_SECONDS: Final = (0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 5.0)
+
+
+def runs_of(cluster: SinkCluster, prefix: str, incarnation: str) -> set[tuple[str, str]]:
+    """Find the queries and runs of which an incarnation has transactions open."""
+    names = [parse_task_id(each) for each in cluster.open_transactions(f"{prefix}.", wait_ms=_WAIT_MS)]
+    return {
+        (name.query, name.run)
+        for name in names
+        if name is not None and (name.prefix, name.incarnation) == (prefix, incarnation)
+    }
+
+
+def sweep_incarnation(options: SinkOptions, incarnation: str, micro_batch: int) -> None:
+    """Abort what an incarnation that has ended has open, but for what is decided."""
+    for query, run in runs_of(cluster_of(options), options.prefix, incarnation):
+        committer(options, query, run, may_be_decided=True).abort((), micro_batch)
+
+
+def keep_sweeping(options: SinkOptions, incarnation: str, micro_batch: int) -> None:
+    """Sweep what tasks that still run will leave open, in a process of its own."""
+    try:
+        detached = DetachedProcess()
+        detached.hand_over(partial(_sweep_now_and_then, options, incarnation, micro_batch, SWEEPS_AFTER_SECONDS))
+        detached.close()
+    except OSError as error:
+        logger.warning(
+            "micro-batch %d: what its tasks leave open from now on ends by its timeout: %s", micro_batch, error
+        )
+
+
+def _sweep_now_and_then(options: SinkOptions, incarnation: str, micro_batch: int, pauses: Sequence[float]) -> None:
+    until, hasty = time.monotonic() + LIMIT_SECONDS, replace(options, client=impatient(options.client))
+    for seconds in pauses:
+        time.sleep(seconds)
+        with suppress(EosKafkaError):
+            sweep_incarnation(hasty, incarnation, micro_batch)
+        if time.monotonic() > until:
+            return

@@ -1,0 +1,119 @@
+"""A process that makes one call after this one has ended, and the call that ends what a killed task has left open.
+
+Spark ends its Python workers with SIGKILL or SIGHUP, and shares them between queries, so what must be done after a
+worker has ended is done by another process. It is a fresh interpreter, not a fork, and has a session of its own: it
+holds nothing of the worker's (neither its memory nor its socket to the JVM, which Spark takes for the worker's life),
+and no signal to the worker's group reaches it. It imports nothing until it has something to do, so that waiting costs
+some 10 MB and no time.
+
+The worker writes what is to be called into a pipe, each call in place of the one before. The pipe ends with the worker,
+however that ends. All of it is read before anything is called. This module is imported by that process too, so it asks
+for nothing but the client.
+"""
+
+import base64
+import os
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from broker_core.types import TransactionState
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.control import TransactionIdentity, end_txn
+from spark_eos.client.inspection import describe_transactions
+from spark_eos.errors import EosKafkaError
+from spark_eos.options.client import ClientOptions
+
+# What a killed worker has sent may reach its broker after the abort, and open the transaction again.
+LOOKS_AFTER_SECONDS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0)
+# For all looks together: where brokers stay away longer, the transaction times out.
+LIMIT_SECONDS: Final = 60.0
+_LONGEST_CALL_MS: Final = 15_000
+_PAUSE_SECONDS: Final = 1.0
+# A line that was cut short says nothing, and leaves nothing to do: what it speaks of has not begun.
+_CODE: Final = r"""
+import sys
+last = b"\n"
+for last in sys.stdin.buffer:
+    pass
+if last.endswith(b"\n") and last != b"\n":
+    sys.path[:] = sys.argv[1:]
+    import base64, pickle
+    pickle.loads(base64.b64decode(last))()
+"""
+
+
+class DetachedProcess:
+    """This process's end of the pipe; raises OSError where no process can be started."""
+
+    def __init__(self) -> None:
+        if os.name != "posix":
+            raise OSError("this system has no sessions of processes")
+        # Spark's files may be on no path but this process's.
+        command = [sys.executable, "-S", "-E", "-c", _CODE, *sys.path]
+        nothing = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing, bufsize=0, start_new_session=True
+        )
+        assert self._process.stdin is not None
+        self._pipe = self._process.stdin
+        # A detached process that is stopped must not stop this process.
+        os.set_blocking(self._pipe.fileno(), False)
+
+    @property
+    def process_id(self) -> int:
+        """Name the process."""
+        return self._process.pid
+
+    def hand_over(self, call: Callable[[], None] | None) -> bool:
+        """Replace what is to be called, None for nothing; False where that does not arrive.
+
+        A process that has ended calls nothing any more: None has then arrived.
+        """
+        line = b"" if call is None else base64.b64encode(pickle.dumps(call))
+        try:
+            return os.write(self._pipe.fileno(), line + b"\n") == len(line) + 1
+        except BrokenPipeError:
+            return call is None
+        except BlockingIOError:
+            return False
+
+    def close(self) -> None:
+        """Have it make its call now."""
+        with suppress(OSError):
+            self._pipe.close()
+
+
+def impatient(options: ClientOptions) -> ClientOptions:
+    """Give the client of a process that must not live long after the worker it belonged to."""
+    return replace(options, api_timeout_ms=min(options.api_timeout_ms, _LONGEST_CALL_MS))
+
+
+def end_unprepared(
+    options: ClientOptions, identity: TransactionIdentity, pauses: Sequence[float] = LOOKS_AFTER_SECONDS
+) -> None:
+    """Abort exactly this transaction if it is open, and look again for requests that arrive late."""
+    looks, until = list(pauses), time.monotonic() + LIMIT_SECONDS
+    with KafkaClient(impatient(options)) as client:
+        while looks and time.monotonic() < until:
+            time.sleep(looks[0])
+            try:
+                _end_if_open(client, identity)
+            except EosKafkaError:
+                # A broker that is away may come back.
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            looks.pop(0)
+
+
+def _end_if_open(client: KafkaClient, identity: TransactionIdentity) -> None:
+    name = identity.transactional_id
+    found = describe_transactions(client, [name])[name]
+    is_it = (found.producer_id, found.producer_epoch) == (identity.producer_id, identity.producer_epoch)
+    if found.exists and is_it and found.state == TransactionState.ONGOING.label:
+        end_txn(client, identity, commit=False)

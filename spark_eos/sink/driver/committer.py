@@ -1,0 +1,423 @@
+"""The way of a micro-batch from prepared to visible, on the driver: verify, decide, complete, sweep.
+
+The decision is the commit point. Before it, any failure means that nothing is or will be visible; after it, the
+micro-batch is rolled forward, by this driver or by the next process that reads the decision, unless a transaction is
+lost before any is committed: then all are rolled back and the micro-batch is written again (`recovery.action_table`).
+Spark calls `abort` also when `commit` fails, so `abort` asks the decision log first and never touches a decided
+transaction.
+An error after the decision says that it is one: to take it for "not written" and write again would double the rows.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from spark_eos import failpoints
+from spark_eos.errors import EosKafkaError
+from spark_eos.metrics import SINK_METRICS
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.driver.completion import Completion, complete
+from spark_eos.sink.driver.decision_errors import OutdatedError, disagreement_error, other_plan_error
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.ownership import Ownership
+from spark_eos.sink.driver.retirement import Retirement, is_due, retire
+from spark_eos.sink.driver.retry_policy import RetryPolicy
+from spark_eos.sink.driver.run_state import RunState
+from spark_eos.sink.driver.run_sweep import RunSweep
+from spark_eos.sink.driver.superseded_runs import left_open, superseding
+from spark_eos.sink.driver.verification import MicroBatchVerification, decide_until_ms
+from spark_eos.sink.messages import (
+    AlreadyCommitted,
+    Prepared,
+    PreparedTransaction,
+    TaskMessage,
+    check_messages,
+    show_other_attempts,
+)
+from spark_eos.sink.ports import SinkCluster
+from spark_eos.sink.recovery.action_table import RecoveryAction, Settlement
+from spark_eos.sink.recovery.settlement import lost_error, settle
+from spark_eos.sink.rerun_checks import (
+    check_first_write,
+    check_rows,
+    check_write,
+    has_same_rows,
+    renamed_error,
+    rolled_back_error,
+    why_closed,
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Committer:
+    """The commits and aborts of the micro-batches of one run of one query.
+
+    `may_be_decided` is False where no earlier run can be: a batch job without a job id of its own. `may_hang` is True
+    where partition leaders do not verify transactions, so that none may be ended that a task may still write to.
+    """
+
+    cluster: SinkCluster
+    log: DecisionLog
+    prefix: str
+    query: str
+    run: str
+    policy: OnLostTransaction
+    may_be_decided: bool = True
+    state: RunState = field(default_factory=RunState)
+    retirement: Retirement = Retirement.REPLACE
+    write: str = ""
+    discard_differing_rows: bool = False
+    may_hang: bool = False
+    # What the last call has decided and committed, in messages of its own.
+    committed: tuple[PreparedTransaction, ...] = ()
+
+    def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
+        """Make a micro-batch visible, or raise; returns only when every transaction of it is committed."""
+        self.committed = ()
+        check_messages(messages, self.query, self.run, micro_batch)
+        check_first_write(self.query, self.state.finished, (micro_batch, self.write))
+        self._commit(messages, micro_batch)
+        self.state.finished = (micro_batch, self.write)
+
+    def _commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
+        prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
+        self.state.id_usage.note(self.query, messages)
+        self.state.sweeps.note(show_other_attempts(messages))
+        retries = RetryPolicy(decide_until_ms(prepared, _now_ms()), _now_ms, _pause)
+        is_first = True
+        while True:
+            try:
+                self._commit_once(messages, prepared, micro_batch, is_first=is_first)
+                return
+            except EosKafkaError as error:
+                retries.wait_after(error)
+                is_first = False
+                logger.warning("micro-batch %d of %s: its commit is tried again: %s", micro_batch, self.query, error)
+                SINK_METRICS.add("commit_retries")
+                if not isinstance(error, OutdatedError):
+                    # They may be cut off from their peers.
+                    self.log.forget_coordinators()
+
+    def _commit_once(
+        self,
+        messages: Sequence[TaskMessage],
+        prepared: Sequence[PreparedTransaction],
+        micro_batch: int,
+        *,
+        is_first: bool,
+    ) -> None:
+        """Commit, as short as it can be the first time and step by step where that has failed."""
+        failpoints.reach("driver.before_verify", micro_batch)
+        driver = self._driver(micro_batch, messages)
+        is_repeated = any(isinstance(message, AlreadyCommitted) for message in messages)
+        newest = driver.newest(has_rows=bool(prepared), must_look=is_repeated or not is_first)
+        # The executors of an earlier run may outlive their driver for a while.
+        self.state.sweeps.note(newest is not None and newest.run != self.run)
+        if newest is None and prepared and self._is_query and self.state.is_first_decision:
+            self._check_not_renamed(messages, micro_batch)
+        if newest is not None and newest.micro_batch == micro_batch:
+            check_write(newest, self.run, self.write)
+        settled = self._settle(newest, micro_batch)
+        if settled is not None and settled.is_closed:
+            self._compare(newest, messages, micro_batch, is_closed=True)
+            self._finish_decided(driver, settled, prepared)
+            return
+        kept = self._kept(settled, messages, micro_batch)
+        splits = {transaction.split for transaction in kept}
+        wanted = [transaction for transaction in prepared if transaction.split not in splits]
+        dropped = [transaction for transaction in prepared if transaction.split in splits]
+        decision = None
+        # Without rows there is nothing to decide, unless a decision that was lost would else stay the newest.
+        if wanted or settled is not None:
+            decision = self._decide_and_complete(driver, messages, wanted, kept, settled, is_first)
+        if dropped or self.state.sweeps.is_due:
+            superseded = () if decision is None else decision.superseded
+            self._orphans(micro_batch).sweep(superseded, dropped, decided=decision)
+        logger.info("micro-batch %d of %s: %s", micro_batch, self.query, dict(SINK_METRICS.snapshot()))
+        failpoints.reach("driver.after_sweep", micro_batch)
+        if decision is not None:
+            self._retire(decision)
+
+    def abort(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
+        """End everything this run has open, but for what is decided."""
+        failpoints.reach("driver.abort", micro_batch)
+        with self._step("abort", micro_batch):
+            prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
+            swept = self._orphans(micro_batch).abort(prepared)
+        failpoints.reach("driver.after_abort", micro_batch)
+        SINK_METRICS.add("transactions_aborted", len(swept))
+        logger.info(
+            "micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared), len(swept)
+        )
+
+    def _examine(self, before: Decision, messages: Sequence[TaskMessage], micro_batch: int) -> None:
+        """Stop before the take-over: a query that is about to stop must not stop the one whose checkpoint it copied."""
+        if before.micro_batch > micro_batch:
+            raise rolled_back_error(before, micro_batch)
+        if before.micro_batch == micro_batch:
+            # A task that wrote did not know of the decision, or has found that its part was lost.
+            is_known = all(isinstance(message, AlreadyCommitted) for message in messages)
+            is_closed = not is_known and settle(self.cluster, before).is_closed
+            if is_known or is_closed:
+                self._compare(before, messages, micro_batch, is_closed=is_closed)
+
+    def _compare(
+        self, newest: Decision | None, messages: Sequence[TaskMessage], micro_batch: int, *, is_closed: bool
+    ) -> None:
+        """Stop where a micro-batch was decided with other rows; one that an operator has closed is not compared."""
+        if newest is None or newest.micro_batch != micro_batch or newest.is_skipped:
+            return
+        check_write(newest, self.run, self.write)
+        # As long as it is not known to be closed, a task that wrote may have found that its part was lost.
+        if is_closed or not any(isinstance(message, Prepared) for message in messages):
+            self._check_rows(newest, messages, by_task=False)
+
+    def _check_not_renamed(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
+        """Stop where an earlier run has written the same rows under another name, which nothing else would show."""
+        for each in self.log.namesakes(micro_batch):
+            if each.run != self.run and has_same_rows(each, messages) and not settle(self.cluster, each).took_no_effect:
+                raise renamed_error(each, self.query)
+
+    def _check_rows(self, decision: Decision, messages: Sequence[TaskMessage], *, by_task: bool) -> None:
+        check_rows(
+            decision,
+            messages,
+            is_job=self.retirement is Retirement.MARK,
+            accept_difference=self.discard_differing_rows,
+            by_task=by_task,
+        )
+
+    def _orphans(self, micro_batch: int) -> RunSweep:
+        return RunSweep(
+            self.cluster,
+            self.log,
+            self.prefix,
+            self.query,
+            self.run,
+            self.state,
+            micro_batch,
+            lambda name: self._step(name, micro_batch),
+            self.may_hang,
+        )
+
+    def _driver(self, micro_batch: int, messages: Sequence[TaskMessage]) -> Ownership:
+        return Ownership(
+            self.log,
+            self.run,
+            self.state,
+            micro_batch,
+            lambda name: self._step(name, micro_batch),
+            lambda before: self._examine(before, messages, micro_batch),
+            self.may_be_decided,
+            self._is_query,
+        )
+
+    @property
+    def _is_query(self) -> bool:
+        """Say whether there are more micro-batches than one."""
+        return self.retirement is Retirement.REPLACE
+
+    def _settle(self, newest: Decision | None, micro_batch: int) -> Settlement | None:
+        """Roll the newest decision forward; None when it is not for this micro-batch."""
+        if newest is None:
+            return None
+        if newest.micro_batch > micro_batch:
+            raise rolled_back_error(newest, micro_batch)
+        if newest.run == self.run and newest.micro_batch < micro_batch and not self.write:
+            # Another process decided it, and completed it: a stream whose commit fails has no further micro-batch. A
+            # foreachBatch function may have caught the error and gone on.
+            return None
+        failpoints.reach("driver.before_settle", micro_batch)
+        with self._step("roll forward", micro_batch):
+            settled = settle(self.cluster, newest)
+        failpoints.reach("driver.settled", micro_batch)
+        if newest.micro_batch == micro_batch:
+            return settled
+        self._judge_older(settled, micro_batch)
+        return None
+
+    def _judge_older(self, settled: Settlement, micro_batch: int) -> None:
+        """Stop where an older micro-batch is lost that will not be run again.
+
+        Spark went past it, so it was committed, or its re-run had no task at all and none has rolled it forward. What
+        cannot be shown any more is of the first kind, most likely: a query that slept until its ids had expired. What
+        is open is of the second: once there is a newer decision, it would not be completed any more.
+        """
+        if settled.still_open:
+            raise lost_error(settled)
+        if settled.lost and not settled.is_closed and self.policy is OnLostTransaction.FAIL:
+            account = lost_error(settled)
+            raise type(account)(
+                account.happened,
+                checked=account.checked,
+                remedy=(
+                    f"The query is at micro-batch {micro_batch} and does not run the older one again. Repair the topic "
+                    "by hand from this account, then set onLostTransaction=rewrite for one micro-batch to go on, or "
+                    "close it with `eos-kafka decisions abort --restart skip`"
+                ),
+            )
+        if not settled.is_closed:
+            logger.warning(
+                "micro-batch %d of %s: going on although an older one is not shown to be complete: %s",
+                micro_batch,
+                self.query,
+                lost_error(settled),
+            )
+
+    def _kept(
+        self, settled: Settlement | None, messages: Sequence[TaskMessage], micro_batch: int
+    ) -> tuple[PreparedTransaction, ...]:
+        """Give what an earlier decision for this micro-batch has committed already and a new one repeats.
+
+        The tasks judged for themselves what to write. A new decision is only right if they came to the same view, or
+        wrote more because they did not know of the decision: that is dropped, where it is the same rows.
+        """
+        if settled is None or settled.took_no_effect:
+            skipped = [message.split for message in messages if isinstance(message, AlreadyCommitted)]
+            if skipped:
+                raise disagreement_error(settled, self.query, micro_batch, skipped)
+            return ()
+        if settled.action is not RecoveryAction.WRITE_LOST or self.policy is not OnLostTransaction.REWRITE:
+            raise lost_error(settled)
+        lost = {transaction.split for transaction in settled.lost}
+        written = {message.split for message in messages if isinstance(message, Prepared)}
+        decided = {transaction.split for transaction in settled.decision.transactions}
+        if not lost <= written <= decided or len(messages) != settled.decision.split_count:
+            raise other_plan_error(settled, len(messages), written)
+        self._check_rows(settled.decision, messages, by_task=True)
+        return settled.committed
+
+    def _decide_and_complete(
+        self,
+        driver: Ownership,
+        messages: Sequence[TaskMessage],
+        prepared: Sequence[PreparedTransaction],
+        kept: tuple[PreparedTransaction, ...],
+        settled: Settlement | None,
+        is_first: bool,
+    ) -> Decision:
+        micro_batch = driver.micro_batch
+        step = partial(self._step, "verify", micro_batch)
+        verification = MicroBatchVerification(self.cluster, self.query, micro_batch, prepared, _now_ms, step)
+        if not is_first:
+            verification()
+        decision = Decision(
+            prefix=self.log.prefix,
+            query=self.query,
+            run=self.run,
+            micro_batch=micro_batch,
+            attempt=settled.decision.attempt + 1 if settled is not None else 1,
+            split_count=len(messages),
+            decided_at_ms=_now_ms(),
+            transactions=(*kept, *prepared),
+            superseded=self.state.superseded,
+            write=self.write,
+        )
+        failpoints.reach("driver.before_decide", micro_batch)
+        with self._step("decide", micro_batch):
+            # The first time the decision is on its way while its transactions are looked at. An outage can make that
+            # last, and a decision that is written and not ended holds up all who read the decisions.
+            driver.decide(decision, verification.decide_by_ms, verification if is_first else None)
+        if self.state.began_at_ms is None:
+            self.state.began_at_ms = verification.began_at_ms
+        failpoints.reach("driver.after_decide", micro_batch)
+        try:
+            with self._step("complete", micro_batch):
+                # A process that was paused meanwhile looks first: what it would commit may be lost in part.
+                is_open = _now_ms() < verification.decide_by_ms
+                completion = Completion(verification.ends_at_ms, is_open, _now_ms, _pause)
+                complete(self.cluster, decision, prepared, completion)
+        except BaseException:
+            # Should there be a further micro-batch all the same, it begins with the newest decision.
+            self.state.identity = self.state.decided = None
+            raise
+        self.committed = tuple(prepared)
+        failpoints.reach("driver.after_complete", micro_batch)
+        SINK_METRICS.add("transactions_committed", len(prepared))
+        SINK_METRICS.add("records_committed", sum(t.record_count for t in prepared))
+        SINK_METRICS.add("bytes_committed", sum(m.size_bytes for m in messages if isinstance(m, Prepared)))
+        SINK_METRICS.add("produce_retries", sum(m.retries for m in messages if isinstance(m, Prepared)))
+        logger.info(
+            "micro-batch %d of %s: %d records in %d transactions are committed",
+            micro_batch,
+            self.query,
+            decision.record_count,
+            len(decision.transactions),
+        )
+        return decision
+
+    def _finish_decided(self, driver: Ownership, settled: Settlement, prepared: Sequence[PreparedTransaction]) -> None:
+        """End a micro-batch that was decided before: its own transactions, if any, are swept as orphans."""
+        decision, micro_batch = settled.decision, driver.micro_batch
+        if decision.run == self.run:
+            logger.warning(
+                "micro-batch %d of %s: an earlier attempt at this commit has decided it", micro_batch, self.query
+            )
+        else:
+            logger.warning(
+                "micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped",
+                micro_batch,
+                self.query,
+                why_closed(decision),
+                len(prepared),
+            )
+        decision = self._supersede(driver, decision)
+        runs = decision.superseded if self._is_query else (decision.run,)
+        self._orphans(micro_batch).sweep(runs, prepared)
+        failpoints.reach("driver.after_sweep", micro_batch)
+        self._retire(decision)
+
+    def _supersede(self, driver: Ownership, decision: Decision) -> Decision:
+        """Note in another run's decision that it is superseded, where it has left something open that is in the way.
+
+        Without the note its driver, should it wake up, could decide the very transactions that are swept.
+        """
+        try:
+            prefixes = {self.prefix, self.log.prefix}
+            if not self._is_query or decision.run == self.run or not left_open(self.cluster, decision, prefixes):
+                return decision
+            noted = replace(decision, revision=decision.revision + 1, superseded=superseding(decision, self.run))
+            driver.amend(noted, _now_ms())
+        except EosKafkaError as error:
+            logger.warning(
+                "micro-batch %d of %s is committed; what run %s has left open is swept later: %s",
+                driver.micro_batch,
+                self.query,
+                decision.run,
+                error,
+            )
+            return decision
+        return noted
+
+    def _retire(self, decision: Decision) -> None:
+        """Write down what needs no proof any more; the micro-batch is committed, so a failure is only logged."""
+        if self.state.identity is None or not is_due(decision, self.retirement):
+            return
+        try:
+            with self._step("close", decision.micro_batch):
+                self.state.identity = retire(self.log, self.state.identity, decision, self.retirement, _now_ms())
+        except EosKafkaError as error:
+            self.state.identity = None
+            logger.warning("job %s is committed; that could not be noted in the decision topic: %s", self.query, error)
+
+    @contextmanager
+    def _step(self, name: str, micro_batch: int) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        duration_ms = (time.monotonic() - started) * 1000
+        SINK_METRICS.set(f"{name.replace(' ', '_')}_ms", round(duration_ms))
+        logger.info("micro-batch %d of %s: %s took %.0f ms", micro_batch, self.query, name, duration_ms)
+
+
+def _pause(pause_ms: int) -> None:
+    time.sleep(pause_ms / 1000)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,72 @@
+"""The completion of a decided micro-batch, for as long as its transactions live."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from spark_eos import failpoints
+from spark_eos.errors import AuthorizationError, EosKafkaError, LostTransactionError, UnsupportedError
+from spark_eos.metrics import SINK_METRICS
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.driver.decision_errors import incomplete_error
+from spark_eos.sink.ports import SinkCluster
+from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.recovery.settlement import commit_all, lost_error, settle
+
+logger = logging.getLogger(__name__)
+_FIRST_PAUSE_MS: Final = 500
+_LONGEST_PAUSE_MS: Final = 10_000
+
+
+class Completion(NamedTuple):
+    """The time there is: until the first transaction ends, by the clock `now_ms`.
+
+    `is_open` says that none can have timed out yet. Only then the first attempt commits without a look.
+    """
+
+    ends_at_ms: int
+    is_open: bool
+    now_ms: Callable[[], int]
+    pause: Callable[[int], None]
+
+
+def complete(
+    cluster: SinkCluster, decision: Decision, prepared: Sequence[PreparedTransaction], completion: Completion
+) -> None:
+    """Complete a decision, again and again until its transactions are about to time out."""
+    pause_ms, wait_until_ms, is_open = _FIRST_PAUSE_MS, completion.now_ms(), completion.is_open
+    while True:
+        try:
+            if is_open and _commit(cluster, decision, prepared):
+                return
+            is_open = False
+            settled = settle(cluster, decision)
+            if not settled.took_effect:
+                raise lost_error(settled)
+            return
+        except LostTransactionError:
+            raise
+        except EosKafkaError as error:
+            is_open = False
+            wait_until_ms = max(completion.now_ms(), wait_until_ms) + pause_ms
+            if wait_until_ms >= completion.ends_at_ms or isinstance(error, AuthorizationError | UnsupportedError):
+                raise incomplete_error(decision, error) from error
+            logger.warning(
+                "micro-batch %d of %s is decided, completing it is tried again: %s",
+                decision.micro_batch,
+                decision.query,
+                error,
+            )
+            SINK_METRICS.add("completion_retries")
+            completion.pause(pause_ms)
+            pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
+
+
+def _commit(cluster: SinkCluster, decision: Decision, prepared: Sequence[PreparedTransaction]) -> bool:
+    """Commit all, and say whether every answer was plain success."""
+    steps = [[t] for t in prepared] if failpoints.is_armed("driver.mid_complete") else [list(prepared)]
+    committed: set[PreparedTransaction] = set()
+    for step in steps:
+        committed |= commit_all(cluster, step)
+        failpoints.reach("driver.mid_complete", decision.micro_batch)
+    return len(committed) == len(prepared)

@@ -1,0 +1,378 @@
+"""The decisions of a query: the newest is found, and one is added that no older driver can add to any more.
+
+The pointer, an offset in the query's consumer group, and the decision it points to are written in one transaction
+of the driver's own transactional id. Its end is the commit point of the micro-batch. A driver initialises that id
+before it reads the pointer, so an older driver can add nothing between the reading and the writing.
+
+The first decision of a query fixes the prefix of these names: a query whose `transactionalIdPrefix` is changed goes on
+with the names it had, or its earlier decisions would be neither found nor fenced. So two prefixes never give one query
+two drivers.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from broker_core.errors import ErrorCode
+from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition, TransactionState
+from spark_eos import failpoints
+from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError, UnreachableError
+from spark_eos.sink.decision import Decision, Pointer, read_pointer, write_decision, write_pointer
+from spark_eos.sink.descriptions import describe_since
+from spark_eos.sink.driver.decision_errors import (
+    UndecidedError,
+    newer_driver_error,
+    outdated_error,
+    unclear_error,
+    undecided_error,
+)
+from spark_eos.sink.driver.decision_reader import DecisionScan, other_topic_error, read_decision
+from spark_eos.sink.driver.driver_identity import DriverIdentity, Known, following_identity, is_kept
+from spark_eos.sink.driver.retry_policy import may_be_decided_again
+from spark_eos.sink.naming import decision_key, decision_partition, driver_id, group_id
+from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending, SinkCluster, UnstableOffsetsError
+
+logger = logging.getLogger(__name__)
+# A living driver writes its decision within milliseconds; one that died between writing and ending is not waited for.
+UNSTABLE_PATIENCE_MS: Final = 5_000
+UNSTABLE_LIMIT_MS: Final = 60_000
+DRIVER_TIMEOUT_MS: Final = 30_000
+_Answer = TypeVar("_Answer")
+
+
+class DecisionLog:
+    """The decisions of one query on one cluster, as one run of it sees them in one process."""
+
+    def __init__(
+        self, cluster: SinkCluster, prefix: str, query: str, topic: str, driver_timeout_ms: int = DRIVER_TIMEOUT_MS
+    ) -> None:
+        self._cluster = cluster
+        self._query = query
+        self._topic = topic
+        self._driver_timeout_ms = driver_timeout_ms
+        self._go_by(prefix)
+        self._newest: tuple[Pointer, Decision] | None = None
+        self.scan = DecisionScan(cluster, topic, query)
+        self._is_scanned = False
+        # The last micro-batch, and write in it, that a task of this process has found undecided.
+        self._undecided: tuple[int, str] | None = None
+
+    @property
+    def prefix(self) -> str:
+        """Give the prefix of the query's decisions, which may be an earlier one than that of its options."""
+        return self._prefix
+
+    def _go_by(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._group = group_id(prefix, self._query)
+        self._driver = driver_id(prefix, self._query)
+        self._place: TopicPartition | None = None
+
+    def take_over(self) -> DriverIdentity:
+        """Become the one driver of the query: every older one is fenced, and its open decision aborted."""
+        version = self._cluster.transaction_version()
+        identity = self._cluster.init_producer_id(self._driver, self._driver_timeout_ms)
+        # At the last epoch the end of a transaction changes the producer id, and `renew` would take that for another.
+        while identity.producer_epoch >= LAST_CLIENT_EPOCH:
+            identity = self._cluster.init_producer_id(self._driver, self._driver_timeout_ms)
+        self.scan_again()
+        return DriverIdentity(identity, version)
+
+    def renew(self, driver: DriverIdentity) -> DriverIdentity:
+        """Take a fresh epoch; raises `FencedError` where another driver is seen to have taken the id over.
+
+        To look and to take are two requests. Who takes over between them is fenced as by `take_over`, and an id that
+        its coordinator has forgotten is taken without a look. So read `newest` again afterwards, as after `take_over`.
+        """
+        bumps = 1 if driver.transaction_version >= 2 else 0
+        expected = ProducerIdentity(driver.identity.producer_id, driver.identity.producer_epoch + bumps)
+        described = describe_since(self._cluster, self._driver, expected)
+        if described is not None and described.identity != expected:
+            raise newer_driver_error(self._query, described, expected)
+        return self.take_over()
+
+    def newest(self, since: int = 0, patience_ms: int = UNSTABLE_PATIENCE_MS) -> Decision | None:
+        """Read the newest decision of any driver; None when there is none for micro-batch `since` or later.
+
+        The pointer alone tells that the newest is older, which is the everyday case: one OffsetFetch. A decision
+        that is written and not ended after `patience_ms` is aborted.
+        """
+        pointer = self._pointer(patience_ms)
+        if pointer is None:
+            return self._newest_by_scan(since)
+        return None if pointer.micro_batch < since else self._pointed_at(pointer)
+
+    def _pointed_at(self, pointer: Pointer) -> Decision:
+        if self._newest is None or self._newest[0] != pointer:
+            self._newest = (pointer, read_decision(self._cluster, pointer, self._prefix, self._query))
+        return self._newest[1]
+
+    def newest_elsewhere(self) -> Decision | None:
+        """Read the newest decision from the coordinator that another broker names than the one asked before."""
+        self._cluster.forget_coordinators((), self._group)
+        self.scan_again()
+        return self.newest()
+
+    def pointed(self, micro_batch: int, write: str) -> Decision | None:
+        """Read the newest decision for a task, by the pointer alone; None when it is for an older micro-batch.
+
+        A task may be shown less than there is: what it writes then is in a transaction that is not visible, and the
+        driver, who looks everywhere, compares its rows. So it does not wait for a decision that is being written, and
+        a process asks in the first micro-batch of a run that it sees, and later only when a micro-batch is written a
+        second time: a run goes on to a later micro-batch when it has committed the one before.
+        """
+        asked, known = (micro_batch, write), self._undecided
+        if known is not None and (known == asked or known[0] < micro_batch):
+            self._undecided = asked
+            return None
+        pointer = self._newest_pointer(self._cluster.last_offsets(self._group))
+        if pointer is None or pointer.micro_batch < micro_batch:
+            self._undecided = asked
+            return None
+        return self._pointed_at(pointer)
+
+    def namesakes(self, micro_batch: int) -> list[Decision]:
+        """Find what the same Spark query has decided for a micro-batch under other names."""
+        self._look_around()
+        return self.scan.namesakes(micro_batch)
+
+    def scan_again(self) -> None:
+        """Look around again when there is no pointer: another process may have decided since."""
+        self._is_scanned = False
+
+    def _look_around(self) -> None:
+        """Scan once, until `scan_again`; each time after the first one only what is new is read."""
+        if not self._is_scanned:
+            self.scan.refresh(self._prefix)
+            self._is_scanned = True
+
+    def _newest_by_scan(self, since: int) -> Decision | None:
+        self._look_around()
+        found = self.scan.newest(self._prefix)
+        if found is not None and found.prefix != self._prefix:
+            logger.warning(
+                "query %s keeps its decisions under transactionalIdPrefix=%s, with which it was begun; the driver goes "
+                "on under that name, whatever the option says now (%s). Set it back: to find this out, the decision "
+                "topic is read at each start, and what a task finds decided is written first and dropped then",
+                self._query,
+                found.prefix,
+                self._prefix,
+            )
+            self._go_by(found.prefix)
+            # The pointer under the earlier name may know of a newer decision than the scan has seen.
+            return self.newest(since)
+        return found if found is not None and found.micro_batch >= since else None
+
+    def decide(
+        self,
+        decision: Decision,
+        driver: DriverIdentity,
+        decide_by_ms: int | None = None,
+        known: Known | None = None,
+        confirm: Callable[[], int] | None = None,
+    ) -> DriverIdentity:
+        """Make the decision durable and visible, or raise `UndecidedError`, which another attempt may follow.
+
+        Returns the identity for the next decision. An unclear answer is cleared up by reading the pointer; where even
+        that fails, the error says that nothing is certain. After `decide_by_ms` nothing is decided any more. With
+        `known`, the first decision after a take-over raises `OutdatedError` where that is not the newest one. Nothing
+        is decided where `confirm` raises; it gives the `decide_by_ms` that counts.
+        """
+        driver = driver.at_level(self._cluster.transaction_version())
+        try:
+            answer = self._write(
+                decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms, known=known, confirm=confirm
+            )
+        except EosKafkaError as error:
+            if isinstance(error, UndecidedError) or not may_be_decided_again(error):
+                raise
+            raise undecided_error(decision, self._group, error.happened, error.error_code) from error
+        if answer.code is None:
+            self._end_late(decision, driver)
+        if answer.code is ErrorCode.NONE or self._is_newest(decision):
+            return following_identity(driver, answer)
+        if answer.code not in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+            reason = f"the end of its transaction was answered {answer.code.name if answer.code else 'not at all'}"
+            raise undecided_error(decision, self._group, reason, answer.code)
+        # The coordinator fences in the same words when the decision's transaction has timed out.
+        self._look_up(decision, lambda: self.check_kept(driver))
+        reason = f"writing it took more than {self._driver_timeout_ms} ms, or its coordinator was away"
+        raise undecided_error(decision, self._group, reason, answer.code)
+
+    def check_kept(self, driver: DriverIdentity) -> None:
+        """Raise `FencedError` where another driver has taken the id over since; its own timeout does not count.
+
+        A description from the past can hide a newer driver, who is then fenced; that stops it and repeats nothing.
+        """
+        found = describe_since(self._cluster, self._driver, driver.identity)
+        if found is not None and not is_kept(found, driver):
+            raise newer_driver_error(self._query, found, driver.identity)
+
+    def is_kept(self, driver: DriverIdentity) -> bool:
+        """Say whether the id is known to be as this driver left it."""
+        found = describe_since(self._cluster, self._driver, driver.identity)
+        return found is not None and is_kept(found, driver)
+
+    def forget_coordinators(self) -> None:
+        """Look up the coordinators of the decisions again before they are asked next."""
+        self._cluster.forget_coordinators([self._driver], self._group)
+
+    def amend(
+        self, decision: Decision, driver: DriverIdentity, now_ms: int, audit: tuple[bytes, bytes] | None = None
+    ) -> DriverIdentity:
+        """Replace the newest decision by a later revision of it, with an audit record in the same transaction.
+
+        Raises `OutdatedError` where the revision before this one is not the newest decision.
+        """
+        driver = driver.at_level(self._cluster.transaction_version())
+        known = Known((decision.micro_batch, decision.attempt, decision.revision - 1))
+        answer = self._write(decision, driver, now_ms, more=() if audit is None else (audit,), known=known)
+        # Whole decisions are compared: two who amend at once write the same rank.
+        if answer.code is not ErrorCode.NONE and self._look_up(decision, self.newest) != decision:
+            raise TransactionError(
+                f"The decision for micro-batch {decision.micro_batch} of query {decision.query} was not changed: "
+                f"the end of that transaction was answered {answer.code.name if answer.code else 'by nobody'}",
+                checked=f"The offset of group {self._group} points to another one",
+                remedy="If the query runs, stop it first; then try again",
+                error_code=answer.code,
+            )
+        return following_identity(driver, answer)
+
+    def forget(
+        self, decision: Decision, driver: DriverIdentity, now_ms: int, place: TopicPartition | None = None
+    ) -> DriverIdentity:
+        """Delete a decision that will not be asked for again, so that the topic does not keep it for ever.
+
+        Raises where the deletion was refused or not answered; the decision is then as good as before.
+        """
+        driver = driver.at_level(self._cluster.transaction_version())
+        self._place = place or self._place or self._choose_place()
+        keys = [decision_key(self._prefix, self._query, number) for number in range(len(write_decision(decision)))]
+        answer = self._cluster.write_decision(
+            DecisionWrite(
+                transactional_id=self._driver,
+                identity=driver.identity,
+                transaction_version=driver.transaction_version,
+                topic_partition=self._place,
+                records=tuple((key, None) for key in keys),
+                group_id=self._group,
+                metadata=None,
+                now_ms=now_ms,
+                micro_batch=decision.micro_batch,
+            )
+        )
+        if answer.code is not ErrorCode.NONE:
+            raise TransactionError(
+                f"The decision of {decision.query} is perhaps not deleted: the end of the transaction that deletes it "
+                f"was answered {answer.code.name if answer.code else 'by nobody'}",
+                checked="EndTxn of the driver's transactional id",
+                remedy="It is completed and harms nobody; its record stays in the decision topic",
+                error_code=answer.code,
+            )
+        return following_identity(driver, answer)
+
+    def _write(
+        self,
+        decision: Decision,
+        driver: DriverIdentity,
+        now_ms: int,
+        *,
+        more: tuple[tuple[bytes, bytes], ...] = (),
+        decide_by_ms: int | None = None,
+        known: Known | None = None,
+        confirm: Callable[[], int] | None = None,
+    ) -> EndAnswer:
+        values = write_decision(decision)
+        keys = [decision_key(self._prefix, self._query, number) for number in range(len(values))]
+        self._place = self._place or self._choose_place()
+        return self._cluster.write_decision(
+            DecisionWrite(
+                transactional_id=self._driver,
+                identity=driver.identity,
+                transaction_version=driver.transaction_version,
+                topic_partition=self._place,
+                records=(*zip(keys, values, strict=True), *more),
+                group_id=self._group,
+                metadata=write_pointer(decision, len(values)),
+                now_ms=now_ms,
+                micro_batch=decision.micro_batch,
+                decide_by_ms=decide_by_ms,
+                check=None if known is None else lambda offsets: self._check(known, offsets),
+                confirm=confirm,
+            )
+        )
+
+    def _check(self, known: Known, offsets: Sequence[CommittedOffset]) -> None:
+        """Refuse to decide where the pointer is not the one known: that came from a broker which answers from the past.
+
+        Ranks only grow, since each driver that decides knows the newest decision. A pointer that has expired, or is
+        not yet applied by the coordinator, hides nothing that the known one did not show.
+        """
+        pointer = self._newest_pointer(offsets)
+        if pointer is not None and (known.rank is None or pointer.rank > known.rank):
+            raise outdated_error(self._query, self._group, pointer.rank)
+
+    def _is_newest(self, decision: Decision) -> bool:
+        newest = self._look_up(decision, lambda: self.newest(decision.micro_batch))
+        return newest is not None and (newest.run, newest.rank) == (decision.run, decision.rank)
+
+    def _end_late(self, decision: Decision, driver: DriverIdentity) -> None:
+        """Abort a decision whose end got no answer in time, if it is not ended yet.
+
+        Without this it could still be committed on its way, after the transactions it names have timed out. The abort
+        names this driver's transaction: it is refused where what is open is a newer driver's.
+        """
+        found = self._look_up(decision, lambda: describe_since(self._cluster, self._driver, driver.identity))
+        if found is not None and found.state is TransactionState.ONGOING:
+            ending = Ending(self._driver, driver.identity, False, driver.transaction_version)
+            self._look_up(decision, lambda: self._cluster.end_transactions([ending]))
+
+    def _look_up(self, decision: Decision, ask: Callable[[], _Answer]) -> _Answer:
+        """Ask what became of a decision whose writing got no clear answer."""
+        try:
+            return ask()
+        except FencedError:
+            raise
+        except EosKafkaError as error:
+            raise unclear_error(decision, error) from error
+
+    def _choose_place(self) -> TopicPartition:
+        count = self._cluster.partition_count(self._topic)
+        return TopicPartition(self._topic, decision_partition(self._query, count))
+
+    def _pointer(self, patience_ms: int) -> Pointer | None:
+        """Read where the newest decision is; refuses another topic than the one that the options name.
+
+        To go on in another topic would need both until the last decision in the old one is of no use any more.
+        """
+        return self._newest_pointer(self._stable_offsets(patience_ms))
+
+    def _newest_pointer(self, offsets: Sequence[CommittedOffset]) -> Pointer | None:
+        pointers = [
+            read_pointer(each.topic_partition, each.offset, each.metadata, f"group {self._group}") for each in offsets
+        ]
+        newest = max(pointers, key=lambda pointer: pointer.rank, default=None)
+        if newest is not None and newest.topic_partition[0] != self._topic:
+            raise other_topic_error(self._query, self._group, self._topic, newest.topic_partition[0])
+        return newest
+
+    def _stable_offsets(self, patience_ms: int) -> list[CommittedOffset]:
+        try:
+            return list(self._cluster.committed_offsets(self._group, wait_ms=patience_ms))
+        except UnstableOffsetsError:
+            self._end_dead_driver()
+        except (UnansweredError, UnreachableError) as error:
+            logger.info("group %s: asking again for longer: %s", self._group, error)
+        return list(self._cluster.committed_offsets(self._group, wait_ms=UNSTABLE_LIMIT_MS))
+
+    def _end_dead_driver(self) -> None:
+        """Abort a decision that was written but not ended.
+
+        The abort names the transaction exactly and is refused if the driver lives and ends it first; should it come
+        first, that driver sees its decision fail and nothing of the micro-batch is visible.
+        """
+        description = self._cluster.describe_transactions([self._driver]).get(self._driver)
+        if description is not None and description.state is TransactionState.ONGOING:
+            failpoints.reach("recovery.before_end_driver")
+            version = self._cluster.transaction_version()
+            self._cluster.end_transactions([Ending(self._driver, description.identity, False, version)])

@@ -1,0 +1,238 @@
+"""The decision topic: that it is there, and keeps what is written to it.
+
+A decision that is lost between its commit point and the completion leaves a micro-batch half visible, so the topic has
+to be as durable as the data it decides about.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from broker_core.errors import ErrorCode
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.control import init_producer_id
+from spark_eos.client.metadata import TopicMetadata
+from spark_eos.client.topics import BROKER_DEFAULT, create_topic, describe_topic_config
+from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnsupportedError
+from spark_eos.sink.decision import sealed_json
+from spark_eos.sink.driver.broker_capabilities import MIN_INSYNC, OFFSETS_REPLICATION, REPLICATION, BrokerCapabilities
+from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS, LAYOUT_KEY
+from spark_eos.sink.ports import DecisionWrite
+
+logger = logging.getLogger(__name__)
+_USUAL_REPLICAS: Final = 3
+# With as many replicas, one that acknowledges alone is fewer than need be.
+_REPLICAS_OF_TWO_INSYNC: Final = 3
+_TWO_INSYNC: Final = 2
+# Kafka compacts what it has closed: by its own defaults a segment of a gigabyte, or of a week.
+_COMPACTION: Final = {
+    "segment.bytes": "67108864",
+    "segment.ms": "21600000",
+    "max.compaction.lag.ms": "86400000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+_LAYOUT: Final = "layout"
+_MARK_TIMEOUT_MS: Final = 10_000
+_LONGEST_LAG_MS: Final = 86_400_000
+_LARGEST_SEGMENT_BYTES: Final = 128 << 20
+# Where a platform allows other values only.
+_REFUSED: Final = frozenset({ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REQUEST})
+
+
+class Durability(NamedTuple):
+    """How many replicas a topic has, and how many of them a write must reach (0: not known)."""
+
+    replicas: int
+    min_insync: int
+
+
+def data_durability(client: KafkaClient, topic: str | None, *, is_first: bool = True) -> Durability:
+    """Say how durable the data is; what is usual is supposed where only rows name topics. Raises without the topic."""
+    if topic is None:
+        replicas = min(_USUAL_REPLICAS, len(client.brokers()))
+        return Durability(replicas, _TWO_INSYNC if replicas >= _REPLICAS_OF_TWO_INSYNC else 0)
+    replicas = replica_count(client.require_topics([topic], need_leaders=False)[topic])
+    try:
+        config = describe_topic_config(client, topic) if is_first else {}
+    except (AuthorizationError, UnsupportedError) as error:
+        logger.info("it is not checked that decisions are as durable as the data in %s: %s", topic, error)
+        config = {}
+    return Durability(replicas, int(config.get(MIN_INSYNC) or 0))
+
+
+def ensure_decision_topic(
+    client: KafkaClient,
+    name: str,
+    data: Durability,
+    capabilities: BrokerCapabilities,
+    *,
+    prefix: str,
+    is_first: bool = True,
+) -> None:
+    """Create the decision topic where it is missing; refuse one that would forget decisions or cannot take any."""
+    described = client.metadata([name]).get(name)
+    if described is None or described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if _create(client, name, capabilities):
+            _mark(client, name, prefix)
+        # Another broker may not know it yet.
+        return
+    described = client.require_topics([name], need_leaders=False)[name]
+    try:
+        config = describe_topic_config(client, name)
+    except (AuthorizationError, UnsupportedError) as error:
+        if is_first:
+            logger.info(
+                "the settings of the decision topic %s cannot be read, so it is not checked that it keeps "
+                "decisions: %s",
+                name,
+                error,
+            )
+        return
+    problem = topic_problem(name, config, replica_count(described))
+    if problem is not None:
+        raise problem
+    for doubt in topic_doubts(name, config, replica_count(described), data) if is_first else ():
+        logger.warning("%s", doubt)
+
+
+def topic_problem(name: str, config: Mapping[str, str | None], replicas: int) -> TopicError | None:
+    """Say why a decision topic must not be used; None when it may."""
+    policy = (config.get("cleanup.policy") or "compact").strip()
+    if policy != "compact":
+        return TopicError(
+            f"The decision topic '{name}' has cleanup.policy={policy}, so decisions can be deleted",
+            checked="DescribeConfigs",
+            remedy="Set it to compact, or name another topic with the option decisionTopic",
+        )
+    needed = int(config.get("min.insync.replicas") or 1)
+    if needed > replicas:
+        return TopicError(
+            f"The decision topic '{name}' has {replicas} replica(s) and min.insync.replicas={needed}, so no decision "
+            "can be written",
+            checked="Metadata and DescribeConfigs",
+            remedy="Give it more replicas, or lower its min.insync.replicas",
+        )
+    return None
+
+
+def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, data: Durability) -> list[str]:
+    """Say what makes a decision topic less durable than the data."""
+    doubts = []
+    if replicas < data.replicas:
+        doubts.append(
+            f"The decision topic '{name}' has {replicas} replica(s), the data has {data.replicas}: a broker that is "
+            "lost for good could take decisions with it. Reassign its partitions to more replicas"
+        )
+    needed = int(config.get(MIN_INSYNC) or 1)
+    # Not all of them: writes would stop as soon as one is away.
+    wanted = min(data.min_insync, replicas - 1)
+    if needed < wanted:
+        doubts.append(
+            f"The decision topic '{name}' has min.insync.replicas={needed}, the data has {data.min_insync}: brokers "
+            f"that are lost could take acknowledged decisions with them. Set it to {wanted} for this topic"
+        )
+    if (config.get("unclean.leader.election.enable") or "").strip() == "true":
+        doubts.append(
+            f"The decision topic '{name}' has unclean.leader.election.enable=true, so decisions can be lost. Set it to "
+            "false for this topic"
+        )
+    lag_ms = min((int(config[key] or 0) for key in ("segment.ms", "max.compaction.lag.ms") if key in config), default=0)
+    if lag_ms > _LONGEST_LAG_MS and int(config.get("segment.bytes") or 0) > _LARGEST_SEGMENT_BYTES:
+        doubts.append(
+            f"The decision topic '{name}' is hardly ever compacted: its segments are closed after {lag_ms} ms or "
+            f"{config['segment.bytes']} bytes, and each new query reads what they hold. Set other values, for instance "
+            f"with kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config "
+            + ",".join(f"{key}={value}" for key, value in _COMPACTION.items())
+        )
+    return doubts
+
+
+def replica_count(topic: TopicMetadata) -> int:
+    """Count the replicas of the partition that has the fewest."""
+    return min((max(1, len(each.replicas)) for each in topic.partitions.values()), default=1)
+
+
+def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) -> bool:
+    """Create the topic as replicated as the cluster's own topics are: it outlives the query that needs it first.
+
+    Says whether this call has made it.
+    """
+    replicas = _own_replication(client, capabilities)
+    config = {"cleanup.policy": "compact"}
+    if replicas >= _REPLICAS_OF_TWO_INSYNC and min(capabilities.numbers(MIN_INSYNC), default=0) < _TWO_INSYNC:
+        config[MIN_INSYNC] = str(_TWO_INSYNC)
+    try:
+        made = _create_compacting(client, name, replicas, config)
+    except EosKafkaError as error:
+        wanted = "the brokers' default number of" if replicas == BROKER_DEFAULT else str(replicas)
+        settings = ", ".join(f"{key}={value}" for key, value in config.items())
+        raise TopicError(
+            f"The decision topic '{name}' does not exist and cannot be created",
+            checked=str(error),
+            remedy=(
+                f"Create it with {settings}, {DECISION_TOPIC_PARTITIONS} partitions and {wanted} replica(s), or grant "
+                "CREATE on it"
+            ),
+        ) from error
+    client.require_topics([name])
+    if made:
+        logger.info(
+            "created the decision topic %s, replication factor %d (-1: the brokers' default), with %s",
+            name,
+            replicas,
+            config,
+        )
+    return made
+
+
+def _create_compacting(client: KafkaClient, name: str, replicas: int, config: Mapping[str, str]) -> bool:
+    def create(settings: Mapping[str, str]) -> bool:
+        return create_topic(
+            client, name, partition_count=DECISION_TOPIC_PARTITIONS, replication_factor=replicas, config=settings
+        )
+
+    try:
+        return create({**config, **_COMPACTION})
+    except EosKafkaError as error:
+        if error.error_code not in _REFUSED:
+            raise
+        logger.warning("the decision topic %s is created without %s: %s", name, _COMPACTION, error)
+        return create(config)
+
+
+def _mark(client: KafkaClient, name: str, prefix: str) -> None:
+    """Write into a topic that is new by which rule decisions are placed in it.
+
+    A topic without this record is read as a whole where a part of it would do, so a failure is no more than that.
+    """
+    from spark_eos.sink.driver.decision_writer import DecisionWriter
+
+    transactional_id = f"{prefix}.{_LAYOUT}"
+    try:
+        made = init_producer_id(client, transactional_id, transaction_timeout_ms=_MARK_TIMEOUT_MS)
+        DecisionWriter(client)(
+            DecisionWrite(
+                transactional_id=transactional_id,
+                identity=ProducerIdentity(made.producer_id, made.producer_epoch),
+                transaction_version=made.transaction_version,
+                topic_partition=TopicPartition(name, 0),
+                records=((LAYOUT_KEY, sealed_json({"version": 1, "partitions": DECISION_TOPIC_PARTITIONS})),),
+                group_id="",
+                metadata=None,
+                now_ms=time.time_ns() // 1_000_000,
+                micro_batch=-1,
+            )
+        )
+    except EosKafkaError as error:
+        logger.info("the decision topic %s will be read as a whole by each new query: %s", name, error)
+
+
+def _own_replication(client: KafkaClient, capabilities: BrokerCapabilities) -> int:
+    """Say how often the cluster replicates what it cannot lose: as its settings say, or as its offsets topic is."""
+    known = capabilities.numbers(REPLICATION) + capabilities.numbers(OFFSETS_REPLICATION)
+    if known:
+        return max(known)
+    offsets = client.metadata([CONSUMER_OFFSETS_TOPIC]).get(CONSUMER_OFFSETS_TOPIC)
+    return replica_count(offsets) if offsets is not None and offsets.partitions else BROKER_DEFAULT

@@ -1,0 +1,201 @@
+"""The writing of a decision in one transaction of the driver's: its records, the offset of the first, and the end.
+
+The records are sent first. Under transactions V2 the offset goes with them where it can be predicted: the log of a
+partition goes on behind the marker of this process's last decision there, unless others have written. A prediction that
+was wrong is replaced in the same transaction, of which only the last offset counts. While both are on their way
+the caller's `confirm` looks at the transactions that are decided on. The end waits for all three.
+"""
+
+import logging
+import time
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final
+
+import pyarrow as pa
+
+from broker_core.errors import ErrorCode
+from broker_core.records.compression import Compression
+from broker_core.types import TopicPartition
+from spark_eos import failpoints
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.control import TV2, TransactionIdentity, end_txn
+from spark_eos.client.group_offsets import (
+    OffsetAndMetadata,
+    StartedCommit,
+    fetch_offsets_from,
+    start_txn_offset_commit,
+    txn_offset_commit,
+)
+from spark_eos.client.producer import TransactionalProducer
+from spark_eos.codec.encode import EncodedBatch, encode_batches
+from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError
+from spark_eos.sink.cluster import end_answer
+from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer
+
+logger = logging.getLogger(__name__)
+# Where the only value of a column begins and ends.
+_ENDS: Final = Struct("=ii")
+# `_check_time` has just said that there is time; without any the end would not be sent at all.
+_ONE_SEND_MS: Final = 1.0
+# A step before the end may take this long however late it is: `_check_time` comes after it.
+_SHORTEST_STEP_MS: Final = 1_000.0
+# The next take-over aborts what is left open, so that a coordinator that is away is not waited for.
+_ABORT_MS: Final = 5_000
+# A record batch is sent as soon as it is there.
+_AT_ONCE: Final = 1
+
+
+class DecisionWriter:
+    """The writer of decisions behind one client."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+        # Kept, since it knows who leads the decision topic.
+        self._producer: TransactionalProducer | None = None
+        # Where the next record goes, if nothing else has been written since.
+        self._ends: dict[TopicPartition, int] = {}
+
+    def __call__(self, write: DecisionWrite) -> EndAnswer:
+        """Append a decision's records, commit the offset of the first to its group, and end: one transaction.
+
+        Whatever fails before the end is sent aborts the transaction; only then is it certain that nothing was decided.
+        Whatever fails afterwards is an unclear answer: the end may have been recorded before its answer was lost.
+        """
+        identity = TransactionIdentity(write.transactional_id, *write.identity, write.transaction_version)
+        producer, self._producer = (
+            self._producer or TransactionalProducer(self._client, max_request_bytes=_AT_ONCE),
+            None,
+        )
+        producer.delivery_timeout_ms = _at_most(self._client.options.delivery_timeout_ms, write)
+        producer.begin(identity)
+        expected = self._ends.pop(write.topic_partition, None)
+        started: StartedCommit | None = None
+        try:
+            producer.send(write.topic_partition, _encode(write))
+            if expected is not None and write.metadata is not None and identity.transaction_version >= TV2:
+                started = self._start_commit(write, identity, expected)
+            if write.confirm is not None:
+                write = write._replace(decide_by_ms=write.confirm())
+            first_offset = producer.flush()[write.topic_partition].first_offset
+            failpoints.reach("driver.decision_flushed", write.micro_batch)
+            if write.metadata is not None:
+                is_as_predicted = first_offset == expected
+                coordinator = None if started is None else self._accepted_by(started, is_as_predicted)
+                if coordinator is None or not is_as_predicted:
+                    coordinator = self._commit(write, identity, first_offset)
+                if write.check is not None:
+                    write.check(self._committed(coordinator, write.group_id))
+            failpoints.reach("driver.mid_decide", write.micro_batch)
+            _check_time(write)
+        except FencedError as error:
+            return EndAnswer(ErrorCode(error.error_code) if error.error_code is not None else ErrorCode.PRODUCER_FENCED)
+        except EosKafkaError:
+            self._abort(producer, write, identity, started)
+            raise
+        self._producer = producer
+        try:
+            answer = end_answer(end_txn(self._client, identity, commit=True, timeout_ms=_left_ms(write)))
+        except EosKafkaError as error:
+            logger.warning("micro-batch %d: EndTxn of its decision has no clear answer: %s", write.micro_batch, error)
+            return EndAnswer(None)
+        if answer.code is ErrorCode.NONE and expected in (None, first_offset):
+            # Behind the marker. After a wrong guess none is made: another driver writes to this partition too.
+            self._ends[write.topic_partition] = first_offset + len(write.records) + 1
+        return answer
+
+    def _start_commit(self, write: DecisionWrite, identity: TransactionIdentity, offset: int) -> StartedCommit:
+        timeout_ms = _at_most(self._client.options.request_timeout_ms, write)
+        return start_txn_offset_commit(
+            self._client, identity, write.group_id, _offset_of(write, offset), timeout_ms=timeout_ms
+        )
+
+    def _accepted_by(self, started: StartedCommit, is_as_predicted: bool) -> int | None:
+        """Name the node that has accepted an offset, None where it was refused, or is to be sent again.
+
+        One that got no answer may arrive as late as it likes, and must then not replace another offset.
+        """
+        try:
+            return started.accepted_by(self._client)
+        except UnansweredError:
+            if is_as_predicted:
+                return None
+            raise
+
+    def _commit(self, write: DecisionWrite, identity: TransactionIdentity, offset: int) -> int:
+        timeout_ms = _at_most(self._client.options.api_timeout_ms, write)
+        return txn_offset_commit(
+            self._client, identity, write.group_id, _offset_of(write, offset), timeout_ms=timeout_ms
+        )
+
+    def _abort(
+        self,
+        producer: TransactionalProducer,
+        write: DecisionWrite,
+        identity: TransactionIdentity,
+        started: StartedCommit | None,
+    ) -> None:
+        """Abort a decision that failed; that it failed is the news, so another failure is only logged."""
+        try:
+            if started is not None:
+                self._client.network.wait([started.pending], min(started.deadline, self._client.deadline(_ABORT_MS)))
+            if producer.abort(_ABORT_MS) is None and started is not None:
+                end_txn(self._client, identity, commit=False, timeout_ms=_ABORT_MS)
+        except EosKafkaError as error:
+            logger.warning("micro-batch %d: its decision is left to its timeout: %s", write.micro_batch, error)
+
+    def _committed(self, coordinator: int, group_id: str) -> list[CommittedOffset]:
+        found = fetch_offsets_from(self._client, coordinator, group_id)
+        return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
+
+
+def _offset_of(write: DecisionWrite, offset: int) -> dict[TopicPartition, OffsetAndMetadata]:
+    assert write.metadata is not None
+    return {write.topic_partition: OffsetAndMetadata(offset, write.metadata)}
+
+
+def _at_most(timeout_ms: int, write: DecisionWrite) -> int:
+    """Bound a step before the end of a decision by the time there is for all of them."""
+    left_ms = _left_ms(write)
+    return timeout_ms if left_ms is None else int(max(_SHORTEST_STEP_MS, min(timeout_ms, left_ms)))
+
+
+def _left_ms(write: DecisionWrite) -> float | None:
+    """Say how long the end of a decision may be repeated: never past its time, when it must not come any more.
+
+    An end that was sent and not answered by then is unclear; `DecisionLog.decide` aborts it if it has not arrived.
+    """
+    if write.decide_by_ms is None:
+        return None
+    return max(_ONE_SEND_MS, write.decide_by_ms - time.time_ns() / 1_000_000)
+
+
+def _check_time(write: DecisionWrite) -> None:
+    late_ms = 0.0 if write.decide_by_ms is None else time.time_ns() / 1_000_000 - write.decide_by_ms
+    if late_ms > 0:
+        raise TransactionError(
+            f"Micro-batch {write.micro_batch} is not decided: writing the decision took {late_ms:.0f} ms too long, and "
+            "its transactions might time out before they could be completed",
+            checked="The clock, before the decision's transaction was ended; it is aborted and nothing is visible",
+            remedy="Start the query again, and look why the decision topic was slow; a longer transactionTimeout helps",
+        )
+
+
+def _encode(write: DecisionWrite) -> Iterable[EncodedBatch]:
+    # One batch for each part: together they could be more than the topic takes in one.
+    for key, value in write.records:
+        yield from encode_batches(
+            key=_column(key),
+            value=_column(value),
+            headers=None,
+            timestamp_ms=write.now_ms,
+            max_batch_bytes=len(key) + len(value or b"") + 1024,
+            compression=Compression.GZIP,
+        )
+
+
+def _column(value: bytes | None) -> pa.Array:
+    """Make a column of one value. `pa.array` would import pandas, for most of a second where nothing else needs it."""
+    if value is None:
+        return pa.nulls(1, pa.binary())
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(_ENDS.pack(0, len(value))), pa.py_buffer(value)])

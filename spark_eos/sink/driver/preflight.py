@@ -1,0 +1,168 @@
+"""The check, before any data is sent, that the cluster can do what the sink needs, and what to do where it cannot.
+
+Runs on the driver whenever a writer is made, and Spark makes a streaming writer for every micro-batch: what a
+query has found good at its start is taken as it was. Every ten minutes a running query looks at what may have changed:
+whether brokers have come that do not verify transactions, and whether the decision topic still keeps decisions. An
+outage is no reason to stop there. The feature level needs no look: each transaction begins with what connections say.
+"""
+
+import logging
+import time
+from dataclasses import dataclass, replace
+from typing import Final
+
+from broker_core.types import TopicPartition, TransactionState
+from spark_eos import failpoints
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.control import init_producer_id
+from spark_eos.client.group_offsets import fetch_offsets
+from spark_eos.client.inspection import describe_transactions, list_transactions
+from spark_eos.errors import OptionError, UnansweredError, UnreachableError, UnsupportedError
+from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, LONGEST_DEFAULT_TIMEOUT_MS, SinkOptions
+from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
+from spark_eos.sink.driver.decision_topic import Durability, data_durability, ensure_decision_topic
+from spark_eos.sink.naming import id_pattern, id_prefix, parse_task_id
+from spark_eos.sink.process_cache import ProcessCache, client_of
+
+logger = logging.getLogger(__name__)
+_PROBE: Final = "preflight"
+_LOOKS_EVERY_SECONDS: Final = 600.0
+_LOOK_AGAIN_SECONDS: Final = 60.0
+_LOOK_PATIENCE_MS: Final = 5_000
+
+
+@dataclass(slots=True)
+class _Checked:
+    """What a check found, and when the next look is due."""
+
+    options: SinkOptions
+    capabilities: BrokerCapabilities
+    next_look: float
+
+
+# A query that makes no writer for so long is taken for one that starts.
+_checked: Final[ProcessCache[SinkOptions, _Checked]] = ProcessCache(_LOOKS_EVERY_SECONDS)
+
+
+def preflight(options: SinkOptions) -> SinkOptions:
+    """Return the options with what the brokers allow filled in; raises what is wrong with its remedy."""
+    checked = _checked.get(options, lambda: _check_first(options))
+    if time.monotonic() >= checked.next_look:
+        _look(options, checked)
+    return checked.options
+
+
+def _check_first(options: SinkOptions) -> _Checked:
+    failpoints.enter(options.prefix)
+    failpoints.reach("driver.before_preflight")
+    capabilities = BrokerCapabilities()
+    options_now = check_cluster(client_of(options.client), options, capabilities)
+    return _Checked(options_now, capabilities, time.monotonic() + _LOOKS_EVERY_SECONDS)
+
+
+def _look(options: SinkOptions, checked: _Checked) -> None:
+    """Check what may have changed; where brokers do not answer, the micro-batch itself is better placed to wait."""
+    client = client_of(options.client)
+    try:
+        # Names the brokers that have come.
+        client.metadata([], timeout_ms=_LOOK_PATIENCE_MS)
+        checked.options = check_cluster(client, options, checked.capabilities, is_first=False)
+        checked.next_look = time.monotonic() + _LOOKS_EVERY_SECONDS
+    except (UnansweredError, UnreachableError) as error:
+        logger.info("the cluster is not looked at for now: %s", error)
+        checked.next_look = time.monotonic() + _LOOK_AGAIN_SECONDS
+
+
+def check_cluster(
+    client: KafkaClient, options: SinkOptions, capabilities: BrokerCapabilities | None = None, *, is_first: bool = True
+) -> SinkOptions:
+    """Ask the cluster everything the sink depends on; a later one asks what may have changed, without a warning."""
+    client.connect()
+    capabilities = BrokerCapabilities() if capabilities is None else capabilities
+    capabilities.complete(client)
+    may_hang = _check_verification(client, options, capabilities, is_first)
+    data = data_durability(client, options.topic) if is_first else Durability(0, 0)
+    ensure_decision_topic(client, options.decision_topic, data, capabilities, prefix=options.prefix, is_first=is_first)
+    if is_first:
+        _check_transactions(client, options)
+    limit_ms = min(capabilities.numbers(TIMEOUT_LIMIT), default=None)
+    if limit_ms is None and is_first:
+        logger.info(
+            "%s cannot be read, %d ms is used: %s",
+            TIMEOUT_LIMIT,
+            FALLBACK_TIMEOUT_MS,
+            "; ".join(capabilities.troubles) or "no broker knows it",
+        )
+    timeout_ms = choose_timeout(options.transaction_timeout_ms, limit_ms)
+    if is_first:
+        # The id has no owner and never holds a transaction. Rights and timeout are judged as for the tasks' own ids.
+        init_producer_id(client, f"{options.prefix}.{_PROBE}", transaction_timeout_ms=timeout_ms)
+    return replace(
+        options, transaction_timeout_ms=timeout_ms, timeout_limit_ms=limit_ms, allow_hanging_transactions=may_hang
+    )
+
+
+def choose_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
+    """Choose the transaction timeout: what the user wants, else the most the broker allows, within bounds.
+
+    What a crash of driver and executors leaves open holds readers up for that long at worst.
+    """
+    if wanted_ms is None:
+        return min(limit_ms, LONGEST_DEFAULT_TIMEOUT_MS) if limit_ms is not None else FALLBACK_TIMEOUT_MS
+    if limit_ms is not None and wanted_ms > limit_ms:
+        raise OptionError(
+            f"Option 'transactionTimeout' is {wanted_ms} ms, the brokers allow {limit_ms} ms",
+            checked="transaction.max.timeout.ms by DescribeConfigs",
+            remedy="Lower it, or raise transaction.max.timeout.ms on the brokers",
+        )
+    return wanted_ms
+
+
+def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
+    """Ask as a commit will ask, about unused names: old brokers and missing rights show now, not at a crash."""
+    probe = f"{options.prefix}.{_PROBE}"
+    job = options.job_id
+    pattern = id_pattern(id_prefix(options.prefix, job) if job is not None else probe)
+    try:
+        describe_transactions(client, [probe])
+        listed = list_transactions(client, states=[TransactionState.ONGOING.label], id_pattern=pattern)
+    except UnsupportedError as error:
+        raise UnsupportedError(
+            "The brokers do not serve DescribeTransactions and ListTransactions, which recovery from a crash needs",
+            checked=str(error),
+            remedy="Use brokers of Apache Kafka 3.6 or newer",
+        ) from error
+    fetch_offsets(client, probe, [TopicPartition(options.decision_topic, 0)], require_stable=True)
+    names = [parse_task_id(each.transactional_id) for each in listed]
+    found = sum(name is not None and (name.prefix, name.query) == (options.prefix, job) for name in names)
+    if found:
+        logger.warning(
+            "%d transactions of job %s are open already: an earlier run of it died, or one is going on. Of two runs at "
+            "once one commits and the other writes nothing or fails; give every job a jobId of its own",
+            found,
+            job,
+        )
+
+
+def _check_verification(
+    client: KafkaClient, options: SinkOptions, capabilities: BrokerCapabilities, is_first: bool
+) -> bool:
+    """Refuse brokers that do not verify transactions, unless they are accepted; says whether transactions may hang."""
+    unverifying = capabilities.unverifying(client.transaction_version())
+    reasons = "; ".join(f"broker {node_id} {reason}" for node_id, reason in unverifying.items())
+    if unverifying and not options.allow_hanging_transactions:
+        raise UnsupportedError(
+            "The brokers do not verify that a transaction is open before they write to it, so that the end of a lost "
+            f"task's transaction could leave one that hangs and blocks readers for ever: {reasons}",
+            checked="ApiVersions and DescribeConfigs of every broker",
+            remedy=(
+                f"Use brokers of Apache Kafka 3.6 or newer, all of them, with {VERIFICATION}=true. The option "
+                "allowHangingTransactions=true accepts such brokers: what lost tasks leave open is then left to its "
+                "timeout, and transactions can still hang, by requests that arrive late"
+            ),
+        )
+    if unverifying and is_first:
+        logger.warning(
+            "transactions may hang, and what lost tasks leave open holds readers back until its timeout: %s", reasons
+        )
+    return options.allow_hanging_transactions and (bool(unverifying) or bool(capabilities.troubles))

@@ -1,0 +1,68 @@
+"""What a driver does about an outage: which failures are worth another attempt, and until when.
+
+To commit a micro-batch again is what a restarted driver does, so it is safe at any point: the driver takes over, which
+ends what is left of an earlier attempt, reads the newest decision, and goes on from there.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from broker_core.errors import ErrorCode
+from spark_eos.errors import (
+    AbortableError,
+    EosKafkaError,
+    FencedError,
+    RecordTooLargeError,
+    UnansweredError,
+    UnreachableError,
+)
+from spark_eos.sink.driver.decision_errors import OutdatedError, UnclearError, UndecidedError
+from spark_eos.sink.ports import UnstableOffsetsError
+
+_FIRST_PAUSE_MS: Final = 200
+_LONGEST_PAUSE_MS: Final = 5_000
+# A decision that these refuse was not made; its next attempt has another identity, or another coordinator.
+_PASSING_CODES: Final = frozenset({ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_SERVER_ERROR})
+
+
+def is_passing(error: EosKafkaError) -> bool:
+    """Say whether a failure may be that of an outage, so that another attempt can succeed."""
+    return isinstance(error, UndecidedError | UnansweredError | UnreachableError | UnstableOffsetsError)
+
+
+def may_be_decided_again(error: EosKafkaError) -> bool:
+    """Say whether a decision that failed before its end was sent can succeed with another transaction."""
+    if isinstance(error, RecordTooLargeError):
+        return False
+    return is_passing(error) or isinstance(error, AbortableError | FencedError) or error.error_code in _PASSING_CODES
+
+
+class RetryPolicy:
+    """The attempts at one micro-batch: as many as there is time for, by the clock `now_ms`."""
+
+    def __init__(self, until_ms: int, now_ms: Callable[[], int], pause: Callable[[int], None]) -> None:
+        self._until_ms = until_ms
+        self._now_ms = now_ms
+        self._pause = pause
+        self._pause_ms = _FIRST_PAUSE_MS
+        self._unclear: UnclearError | None = None
+
+    def wait_after(self, error: EosKafkaError) -> None:
+        """Wait before the next attempt; raises the error where none can help or there is no time for it.
+
+        As long as it is unclear whether an attempt has decided, that is the error.
+        """
+        if isinstance(error, UnclearError):
+            self._unclear = error
+        elif isinstance(error, UndecidedError):
+            self._unclear = None
+        is_over = self._now_ms() + self._pause_ms >= self._until_ms
+        if not is_passing(error):
+            raise error
+        if is_over and self._unclear is not None and self._unclear is not error:
+            raise self._unclear from error
+        if is_over:
+            raise error
+        if not isinstance(error, OutdatedError):
+            self._pause(self._pause_ms)
+            self._pause_ms = min(2 * self._pause_ms, _LONGEST_PAUSE_MS)

@@ -1,0 +1,105 @@
+"""The end of what a run's attempts have left open, after a commit and in an abort: see `orphan_sweep`."""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from spark_eos.errors import EosKafkaError
+from spark_eos.metrics import SINK_METRICS
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.driver.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
+from spark_eos.sink.driver.orphan_sweep import Scope, named, run_of, sweep
+from spark_eos.sink.driver.run_state import RunState
+from spark_eos.sink.driver.superseded_runs import superseding
+from spark_eos.sink.naming import group_id
+from spark_eos.sink.ports import Description, SinkCluster
+from spark_eos.sink.prepared import PreparedTransaction
+
+logger = logging.getLogger(__name__)
+_ABORT_PATIENCE_MS: Final = 1_000
+# How long brokers may take to list what is open. The first holds a query up, the second an application that stops one.
+_SWEEP_WAIT_MS: Final = 1_000
+_ABORT_WAIT_MS: Final = 10_000
+
+
+@dataclass(slots=True)
+class RunSweep:
+    """What is open of a query and will not be decided, as the driver of a run sees it in one micro-batch."""
+
+    cluster: SinkCluster
+    log: DecisionLog
+    prefix: str
+    query: str
+    run: str
+    state: RunState
+    micro_batch: int
+    step: Callable[[str], AbstractContextManager[None]]
+    may_hang: bool
+
+    def abort(self, prepared: Sequence[PreparedTransaction]) -> list[Description]:
+        """End all that the run has open, but for what is decided."""
+        self.state.sweeps.expect()
+        # Spark aborts when the run's commit has ended. If that was killed, its open decision is not waited for.
+        newest = partial(self._newest_agreed, _ABORT_PATIENCE_MS)
+        return self._end({self.run}, None, prepared, newest, _ABORT_WAIT_MS)
+
+    def sweep(
+        self, runs: Collection[str], dropped: Sequence[PreparedTransaction] = (), decided: Decision | None = None
+    ) -> None:
+        """Sweep after the commit point, where a failure is no reason to call the micro-batch failed.
+
+        What this process has `decided` a moment ago is the newest decision, as far as a sweep is concerned: a later one
+        names nothing that is in scope. It cannot be from the past, so that no broker need be asked.
+        """
+        swept: list[Description] = []
+        newest = partial(self._newest_agreed, UNSTABLE_PATIENCE_MS) if decided is None else lambda: decided
+        self.state.sweeps.done()
+        try:
+            with self.step("sweep"):
+                swept = self._end({self.run, *runs}, self.state.began_at_ms, dropped, newest, _SWEEP_WAIT_MS)
+        except EosKafkaError as error:
+            SINK_METRICS.add("sweeps_failed")
+            logger.warning(
+                "micro-batch %d of %s is committed; what lost attempts left open is swept later: %s",
+                self.micro_batch,
+                self.query,
+                error,
+            )
+        SINK_METRICS.add("transactions_swept", len(swept))
+        self.state.sweeps.note(bool(swept))
+        if self.state.is_new_run:
+            older = [run_of(each.transactional_id) for each in swept]
+            self.state.superseded = superseding(None, self.run, (*older, *self.state.superseded))
+        for each in swept:
+            logger.warning(
+                "micro-batch %d of %s: aborted orphan %s (producer %d, epoch %d)",
+                self.micro_batch,
+                self.query,
+                each.transactional_id,
+                *each.identity,
+            )
+
+    def _end(
+        self,
+        runs: Collection[str],
+        older_than_ms: int | None,
+        dropped: Sequence[PreparedTransaction],
+        newest: Callable[[], Decision | None],
+        wait_ms: int,
+    ) -> list[Description]:
+        """Sweep under the prefix of the options and, where it was changed, under that of earlier runs.
+
+        `dropped` are prepared transactions that will not be decided.
+        """
+        prefixes = dict.fromkeys((self.prefix, self.log.prefix))
+        flushed = named(dropped) if self.may_hang else None
+        scopes = [Scope(prefix, self.query, runs, older_than_ms, flushed, wait_ms) for prefix in prefixes]
+        return [each for scope in scopes for each in sweep(self.cluster, scope, newest)]
+
+    def _newest_agreed(self, patience_ms: int) -> Decision | None:
+        """Read the newest decision where it must not be from the past: what it does not name is aborted."""
+        self.cluster.agree_on_coordinator(group_id(self.log.prefix, self.query))
+        return self.log.newest(patience_ms=patience_ms)

@@ -1,0 +1,137 @@
+"""The judgement whether a prepared transaction is open and will stay so for as long as its micro-batch needs."""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
+from spark_eos.errors import LostTransactionError
+from spark_eos.metrics import SINK_METRICS
+from spark_eos.sink.descriptions import describe_prepared
+from spark_eos.sink.ports import Description, SinkCluster
+from spark_eos.sink.prepared import PreparedTransaction
+
+logger = logging.getLogger(__name__)
+# A transaction this near to its timeout may be gone before EndTxn arrives.
+_MARGIN_SHARE: Final = 0.1
+MARGIN_LIMIT_MS: Final = 30_000
+# A decision and its completion take a few round trips, however short the timeout is.
+_SHORTEST_MARGIN_MS: Final = 1_000
+# Without rows no transaction sets a limit.
+_WITHOUT_ROWS_MS: Final = 120_000
+
+
+@dataclass(slots=True)
+class MicroBatchVerification:
+    """The look at the transactions of a micro-batch before it is decided, and the times that it sets.
+
+    Until then the times are those that the tasks have noted; `step` times the look.
+    """
+
+    cluster: SinkCluster
+    query: str
+    micro_batch: int
+    prepared: Sequence[PreparedTransaction]
+    now: Callable[[], int]
+    step: Callable[[], AbstractContextManager[None]]
+    # When the first transaction ends, and until when may be decided: half of the margin is left for the completion.
+    ends_at_ms: int = 0
+    decide_by_ms: int = field(init=False)
+    # When the first one began, by its coordinator's clock; None where there is none.
+    began_at_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        """Go by the tasks' word."""
+        self.decide_by_ms = decide_until_ms(self.prepared, self.now())
+
+    def __call__(self) -> int:
+        """Look, and give the time until when may be decided; raises where nothing may be."""
+        with self.step():
+            self.ends_at_ms, self.began_at_ms = verify(
+                self.cluster, self.query, self.micro_batch, self.prepared, self.now
+            )
+        margin = min((margin_ms(t.timeout_ms) for t in self.prepared), default=0)
+        self.decide_by_ms = self.ends_at_ms - margin // 2
+        return self.decide_by_ms
+
+
+def verify(
+    cluster: SinkCluster, query: str, micro_batch: int, prepared: Sequence[PreparedTransaction], now: Callable[[], int]
+) -> tuple[int, int | None]:
+    """Refuse to decide over a transaction that is not open any more, or not for long.
+
+    Gives the time when the first one ends, by the clock `now`, and the time when the first one began, by its
+    coordinator's; None without any. The margin has room for clocks that differ by less than half of it.
+    """
+    described = describe_prepared(cluster, prepared, now())
+    now_ms = now()
+    for transaction in prepared:
+        problem = open_problem(transaction, described.get(transaction.transactional_id), now_ms)
+        if problem:
+            raise LostTransactionError(
+                f"Micro-batch {micro_batch} of query {query} cannot be committed: transaction "
+                f"{transaction.transactional_id} of task {transaction.split} {problem}",
+                checked="DescribeTransactions, before anything was decided: nothing of the micro-batch is visible",
+                remedy=(
+                    "If it timed out, raise transactionTimeout above the longest duration of a micro-batch; then start "
+                    "the query again"
+                ),
+            )
+    began_at_ms = min((d.started_at_ms for d in described.values() if d.started_at_ms >= 0), default=None)
+    left_ms = [min(t.timeout_ms, time_left_ms(described[t.transactional_id], now_ms)) for t in prepared]
+    SINK_METRICS.set("open_transactions", len(prepared))
+    SINK_METRICS.set("oldest_open_age_ms", 0 if began_at_ms is None else now_ms - began_at_ms)
+    SINK_METRICS.set("time_to_timeout_ms", min(left_ms, default=0))
+    if any(2 * left < t.timeout_ms for left, t in zip(left_ms, prepared, strict=True)):
+        logger.warning(
+            "micro-batch %d of %s: its oldest transaction times out in %d ms, half of its time is over; "
+            "raise transactionTimeout or make micro-batches smaller",
+            micro_batch,
+            query,
+            min(left_ms),
+        )
+    # A coordinator whose clock is ahead of ours gives no transaction more than its timeout.
+    return now_ms + min(left_ms, default=MARGIN_LIMIT_MS), began_at_ms
+
+
+def open_problem(transaction: PreparedTransaction, description: Description | None, now_ms: int) -> str | None:
+    """Say why a prepared transaction must not be decided over; None when it is open and has time left."""
+    if description is None:
+        return "is unknown to its coordinator"
+    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    if description.state is not TransactionState.ONGOING or description.identity != identity:
+        return f"is not open: {description.state.label}, producer {description.identity}, prepared as {identity}"
+    written = {TopicPartition(each.topic, each.partition) for each in transaction.ranges}
+    if not written <= description.topic_partitions:
+        # The end writes no marker where the coordinator knows of nothing, so that the records there would hang.
+        return (
+            f"has written to {sorted(map(str, written))}, which is not what its coordinator has, "
+            f"{sorted(map(str, description.topic_partitions))}"
+        )
+    left_ms = time_left_ms(description, now_ms)
+    if left_ms >= margin_ms(description.timeout_ms):
+        return None
+    skew = ""
+    if left_ms < -MARGIN_LIMIT_MS:
+        # It is open still, so its coordinator sees it otherwise.
+        skew = "; by this driver's clock that is long past, by its coordinator's it is not: compare the two clocks"
+    return f"times out in {left_ms} ms (its timeout is {description.timeout_ms} ms{skew})"
+
+
+def margin_ms(timeout_ms: int) -> int:
+    """Say how long before its timeout a transaction is not decided over any more: a tenth of it, within bounds."""
+    shortest_ms = min(_SHORTEST_MARGIN_MS, timeout_ms // 2)
+    return int(max(shortest_ms, min(timeout_ms * _MARGIN_SHARE, MARGIN_LIMIT_MS)))
+
+
+def decide_until_ms(prepared: Sequence[PreparedTransaction], now_ms: int) -> int:
+    """Say until when a micro-batch may be decided, as far as its tasks can tell: `verify` has the last word."""
+    ends = [t.started_at_ms + t.timeout_ms - margin_ms(t.timeout_ms) for t in prepared]
+    return min(ends, default=now_ms + _WITHOUT_ROWS_MS)
+
+
+def time_left_ms(description: Description, now_ms: int) -> int:
+    """Say how long a described transaction has until its timeout, by this machine's clock."""
+    return description.started_at_ms + description.timeout_ms - now_ms

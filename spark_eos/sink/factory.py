@@ -1,0 +1,118 @@
+"""The sink's parts put together for one process: one client, its pools and what a run's driver remembers."""
+
+from typing import Final, TypeAlias
+
+from pyspark.taskcontext import TaskContext
+
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
+from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.commit_report import CommitReport
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import DRIVER_TIMEOUT_MS, DecisionLog
+from spark_eos.sink.driver.decision_writer import DecisionWriter
+from spark_eos.sink.driver.retirement import Retirement
+from spark_eos.sink.driver.run_state import RunState
+from spark_eos.sink.driver.verification import margin_ms
+from spark_eos.sink.process_cache import IDLE_SECONDS, ProcessCache, client_of
+from spark_eos.sink.task.identity_pool import TaskSet, pool_of
+from spark_eos.sink.task.transaction import TaskTransaction
+from spark_eos.sink.task.writer import Place, TaskWriter
+
+_SHORTEST_DRIVER_TIMEOUT_MS: Final = 5_000
+# Kept longer than what is made with them, as clients are kept longer than clusters.
+_clusters: ProcessCache[tuple[ClientOptions, str], KafkaCluster] = ProcessCache(2 * IDLE_SECONDS)
+# Rows may be mirrored to a second cluster in one function, under the same name.
+_RunKey: TypeAlias = tuple[ClientOptions, str, str, str, str]
+_runs: ProcessCache[_RunKey, RunState] = ProcessCache()
+_logs: ProcessCache[_RunKey, DecisionLog] = ProcessCache()
+
+
+def task_writer(
+    options: SinkOptions,
+    place: Place,
+    *,
+    may_be_decided: bool,
+    incarnation: str | None = None,
+    committed: CommitReport | None = None,
+) -> TaskWriter:
+    """Make the writer of one task; identities and connections outlive it in the worker process."""
+    cluster = cluster_of(options)
+    pool = pool_of(cluster, options.prefix, place.query, place.run, incarnation)
+    if committed is not None:
+        pool.note_committed(committed)
+    return TaskWriter(
+        options=options,
+        place=place,
+        cluster=cluster,
+        pool=pool,
+        transaction=TaskTransaction(cluster.client, options),
+        log=_log(cluster, options, place.query, place.run) if may_be_decided else None,
+        task_set=_task_set(options),
+    )
+
+
+def _task_set(options: SinkOptions) -> TaskSet | None:
+    """Name the tasks that are committed together; None under speculation, where one may be written twice at a time."""
+    context = TaskContext.get()
+    # Spark gives its tasks the settings of the session as local properties.
+    if context is None or context.getLocalProperty("spark.speculation") == "true":
+        return None
+    return TaskSet(context.stageId(), context.attemptNumber(), options.timeout_limit_ms)
+
+
+def committer(
+    options: SinkOptions,
+    query: str,
+    run: str,
+    *,
+    may_be_decided: bool,
+    retirement: Retirement = Retirement.REPLACE,
+    write: str = "",
+) -> Committer:
+    """Make the committer of a micro-batch; what its run has learned outlives it in the driver's process."""
+    cluster = cluster_of(options)
+    return Committer(
+        cluster=cluster,
+        log=_log(cluster, options, query, run),
+        prefix=options.prefix,
+        query=query,
+        run=run,
+        policy=options.on_lost_transaction,
+        may_be_decided=may_be_decided,
+        state=_runs.get(_key(options, query, run), RunState),
+        retirement=retirement,
+        write=write,
+        discard_differing_rows=options.discard_differing_rows,
+        may_hang=options.allow_hanging_transactions,
+    )
+
+
+def cluster_of(options: SinkOptions) -> KafkaCluster:
+    """Give this process's cluster for these options: one client for all that are reached by the same settings."""
+    # Also if there is a cluster: a client that is used is not idle.
+    client = client_of(options.client)
+    return _clusters.get(
+        (options.client, options.decision_topic), lambda: KafkaCluster(client, options.decision_topic, DecisionWriter)
+    )
+
+
+def _log(cluster: KafkaCluster, options: SinkOptions, query: str, run: str) -> DecisionLog:
+    return _logs.get(
+        _key(options, query, run),
+        lambda: DecisionLog(cluster, options.prefix, query, options.decision_topic, driver_timeout_ms(options)),
+    )
+
+
+def _key(options: SinkOptions, query: str, run: str) -> _RunKey:
+    return options.client, options.decision_topic, options.prefix, query, run
+
+
+def driver_timeout_ms(options: SinkOptions) -> int:
+    """Choose the timeout of the driver's own transaction.
+
+    Within the margin that is left when a micro-batch is decided: a decision that hangs is then aborted by its
+    coordinator before the transactions it names are. Not below what a slow write takes, where timeouts are short.
+    """
+    timeout_ms = options.transaction_timeout_ms or FALLBACK_TIMEOUT_MS
+    return min(timeout_ms, max(_SHORTEST_DRIVER_TIMEOUT_MS, min(DRIVER_TIMEOUT_MS, margin_ms(timeout_ms) // 2)))

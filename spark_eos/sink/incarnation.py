@@ -1,0 +1,68 @@
+"""The name under which a driver plans the micro-batches of a stream, until one of them is aborted.
+
+Spark's `abort` brings the messages of the tasks that have finished, and nothing else that would name the query or the
+run. Where no task has finished, the open transactions are found by the incarnation: the writer that plans a micro-batch
+gives it to the tasks, they put it into their transactional ids, and the writer that aborts finds it again in a file.
+The file is in the temporary folder of the driver's JVM, which no other driver has, and it is named after the
+checkpoint, which Spark lets one query at a time have.
+
+An incarnation ends with `end_incarnation`. Since Spark starts a query again only after its abort has returned, no run
+that is alive has the name of an incarnation that has ended: whatever is open under it may be swept, at any later time.
+
+Spark hands over the checkpoint only where it is an option of `writeStream`. Without it a stream has no incarnation.
+"""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+_LOCAL_FOLDERS: Final = "SPARK_LOCAL_DIRS"
+_OPTION: Final = "checkpointlocation"
+
+
+def new_incarnation() -> str:
+    """Make a name that no other incarnation has."""
+    return secrets.token_hex(6)
+
+
+def checkpoint_of(options: Mapping[str, str]) -> str | None:
+    """Find the checkpoint among the options that Spark hands over."""
+    return next((value for name, value in options.items() if name.lower() == _OPTION), None)
+
+
+def current_incarnation(checkpoint: str | None) -> str | None:
+    """Name the present incarnation of a stream on this driver, and begin one where there is none."""
+    path = local_path("incarnation", checkpoint)
+    if path is None:
+        return None
+    try:
+        if not path.exists():
+            fresh = path.with_suffix(f".{os.getpid()}")
+            fresh.write_text(new_incarnation())
+            os.replace(fresh, path)
+        return path.read_text()
+    except OSError:
+        return None
+
+
+def end_incarnation(checkpoint: str | None) -> str | None:
+    """End the present incarnation of a stream on this driver, and name it; None where it cannot be ended."""
+    path = local_path("incarnation", checkpoint)
+    try:
+        incarnation = None if path is None else path.read_text()
+        if path is not None:
+            path.unlink()
+    except OSError:
+        return None
+    return incarnation
+
+
+def local_path(kind: str, name: str | None) -> Path | None:
+    """Give the path of a file that the processes of this driver share; None without a name or a folder."""
+    folder = os.environ.get(_LOCAL_FOLDERS, "").split(",")[0]
+    if not name or not folder:
+        return None
+    return Path(folder) / f"eos-kafka-{kind}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"

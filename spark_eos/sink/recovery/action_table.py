@@ -1,0 +1,188 @@
+"""The table of what recovery does about a decided micro-batch, by the fates that are present among its transactions.
+
+The aim: a micro-batch of which nothing is visible and a part is lost is rolled back and written again as a whole. One
+of which a part is visible is only ever rolled forward. What cannot be known is left as it is.
+
+Several processes may act at once, each by a look of its own time, and the driver that made the decision may wake up
+and go on committing. That is safe for these reasons:
+
+- Each transaction ends once, at its coordinator: by the first commit or abort that arrives, or by its timeout.
+- Every request names the producer id and epoch of the transaction. Nothing else on that id ever has them: transactions
+  V2 raise the epoch at every end, and under the old protocol the owner of an id initialises it before it uses it again.
+  So a commit that is still on its way finds a lost transaction aborted, or fenced, and cannot make it visible; LOST and
+  COMMITTED are final.
+- An open transaction is aborted only when another one is known to be lost. From then on the whole cannot become visible
+  any more, so no abort spoils what could have been completed.
+- A micro-batch is written again only when each of its transactions is known to be lost, so never twice.
+
+What two processes that disagree leave behind is therefore all visible, or all lost and written again once, or visible
+in part: where a commit that was sent before the loss was known has met an abort or a timeout. That stops the query with
+an account of every transaction.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import chain, combinations
+from typing import Final, NamedTuple
+
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.intervention import OperatorAction as Word
+from spark_eos.sink.prepared import PreparedTransaction
+
+
+class Fate(Enum):
+    """What became of one decided transaction; only committed and lost are final.
+
+    Hidden is what its coordinator does not tell and no reader can see yet; unknown is what nothing can tell any more.
+    """
+
+    OPEN = auto()
+    COMMITTED = auto()
+    LOST = auto()
+    HIDDEN = auto()
+    UNKNOWN = auto()
+
+
+class RecoveryAction(Enum):
+    """What recovery does next; the first three are followed by another look."""
+
+    COMMIT = "commit the open ones"
+    ABORT = "abort the open ones"
+    WAIT = "wait"
+    CLOSED = "nothing is to be written"
+    WRITE_AGAIN = "write the whole micro-batch again"
+    WRITE_LOST = "stop with an account, or write the lost ones again where onLostTransaction allows it"
+    STOP = "stop with an account"
+
+    @property
+    def is_followed_by_a_look(self) -> bool:
+        """Say whether the fates may be others afterwards."""
+        return self in (RecoveryAction.COMMIT, RecoveryAction.ABORT, RecoveryAction.WAIT)
+
+
+class ActionRule(NamedTuple):
+    """What is done where all of these fates are present, and why."""
+
+    present: frozenset[Fate]
+    action: RecoveryAction
+    reason: str
+
+
+def _rule(present: Collection[Fate], action: RecoveryAction, reason: str) -> ActionRule:
+    return ActionRule(frozenset(present), action, reason)
+
+
+_OPEN, _COMMITTED, _LOST, _HIDDEN, _UNKNOWN = Fate.OPEN, Fate.COMMITTED, Fate.LOST, Fate.HIDDEN, Fate.UNKNOWN
+# The first rule that fits counts.
+_RULES: Final = (
+    _rule(
+        (_OPEN, _COMMITTED),
+        RecoveryAction.COMMIT,
+        "a part is visible, so only forward is left, and each further part is one less to repair",
+    ),
+    _rule(
+        (_OPEN, _LOST),
+        RecoveryAction.ABORT,
+        "a part is lost and none is known to be visible: the whole can still be rolled back. If one that is hidden "
+        "or unknown was committed, the loss has torn the micro-batch already, not the abort",
+    ),
+    _rule(
+        (_OPEN, _HIDDEN),
+        RecoveryAction.WAIT,
+        "the hidden one may be lost, then a commit would tear, or committed, then an abort would; it will be known",
+    ),
+    _rule(
+        (_OPEN, _UNKNOWN),
+        RecoveryAction.STOP,
+        "to commit tears if the unknown one is lost, to abort tears if it is committed, and no look will tell: an "
+        "operator has to say, before the open ones time out",
+    ),
+    _rule((_OPEN,), RecoveryAction.COMMIT, "nothing is lost: the decision is completed"),
+    _rule((_HIDDEN,), RecoveryAction.WAIT, "whether all, a part or nothing is visible is known when it can be read"),
+    _rule((_UNKNOWN,), RecoveryAction.STOP, "what cannot be shown to be lost must not be written again"),
+    _rule((_COMMITTED, _LOST), RecoveryAction.WRITE_LOST, "a part is visible: all of it would be written twice"),
+    _rule(
+        (_LOST,),
+        RecoveryAction.WRITE_AGAIN,
+        "nothing is or will be visible, so writing all of it again repeats nothing",
+    ),
+    _rule((), RecoveryAction.CLOSED, "all there is of it is visible"),
+)
+# An operator who says `complete` has looked where the sink cannot.
+_COMPLETED: Final = (
+    *_RULES[:3],
+    _rule((_OPEN, _UNKNOWN), RecoveryAction.COMMIT, "an operator says that the decision is to be completed"),
+    *_RULES[4:],
+)
+# An operator has taken the decision back: the micro-batch is written again if all of it is lost ...
+_ABANDONED: Final = (_rule((_OPEN,), RecoveryAction.ABORT, "an operator has taken the decision back"), *_RULES)
+# ... or closed as it is, where only what could still become visible matters.
+_SKIPPED: Final = (_ABANDONED[0], _rule((), RecoveryAction.CLOSED, "an operator has closed the micro-batch as it is"))
+
+
+def _expanded(rules: Collection[ActionRule]) -> Mapping[frozenset[Fate], ActionRule]:
+    every = chain.from_iterable(combinations(Fate, count) for count in range(len(Fate) + 1))
+    return {fates: next(rule for rule in rules if rule.present <= fates) for fates in map(frozenset, every)}
+
+
+# Every combination of fates; none at all is a decision without a transaction.
+TABLE: Final = _expanded(_RULES)
+_TABLE_COMPLETED: Final = _expanded(_COMPLETED)
+_TABLE_ABANDONED: Final = _expanded(_ABANDONED)
+_TABLE_SKIPPED: Final = _expanded(_SKIPPED)
+
+
+def action_for(decision: Decision, fates: Collection[Fate]) -> RecoveryAction:
+    """Look up what is done about a decision whose transactions have these fates."""
+    return table_for(decision)[frozenset(fates)].action
+
+
+def table_for(decision: Decision) -> Mapping[frozenset[Fate], ActionRule]:
+    """Choose the table by what an operator has said of the decision, if anything."""
+    if decision.is_abandoned:
+        return _TABLE_SKIPPED if decision.is_skipped else _TABLE_ABANDONED
+    is_to_be_completed = decision.intervention is not None and decision.intervention.action is Word.COMPLETE
+    return _TABLE_COMPLETED if is_to_be_completed else TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The fates of a decision's transactions; `pending` ones could not be ended or looked at in time.
+
+    `still_open` are those of the pending ones that can still be completed, and time out otherwise.
+    """
+
+    decision: Decision
+    committed: tuple[PreparedTransaction, ...]
+    lost: tuple[PreparedTransaction, ...]
+    unknown: tuple[PreparedTransaction, ...]
+    pending: tuple[PreparedTransaction, ...] = ()
+    still_open: tuple[PreparedTransaction, ...] = ()
+
+    @property
+    def action(self) -> RecoveryAction:
+        """Say what the table wants to be done next."""
+        found = {
+            Fate.COMMITTED: self.committed,
+            Fate.LOST: self.lost,
+            Fate.UNKNOWN: self.unknown,
+            Fate.OPEN: self.still_open,
+            Fate.HIDDEN: set(self.pending).difference(self.still_open),
+        }
+        return action_for(self.decision, [fate for fate, transactions in found.items() if transactions])
+
+    @property
+    def is_closed(self) -> bool:
+        """Say whether nothing of the micro-batch is to be written any more: all is visible, or an operator said so."""
+        return self.action is RecoveryAction.CLOSED
+
+    @property
+    def took_effect(self) -> bool:
+        """Say whether all of the micro-batch is visible."""
+        return len(self.committed) == len(self.decision.transactions)
+
+    @property
+    def took_no_effect(self) -> bool:
+        """Say whether nothing of the micro-batch is or will be visible, so that writing it again repeats nothing."""
+        return self.action is RecoveryAction.WRITE_AGAIN

@@ -1,0 +1,132 @@
+"""What became of transactions by the partitions' logs, of all of them together.
+
+Each transaction is looked for in one of its partitions, and in another one where that does not tell. Those that are in
+the same partition are found by the same looks, in the order of their offsets, and all partitions are looked at at once.
+There is no limit for all of them: it goes on as long as each round of looks tells something.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+
+from broker_core.types import ProducerIdentity, TopicPartition
+from spark_eos.sink.ports import CommittedView, SinkCluster
+from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
+from spark_eos.sink.recovery.action_table import Fate
+
+LOOK_MS: Final = 1_000
+# So many partitions that cannot be read yet say enough for one look.
+_MOST_HIDDEN: Final = 3
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search for one transaction, in one of its partitions after the other."""
+
+    transaction: PreparedTransaction
+    left: list[WrittenRange]
+    hidden: int = 0
+    fate: Fate | None = None
+
+    @property
+    def written(self) -> WrittenRange:
+        return self.left[0]
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.written.topic, self.written.partition)
+
+    def conclude(self, fate: Fate | None) -> None:
+        """Take the fate, or go on to the next partition."""
+        self.fate = fate
+        if fate is None:
+            self.left.pop(0)
+            if not self.left:
+                self.fate = Fate.HIDDEN if self.hidden else Fate.UNKNOWN
+
+    def hide(self) -> None:
+        """Go on to the next partition, since this one cannot be read yet."""
+        self.hidden += 1
+        self.conclude(Fate.HIDDEN if self.hidden >= _MOST_HIDDEN else None)
+
+
+def logged_fates(
+    cluster: SinkCluster, transactions: Collection[PreparedTransaction]
+) -> dict[PreparedTransaction, Fate]:
+    """Find the fates of transactions; hidden is what cannot be read yet, unknown what is not there any more."""
+    searches = [_search(each, at) for at, each in enumerate(transactions)]
+    while left := [each for each in searches if each.fate is None]:
+        before = sum(len(each.left) for each in left)
+        _look(cluster, left)
+        if sum(len(each.left) for each in searches if each.fate is None) == before:
+            for each in left:
+                each.conclude(Fate.HIDDEN)
+    return {each.transaction: each.fate or Fate.HIDDEN for each in searches}
+
+
+def _search(transaction: PreparedTransaction, at: int) -> _Search:
+    """Begin at another partition each time: tasks write to the same ones in the same order."""
+    ranges, first = transaction.ranges, at % max(1, len(transaction.ranges))
+    left = [*ranges[first:], *ranges[:first]]
+    return _Search(transaction, left, fate=None if left else Fate.UNKNOWN)
+
+
+def _look(cluster: SinkCluster, searches: Iterable[_Search]) -> None:
+    """Look once at each partition where something is looked for."""
+    queues: dict[TopicPartition, list[_Search]] = {}
+    for each in searches:
+        queues.setdefault(each.place, []).append(each)
+    for queue in queues.values():
+        queue.sort(key=attrgetter("written.first_offset"))
+    views = cluster.views({place: queue[0].written.first_offset for place, queue in queues.items()}, wait_ms=LOOK_MS)
+    for place, queue in queues.items():
+        if place not in views:
+            for each in queue:
+                each.hide()
+            continue
+        view = views[place]
+        if view is None:
+            queue[0].conclude(None)
+            continue
+        readable = [each for each in queue if each.written.last_offset < view.last_stable_offset]
+        # Under the old protocol the coordinator does not tell a timeout from a later abort, and the transactions of the
+        # same micro-batch that are still open hold committed readers back.
+        unstable = [each for each in queue if each.written.last_offset >= view.last_stable_offset]
+        if unstable:
+            _look_behind(cluster, place, unstable)
+        _read_view(view, readable)
+
+
+def _look_behind(cluster: SinkCluster, place: TopicPartition, searches: Collection[_Search]) -> None:
+    # One of each producer at a time.
+    by_producer = {each.transaction.producer_id: each for each in searches}
+    offsets = {producer_id: each.written.last_offset for producer_id, each in by_producer.items()}
+    ends = cluster.unstable_ends(place, offsets, wait_ms=LOOK_MS)
+    for producer_id, each in by_producer.items():
+        is_committed = ends.get(producer_id)
+        if is_committed is None:
+            each.hide()
+        else:
+            each.conclude(Fate.COMMITTED if is_committed else Fate.LOST)
+
+
+def _read_view(view: CommittedView, searches: Collection[_Search]) -> None:
+    """Conclude what the look has reached; the rest is left for the next one."""
+    reached = view.batches[-1].last_offset if view.batches else -1
+    for each in searches:
+        if each.written.first_offset <= reached:
+            each.conclude(seen_fate(each.transaction, each.written, view))
+
+
+def seen_fate(transaction: PreparedTransaction, written: WrittenRange, view: CommittedView | None) -> Fate | None:
+    """Read a fate from one look at a partition; None when the records are gone or the end is not yet written."""
+    if view is None or view.last_stable_offset <= written.last_offset:
+        return None
+    if any(a == (transaction.producer_id, written.first_offset) for a in view.aborted):
+        return Fate.LOST
+    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    shown = any(
+        b.identity == identity and b.first_offset <= written.first_offset <= b.last_offset for b in view.batches
+    )
+    return Fate.COMMITTED if shown else None

@@ -1,0 +1,290 @@
+"""The fates of decided transactions: found out, finished where that can be, and accounted for where they are lost.
+
+An EndTxn error code cannot tell "already committed" from "timed out": the code depends on the broker's version, the
+request's version and on what happened to the id since. What DescribeTransactions says about the exact
+(producer id, epoch) can, in most cases; where it cannot, the partition's own log does, through a read_committed
+fetch at the offsets in the decision. A place that readers cannot reach yet, as behind a long transaction of
+others, tells nothing: it is waited for, and never taken for a loss.
+
+What is done about the fates, forward or back, is a table: `action_table`.
+
+A known limit: when the coordinator has forgotten an id (a week by default) and retention has removed the records too,
+nothing can tell that a transaction was committed. A re-run of that very micro-batch then stops with "fate unknown"
+instead of being skipped, until an operator closes it; later micro-batches go on. Decisions of batch jobs say that they
+were completed, and need no other proof.
+"""
+
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from enum import Enum, auto
+from typing import Final
+
+from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity, TransactionState
+from spark_eos import failpoints
+from spark_eos.errors import LostTransactionError, TransactionError
+from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.descriptions import describe_prepared
+from spark_eos.sink.ports import Description, Ending, SinkCluster
+from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.recovery.action_table import Fate, RecoveryAction, Settlement, action_for, table_for
+from spark_eos.sink.recovery.log_fates import logged_fates
+
+logger = logging.getLogger(__name__)
+# Since the last transaction was settled.
+SETTLE_LIMIT_SECONDS: Final = 60.0
+_PAUSE_SECONDS: Final = 0.2
+_LINES_SHOWN: Final = 50
+_UNSETTLED: Final = frozenset({Fate.OPEN, Fate.HIDDEN})
+
+
+# (state, begun with transactions V2, stored epoch minus the transaction's own) -> fate. What is not here is not
+# conclusive: under V1 the epoch moves only with fences, timeouts and InitProducerId, so a completed abort at epoch
+# plus one may be this transaction's timeout or the end of a later one.
+FATES: Final[Mapping[tuple[TransactionState, bool, int], Fate]] = {
+    (TransactionState.ONGOING, False, 0): Fate.OPEN,
+    (TransactionState.ONGOING, True, 0): Fate.OPEN,
+    (TransactionState.PREPARE_COMMIT, False, 0): Fate.COMMITTED,
+    (TransactionState.PREPARE_COMMIT, True, 1): Fate.COMMITTED,
+    (TransactionState.COMPLETE_COMMIT, False, 0): Fate.COMMITTED,
+    (TransactionState.COMPLETE_COMMIT, True, 1): Fate.COMMITTED,
+    (TransactionState.PREPARE_ABORT, False, 0): Fate.LOST,
+    (TransactionState.PREPARE_ABORT, True, 1): Fate.LOST,
+    (TransactionState.COMPLETE_ABORT, False, 0): Fate.LOST,
+    (TransactionState.COMPLETE_ABORT, True, 1): Fate.LOST,
+}
+
+
+class Course(Enum):
+    """What a task of a decided micro-batch has to do."""
+
+    WRITE = auto()
+    SKIP = auto()
+
+
+def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
+    """Roll a decided micro-batch forward or back by the table, and find the fate of all; any process may, at any time.
+
+    Only a commit that is answered with success is taken for done. After anything else the fates are looked at again.
+    """
+    if decision.completed_at_ms is not None:
+        return Settlement(decision, decision.transactions, (), ())
+    progressed_at, fewest = time.monotonic(), len(decision.transactions)
+    fates: dict[PreparedTransaction, Fate] = {}
+    waiting: list[PreparedTransaction] = list(decision.transactions)
+    while True:
+        fates |= fates_of(cluster, waiting)
+        action = action_for(decision, fates.values())
+        if action in (RecoveryAction.COMMIT, RecoveryAction.ABORT):
+            fates |= _end_open(cluster, decision, fates, commit=action is RecoveryAction.COMMIT)
+            action = action_for(decision, fates.values())
+        waiting = [t for t in waiting if fates[t] in _UNSETTLED]
+        if len(waiting) < fewest:
+            progressed_at, fewest = time.monotonic(), len(waiting)
+        if not action.is_followed_by_a_look or time.monotonic() >= progressed_at + SETTLE_LIMIT_SECONDS:
+            break
+        logger.info(
+            "micro-batch %d of %s: %d of %d decided transactions are not settled yet, %s among them; next: %s",
+            decision.micro_batch,
+            decision.query,
+            len(waiting),
+            len(fates),
+            waiting[0].transactional_id,
+            action.value,
+        )
+        time.sleep(_PAUSE_SECONDS)
+    by_fate = {fate: tuple(t for t in decision.transactions if fates[t] is fate) for fate in Fate}
+    # Of a micro-batch that is closed, whatever is visible, only what could still become visible matters.
+    hidden, unknown = by_fate[Fate.HIDDEN], by_fate[Fate.UNKNOWN]
+    pending = by_fate[Fate.OPEN] if decision.is_skipped else by_fate[Fate.OPEN] + hidden
+    return Settlement(
+        decision,
+        by_fate[Fate.COMMITTED],
+        by_fate[Fate.LOST],
+        unknown + hidden if decision.is_skipped else unknown,
+        pending,
+        by_fate[Fate.OPEN],
+    )
+
+
+def _end_open(
+    cluster: SinkCluster, decision: Decision, fates: Mapping[PreparedTransaction, Fate], *, commit: bool
+) -> dict[PreparedTransaction, Fate]:
+    """End the open transactions; gives those that are known to be committed now."""
+    still_open = [transaction for transaction, fate in fates.items() if fate is Fate.OPEN]
+    if not commit:
+        logger.warning(
+            "micro-batch %d of %s: %d of its %d decided transactions are aborted, %s among them: %s",
+            decision.micro_batch,
+            decision.query,
+            len(still_open),
+            len(fates),
+            still_open[0].transactional_id,
+            table_for(decision)[frozenset(fates.values())].reason,
+        )
+    failpoints.reach("recovery.before_commit", decision.micro_batch)
+    ended = end_all(cluster, still_open, commit=commit)
+    failpoints.reach("recovery.after_commit", decision.micro_batch)
+    return dict.fromkeys(ended, Fate.COMMITTED) if commit else {}
+
+
+def commit_all(cluster: SinkCluster, transactions: Sequence[PreparedTransaction]) -> set[PreparedTransaction]:
+    """Send EndTxn(commit) for all; returns those whose answer was plain success."""
+    return end_all(cluster, transactions, commit=True)
+
+
+def end_all(
+    cluster: SinkCluster, transactions: Sequence[PreparedTransaction], *, commit: bool
+) -> set[PreparedTransaction]:
+    """Send EndTxn for all; returns those whose answer was plain success."""
+    answers = cluster.end_transactions([ending(transaction, commit=commit) for transaction in transactions])
+    return {t for t in transactions if answers[t.transactional_id].code is ErrorCode.NONE}
+
+
+def ending(transaction: PreparedTransaction, *, commit: bool) -> Ending:
+    """Ask for the end of a prepared transaction by the protocol it was begun with."""
+    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    return Ending(transaction.transactional_id, identity, commit, transaction.transaction_version)
+
+
+def fates_of(cluster: SinkCluster, transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:
+    """Find what became of transactions, by the coordinator's word and then by the partitions' logs.
+
+    A log that shows the records as committed goes before a coordinator that speaks of an abort. It may speak of the
+    next transaction: one that was ended by the old protocol, after a downgrade, leaves the epoch as it found it.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    described = describe_prepared(cluster, transactions, now_ms, leave_out=True) if transactions else {}
+    fates = {each: described_fate(each, described.get(each.transactional_id)) for each in transactions}
+    unclear = [each for each, fate in fates.items() if fate is None or fate is Fate.LOST]
+    logged = logged_fates(cluster, unclear)
+    return {
+        each: logged[each] if fate is None or (fate is Fate.LOST and logged[each] is Fate.COMMITTED) else fate
+        for each, fate in fates.items()
+    }
+
+
+def described_fate(transaction: PreparedTransaction, description: Description | None) -> Fate | None:
+    """Read a fate from the coordinator's description; None where that is not conclusive."""
+    if description is None or description.identity.producer_id != transaction.producer_id:
+        return None
+    distance = description.identity.producer_epoch - transaction.producer_epoch
+    return FATES.get((description.state, transaction.transaction_version >= 2, distance))
+
+
+def course_of_task(cluster: SinkCluster, decision: Decision, split: int, policy: OnLostTransaction) -> Course:
+    """Say what a task of a decided micro-batch has to do, by its own transaction where that is enough.
+
+    The driver has the last word: what is written though the decision took effect is compared with it and dropped. So
+    a task writes where it cannot tell. Only what is open does not wait for the driver, and the micro-batch is settled
+    at once: it could time out before all rows are written again.
+    """
+    if decision.completed_at_ms is not None or decision.is_skipped:
+        return Course.SKIP
+    own = [transaction for transaction in decision.transactions if transaction.split == split]
+    fates = set(fates_of(cluster, own).values())
+    if Fate.OPEN in fates:
+        return course_of(settle(cluster, decision), split, policy)
+    return Course.SKIP if fates == {Fate.COMMITTED} else Course.WRITE
+
+
+def course_of(settlement: Settlement, split: int, policy: OnLostTransaction) -> Course:
+    """Say what a task has to do; raises `LostTransactionError` when nothing right can be done."""
+    action = settlement.action
+    if action is RecoveryAction.CLOSED:
+        return Course.SKIP
+    if action is RecoveryAction.WRITE_AGAIN:
+        return Course.WRITE
+    if action is not RecoveryAction.WRITE_LOST or policy is OnLostTransaction.FAIL:
+        raise lost_error(settlement)
+    return Course.WRITE if split in {transaction.split for transaction in settlement.lost} else Course.SKIP
+
+
+def lost_error(settlement: Settlement) -> TransactionError:
+    """Give a full account of what of a decided micro-batch is visible and what is not; pending is not lost."""
+    if settlement.pending and settlement.action is not RecoveryAction.STOP:
+        return _pending_error(settlement)
+    decision = settlement.decision
+    missing = settlement.lost + settlement.unknown + settlement.still_open
+    lines = [_account(transaction, "lost") for transaction in settlement.lost]
+    lines += [_account(transaction, "fate unknown") for transaction in settlement.unknown]
+    lines += [_account(transaction, "open") for transaction in settlement.still_open]
+    happened = (
+        f"Micro-batch {decision.micro_batch} of query {decision.query} was decided, but {len(missing)} of its "
+        f"{len(decision.transactions)} transactions ({sum(t.record_count for t in missing)} of "
+        f"{decision.record_count} records) took no effect that can be shown: "
+    )
+    return LostTransactionError(
+        happened + _shown(lines),
+        checked="DescribeTransactions for each, then the log at the offsets in the decision",
+        remedy=_lost_remedy(settlement),
+    )
+
+
+def _lost_remedy(settlement: Settlement) -> str:
+    if settlement.took_no_effect:
+        return (
+            "Nothing of the micro-batch is visible, and nothing of it will be. Start the query again, or the job under "
+            "the same jobId: it writes the whole micro-batch again. Raise transactionTimeout (and the broker's "
+            "transaction.max.timeout.ms) if the transactions timed out while the query was down"
+        )
+    if settlement.still_open:
+        return (
+            "Whether the open ones may be committed depends on the unknown one, which neither its coordinator nor its "
+            "log tells any more. Before they time out, commit them with `eos-kafka decisions complete`, or abort them "
+            "with `eos-kafka decisions abort --restart skip` and repair the topic by hand from this account"
+        )
+    return (
+        "They most likely timed out while the query was down: raise transactionTimeout (and the broker's "
+        "transaction.max.timeout.ms). If a re-run gives each task the same rows, set onLostTransaction=rewrite to "
+        "write only the lost ones again; otherwise repair the topic by hand from this account, then let the query "
+        "go on with `eos-kafka decisions abort --restart skip`"
+    )
+
+
+def _pending_error(settlement: Settlement) -> TransactionError:
+    decision = settlement.decision
+    topic = next(written.topic for transaction in settlement.pending for written in transaction.ranges)
+    # How to reach the cluster is not known here.
+    find_hanging = OperatorCommands(("HOST:PORT",)).find_hanging(topic)
+    lines = [
+        _account(transaction, "open" if transaction in settlement.still_open else "not readable yet")
+        for transaction in settlement.pending
+    ]
+    so_far = "Nothing is lost so far"
+    if settlement.lost:
+        lines += [_account(transaction, "lost") for transaction in settlement.lost]
+        so_far = "What is lost is lost in any case; whether a part is visible is known when all can be read"
+    return TransactionError(
+        f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but {len(settlement.pending)} of "
+        f"its {len(decision.transactions)} transactions could not be ended or read yet: " + _shown(lines),
+        checked=(
+            "DescribeTransactions and the log at the offsets in the decision, until no further one was settled for "
+            f"{SETTLE_LIMIT_SECONDS:.0f} s"
+        ),
+        remedy=(
+            f"{so_far}. Bring their coordinators and leaders up, and end the open transaction of another "
+            f"producer that holds the last stable offset back there (if it hangs, `{find_hanging}` says how); then "
+            "start the query again, or the job under the same jobId"
+        ),
+    )
+
+
+def _shown(lines: list[str]) -> str:
+    if len(lines) > _LINES_SHOWN:
+        lines[_LINES_SHOWN:] = [f"... and {len(lines) - _LINES_SHOWN} more, all in the decision record"]
+    return "; ".join(lines)
+
+
+def _account(transaction: PreparedTransaction, fate: str) -> str:
+    places = ", ".join(
+        f"{w.topic}-{w.partition}@{w.first_offset}..{w.last_offset} ({w.record_count} records)"
+        for w in transaction.ranges
+    )
+    return (
+        f"task {transaction.split}: {fate}, {transaction.transactional_id} producer {transaction.producer_id} "
+        f"epoch {transaction.producer_epoch}: {places}"
+    )

@@ -1,0 +1,259 @@
+"""Checks of a micro-batch that was decided before: whether what is to be written now is what was written then.
+
+A name alone does not say that rows were written: names are used twice, checkpoints are copied, jobs run every day. So a
+decision records for each task and topic how many rows there were and their checksum, and a re-run of a decided
+micro-batch is only taken for one if its rows are the same. Which task had which row does not matter, nor does their
+order: Spark may cut a re-run differently, and readers see the same.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from spark_eos.errors import DifferentRowsError, OptionError, TransactionError
+from spark_eos.sink.decision import Decision, utc
+from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
+
+logger = logging.getLogger(__name__)
+CHECKSUMS: Final = 1 << 64
+_LINES_SHOWN: Final = 10
+NO_TOPIC: Final = ""
+_ACCEPT: Final = (
+    ". If the rows differ because they depend on chance, time or other systems, set discardDifferingRows=true: what "
+    "was written stays, and the rows of the re-run are discarded"
+)
+_REPAIR: Final = (
+    ". onLostTransaction=rewrite needs a re-run that gives each task the same rows: if that cannot be, repair the "
+    "topic by hand, then let the query go on with `eos-kafka decisions abort --restart skip`"
+)
+Rows: TypeAlias = Sequence[TopicRows]
+
+
+def check_write(decision: Decision, run: str, write: str) -> None:
+    """Refuse a second write under one name in one micro-batch of one run: one of the two would be dropped."""
+    if write and decision.write and decision.run == run and decision.write != write:
+        query, name = _query_and_name(decision)
+        raise OptionError(
+            f"Query {query} has already written under the name {name!r} in this run of micro-batch "
+            f"{decision.micro_batch}: {decision.record_count} records to {_names(_topics(decision))}",
+            checked=f"The decision of {utc(decision.decided_at_ms)}; nothing of this second write is visible",
+            remedy=(
+                f"{_name_the_others(name)}. If this is a second try of a write that failed, let the exception stop the "
+                "query instead: the restarted query finds out what was written"
+            ),
+        )
+
+
+def check_first_write(query: str, finished: tuple[int, str] | None, write: tuple[int, str]) -> None:
+    """Refuse a second write under one name where this process has committed or skipped the first one.
+
+    After a restart the decision of the first write is another run's, so that `check_write` cannot tell.
+    """
+    if finished is None or finished[0] != write[0] or finished[1] == write[1]:
+        return
+    query, _, name = query.partition("/")
+    raise OptionError(
+        f"Query {query} has already written under the name {name!r} in this run of micro-batch {write[0]}",
+        checked="The writes that this process has committed; nothing of this second write is visible",
+        remedy=_name_the_others(name),
+    )
+
+
+def has_same_rows(decision: Decision, messages: Sequence[TaskMessage]) -> bool:
+    """Say whether the tasks have the rows of a decision, and its checksums show it."""
+    before, now = _totals(each.rows for each in decision.transactions), _totals(map(rows_of, messages))
+    return before == now and all(checksum is not None for _, checksum in before.values())
+
+
+def renamed_error(decision: Decision, query: str) -> OptionError:
+    """Refuse to write rows again that the same query has written under another name."""
+    _, before = _query_and_name(decision)
+    way = f'option("writeName", {before!r}) in foreachBatch' if before else "writeStream"
+    return OptionError(
+        f"{_name(decision, is_job=False)} was written by run {decision.run} at {utc(decision.decided_at_ms)}, and now "
+        f"the same rows are to be written again as {query}",
+        checked="The decisions of the same Spark query under other names; nothing was written now",
+        remedy=f"Write with {way}, as before, until the query has passed this micro-batch; rename the write after that",
+    )
+
+
+def rolled_back_error(decision: Decision, micro_batch: int) -> TransactionError:
+    """Refuse a micro-batch older than what is decided: its rows need not be those of the decided one."""
+    return TransactionError(
+        f"Micro-batch {micro_batch} of query {decision.query} is to be written, but micro-batch {decision.micro_batch} "
+        f"is decided already, by run {decision.run} at {utc(decision.decided_at_ms)}",
+        checked="The decision log; nothing that this run has prepared now will be visible",
+        remedy=(
+            "Either an older driver still runs: stop it. Or the checkpoint was rolled back or copied: start from the "
+            "checkpoint that wrote last, or give the query a new checkpoint, which writes all its rows once more"
+        ),
+    )
+
+
+def why_closed(decision: Decision) -> str:
+    """Say why nothing of a micro-batch is to be written any more."""
+    word = decision.intervention
+    if word is not None and word.skips:
+        return f"{word.by} closed it at {utc(word.at_ms)} with `eos-kafka decisions abort --restart skip`"
+    return f"run {decision.run} wrote and decided it at {utc(decision.decided_at_ms)}"
+
+
+def check_topic(decision: Decision, topic: str | None, *, is_job: bool) -> None:
+    """Refuse, before the rows are read, a topic that the decided micro-batch has not written to."""
+    topics = _topics(decision)
+    if topic is not None and topics and topic not in topics:
+        raise DifferentRowsError(
+            f"{_name(decision, is_job)} was written before, to {_names(topics)}; now it is to be written to "
+            f"topic '{topic}'",
+            checked=f"The decision of run {decision.run} at {utc(decision.decided_at_ms)}; nothing was written now",
+            remedy=_remedy(decision, is_job=is_job),
+        )
+
+
+def check_rows(
+    decision: Decision, messages: Sequence[TaskMessage], *, is_job: bool, accept_difference: bool, by_task: bool = False
+) -> None:
+    """Stop a re-run of a decided micro-batch whose rows are not those that were decided.
+
+    With `by_task` each task must have its own rows again: some of them are written, and others are not. A difference is
+    then never accepted, since a row that moved from one task to another would be lost or written twice.
+    """
+    decided = {t.split: t.rows for t in decision.transactions}
+    found = {message.split: rows_of(message) for message in messages}
+    difference = _difference(decided, found, is_same_plan=len(messages) == decision.split_count, by_task=by_task)
+    if any(each.checksum is None for rows in decided.values() for each in rows):
+        logger.warning(
+            "%s: the decision was written by an older version of this package and has no checksums; only the numbers "
+            "of rows were compared",
+            _name(decision, is_job),
+        )
+    if not difference:
+        return
+    account = (
+        f"{_name(decision, is_job)} was written before, by run {decision.run} at {utc(decision.decided_at_ms)}, "
+        f"with other rows: {difference}"
+    )
+    if accept_difference and not by_task:
+        logger.warning("%s. The rows of this re-run are discarded, as discardDifferingRows=true asks", account)
+        return
+    raise DifferentRowsError(
+        account,
+        checked=(
+            "The numbers of rows and their checksums in the decision, against the rows that the tasks of this run "
+            "have read; nothing was written now"
+        ),
+        remedy=_remedy(decision, is_job=is_job) + (_REPAIR if by_task else _ACCEPT),
+    )
+
+
+def rows_of(message: TaskMessage) -> Rows:
+    """Give the rows that a task has read."""
+    if isinstance(message, Prepared):
+        return message.transaction.rows
+    return message.rows if isinstance(message, AlreadyCommitted) else ()
+
+
+def _difference(decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_same_plan: bool, by_task: bool) -> str:
+    """Say in which topics and tasks rows differ; empty where they do not."""
+    before, now = _totals(decided.values()), _totals(found.values())
+    tasks = {
+        split: _differing(_totals([decided.get(split, ())]), _totals([found.get(split, ())]))
+        for split in sorted(decided.keys() | found.keys())
+    }
+    differing = sorted({topic for topics in tasks.values() for topic in topics}) if by_task else _differing(before, now)
+    if not differing:
+        return ""
+    lines = [
+        f"{_topic_text(topic)}: {_count(before.get(topic))} rows were written, now there are {_count(now.get(topic))}"
+        + (" others" if _count(before.get(topic)) == _count(now.get(topic)) else "")
+        for topic in differing
+    ]
+    if len(lines) > _LINES_SHOWN:
+        lines[_LINES_SHOWN:] = [f"{len(lines) - _LINES_SHOWN} more topics"]
+    if is_same_plan:
+        lines.append(f"tasks with other rows: {_shown([str(split) for split, topics in tasks.items() if topics])}")
+    else:
+        lines.append("the number of tasks is another one as well")
+    return "; ".join(lines)
+
+
+def _differing(before: Mapping[str, "_Total"], now: Mapping[str, "_Total"]) -> list[str]:
+    return [topic for topic in sorted(before.keys() | now.keys()) if not _same(before.get(topic), now.get(topic))]
+
+
+_Total: TypeAlias = tuple[int, int | None]
+
+
+def _totals(parts: Iterable[Rows]) -> dict[str, _Total]:
+    totals: dict[str, _Total] = {}
+    for rows in parts:
+        for each in rows:
+            count, checksum = totals.get(each.topic, (0, 0))
+            both = None if checksum is None or each.checksum is None else (checksum + each.checksum) % CHECKSUMS
+            totals[each.topic] = (count + each.record_count, both)
+    return totals
+
+
+def _same(before: _Total | None, now: _Total | None) -> bool:
+    """Compare totals; what an old decision does not say is not compared."""
+    if before is None or now is None:
+        return _count(before) == _count(now)
+    return before[0] == now[0] and (before[1] == now[1] or before[1] is None or now[1] is None)
+
+
+def _count(total: _Total | None) -> int:
+    return 0 if total is None else total[0]
+
+
+def _topics(decision: Decision) -> list[str]:
+    return sorted({each.topic for transaction in decision.transactions for each in transaction.rows})
+
+
+def _names(topics: Sequence[str]) -> str:
+    return f"topic{'' if len(topics) == 1 else 's'} {_shown([repr(topic) for topic in topics])}"
+
+
+def _shown(words: Sequence[str]) -> str:
+    more = len(words) - _LINES_SHOWN
+    return ", ".join(words[:_LINES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _topic_text(topic: str) -> str:
+    return f"topic '{topic}'" if topic != NO_TOPIC else "rows without a topic"
+
+
+def _name(decision: Decision, is_job: bool) -> str:
+    return (
+        f"The job with jobId={decision.query}"
+        if is_job
+        else (f"Micro-batch {decision.micro_batch} of query {decision.query}")
+    )
+
+
+def _query_and_name(decision: Decision) -> tuple[str, str]:
+    """Take the name of a write in foreachBatch from its query; a stream has none."""
+    query, _, name = decision.query.partition("/")
+    return query, name
+
+
+def _name_the_others(name: str) -> str:
+    # Under a new name the rows that were written would be written again.
+    return (
+        f"If the foreachBatch function writes more than once under this name, leave the first write under the name "
+        f"{name!r} (without writeName it is the topic), and give the others names of their own with "
+        'option("writeName", ...)'
+    )
+
+
+def _remedy(decision: Decision, *, is_job: bool) -> str:
+    if is_job:
+        return (
+            "A jobId names one set of rows: give each job, and each day's run of a daily job, a jobId of its own, for "
+            "instance with the topic and the date in it"
+        )
+    _, name = _query_and_name(decision)
+    return (f"{_name_the_others(name)}. " if name else "") + (
+        "If this checkpoint is a copy, or a copy of it went on first, make this query one of its own: put a new UUID "
+        "in place of the id in its file 'metadata', and delete '.metadata.crc' beside it. If the query was changed, "
+        "start it as it was until it has passed this micro-batch"
+    )

@@ -1,0 +1,278 @@
+"""The writers that PySpark calls: `write` in a task, `commit` and `abort` in a Python process on the driver.
+
+Spark pickles a batch writer once, to the tasks and to the commit. It makes a streaming writer again for every
+micro-batch and for its commit, so the driver learns the query and the run from the messages, or from what is open under
+the stream's incarnation.
+
+A batch write in a `foreachBatch` function is part of a micro-batch: its tasks see Spark's query id, batch id and run in
+their local properties, as those of a stream do. Each write of the function has a name, and is treated as a stream of
+its own with that name behind the query id.
+
+The process that makes a writer, a task's and the one that commits are three, and each is started for the first write:
+so what only one of them needs is imported where it is used.
+"""
+
+import logging
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+from pyspark.taskcontext import TaskContext
+
+from spark_eos import failpoints
+from spark_eos.errors import ClientStateError, OptionError
+from spark_eos.metrics import SINK_METRICS, check_servable, serve
+from spark_eos.options.sink import SinkOptions, sink_options
+from spark_eos.sink.columns import check_append, check_columns
+from spark_eos.sink.commit_report import last_report, leave_report, report_of
+from spark_eos.sink.driver.preflight import preflight
+from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
+from spark_eos.sink.messages import TaskMessage
+from spark_eos.sink.spark_sockets import acknowledge_input, report_sockets
+from spark_eos.worker_memory import spare_modules
+
+if TYPE_CHECKING:
+    from spark_eos.sink.driver.committer import Committer
+    from spark_eos.sink.task.writer import Place
+
+# The parent of all of the sink's loggers.
+_SINK_LOGGER: Final = logging.getLogger("spark_eos.sink")
+if _SINK_LOGGER.level == logging.NOTSET:
+    # A Python worker has no logging of its own. With spark.sql.pyspark.worker.logging.enabled Spark collects what is
+    # logged in it, but only what the loggers let through; without any handler INFO still goes nowhere.
+    _SINK_LOGGER.setLevel(logging.INFO)
+
+_QUERY_PROPERTY: Final = "sql.streaming.queryId"
+_MICRO_BATCH_PROPERTY: Final = "streaming.sql.batchId"
+_RUN_PROPERTY: Final = "spark.jobGroup.id"
+_RUN_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# No topic has this name.
+_TOPICS_BY_COLUMN: Final = "*"
+BATCH_JOB_MICRO_BATCH: Final = 0
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """The writer of one DataFrame: all of it or nothing.
+
+    In `foreachBatch` each micro-batch is written once, elsewhere each `jobId`; a job without one is written each time.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        spare_modules()
+        self.options: SinkOptions = sink_options(options)
+        check_columns(schema, self.options.topic)
+        check_append(overwrite)
+        check_servable(self.options.metrics_place)
+        self.options = preflight(self.options)
+        self.query = self.options.job_id or f"job-{secrets.token_hex(12)}"
+        self.run = secrets.token_hex(8)
+        # This object is the job's only one: Spark pickles it to the tasks, the commit and the abort.
+        self.incarnation = new_incarnation()
+        # Of another query with the same options it says nothing, and the tasks see that.
+        self.committed = last_report(repr(self.options))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Prepare the rows of one task."""
+        from spark_eos.sink.factory import task_writer
+        from spark_eos.sink.task.watchdog import watched
+        from spark_eos.sink.task.writer import Place
+
+        failpoints.enter(self.options.prefix)
+        acknowledge_input()
+        spare_modules()
+        context = _task_context()
+        place = foreach_batch_place(context, self.options, self.run)
+        # The writer is another one for each micro-batch, and the ids are those of the run: they bear no incarnation.
+        incarnation = None if place is not None else self.incarnation
+        if place is None:
+            place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, context.partitionId(), self.run)
+        may_be_decided = place.query != self.query or self.options.job_id is not None
+        writer = task_writer(
+            self.options, place, may_be_decided=may_be_decided, incarnation=incarnation, committed=self.committed
+        )
+        writer.transaction = watched(writer.transaction, self.options)
+        return writer.write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Make all rows visible."""
+        present = _present(messages)
+        place = self._place(present)
+        # A job has no next micro-batch.
+        report_place = None if place.query == self.query else repr(self.options)
+        _commit(self._committer(place), present, place.micro_batch, report_place)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Drop what the job has prepared."""
+        present = _present(messages)
+        place = self._place(present)
+        if None in messages and place.query == self.query:
+            from spark_eos.sink.abort_sweep import keep_sweeping
+
+            keep_sweeping(self.options, self.incarnation, BATCH_JOB_MICRO_BATCH)
+        self._committer(place).abort(present, place.micro_batch)
+
+    def _place(self, messages: Sequence[TaskMessage]) -> "Place":
+        """Say what is committed; only the tasks see whether it is a micro-batch."""
+        from spark_eos.sink.task.writer import Place
+
+        for message in messages:
+            return Place(message.query, message.run, message.micro_batch, message.split, self.run)
+        return Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, 0, self.run)
+
+    def _committer(self, place: "Place") -> "Committer":
+        from spark_eos.sink.driver.retirement import Retirement
+        from spark_eos.sink.factory import committer
+
+        failpoints.enter(self.options.prefix)
+        serve(SINK_METRICS, self.options.metrics_place)
+        is_job, named = place.query == self.query, self.options.job_id is not None
+        retirement = Retirement.REPLACE if not is_job else Retirement.MARK if named else Retirement.FORGET
+        return committer(
+            self.options,
+            place.query,
+            place.run,
+            may_be_decided=named or not is_job,
+            retirement=retirement,
+            write=place.write,
+        )
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The writer of a streaming query's micro-batches; output modes do not matter, as in Spark's sink."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        spare_modules()
+        self.options: SinkOptions = sink_options(options)
+        if self.options.job_id is not None:
+            raise OptionError(
+                "Option 'jobId' is for batch writes", remedy="Remove it: a streaming query is known by its checkpoint"
+            )
+        if self.options.write_name is not None:
+            raise OptionError(
+                "Option 'writeName' is for batch writes in foreachBatch",
+                remedy="Remove it: a streaming query writes once in each micro-batch",
+            )
+        check_columns(schema, self.options.topic)
+        check_servable(self.options.metrics_place)
+        self.options = preflight(self.options)
+        report_sockets()
+        self.checkpoint = checkpoint_of(options)
+        self.incarnation = current_incarnation(self.checkpoint)
+        self.committed = last_report(self.checkpoint)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Prepare the rows of one task of a micro-batch."""
+        from spark_eos.sink.factory import task_writer
+        from spark_eos.sink.task.watchdog import watched
+
+        failpoints.enter(self.options.prefix)
+        acknowledge_input()
+        spare_modules()
+        place = streaming_place(_task_context())
+        writer = task_writer(
+            self.options, place, may_be_decided=True, incarnation=self.incarnation, committed=self.committed
+        )
+        writer.transaction = watched(writer.transaction, self.options)
+        return writer.write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Make a micro-batch visible; without any task there is nothing to do."""
+        present = _present(messages)
+        if present:
+            _commit(self._committer(present[0]), present, batchId, self.checkpoint)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Drop what the run has open; where no task has finished, the run is known by the incarnation."""
+        from spark_eos.sink.abort_sweep import keep_sweeping, sweep_incarnation
+
+        incarnation = end_incarnation(self.checkpoint)
+        if incarnation is not None and None in messages:
+            keep_sweeping(self.options, incarnation, batchId)
+        present = _present(messages)
+        if present:
+            self._committer(present[0]).abort(present, batchId)
+        elif incarnation is not None:
+            sweep_incarnation(self.options, incarnation, batchId)
+
+    def _committer(self, message: TaskMessage) -> "Committer":
+        from spark_eos.sink.factory import committer
+
+        failpoints.enter(self.options.prefix)
+        serve(SINK_METRICS, self.options.metrics_place)
+        return committer(self.options, message.query, message.run, may_be_decided=True)
+
+
+def _commit(
+    committer: "Committer", messages: Sequence[TaskMessage], micro_batch: int, report_place: str | None
+) -> None:
+    """Commit, and report to the tasks of the next micro-batch, if there is one."""
+    spare_modules()
+    committer.commit(messages, micro_batch)
+    # Not all that the messages name: what an earlier attempt or run has decided is dropped.
+    if report_place is not None and committer.committed:
+        report = report_of(committer.run, micro_batch, committer.committed, last_report(report_place))
+        leave_report(report_place, report)
+
+
+def streaming_place(context: TaskContext) -> "Place":
+    """Read from a task's local properties which micro-batch of which query and run it belongs to."""
+    from spark_eos.sink.task.writer import Place
+
+    found = {name: context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _RUN_PROPERTY, _MICRO_BATCH_PROPERTY)}
+    missing = [name for name, value in found.items() if not value]
+    if missing:
+        raise ClientStateError(
+            f"Spark did not tell the task its local properties {', '.join(missing)}",
+            checked="TaskContext.getLocalProperty in the Python worker",
+            remedy="Use PySpark 4.2 or newer, and start the query with writeStream",
+        )
+    micro_batch = int(str(found[_MICRO_BATCH_PROPERTY]))
+    return Place(str(found[_QUERY_PROPERTY]), str(found[_RUN_PROPERTY]), micro_batch, context.partitionId())
+
+
+def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) -> "Place | None":
+    """Say which micro-batch a batch write belongs to; None for one outside of `foreachBatch`."""
+    from spark_eos.sink.task.writer import Place
+
+    query, run, micro_batch = (
+        context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _RUN_PROPERTY, _MICRO_BATCH_PROPERTY)
+    )
+    if not query or not micro_batch:
+        if options.write_name is not None:
+            raise OptionError(
+                "Option 'writeName' is for writes in foreachBatch, and Spark names no streaming query here",
+                checked=f"The task's local properties {_QUERY_PROPERTY} and {_MICRO_BATCH_PROPERTY}",
+                remedy="For a batch job use jobId. In a thread that the foreachBatch function starts, use "
+                "pyspark.InheritableThread, which hands Spark's properties on",
+            )
+        return None
+    if options.job_id is not None:
+        raise OptionError(
+            "Option 'jobId' is for batch jobs, and this is a write in foreachBatch",
+            remedy="Remove it: a micro-batch is known by Spark's query id and batch id. Where one function writes more "
+            'than once to one topic, name the writes with option("writeName", ...)',
+        )
+    if run is None or not _RUN_ID.fullmatch(run):
+        raise ClientStateError(
+            f"The job group of this task is {run!r} and not the id of the query's run",
+            checked=f"The task's local property {_RUN_PROPERTY}",
+            remedy="Do not set a job group in the foreachBatch function; use a job description or job tags",
+        )
+    name = options.write_name or options.topic or _TOPICS_BY_COLUMN
+    return Place(f"{query}/{name}", run, int(micro_batch), context.partitionId(), write)
+
+
+def _task_context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise ClientStateError("write was called outside of a Spark task")
+    return context
+
+
+def _present(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
+    """Drop the places of tasks that failed."""
+    return [cast(TaskMessage, message) for message in messages if message is not None]

@@ -1,0 +1,145 @@
+"""The way from a task's Arrow batches to encoded record batches for topic-partitions."""
+
+import random
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.types import TopicPartition
+from spark_eos.codec.accumulator import RecordAccumulator
+from spark_eos.codec.encode import EncodedBatch
+from spark_eos.options.sink import SinkOptions
+from spark_eos.sink import columns
+from spark_eos.sink.ports import SinkCluster
+from spark_eos.sink.task.partitioning import DataError, PlacedRows, place_rows
+from spark_eos.sink.task.row_counter import RowCounter, given_timestamps
+
+_USED_COLUMNS: Final = (
+    columns.KEY,
+    columns.VALUE,
+    columns.TOPIC,
+    columns.HEADERS,
+    columns.PARTITION,
+    columns.TIMESTAMP,
+)
+# Rows are gathered up to this much, since a Spark batch spread over many partitions makes small record batches. Arrays
+# much larger than this are mapped and cleared again for every chunk, and placing and encoding take a fifth more time.
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+
+
+class PlacedBatches(NamedTuple):
+    """Batches in the order in which to send them, and the places of the rows that these and later ones are made of."""
+
+    topic_partitions: Collection[TopicPartition]
+    batches: Iterator[tuple[TopicPartition, EncodedBatch]]
+
+
+class BatchBuilder:
+    """The encoded batches for each topic-partition, made of chunks of rows.
+
+    What does not fill a batch waits here for more, up to half of `buffer.memory`; the other half is the producer's.
+    """
+
+    def __init__(self, options: SinkOptions, cluster: SinkCluster) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._counts: dict[str, int] = {}
+        self._chance = random.Random()
+        self._batches: RecordAccumulator[TopicPartition] = RecordAccumulator(
+            max_batch_bytes=lambda place: cluster.batch_bytes(place.topic, options.batch_bytes),
+            max_open_bytes=options.buffer_bytes // 2,
+            compression=options.compression,
+            level=options.compression_level,
+        )
+        self.counter = RowCounter(options.topic)
+        self.size_bytes = 0
+
+    def place(self, rows: pa.RecordBatch) -> PlacedBatches:
+        """Place a chunk of rows; they are encoded as the batches are read, which are those that are full."""
+        self.size_bytes += rows.nbytes
+        placed = self._order(rows)
+        ordered = placed.rows
+        given = given_timestamps(ordered)
+        self.counter.add(ordered, given)
+        now_ms = time.time_ns() // 1_000_000
+        return PlacedBatches(
+            placed.topic_partitions,
+            self._batches.add(
+                placed.topic_partitions,
+                placed.boundaries,
+                key=columns.column_of(ordered, columns.KEY),
+                value=ordered.column(columns.VALUE),
+                headers=columns.column_of(ordered, columns.HEADERS),
+                timestamp_ms=now_ms if given is None else pc.fill_null(given, now_ms),
+            ),
+        )
+
+    def rest(self) -> PlacedBatches:
+        """Give the batches that are not full, when there are no more rows."""
+        return PlacedBatches((), self._batches.close())
+
+    def _order(self, rows: pa.RecordBatch) -> PlacedRows:
+        topics = self._topics(rows)
+        unknown = [topic for topic in topics if topic not in self._counts]
+        if unknown:
+            self._counts.update(self._cluster.partition_counts(unknown))
+        try:
+            return self._order_as_known(rows, topics)
+        except DataError:
+            # A partition that is named in a row may be one that was just added.
+            counts = self._cluster.partition_counts(topics, ask_again=True)
+            if all(counts[topic] == self._counts[topic] for topic in topics):
+                raise
+            self._counts.update(counts)
+            return self._order_as_known(rows, topics)
+
+    def _order_as_known(self, rows: pa.RecordBatch, topics: Sequence[str]) -> PlacedRows:
+        @cache
+        def leaderless() -> Mapping[str, Collection[int]]:
+            return self._cluster.leaderless_partitions(topics)
+
+        return place_rows(
+            rows,
+            topic=self._options.topic,
+            partition_count=self._counts.__getitem__,
+            leaderless=lambda topic: leaderless().get(topic, ()),
+            rows_per_run=self._options.batch_bytes * rows.num_rows // max(1, rows.nbytes),
+            chance=self._chance,
+        )
+
+    def _topics(self, rows: pa.RecordBatch) -> Sequence[str]:
+        if self._options.topic is not None:
+            return [self._options.topic]
+        found: Sequence[str] = pc.unique(rows.column(columns.TOPIC)).drop_null().to_pylist()
+        return found
+
+
+def gather(arrow_batches: Iterator[pa.RecordBatch], chunk_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Join small Arrow batches and cut large ones to about `chunk_bytes`; drop columns that are not used."""
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for whole in arrow_batches:
+        for part in _cut(whole.select([name for name in _USED_COLUMNS if name in whole.schema.names]), chunk_bytes):
+            if held and held_bytes + part.nbytes > chunk_bytes:
+                yield _join(held)
+                held, held_bytes = [], 0
+            held.append(part)
+            held_bytes += part.nbytes
+    if held:
+        yield _join(held)
+
+
+def _cut(rows: pa.RecordBatch, chunk_bytes: int) -> Iterator[pa.RecordBatch]:
+    if not rows.num_rows:
+        return
+    step = max(1, rows.num_rows * chunk_bytes // max(1, rows.nbytes))
+    for start in range(0, rows.num_rows, step):
+        yield rows.slice(start, step)
+
+
+def _join(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)

@@ -1,0 +1,312 @@
+"""The transactional ids of one worker process, and the producer identity with which the next task may go on.
+
+InitProducerId aborts whatever its id has open, whatever epoch the caller names, and Python does not know whether
+another attempt of its task is alive. So an id belongs to one process and to one run of one query, and no other ever
+initialises it. A process runs one task at a time, but earlier transactions of its own may still await the
+driver's verdict:
+
+- Those of the present micro-batch do, and nothing is asked about them. A task that fails ends its process, so that none
+  of them is free again before the micro-batch is committed.
+- Those of an earlier micro-batch are ended, but for those of which the driver never heard, as of a second attempt that
+  came too late. The driver names those that it has committed to the tasks of the next micro-batch (`CommitReport`), and
+  under transactions V2 that is all there is to know: a commit raises the epoch by one. Of the others the coordinator is
+  asked, once in a micro-batch.
+
+A coordinator may speak of the past, though, and what it says must never let a transaction be aborted that the driver
+may decide. What proves itself to be from the past is not used. Where an answer proves nothing, the id is used: Spark
+begins a micro-batch when the commit of the one before has returned, and by then every transaction that was decided is
+committed, which InitProducerId waits for and does not undo. Where a commit has failed and a foreachBatch function goes
+on all the same, a decided transaction may be open; its coordinator says so.
+
+An id goes on with its next epoch only after a commit, never after an abort. Recovery relies on that: an abort at the
+very epoch of a decided transaction is then no answer from the time before (see `descriptions.EARLIER`).
+
+For the same reason an InitProducerId that stayed unanswered is not sent again: the first one may be applied as late as
+a broker likes, and would abort what the second had let begin, decided or not. The id is given up for a fresh one.
+
+Before a task begins, the pool looks whether its job is hopeless: where the first transaction that another task of it in
+this process has prepared is older than its timeout, its coordinator is asked whether it has timed out. See `TaskSet`
+for why no job can succeed after that. The task then fails, and Spark ends this process with it and tries the task again
+in another one, which knows nothing. So the finding is left with a coordinator, as a transactional id that exists; every
+later attempt of a task asks for it.
+"""
+
+import itertools
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TransactionState
+from spark_eos.errors import EosKafkaError, LostTransactionError
+from spark_eos.sink.commit_report import CommitReport
+from spark_eos.sink.descriptions import why_earlier
+from spark_eos.sink.naming import TaskId
+from spark_eos.sink.ports import Description, SinkCluster
+from spark_eos.sink.process_cache import ProcessCache
+
+_ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
+_COMMITTED: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_COMMIT})
+# How long an id is taken to be as it was left: a coordinator forgets ids that are not used, after days by default.
+_KNOWN_FOR_SECONDS: Final = 300.0
+
+
+class TaskIdentity(NamedTuple):
+    """The transaction that a task may now begin."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    transaction_version: int
+
+
+class TaskSet(NamedTuple):
+    """The tasks whose rows become visible together, by Spark's stage.
+
+    `attempt` counts the attempts of the task from 0 on, `limit_ms` is the longest timeout that brokers allow.
+
+    Spark accepts the first attempt of a task that succeeds and runs it no more. So once a task has prepared its rows,
+    they are what the job would commit, and when their transaction is aborted, the job cannot succeed. Another attempt
+    can only have been accepted instead where two ran at a time: under speculation, where no `TaskSet` is to be given,
+    and after a lost shuffle file. There a job that has already taken longer than `transactionTimeout` may be failed
+    although it might just have come through.
+    """
+
+    stage: int
+    attempt: int
+    limit_ms: int | None
+
+
+@dataclass(slots=True)
+class _Slot:
+    transactional_id: str
+    number: int
+    last: ProducerIdentity
+    transaction_version: int
+    micro_batch: int
+    # By the monotonic clock, in seconds: before the transaction began.
+    taken_at: float
+    # The stage of the task whose rows the transaction holds, once it is prepared.
+    prepared_stage: int | None = None
+    # What is known since the transaction has ended: that the driver has committed it, or the coordinator's answer.
+    is_committed: bool = False
+    description: Description | None = None
+    known_at: float = 0.0
+
+
+class IdentityPool:
+    """The identities that are given to one task after another."""
+
+    def __init__(self, cluster: SinkCluster, prefix: str, query: str, run: str, worker: str) -> None:
+        self._cluster = cluster
+        self._name = TaskId(prefix, query, run, worker, 0)
+        self._micro_batch = -1
+        # Of the present micro-batch; of earlier ones those with nothing open, as far as that is known, and the others.
+        self._taken: list[_Slot] = []
+        self._ended: list[_Slot] = []
+        self._unknown: list[_Slot] = []
+        self._is_asked = False
+        self._reported = -1
+        self._fresh_names = self._name_ids()
+
+    def __len__(self) -> int:
+        """Count the ids in use."""
+        return len(self._taken) + len(self._ended) + len(self._unknown)
+
+    def take(self, timeout_ms: int, micro_batch: int, task_set: TaskSet | None = None) -> TaskIdentity:
+        """Choose an id without an open transaction and make its identity ready.
+
+        Raises `LostTransactionError` where a transaction that was prepared for the same tasks has timed out.
+        """
+        version = self._cluster.transaction_version()
+        if task_set is not None:
+            self._check_timeouts(timeout_ms, task_set)
+        if micro_batch > self._micro_batch:
+            self._micro_batch, self._is_asked = micro_batch, False
+            self._unknown += self._taken
+            self._taken = []
+        # A task of an older micro-batch is one that is not waited for any more; what is free is left to the others.
+        slot = self._take_ended(version) if micro_batch == self._micro_batch else None
+        if slot is None:
+            transactional_id, identity = self._own(self._fresh_names, timeout_ms)
+            return self._add(transactional_id, identity, version)
+        following = identity_after_commit(slot.last, slot.transaction_version, version)
+        if following is None or not _is_committed(slot, following):
+            transactional_id, following = self._own(
+                itertools.chain([slot.transactional_id], self._fresh_names), timeout_ms
+            )
+            return self._add(transactional_id, following, version)
+        return self._add(slot.transactional_id, following, version)
+
+    def note_committed(self, report: CommitReport) -> None:
+        """Take note of what the driver has committed, so that nothing needs to be asked about it."""
+        mine = report.workers.get(self._name.worker)
+        if report.run != self._name.run or mine is None or mine.micro_batch <= self._reported:
+            return
+        self._reported = mine.micro_batch
+        for slots in (self._taken, self._unknown):
+            committed = [
+                slot for slot in slots if slot.micro_batch == mine.micro_batch and mine.numbers >> slot.number & 1
+            ]
+            for slot in committed:
+                slot.is_committed, slot.known_at = True, slot.taken_at
+            slots[:] = [slot for slot in slots if not slot.is_committed]
+            self._ended += committed
+
+    def _take_ended(self, version: int) -> _Slot | None:
+        """Choose an id of an earlier micro-batch that has nothing open; asks at most once in a micro-batch."""
+        while True:
+            found, passed_over = None, []
+            while self._ended and found is None:
+                slot = self._ended.pop()
+                if time.monotonic() - slot.known_at > _KNOWN_FOR_SECONDS:
+                    self._unknown.append(slot)
+                    self._is_asked = False
+                elif slot.transaction_version >= 2 and version == 0:
+                    # At level 0 Apache Kafka's coordinator cannot write down what transactions V2 have left: it refuses
+                    # to initialise such an id, and every request for it from then on.
+                    passed_over.append(slot)
+                else:
+                    found = slot
+            self._ended += passed_over
+            if found is not None or self._is_asked or not self._unknown:
+                return found
+            self._ask()
+
+    def _ask(self) -> None:
+        """Ask the coordinators of all ids of which it is not known whether they have something open."""
+        self._is_asked = True
+        described = self._cluster.describe_transactions([slot.transactional_id for slot in self._unknown])
+        still_unknown = []
+        for slot in self._unknown:
+            slot.is_committed, slot.description = False, described.get(slot.transactional_id)
+            slot.known_at = time.monotonic()
+            # An id that its coordinator does not know, perhaps for a moment, may have a transaction open all the same.
+            if slot.description is None or slot.description.state is TransactionState.ONGOING:
+                still_unknown.append(slot)
+            elif not _is_free(slot, slot.description):
+                still_unknown.append(slot)
+                self._cluster.forget_coordinators([slot.transactional_id])
+            else:
+                self._ended.append(slot)
+        self._unknown = still_unknown
+
+    def note_prepared(self, transactional_id: str, task_set: TaskSet) -> None:
+        """Remember that the transaction last begun on an id holds all rows of one of these tasks."""
+        for slot in self._taken:
+            if slot.transactional_id == transactional_id:
+                slot.prepared_stage = task_set.stage
+
+    def _mark_of(self, task_set: TaskSet) -> str:
+        """Name the id that exists once a task of a stage has found that the stage is hopeless."""
+        return str(self._name._replace(worker=f"stage-{task_set.stage}-timed-out"))
+
+    def _check_timeouts(self, timeout_ms: int, task_set: TaskSet) -> None:
+        """Ask whether an earlier task has found the job hopeless, or the first one here that was prepared shows it."""
+        mark = self._mark_of(task_set)
+        names = [mark] if task_set.attempt else []
+        now = time.monotonic()
+        first = next((slot for slot in self._taken if slot.prepared_stage == task_set.stage), None)
+        # Younger than its timeout it was aborted by a driver, whose job has then ended anyway.
+        if first is not None and (now - first.taken_at) * 1000 >= timeout_ms:
+            names.append(first.transactional_id)
+        described = self._cluster.describe_transactions(names) if names else {}
+        if mark in described:
+            raise _hopeless_error("a transaction of an earlier task", timeout_ms, task_set.limit_ms)
+        description = described.get(first.transactional_id) if first is not None else None
+        if first is not None and description is not None and _is_fenced_abort(first.last, description):
+            # Without an answer the next attempt goes on until it finds out for itself.
+            with suppress(EosKafkaError):
+                self._cluster.init_producer_id(mark, timeout_ms)
+            age_ms = round((now - first.taken_at) * 1000)
+            what = f"transaction {first.transactional_id} of an earlier task, begun {age_ms} ms ago,"
+            raise _hopeless_error(what, timeout_ms, task_set.limit_ms)
+
+    def _add(self, transactional_id: str, identity: ProducerIdentity, version: int) -> TaskIdentity:
+        number = int(transactional_id.rpartition(".")[2])
+        self._taken.append(_Slot(transactional_id, number, identity, version, self._micro_batch, time.monotonic()))
+        return TaskIdentity(transactional_id, identity, version)
+
+    def _own(self, names: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
+        transactional_id, identity = self._cluster.own_one_of(names, timeout_ms)
+        # At the last epoch the end of a transaction changes the producer id, and recovery could not follow it.
+        while identity.producer_epoch >= LAST_CLIENT_EPOCH:
+            again = itertools.chain([transactional_id], names)
+            transactional_id, identity = self._cluster.own_one_of(again, timeout_ms)
+        return transactional_id, identity
+
+    def _name_ids(self) -> Iterator[str]:
+        return (str(self._name._replace(number=number)) for number in itertools.count())
+
+
+def identity_after_commit(last: ProducerIdentity, begun_with: int, version: int) -> ProducerIdentity | None:
+    """Give the identity with which an id goes on after a commit without InitProducerId; None where it cannot.
+
+    Transactions V2 (KIP-890) raise the epoch by one at every end.
+    """
+    following = ProducerIdentity(last.producer_id, last.producer_epoch + 1)
+    if begun_with < 2 or version < 2 or following.producer_epoch >= LAST_CLIENT_EPOCH:
+        return None
+    return following
+
+
+def _is_committed(slot: _Slot, following: ProducerIdentity) -> bool:
+    """Say whether a transaction is known to be committed, and that nothing else has happened on its id."""
+    described = slot.description
+    return slot.is_committed or (
+        described is not None and described.state in _COMMITTED and described.identity == following
+    )
+
+
+def _is_free(slot: _Slot, description: Description) -> bool:
+    """Say whether what the coordinator says of an id of an earlier micro-batch is not proven to be of the past."""
+    # A task that failed before it sent anything has left its id as the initialisation had.
+    never_begun = description.state is TransactionState.EMPTY and description.identity == slot.last
+    return never_begun or why_earlier(slot.last, slot.transaction_version, description) is None
+
+
+def _is_fenced_abort(last: ProducerIdentity, description: Description) -> bool:
+    """Say whether a transaction was aborted with a new epoch, as by its timeout. No answer from its past says that."""
+    following = ProducerIdentity(last.producer_id, last.producer_epoch + 1)
+    return description.state in _ABORTED and description.identity == following
+
+
+def _hopeless_error(what: str, timeout_ms: int, limit_ms: int | None) -> LostTransactionError:
+    """Say why a job cannot be committed any more, and how long the brokers would let it take."""
+    allowed = "is not known here" if limit_ms is None else f"is {limit_ms} ms"
+    raised = "transactionTimeout"
+    if limit_ms is not None and timeout_ms >= limit_ms:
+        raised = "transaction.max.timeout.ms on the brokers, and transactionTimeout with it,"
+    return LostTransactionError(
+        f"The job or micro-batch has taken longer than its transactions may: {what} has timed out with its rows "
+        f"(transactionTimeout is {timeout_ms} ms), so that nothing can be committed",
+        checked="DescribeTransactions, before this task wrote anything",
+        remedy=(
+            f"Raise {raised} above the duration of the whole; what the brokers allow now (transaction.max.timeout.ms) "
+            f"{allowed}. Or write less at a time"
+        ),
+    )
+
+
+def is_worker_kept() -> bool:
+    """Say whether Spark gives this process further tasks: `spark.python.worker.reuse`, as its daemon knows it."""
+    return bool(os.environ.get("SPARK_REUSE_WORKER"))
+
+
+_pools: ProcessCache[tuple[object, ...], IdentityPool] = ProcessCache()
+
+
+def pool_of(cluster: SinkCluster, prefix: str, query: str, run: str, incarnation: str | None = None) -> IdentityPool:
+    """Give this process's pool for a run of a query.
+
+    The token is the pool's, not the process's: a pool that is made again must not meet ids of the one before, whose
+    transactions may still await their verdict.
+    """
+
+    def make() -> IdentityPool:
+        worker = secrets.token_hex(6)
+        return IdentityPool(cluster, prefix, query, run, worker if incarnation is None else f"{incarnation}-{worker}")
+
+    return _pools.get((prefix, query, run, incarnation, id(cluster)), make)

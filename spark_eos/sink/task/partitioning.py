@@ -1,0 +1,129 @@
+"""The topic-partition of every row, chosen as Spark's sink and the Java client do, without touching single rows.
+
+Topic: option, else column. Partition: column where it is not null, else murmur2 of the key, else one random partition
+for a run of rows (KIP-480's sticky choice: single random choices would make many tiny batches), one that has a leader
+as long as any has: the others would hold the task until their leader is back.
+"""
+
+import random
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.types import TopicPartition
+from spark_eos.codec.partitioner import group_rows, murmur2_partitions
+from spark_eos.errors import EosKafkaError
+from spark_eos.sink import columns
+
+Ids = npt.NDArray[np.int64]
+
+
+class DataError(EosKafkaError, ValueError):
+    """A row that no record can be made of."""
+
+
+class PlacedRows(NamedTuple):
+    """Rows in the order of their places: `topic_partitions[i]` gets those between two of the boundaries."""
+
+    rows: pa.RecordBatch
+    topic_partitions: Sequence[TopicPartition]
+    boundaries: Sequence[int]
+
+
+def place_rows(
+    rows: pa.RecordBatch,
+    *,
+    topic: str | None,
+    partition_count: Callable[[str], int],
+    leaderless: Callable[[str], Collection[int]],
+    rows_per_run: int,
+    chance: random.Random,
+) -> PlacedRows:
+    """Put the rows of each topic-partition beside each other, in their order.
+
+    `leaderless` names a topic's partitions without a leader; it is asked only for rows that may go anywhere.
+    """
+    if not rows.num_rows:
+        return PlacedRows(rows, [], [0])
+    names, topic_of_row = _topics(rows, topic)
+    placed = np.empty(rows.num_rows, dtype=np.int64)
+    counts = [partition_count(name) for name in names]
+    stride = max(counts)
+    for number, chosen in _rows_by_topic(topic_of_row) if len(names) > 1 else [(0, None)]:
+        of_topic = rows if chosen is None else rows.take(pa.array(chosen))
+        partitions = _given_or_by_key(of_topic, names[number], counts[number])
+        free = np.flatnonzero(partitions < 0)
+        if free.size:
+            runs = np.arange(len(free)) // max(1, rows_per_run)
+            with_leader = sorted(set(range(counts[number])) - set(leaderless(names[number])))
+            choices = _choices(int(runs[-1]) + 1, with_leader or range(counts[number]), chance)
+            partitions[free] = np.array(choices)[runs]
+        placed[slice(None) if chosen is None else chosen] = partitions + number * stride
+    groups = group_rows(placed)
+    places = [_partitions(name, count) for name, count in zip(names, counts, strict=True)]
+    return PlacedRows(
+        rows if len(groups.partitions) == 1 else rows.take(pa.array(groups.order)),
+        [places[place // stride][place % stride] for place in groups.partitions.tolist()],
+        groups.boundaries.tolist(),
+    )
+
+
+def _rows_by_topic(topic_of_row: Ids) -> Iterator[tuple[int, Ids]]:
+    groups = group_rows(topic_of_row)
+    for number, (start, end) in zip(groups.partitions.tolist(), pairwise(groups.boundaries.tolist()), strict=True):
+        yield number, groups.order[start:end]
+
+
+@lru_cache(maxsize=1024)
+def _partitions(topic: str, count: int) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(topic, number) for number in range(count))
+
+
+def _topics(rows: pa.RecordBatch, option: str | None) -> tuple[list[str], Ids]:
+    if option is not None:
+        return [option], np.zeros(rows.num_rows, dtype=np.int64)
+    column = rows.column(columns.TOPIC)
+    if column.null_count:
+        raise DataError(
+            "null topic present in the data",
+            remedy="Use the topic option for setting a default topic, or filter the rows without one",
+        )
+    encoded = column.dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _given_or_by_key(rows: pa.RecordBatch, topic: str, partition_count: int) -> Ids:
+    """Give each row's partition, -1 where neither the partition column nor a key says it."""
+    partitions = np.full(rows.num_rows, -1, dtype=np.int64)
+    if columns.PARTITION in rows.schema.names:
+        given = pc.fill_null(rows.column(columns.PARTITION), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        _check_given(rows, given, topic, partition_count)
+        partitions = given
+    if columns.KEY in rows.schema.names and (partitions < 0).any():
+        by_key = murmur2_partitions(rows.column(columns.KEY), partition_count)
+        partitions = np.where(partitions < 0, by_key, partitions)
+    return partitions
+
+
+def _check_given(rows: pa.RecordBatch, given: Ids, topic: str, partition_count: int) -> None:
+    is_given = pc.is_valid(rows.column(columns.PARTITION)).to_numpy(zero_copy_only=False)
+    wrong = given[is_given & ((given < 0) | (given >= partition_count))]
+    if wrong.size:
+        raise DataError(
+            f"The column 'partition' has {wrong[0]} for topic {topic!r}, which has {partition_count} partitions",
+            remedy="Give 0 to the number of partitions less one, or null to have one chosen",
+        )
+
+
+def _choices(count: int, partitions: Sequence[int], chance: random.Random) -> list[int]:
+    """Draw partitions evenly: all of them once in random order before any comes again."""
+    drawn: list[int] = []
+    while len(drawn) < count:
+        drawn += chance.sample(partitions, len(partitions))
+    return drawn[:count]

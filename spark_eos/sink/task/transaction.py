@@ -1,0 +1,75 @@
+"""The transaction that a task writes into: what it needs of one, and the client's producer as one."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
+
+from broker_core.types import TopicPartition
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.control import TransactionIdentity
+from spark_eos.client.producer import TransactionalProducer
+from spark_eos.codec.encode import EncodedBatch
+from spark_eos.options.sink import SinkOptions
+from spark_eos.sink.prepared import WrittenRange
+from spark_eos.sink.task.identity_pool import TaskIdentity
+
+
+class TransactionPort(Protocol):
+    """The producer of one transaction at a time."""
+
+    def begin(self, identity: TaskIdentity) -> None:
+        """Get ready to send under an identity; nothing goes to a broker yet."""
+
+    def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Announce where batches will go, so that what is to be asked about all of them is asked at once."""
+
+    def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
+        """Send batches in order; waits while the buffer is full."""
+
+    @property
+    def retries(self) -> int:
+        """Count the requests sent again, over all transactions of this object."""
+
+    def flush(self) -> Sequence[WrittenRange]:
+        """Wait until everything is acknowledged; the transaction stays open."""
+
+    def abort(self) -> None:
+        """Abort the open transaction."""
+
+
+class TaskTransaction:
+    """The client's producer in a worker process."""
+
+    def __init__(self, client: KafkaClient, options: SinkOptions) -> None:
+        self._producer = TransactionalProducer(
+            client, buffer_memory_bytes=options.buffer_bytes // 2, max_request_bytes=options.max_request_bytes
+        )
+
+    def begin(self, identity: TaskIdentity) -> None:
+        """Get ready to send under an identity."""
+        self._producer.begin(
+            TransactionIdentity(identity.transactional_id, *identity.identity, identity.transaction_version)
+        )
+
+    def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Announce where batches will go."""
+        self._producer.expect(topic_partitions)
+
+    def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
+        """Send batches in order."""
+        self._producer.send(topic_partition, batches)
+
+    @property
+    def retries(self) -> int:
+        """Count the requests sent again."""
+        return self._producer.retries
+
+    def flush(self) -> Sequence[WrittenRange]:
+        """Wait until everything is acknowledged."""
+        return [
+            WrittenRange(place.topic, place.partition, result.first_offset, result.last_offset, result.record_count)
+            for place, result in sorted(self._producer.flush().items())
+        ]
+
+    def abort(self) -> None:
+        """Abort the open transaction."""
+        self._producer.abort()

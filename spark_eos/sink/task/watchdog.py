@@ -1,0 +1,115 @@
+"""A process beside each Python worker that ends what the worker leaves unprepared when it is killed.
+
+A worker that gets SIGKILL in the middle of a task cannot abort its transaction, and readers would wait until that times
+out. So the worker names each transaction that it begins to a `DetachedProcess`, and takes the name back when the
+transaction is prepared or ended. What is left when the worker has ended, however it ended, is aborted.
+
+A decided transaction is never aborted: a task tells the driver of its transaction only after its name was taken back,
+and that process reads all notes, in order, before it acts. So what it aborts was never named to a driver. The abort
+names producer id and epoch, which no later transaction shares: the transactional id belonged to the worker, which is
+gone.
+"""
+
+import logging
+import os
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from broker_core.types import TopicPartition
+from spark_eos.client.control import TransactionIdentity
+from spark_eos.codec.encode import EncodedBatch
+from spark_eos.errors import TransactionError
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import SinkOptions
+from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
+from spark_eos.sink.prepared import WrittenRange
+from spark_eos.sink.task.identity_pool import TaskIdentity
+from spark_eos.sink.task.transaction import TransactionPort
+
+logger = logging.getLogger(__name__)
+
+
+class Watchdog:
+    """The watchdog of this process; where it cannot be started, or is stopped, transactions go unwatched."""
+
+    def __init__(self) -> None:
+        self._process: DetachedProcess | None = None
+        try:
+            self._process = DetachedProcess()
+        except OSError as error:
+            logger.warning("no process watches this worker; if it is killed, its transaction times out: %s", error)
+
+    def begin(self, options: ClientOptions, identity: TransactionIdentity) -> None:
+        """Have a transaction ended if this process ends before `release`; what was begun before is forgotten."""
+        if self._process is None or self._process.hand_over(partial(end_unprepared, options, identity)):
+            return
+        logger.warning("the process that watches this worker has ended or is stopped; it is watched no more")
+        self._process.close()
+        self._process = None
+
+    def release(self) -> None:
+        """Take note that the transaction is prepared or ended; raises where a live process cannot be reached."""
+        if self._process is not None and not self._process.hand_over(None):
+            raise TransactionError(
+                "A task's transaction is flushed, but the process that watches the worker could still abort it",
+                checked=f"The pipe to process {self._process.process_id}: it is full, so the process is stopped",
+                remedy="Spark tries the task again. Look for stopped processes beside the Python workers",
+            )
+
+
+@dataclass(slots=True)
+class WatchedTransaction:
+    """A task's transaction that ends with its worker unless it was flushed."""
+
+    transaction: TransactionPort
+    options: ClientOptions
+    watchdog: Watchdog
+
+    def begin(self, identity: TaskIdentity) -> None:
+        """Get ready to send under an identity."""
+        self.watchdog.begin(
+            self.options,
+            TransactionIdentity(identity.transactional_id, *identity.identity, identity.transaction_version),
+        )
+        self.transaction.begin(identity)
+
+    def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Announce where batches will go."""
+        self.transaction.expect(topic_partitions)
+
+    def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
+        """Send batches in order."""
+        self.transaction.send(topic_partition, batches)
+
+    @property
+    def retries(self) -> int:
+        """Count the requests sent again."""
+        return self.transaction.retries
+
+    def flush(self) -> Sequence[WrittenRange]:
+        """Wait until everything is acknowledged; from then on only the driver ends the transaction."""
+        ranges = self.transaction.flush()
+        self.watchdog.release()
+        return ranges
+
+    def abort(self) -> None:
+        """Abort the open transaction."""
+        self.transaction.abort()
+        self.watchdog.release()
+
+
+_watchdogs: dict[int, Watchdog] = {}
+
+
+def watched(transaction: TransactionPort, options: SinkOptions) -> TransactionPort:
+    """Have a task's transaction watched by the one watchdog of this process; a forked worker has its own.
+
+    Not where brokers do not verify: what a killed worker has sent may arrive after the abort, and would hang there.
+    """
+    if options.allow_hanging_transactions:
+        return transaction
+    process_id = os.getpid()
+    if process_id not in _watchdogs:
+        _watchdogs[process_id] = Watchdog()
+    return WatchedTransaction(transaction, options.client, _watchdogs[process_id])

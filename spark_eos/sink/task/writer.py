@@ -1,0 +1,181 @@
+"""The writer of one task's rows, into one transaction that is left open for the driver's verdict."""
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from spark_eos import failpoints
+from spark_eos.errors import EosKafkaError
+from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
+from spark_eos.sink.decision import Decision, utc
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, PreparedTransaction, TaskMessage
+from spark_eos.sink.ports import SinkCluster
+from spark_eos.sink.recovery.settlement import Course, course_of_task
+from spark_eos.sink.rerun_checks import check_topic, check_write, rolled_back_error
+from spark_eos.sink.task.batching import CHUNK_BYTES, BatchBuilder, PlacedBatches, gather
+from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet, is_worker_kept
+from spark_eos.sink.task.row_counter import RowCounter, given_timestamps
+from spark_eos.sink.task.transaction import TransactionPort
+
+logger = logging.getLogger(__name__)
+
+
+class EarlierDecisions(Protocol):
+    """What a task asks about decisions that were made before it; the driver's log of them answers."""
+
+    def pointed(self, micro_batch: int, write: str) -> Decision | None:
+        """Read the newest decision by the pointer alone; None when it is for an older micro-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which task of which micro-batch this is."""
+
+    query: str
+    run: str
+    micro_batch: int
+    split: int
+    # One call of a batch write; a stream has none.
+    write: str = ""
+
+
+@dataclass(slots=True)
+class TaskWriter:
+    """The writer of one task's rows.
+
+    `log` is None where an earlier decision cannot exist: a batch job without a job id of its own. `task_set` is None
+    where two attempts of a task may run at a time.
+    """
+
+    options: SinkOptions
+    place: Place
+    cluster: SinkCluster
+    pool: IdentityPool
+    transaction: TransactionPort
+    log: EarlierDecisions | None
+    task_set: TaskSet | None = None
+
+    def write(self, arrow_batches: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Prepare the rows, or say that there is nothing to prepare; aborts what it began when anything fails."""
+        place = self.place
+        failpoints.reach("task.begin", place.micro_batch)
+        chunks = gather(arrow_batches, min(CHUNK_BYTES, self.options.buffer_bytes // 4))
+        if self._is_decided():
+            return self._compare(chunks)
+        first = next(chunks, None)
+        if first is None:
+            return Empty(place.query, place.run, place.micro_batch, place.split)
+        return self._prepare(first, chunks)
+
+    def _compare(self, chunks: Iterator[pa.RecordBatch]) -> AlreadyCommitted:
+        """Read the rows to their end without writing them: the driver judges whether they are those that were decided.
+
+        One task cannot tell: a re-run may give each task other rows, and all of them together the same.
+        """
+        counter = RowCounter(self.options.topic)
+        for rows in chunks:
+            counter.add(rows, given_timestamps(rows))
+        place = self.place
+        return AlreadyCommitted(place.query, place.run, place.micro_batch, place.split, counter.rows())
+
+    def _is_decided(self) -> bool:
+        """Say whether an earlier decision is known to cover this task's rows, so that they need not be written."""
+        earlier = self.log.pointed(self.place.micro_batch, self.place.write) if self.log is not None else None
+        if earlier is None:
+            return False
+        if earlier.micro_batch > self.place.micro_batch:
+            raise rolled_back_error(earlier, self.place.micro_batch)
+        check_write(earlier, self.place.run, self.place.write)
+        failpoints.reach("task.before_settle", self.place.micro_batch)
+        course = course_of_task(self.cluster, earlier, self.place.split, self.options.on_lost_transaction)
+        failpoints.reach("task.settled", self.place.micro_batch)
+        # Of a job this may be news: its name was used before, and nothing of what it has computed is written.
+        level = logging.WARNING if self.options.job_id is not None and course is Course.SKIP else logging.INFO
+        logger.log(
+            level,
+            "task %s: decided by run %s at %s, now %s",
+            self.place,
+            earlier.run,
+            utc(earlier.decided_at_ms),
+            course.name,
+        )
+        if course is Course.WRITE:
+            return False
+        if not earlier.is_skipped:
+            check_topic(earlier, self.options.topic, is_job=self.options.job_id is not None)
+        return True
+
+    def _prepare(self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Prepared:
+        started = time.monotonic()
+        micro_batch = self.place.micro_batch
+        timeout_ms = self.options.transaction_timeout_ms or FALLBACK_TIMEOUT_MS
+        # Places are found before the transaction begins, so that a wrong first row costs nothing.
+        placer = BatchBuilder(self.options, self.cluster)
+        sends = placer.place(first)
+        failpoints.reach("task.before_identity", micro_batch)
+        identity = self.pool.take(timeout_ms, micro_batch, self.task_set)
+        started_at_ms = time.time_ns() // 1_000_000
+        self.transaction.begin(identity)
+        try:
+            failpoints.reach("task.before_write", micro_batch)
+            self._send(sends)
+            for rows in others:
+                self._send(placer.place(rows))
+            self._send(placer.rest())
+            failpoints.reach("task.before_flush", micro_batch)
+            ranges = tuple(self.transaction.flush())
+            failpoints.reach("task.flushed", micro_batch)
+        except BaseException:
+            self._abort()
+            raise
+        if self.task_set is not None:
+            self.pool.note_prepared(identity.transactional_id, self.task_set)
+        transaction = PreparedTransaction(
+            self.place.split,
+            identity.transactional_id,
+            *identity.identity,
+            identity.transaction_version,
+            timeout_ms,
+            started_at_ms,
+            ranges,
+            placer.counter.rows(),
+        )
+        logger.info(
+            "task %s: prepare took %.0f ms: %d records, %d bytes, %d retries, as %s",
+            self.place,
+            (time.monotonic() - started) * 1000,
+            transaction.record_count,
+            placer.size_bytes,
+            self.transaction.retries,
+            identity,
+        )
+        failpoints.reach("task.prepared", micro_batch)
+        return Prepared(
+            self.place.query,
+            self.place.run,
+            micro_batch,
+            self.place.split,
+            transaction,
+            placer.size_bytes,
+            self.transaction.retries,
+            is_worker_kept=is_worker_kept(),
+        )
+
+    def _send(self, placed: PlacedBatches) -> None:
+        self.transaction.expect(placed.topic_partitions)
+        for topic_partition, batch in placed.batches:
+            self.transaction.send(topic_partition, [batch])
+        failpoints.reach("task.mid_write", self.place.micro_batch)
+
+    def _abort(self) -> None:
+        """End the transaction of a failing task; its own failure is the news, so another one is only logged."""
+        try:
+            self.transaction.abort()
+        except EosKafkaError as error:
+            logger.warning(
+                "task %s: its transaction could not be aborted and is left to the sweep: %s", self.place, error
+            )

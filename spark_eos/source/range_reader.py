@@ -1,0 +1,174 @@
+"""The reading of one planned range in a task, as Arrow batches for Spark."""
+
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.errors import InvalidBatch
+from broker_core.records.header import BatchHeader
+from broker_core.types import TopicPartition
+from spark_eos import failpoints
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
+from spark_eos.client.history import LogPoint
+from spark_eos.client.lookup import PartitionPlace
+from spark_eos.client.visibility import visible_in
+from spark_eos.codec.decode import decode_slabs
+from spark_eos.errors import BrokerError
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.source import SourceOptions
+from spark_eos.source.data_loss import DataLoss, DataLossPolicy
+from spark_eos.source.schema import ARROW_HEADERS, ARROW_TIMESTAMP, arrow_schema
+from spark_eos.source.splits import OffsetRange
+
+logger = logging.getLogger(__name__)
+
+# What is decoded at once: enough for columns to pay, little enough for a worker's memory after decompression.
+_DECODED_ROWS: Final = 65_536
+_DECODED_BYTES: Final = 4 * 1024 * 1024
+# Long before brokers close what idles (connections.max.idle.ms).
+_LONGEST_IDLE_SECONDS: Final = 60.0
+_MOST_IDLE: Final = 8
+
+Spans = list[tuple[int, BatchHeader]]
+
+
+def read_range(piece: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """Give the visible records of a range, in order."""
+    losses = DataLossPolicy(options.fail_on_data_loss)
+    failpoints.reach("source.before_read")
+    with task_client(options.client) as client:
+        place = PartitionPlace(piece.topic_id, piece.leader_id, piece.leader_epoch)
+        planned = LogPoint(piece.end_epoch, piece.end)
+        fetch = RangeFetch(client, piece.topic_partition, place, options.isolation, options.fetch, planned)
+        position, end = piece.start, piece.end
+        while position < end:
+            try:
+                for chunk in fetch.chunks(position, end):
+                    yield from _rows(chunk, piece, options)
+                    failpoints.reach("source.mid_read")
+                return
+            except OffsetsGoneError as gone:
+                position, end = _after_loss(gone, piece, losses)
+
+
+def _after_loss(gone: OffsetsGoneError, piece: OffsetRange, losses: DataLossPolicy) -> tuple[int, int]:
+    """Report a loss and, where the user wants to go on, say from where to where."""
+    log = "there is no log"
+    if gone.log_start_offset is not None:
+        log = f"the log holds [{gone.log_start_offset}, {gone.end_offset})"
+    what = f"offset {gone.position} cannot be read"
+    if gone.reason is Gone.LOG_TRUNCATED:
+        what = f"what was planned from offset {gone.cut_at} on is gone"
+    losses.report(DataLoss.COULD_NOT_READ_OFFSET_RANGE, f"wanted {piece}, {what} because {gone.reason.value}; {log}")
+    if gone.log_start_offset is None or gone.end_offset is None:
+        return piece.end, piece.end
+    if gone.reason is Gone.LOG_TRUNCATED:
+        # What was read is not read again, and the new log may be shorter than the old one.
+        return max(gone.position, gone.log_start_offset), min(piece.end, gone.end_offset)
+    return (piece.end if gone.log_start_offset <= gone.position else gone.log_start_offset), piece.end
+
+
+def _rows(chunk: FetchedChunk, piece: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    try:
+        # The decoder leaves out what lies before the position or behind the end.
+        for spans in _portions(visible_in(chunk)):
+            for columns in decode_slabs(
+                chunk.data,
+                spans,
+                include_headers=options.include_headers,
+                first_offset=chunk.position,
+                end_offset=piece.end,
+                verify_crc=options.check_crcs,
+            ):
+                yield _to_spark(columns, piece.topic_partition, options.include_headers)
+    except InvalidBatch as error:
+        raise BrokerError(
+            f"A record batch of {piece.topic_partition} between offsets {chunk.position} and {chunk.next_position} "
+            f"cannot be read: {error}",
+            checked="The bytes were read as they came from the broker",
+            remedy="Read it with another client to see whether the log is damaged",
+        ) from error
+
+
+def _portions(spans: Iterable[tuple[int, BatchHeader]]) -> Iterator[Spans]:
+    portion: Spans = []
+    rows = size_bytes = 0
+    for span in spans:
+        # Many topics have batches of one record, so that this is done for every row.
+        _, header = span
+        rows += header.record_count
+        size_bytes += header.batch_length
+        if (rows > _DECODED_ROWS or size_bytes > _DECODED_BYTES) and portion:
+            yield portion
+            portion, rows, size_bytes = [], header.record_count, header.batch_length
+        portion.append(span)
+    if portion:
+        yield portion
+
+
+def _to_spark(columns: pa.RecordBatch, topic_partition: TopicPartition, include_headers: bool) -> pa.RecordBatch:
+    """Add the columns that are the same in every row and bring the others to the types Spark insists on."""
+    count = columns.num_rows
+    arrays = [
+        columns.column("key"),
+        columns.column("value"),
+        pa.repeat(pa.scalar(topic_partition.topic, pa.string()), count),
+        pa.repeat(pa.scalar(topic_partition.partition, pa.int32()), count),
+        columns.column("offset"),
+        pc.multiply(columns.column("timestamp_ms"), 1_000).view(ARROW_TIMESTAMP),
+        columns.column("timestamp_type"),
+    ]
+    if include_headers:
+        arrays.append(columns.column("headers").cast(ARROW_HEADERS))
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(include_headers))
+
+
+class _IdleClient(NamedTuple):
+    process_id: int
+    options: ClientOptions
+    client: KafkaClient
+    since: float
+
+
+_idle: list[_IdleClient] = []
+
+
+@contextmanager
+def task_client(options: ClientOptions) -> Iterator[KafkaClient]:
+    """Lend a client that nothing else uses meanwhile; one that failed, or was left in mid-work, is closed.
+
+    Clients are kept for the next tasks of the process: a task with one of its own opens two connections and asks four
+    questions before it fetches anything, which is more than the fetch of a small range costs, and a micro-batch has a
+    task for each partition.
+    """
+    client = _take(options)
+    try:
+        yield client
+    except BaseException:
+        client.close()
+        raise
+    _idle.append(_IdleClient(os.getpid(), options, client, time.monotonic()))
+    while len(_idle) > _MOST_IDLE:
+        _idle.pop(0).client.close()
+
+
+def _take(options: ClientOptions) -> KafkaClient:
+    now = time.monotonic()
+    for each in list(_idle):
+        # What was inherited over a fork is closed without a word to the parent's brokers.
+        if each.process_id != os.getpid() or now - each.since > _LONGEST_IDLE_SECONDS:
+            _idle.remove(each)
+            each.client.close()
+    # The one used last: its connections are the warmest, and the others grow old.
+    for each in reversed(_idle):
+        if each.options == options:
+            _idle.remove(each)
+            return each.client
+    return KafkaClient(options)

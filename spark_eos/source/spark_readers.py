@@ -1,0 +1,248 @@
+"""The readers that Spark calls: one for batch queries and one for micro-batch streams.
+
+Spark makes several reader objects for one query, pickles some of them and calls each from one process only. A
+reader therefore connects at first use and never carries a connection along.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from spark_eos import failpoints
+from spark_eos.client.connection import KafkaClient
+from spark_eos.client.lookup import OffsetLookup
+from spark_eos.metrics import SOURCE_METRICS, check_servable, serve
+from spark_eos.options.source import SourceOptions, batch_options, filter_pushdown, stream_options
+from spark_eos.source.admission_control import AdmissionControl
+from spark_eos.source.available_now import check_micro_batch
+from spark_eos.source.data_loss import DataLossPolicy
+from spark_eos.source.group_commits import GroupCommits
+from spark_eos.source.lag import LagWatch, show_lag
+from spark_eos.source.lso_stalls import LsoStallWarnings
+from spark_eos.source.offsets import JsonOffsets, OffsetMap, from_json_offsets, to_json_offsets
+from spark_eos.source.planner import Planner
+from spark_eos.source.pushdown import Narrowing, narrowing
+from spark_eos.source.range_reader import read_range
+from spark_eos.source.rewritten_logs import RewrittenLogs
+from spark_eos.source.schema import refuse_other_schema
+from spark_eos.source.splits import OffsetRange
+from spark_eos.worker_memory import spare_modules
+
+logger = logging.getLogger(__name__)
+
+# The program in which Spark asks readers what they can do with a query's filters.
+_FILTERING_PROGRAM: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class RangePartition(InputPartition):
+    """One range, on its way to the task that reads it."""
+
+    def __init__(self, piece: OffsetRange) -> None:
+        super().__init__(piece)
+
+    @property
+    def piece(self) -> OffsetRange:
+        """Give the range."""
+        return cast(OffsetRange, self.value)
+
+
+def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    failpoints.enter(options.client.client_id)
+    spare_modules()
+    # Spark makes up an empty partition where none was planned.
+    return read_range(partition.piece, options) if isinstance(partition, RangePartition) else iter(())
+
+
+class BatchReader(DataSourceReader):
+    """The reader of a bounded part of topics; ends are looked up when the query runs, not when it is defined."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = batch_options(options)
+        self._narrowing: Narrowing | None = None
+        refuse_other_schema(schema, self._options.include_headers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel to tasks without the filters: the ranges are cut by then."""
+        return self.__dict__ | {"_narrowing": None}
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the ranges to read."""
+        with KafkaClient(self._options.client) as client:
+            planner = Planner(OffsetLookup(client), self._options)
+            start, end = planner.starting_offsets(), planner.ending_offsets()
+            if self._narrowing is not None:
+                start, end = planner.narrowed(start, end, self._narrowing)
+            return [RangePartition(piece) for piece in planner.plan(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range, in a task."""
+        return _read(partition, self._options)
+
+
+class FilteringBatchReader(BatchReader):
+    """The reader of what the query's filters leave over of a bounded part of topics."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        """Remember where rows can be and leave it to Spark to evaluate every filter on them."""
+        self._narrowing = narrowing(filters)
+        return filters
+
+
+def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
+    """Make the reader that user and Spark allow.
+
+    Spark refuses every reader with `pushFilters` while spark.sql.python.filterPushdown.enabled is off, as it is by
+    default; which of the two it is shows in the program that asks.
+    """
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    offered = _FILTERING_PROGRAM in sys.modules or (main is not None and main.name == _FILTERING_PROGRAM)
+    return (FilteringBatchReader if offered and filter_pushdown(options) else BatchReader)(options, schema)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The micro-batch reader; the checkpoint keeps the offsets, in the form Spark's own source uses."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = stream_options(options)
+        refuse_other_schema(schema, self._options.include_headers)
+        self._driver_side: _DriverSide | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel to tasks without the driver's connections."""
+        return self.__dict__ | {"_driver_side": None}
+
+    @property
+    def _driver(self) -> "_DriverSide":
+        if self._driver_side is None:
+            self._driver_side = _DriverSide(self._options)
+        return self._driver_side
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name, as those below)
+        """Say where a query without a checkpoint starts."""
+        return dict(to_json_offsets(self._driver.first_start()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Say which limit the options set."""
+        return AdmissionControl(self._options).default_limit()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember the ends as they are now; the query stops there."""
+        self._driver.remember_target()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Say where the next micro-batch ends: within the limit and never past the last stable offset."""
+        return dict(self._driver.next_end(start, limit))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Give the ends seen last, for the query's progress."""
+        latest = self._driver.latest
+        return dict(to_json_offsets(latest)) if latest else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Plan the ranges of one micro-batch."""
+        pieces = self._driver.plan(from_json_offsets(start), from_json_offsets(end))
+        return [RangePartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range, in a task."""
+        return _read(partition, self._options)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: the checkpoint holds the offsets, and Spark does not tell of a query's last micro-batch here."""
+
+    def stop(self) -> None:
+        """Close the driver's connections."""
+        driver, self._driver_side = self._driver_side, None
+        if driver is not None:
+            driver.close()
+
+
+class _DriverSide:
+    """What only the driver has: a client, the limits' clock, the target of AvailableNow, the ends seen last."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        failpoints.enter(options.client.client_id)
+        check_servable(options.metrics_place)
+        serve(SOURCE_METRICS, options.metrics_place)
+        self._metrics_place = options.metrics_place
+        self.client = KafkaClient(options.client)
+        lookup = OffsetLookup(self.client)
+        self.planner = Planner(lookup, options)
+        self.latest: OffsetMap = {}
+        self._there: OffsetMap = {}
+        self._admission = AdmissionControl(options)
+        if options.log_lag:
+            show_lag()
+        self._warnings = LsoStallWarnings(options.client)
+        self._lag = LagWatch(options.lag_warning_after_ms, self._warnings.report)
+        self._rewritten = RewrittenLogs(lookup, DataLossPolicy(options.fail_on_data_loss))
+        self._target: OffsetMap | None = None
+        self._admitted: OffsetMap | None = None
+        self._first_start: OffsetMap | None = None
+        self._is_pinned = False
+        group_id = options.commit_group_id
+        self._group_commits = None if group_id is None else GroupCommits(self.client, group_id)
+
+    def close(self) -> None:
+        self._warnings.close()
+        self.client.close()
+
+    def first_start(self) -> OffsetMap:
+        self._first_start = self.planner.starting_offsets()
+        return dict(self._first_start)
+
+    def plan(self, start: OffsetMap, end: OffsetMap) -> list[OffsetRange]:
+        """Plan a micro-batch; Spark keeps its end, but asks again for the start of one that has none before it.
+
+        When such a one is run again after a restart, which is before any other end is asked for, partitions added
+        since are in its start and not in its end. They are not deleted: the next micro-batch reads them from their
+        first record.
+        """
+        if start == self._first_start and self.planner.start_moves:
+            # What was pinned holds nothing before its end; see `next_end`.
+            start = {tp: min(start.get(tp, offset), offset) for tp, offset in end.items()}
+        elif start == self._first_start:
+            start = {tp: offset for tp, offset in start.items() if tp in end}
+        # The first micro-batch is in the checkpoint by now, by this run of the query or a former one.
+        self._is_pinned = True
+        # A micro-batch that stood in the checkpoint when the query began was planned against other ends.
+        if self._target is not None and end == self._admitted:
+            check_micro_batch(end, self.planner.not_behind(self._target, start), self._there)
+        planned = self.planner.plan(start, end)
+        serve(SOURCE_METRICS, self._metrics_place)
+        SOURCE_METRICS.add("micro_batches_planned")
+        SOURCE_METRICS.add("offsets_planned", sum(piece.size for piece in planned))
+        return planned
+
+    def remember_target(self) -> None:
+        self._target = self.latest = self.planner.latest({})
+
+    def next_end(self, start: Mapping[str, Any], limit: ReadLimit) -> JsonOffsets:
+        failpoints.reach("source.before_plan")
+        known = from_json_offsets(start)
+        first_start, self._first_start = self._first_start, None
+        if known == first_start and self.planner.start_moves and not self._is_pinned:
+            # The first micro-batch stays empty, so that the checkpoint holds where the query starts. Were it to hold
+            # rows and be run again after a restart, its start would be asked for again, and "latest" is later by then.
+            self._is_pinned = True
+            return to_json_offsets(known)
+        if self._group_commits is not None:
+            # Spark asks for the next end when everything up to `start` is in its commit log.
+            self._group_commits.commit(known)
+        target = None if self._target is None else self.planner.not_behind(self._target, known)
+        self._there = self.planner.latest(known if target is None else known | target)
+        self._rewritten.check(known, self.planner.places, self.planner.ends)
+        self.latest = available = self._there if target is None else target
+        added = available.keys() - known.keys()
+        begins = known | self.planner.earliest(added) if added else known
+        end = self._admission.admit(begins, available, limit, may_wait=self._target is None)
+        if self._lag.is_due(has_read=end != begins):
+            self._lag.observe(known, self._there, self.planner.high_watermarks(self._there))
+        self._admitted = known if end == begins else end
+        return to_json_offsets(self._admitted)
