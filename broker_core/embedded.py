@@ -14,18 +14,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from broker_core.broker.faults import Action, Crashed, Delay, Disconnect, Drop, Error, Fault, Hold
-from broker_core.broker.inspection import (
+from broker_core.broker.fault_injection import Action, Crashed, Delay, Disconnect, Drop, Error, Fault, Hold
+from broker_core.broker.monitoring.inspection import (
     PartitionView,
     TransactionView,
     partition_view,
-    restlessness,
+    pending_work,
     transaction_view,
     written_partitions,
 )
-from broker_core.broker.metrics import Metrics
+from broker_core.broker.monitoring.metrics import BrokerMetrics
+from broker_core.broker.monitoring.request_log import RequestLog, RequestSeen
 from broker_core.broker.purgatory import Purgatory
-from broker_core.broker.request_log import RequestLog, RequestSeen
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
 from broker_core.ports import Storage
@@ -166,7 +166,7 @@ class EmbeddedBroker(Controls):
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic without a client."""
-        self.call(lambda cluster: cluster.create_topic(name, partitions, config))
+        self.call(lambda cluster: cluster.controller.create_topic(name, partitions, config))
 
     # Brokers and time
 
@@ -250,10 +250,10 @@ class EmbeddedBroker(Controls):
         ...         fault.hits
         0
         """
-        hooks = self._thread.running().hooks
-        assert hooks is not None
+        fault_injector = self._thread.running().fault_injector
+        assert fault_injector is not None
         fault = Fault(
-            hooks.remove,
+            fault_injector.remove,
             api=api,
             when=when,
             action=action,
@@ -268,7 +268,7 @@ class EmbeddedBroker(Controls):
             group=group,
             transactional_id=transactional_id,
         )
-        hooks.add(fault)
+        fault_injector.add(fault)
         return fault
 
     # Inspection
@@ -326,11 +326,11 @@ class EmbeddedBroker(Controls):
 
         With `clients_may_wait` the fetches of consumers that are still open are no matter.
         """
-        found = self.call(lambda cluster: restlessness(cluster, clients_may_wait=clients_may_wait))
+        found = self.call(lambda cluster: pending_work(cluster, clients_may_wait=clients_may_wait))
         assert not found, "the broker is not at rest: " + "; ".join(found)
 
     @property
-    def metrics(self) -> Metrics:
+    def metrics(self) -> BrokerMetrics:
         """Return how the cluster stands at this moment; ask again for another moment."""
         return self._thread.act(lambda server: server.metrics())
 
@@ -373,8 +373,8 @@ class EmbeddedBroker(Controls):
 
     def _prepare(self, server: Server) -> None:
         for name, partitions in self._topics.items():
-            if name not in server.cluster.catalog.topics:
-                server.cluster.create_topic(name, partitions)
+            if name not in server.cluster.metadata.topics:
+                server.cluster.controller.create_topic(name, partitions)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -1,16 +1,17 @@
-"""Be one broker of the cluster: the leader of some partitions and the coordinator of some ids."""
+"""One broker of a cluster: the leader of some partitions and the coordinator of some ids."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from broker_core.broker.catalog import Catalog
+from broker_core.broker.controller import Controller
+from broker_core.broker.endpoints import Address, Listener
 from broker_core.broker.fetch_sessions import FetchSessions
-from broker_core.broker.group_topics import CatalogTopics
 from broker_core.broker.journals import TopicJournal
-from broker_core.broker.logs import Logs
-from broker_core.broker.meters import Meters
-from broker_core.broker.outbox import Outbox
+from broker_core.broker.log_manager import LogManager
+from broker_core.broker.metadata import ClusterMetadata, SubscribableTopics
+from broker_core.broker.monitoring.meters import Meters
 from broker_core.broker.purgatory import Purgatory
+from broker_core.broker.sync_queue import SyncQueue
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
@@ -25,44 +26,78 @@ from broker_core.types import (
     TopicPartition,
 )
 
-if TYPE_CHECKING:
-    from broker_core.broker.cluster import Cluster
+
+@dataclass(frozen=True, slots=True)
+class BrokerServices:
+    """What a broker needs of its cluster, and shares with the other brokers.
+
+    `stale_addresses` is set for a broker that is cut off from the others: the addresses it knew then, by listener.
+    """
+
+    config: BrokerConfig
+    metadata: ClusterMetadata
+    authorizer: Authorizer | None
+    logs: LogManager
+    controller: Controller
+    purgatory: Purgatory
+    sync_queue: SyncQueue
+    meters: Meters
+    next_producer_id: Callable[[], int]
+    new_member_id: Callable[[str], str]
+    now_ms: Callable[[], int]
+    stale_addresses: Mapping[str, Mapping[int, Address]] | None = None
 
 
 class Broker:
-    """Hold what belongs to one broker id; the logs and the catalog are the cluster's."""
+    """What belongs to one broker id; the logs and the metadata are the cluster's."""
 
-    def __init__(self, broker_id: int, cluster: "Cluster", new_member_id: Callable[[str], str]) -> None:
+    def __init__(self, broker_id: int, services: BrokerServices) -> None:
         self.broker_id = broker_id
-        self.cluster = cluster
-        self.config: BrokerConfig = cluster.config
-        self.catalog: Catalog = cluster.catalog
-        self.authorizer: Authorizer | None = cluster.authorizer
-        self.logs: Logs = cluster.logs
-        self.purgatory: Purgatory = cluster.purgatory
-        self.outbox: Outbox = cluster.outbox
-        self.meters: Meters = cluster.meters
-        # What answers in this broker's place while it is cut off from the others; see `stale`.
-        self.twin: Broker | None = None
+        self.services = services
+        # Handlers use these with every request: one look-up less each time.
+        self.config = services.config
+        self.metadata = services.metadata
+        self.authorizer = services.authorizer
+        self.logs = services.logs
+        self.controller = services.controller
+        self.purgatory = services.purgatory
+        self.sync_queue = services.sync_queue
+        self.meters = services.meters
+        # What answers in this broker's place while it is cut off from the others; see `stale_broker`.
+        self.stale_twin: Broker | None = None
         self.sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
         self.transactions = TransactionCoordinator(
             config=self.config,
             journal=self._journal(TRANSACTION_STATE_TOPIC),
-            next_producer_id=cluster.producer_ids.next,
-            transaction_version=lambda: self.catalog.transaction_version,
+            next_producer_id=services.next_producer_id,
+            transaction_version=lambda: self.metadata.transaction_version,
             partition_count=self.config.transaction_state_log_num_partitions,
-            partition_exists=self.catalog.has_partition,
+            partition_exists=self.metadata.has_partition,
         )
         self.groups = GroupCoordinator(
             config=self.config,
             journal=self._journal(CONSUMER_OFFSETS_TOPIC),
             partition_count=self.config.offsets_topic_num_partitions,
-            new_member_id=new_member_id,
-            topics=CatalogTopics(self.catalog),
+            new_member_id=services.new_member_id,
+            topics=SubscribableTopics(self.metadata),
         )
 
     def _journal(self, topic: str) -> TopicJournal:
-        return TopicJournal(topic, self.broker_id, self.catalog, self.logs, lambda: self.cluster.now_ms)
+        return TopicJournal(topic, self.broker_id, self.metadata, self.logs, self.services.now_ms)
+
+    @property
+    def is_stale(self) -> bool:
+        """Say whether this is what a broker that is cut off remembers."""
+        return self.services.stale_addresses is not None
+
+    def addresses_of(self, listener: Listener) -> Mapping[int, Address]:
+        """Return where clients that came in by a listener reach the brokers, as far as this broker knows."""
+        stale_addresses = self.services.stale_addresses
+        return listener.addresses if stale_addresses is None else stale_addresses[listener.name]
+
+    def forget_sessions(self) -> None:
+        """Forget what clients have fetched, as a broker does that is started."""
+        self.sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
 
     def led_log(
         self, topic_partition: TopicPartition, now_ms: int, client_epoch: int = NO_LEADER_EPOCH
@@ -72,7 +107,7 @@ class Broker:
         Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, or FENCED_/UNKNOWN_LEADER_EPOCH when the
         client names another epoch than the current one (KIP-320).
         """
-        leadership = self.catalog.leadership(topic_partition)
+        leadership = self.metadata.leadership(topic_partition)
         if leadership.leader != self.broker_id:
             leader = "no broker" if leadership.leader == NO_LEADER else f"broker {leadership.leader}"
             raise KafkaError(

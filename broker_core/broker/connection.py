@@ -9,14 +9,15 @@ comes is not even decoded, and a frame may be no longer than a token is.
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from broker_core.broker.call import Call
-from broker_core.broker.dispatch import dispatch
+from broker_core.broker.broker import Broker
+from broker_core.broker.dispatch import RequestInterceptor, dispatch
+from broker_core.broker.endpoints import PLAINTEXT, Listener
 from broker_core.broker.handlers import sasl
-from broker_core.broker.listener import PLAINTEXT, Listener
+from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode
-from broker_core.security.principal import ANONYMOUS, Principal
+from broker_core.security.principals import ANONYMOUS, Principal
 from broker_core.security.sasl import AuthenticationFailed, SaslSession, Step
 from broker_core.wire.framing import (
     FrameReader,
@@ -30,17 +31,14 @@ from broker_core.wire.framing import (
 from broker_core.wire.layout import API_VERSIONS_KEY
 from broker_core.wire.versions import SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY
 
-if TYPE_CHECKING:
-    from broker_core.broker.broker import Broker
-
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # About what a frame costs besides its bytes, so that many tiny requests count too.
 _FRAME_OVERHEAD_BYTES = 100
 _STEPS = {API_VERSIONS_KEY: Step.VERSIONS, SASL_HANDSHAKE_KEY: Step.HANDSHAKE, SASL_AUTHENTICATE_KEY: Step.TOKEN}
 
 
-class Transport(Protocol):
+class ClientTransport(Protocol):
     """Carry bytes to the client."""
 
     def send(self, data: bytes) -> None:
@@ -57,16 +55,18 @@ class Connection:
 
     def __init__(
         self,
-        broker: "Broker",
-        transport: Transport,
+        broker: Broker,
+        transport: ClientTransport,
         client_host: str,
         listener: Listener | None = None,
         principal: Principal = ANONYMOUS,
+        interceptor: RequestInterceptor | None = None,
     ) -> None:
         self._broker = broker
         self._transport = transport
+        self._interceptor = interceptor
         self.client_host = client_host
-        self.listener = listener or Listener(PLAINTEXT, broker.cluster.addresses)
+        self.listener = listener or Listener(PLAINTEXT, broker.controller.addresses)
         self.sasl = SaslSession(self.listener.sasl) if self.listener.sasl is not None else None
         self._principal = principal
         if self.sasl is None:
@@ -77,7 +77,7 @@ class Connection:
         # Whether the client's requests are read ahead; they are, too, while it authenticates again.
         self._is_let_in = self.sasl is None
         self._frames: deque[bytes] = deque()
-        self._current: Call | None = None
+        self._current: RequestContext | None = None
         self._began_ms = 0.0
         self._busy = False
         self._paused = False
@@ -148,7 +148,7 @@ class Connection:
             self._current = None
             self._work(now_ms)
 
-        self._broker.outbox.put(leave)
+        self._broker.sync_queue.put(leave)
 
     def refuse(self, data: bytes | None, reason: str) -> None:
         """Send the answer after a while and hang up: who guesses passwords shall not guess fast."""
@@ -169,7 +169,7 @@ class Connection:
         if delay_ms:
             self._broker.purgatory.at(self._now_ms + delay_ms, leave)
         else:
-            self._broker.outbox.put(leave)
+            self._broker.sync_queue.put(leave)
 
     def _count(self) -> None:
         """Count the request whose answer leaves; before it does, so that who has the answer finds it counted."""
@@ -178,7 +178,7 @@ class Connection:
 
     def hang_up(self, reason: str) -> None:
         """Close the connection, with one line in the log that says why."""
-        log.warning("broker %d: closing connection from %s: %s", self._broker.broker_id, self.client_host, reason)
+        logger.warning("broker %d: closing connection from %s: %s", self._broker.broker_id, self.client_host, reason)
         self.lost()
         self._transport.close()
 
@@ -253,13 +253,13 @@ class Connection:
         except MalformedFrame as error:
             self.hang_up(str(error))
             return
-        call = self._current = Call(request, self._broker, self, now_ms)
+        context = self._current = RequestContext(request, self._broker, self, now_ms)
         self._began_ms = self._broker.meters.stopwatch()
         try:
-            dispatch(call)
+            dispatch(context, self._interceptor)
         except Exception:
             # A bug of ours must not take other clients down with it; this one sees a lost connection and retries.
-            log.exception(
+            logger.exception(
                 "broker %d: %s v%d from %s failed",
                 self._broker.broker_id,
                 request.api.name,

@@ -1,13 +1,13 @@
-"""Lead each request to its handler: the one door in.
+"""The table of handlers, and the one way to them.
 
-A handler gets the call and answers it now or later. A `KafkaError` that no handler turned into an answer of
-its API's form is a bug, like any other exception: the connection is closed and the broker lives on.
+A handler gets the context of a request and answers it now or later. A `KafkaError` that no handler turned into an
+answer of its API's form is a bug, like any other exception: the connection is closed and the broker lives on.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Protocol
 
-from broker_core.broker.call import Call
 from broker_core.broker.handlers import (
     acls,
     configs,
@@ -15,20 +15,21 @@ from broker_core.broker.handlers import (
     features,
     fetch,
     groups,
-    lookups,
-    markers,
+    log_queries,
     metadata,
     offsets,
     produce,
     sasl,
     scram_users,
     topics,
+    transaction_markers,
     transactions,
 )
+from broker_core.broker.request_context import RequestContext
 from broker_core.errors import KafkaError
-from broker_core.wire.error_answers import error_answer
+from broker_core.wire.error_responses import error_response
 
-Handler = Callable[[Call], None]
+Handler = Callable[[RequestContext], None]
 
 HANDLERS: Mapping[str, Handler] = {
     "ApiVersions": metadata.api_versions,
@@ -50,17 +51,17 @@ HANDLERS: Mapping[str, Handler] = {
     "IncrementalAlterConfigs": configs.alter_configs,
     "Produce": produce.produce,
     "Fetch": fetch.fetch,
-    "ListOffsets": lookups.list_offsets,
-    "OffsetForLeaderEpoch": lookups.offset_for_leader_epoch,
-    "DeleteRecords": lookups.delete_records,
-    "DescribeProducers": lookups.describe_producers,
+    "ListOffsets": log_queries.list_offsets,
+    "OffsetForLeaderEpoch": log_queries.offset_for_leader_epoch,
+    "DeleteRecords": log_queries.delete_records,
+    "DescribeProducers": log_queries.describe_producers,
     "InitProducerId": transactions.init_producer_id,
     "AddPartitionsToTxn": transactions.add_partitions,
     "AddOffsetsToTxn": transactions.add_offsets,
     "EndTxn": transactions.end_transaction,
     "DescribeTransactions": transactions.describe_transactions,
     "ListTransactions": transactions.list_transactions,
-    "WriteTxnMarkers": markers.write_markers,
+    "WriteTxnMarkers": transaction_markers.write_markers,
     "TxnOffsetCommit": offsets.commit_in_transaction,
     "OffsetCommit": offsets.commit,
     "OffsetFetch": offsets.fetch,
@@ -77,22 +78,30 @@ HANDLERS: Mapping[str, Handler] = {
 }
 
 
-def _handle_without_controller(handler: Handler, call: Call) -> None:
+def _handle_without_controller(handler: Handler, context: RequestContext) -> None:
     """Answer what a broker that is cut off cannot have the controller record as refused, whatever it is."""
     try:
-        handler(call)
+        handler(context)
     except KafkaError as error:
-        if call.answered:
+        if context.answered:
             raise
-        call.answer(error_answer(call.request, error.code))
+        context.answer(error_response(context.request, error.code))
 
 
-def dispatch(call: Call) -> None:
-    """Hand the call to the handler of its API, or to those who stand at the door."""
-    handler, hooks = HANDLERS[call.request.api.name], call.broker.cluster.hooks
-    if call.broker.cluster.is_past:
+class RequestInterceptor(Protocol):
+    """What may meet a request before its handler does."""
+
+    def dispatch(self, context: RequestContext, handler: Handler) -> None:
+        """Hand the request to its handler, now or later, or not at all."""
+        ...
+
+
+def dispatch(context: RequestContext, interceptor: RequestInterceptor | None = None) -> None:
+    """Hand the request to the handler of its API, or to the interceptor, which may do so."""
+    handler = HANDLERS[context.request.api.name]
+    if context.broker.is_stale:
         handler = partial(_handle_without_controller, handler)
-    if hooks is None:
-        handler(call)
+    if interceptor is None:
+        handler(context)
     else:
-        hooks.dispatch(call, handler)
+        interceptor.dispatch(context, handler)

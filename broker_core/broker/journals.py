@@ -6,8 +6,8 @@ elected with. An append under an older epoch is refused, which is how a zombie c
 
 from collections.abc import Callable, Iterator, Sequence
 
-from broker_core.broker.catalog import Catalog
-from broker_core.broker.logs import Logs
+from broker_core.broker.log_manager import LogManager
+from broker_core.broker.metadata import ClusterMetadata
 from broker_core.coordinator.journal import JournalEntry, JournalRecord
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
@@ -20,10 +20,12 @@ from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Pr
 class TopicJournal:
     """Write and read one internal topic for one broker's coordinator."""
 
-    def __init__(self, topic: str, broker_id: int, catalog: Catalog, logs: Logs, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, topic: str, broker_id: int, metadata: ClusterMetadata, logs: LogManager, now_ms: Callable[[], int]
+    ) -> None:
         self._topic = topic
         self._broker_id = broker_id
-        self._catalog = catalog
+        self._metadata = metadata
         self._logs = logs
         self._now_ms = now_ms
 
@@ -83,7 +85,7 @@ class TopicJournal:
 
     def max_batch_bytes(self, partition: int) -> int:
         """Return the topic's `max.message.bytes`, which may have been changed since the broker started."""
-        return self._logs.topic_config(self._catalog.topic(self._topic)).max_message_bytes
+        return self._logs.topic_config(self._metadata.topic(self._topic)).max_message_bytes
 
     def read(self, partition: int) -> Iterator[JournalEntry]:
         """Read the partition from its start, control batches included."""
@@ -107,7 +109,7 @@ class TopicJournal:
 
     def _log(self, partition: int, coordinator_epoch: int, now_ms: int) -> PartitionLog:
         topic_partition = TopicPartition(self._topic, partition)
-        leadership = self._catalog.leadership(topic_partition)
+        leadership = self._metadata.leadership(topic_partition)
         if leadership.leader != self._broker_id or leadership.leader_epoch != coordinator_epoch:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,

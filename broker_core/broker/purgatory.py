@@ -16,7 +16,7 @@ class Waiting:
     """Hold one waiting request.
 
     `attempt(now_ms)` answers and returns True, or returns False to go on waiting; `expire(now_ms)` must answer. Both
-    are guarded by their call: what they raise would stop the broker.
+    are guarded by their request's context: what they raise would stop the broker.
     """
 
     keys: Collection[TopicPartition]

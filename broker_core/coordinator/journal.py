@@ -13,14 +13,14 @@ from broker_core.types import ProducerIdentity
 
 
 class JournalRecord(NamedTuple):
-    """Hold one record to be appended; a value of None is a tombstone."""
+    """One record to be appended; a value of None is a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
 class JournalEntry(NamedTuple):
-    """Hold one record read back, with what its batch says about it.
+    """One record read back, with what its batch says about it.
 
     `control` is set for an end-of-transaction marker, which has neither key nor value here.
     """
@@ -36,7 +36,7 @@ class JournalEntry(NamedTuple):
 
 
 class Journal(Protocol):
-    """Keep the partitions of one coordinator topic, in order."""
+    """The partitions of one coordinator topic."""
 
     def append(
         self,

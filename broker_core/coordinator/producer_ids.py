@@ -1,4 +1,4 @@
-"""Hand out producer ids from blocks that are durable before their first id is used (facts A.14)."""
+"""Producer ids from blocks that are durable before their first id is used (facts A.14)."""
 
 from collections.abc import Callable
 
@@ -8,9 +8,9 @@ _PREFETCH_AT = 0.9
 
 
 class ProducerIds:
-    """Draw producer ids, each once for ever.
+    """A source of producer ids, each given once for ever.
 
-    `allocate_block` returns (first producer id, count) of a block no one else was or will be given, and
+    `allocate_block` returns (first producer id, count) of a block that no other broker was or will be given, and
     raises `KafkaError` when it cannot. What is left of a block at a restart is lost, never given again.
     """
 

@@ -1,4 +1,4 @@
-"""Read and write the primitive fields of the coordinators' records, classic and flexible (facts B)."""
+"""The primitive fields of the coordinators' records, classic and flexible (facts B)."""
 
 import struct
 from typing import Final
@@ -72,7 +72,7 @@ def append_tag(target: bytearray, tag: int, data: bytes) -> None:
 
 
 class FieldReader:
-    """Walk over the fields of one record; whatever does not fit is `DamageError`.
+    """A walk over the fields of one record; whatever does not fit is `DamageError`.
 
     With `flexible`, strings, bytes and arrays have the compact lengths of KIP-482; call `tags` where a
     structure ends.

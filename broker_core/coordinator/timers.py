@@ -1,8 +1,6 @@
-"""Remember what is to happen to a group when nobody acts in time.
+"""The deadlines of a group coordinator: of members, joins, syncs, revocations and of the next expiration.
 
-Owns: the deadlines of members, joins, syncs, revocations and of the expiry job.
-Asks: nothing.
-Never: reads a clock or acts; it tells what is due.
+They neither read a clock nor act; they say what is due.
 """
 
 import heapq
@@ -11,7 +9,7 @@ from typing import NamedTuple
 
 
 class TimerKind(Enum):
-    """Say what a deadline is about."""
+    """What a deadline is about."""
 
     MEMBER = "a member has been silent for its session timeout, or a new one never came back"
     JOIN = "the members have had their time to join"
@@ -22,7 +20,7 @@ class TimerKind(Enum):
 
 
 class TimerKey(NamedTuple):
-    """Name one deadline; there is at most one under each name."""
+    """The name of one deadline; there is at most one under each name."""
 
     kind: TimerKind
     group_id: str = ""
@@ -30,7 +28,7 @@ class TimerKey(NamedTuple):
 
 
 class Timers:
-    """Keep one deadline for each key.
+    """One deadline for each key.
 
     Every heartbeat moves its member's deadline back, so a later deadline costs one dictionary write: the
     heap keeps the earlier entry and finds out when that one comes up.
@@ -82,7 +80,7 @@ class Timers:
         return key
 
     def _drop_superseded(self) -> None:
-        """Bring the heap's head to an entry that says the truth."""
+        """Drop entries from the heap's head until it is one that still holds."""
         while self._heap:
             queued_ms, _, key = self._heap[0]
             deadline_ms = self._deadline_ms.get(key)

@@ -1,4 +1,4 @@
-"""Keep small text files of numbers in Kafka's checkpoint form, replaced as a whole or not at all.
+"""Small text files of numbers in Kafka's checkpoint form, replaced as a whole or not at all.
 
 First line: version 0. Second line: how many lines follow.
 """

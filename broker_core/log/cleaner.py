@@ -1,19 +1,19 @@
-"""Compact a log: keep the newest record of each key, drop what was aborted, and let markers and tombstones grow old.
+"""Compaction: the newest record of each key stays, what was aborted goes, markers and tombstones grow old.
 
 Theory. A pass reads the dirty range, which no pass has seen yet, and remembers the newest offset of each key in it,
 aborted records left out: they never happened. Then it copies everything below the end of that range, and leaves out
 what the keys and the transaction index say is dead. Offsets, sequences and the spans of batches never change.
 
-Two things must not vanish with the records they rule over. A *tombstone* has to be seen by whoever has read an older
-value, a *marker* by whoever has read the data in front of it. The first pass that finds one alone stamps its batch
+Two things must not vanish with the records they rule over. A *tombstone* has to be seen by readers of an older
+value, a *marker* by readers of the data in front of it. The first pass that finds one alone stamps its batch
 with a delete horizon, `delete.retention.ms` from now; a pass after that time drops it (KIP-534).
 
 Two kinds of batch stay even without records. The last batch of a producer that is not yet forgotten carries its epoch
 and sequence, for a replay that has no snapshot; so does its last marker when no data came since. And the last batch of
 the range, for a reader gets to the end of the log only by reading past something.
 
-The pass replaces one group of segments after the other, oldest first, each atomically (`swapping`), and only then moves
-the checkpoint of the first dirty offset. Done again after a crash it finds less to do and does the same.
+The pass replaces one group of segments after the other, oldest first, each atomically (`segment_swap`), and only then
+moves the checkpoint of the first dirty offset. Done again after a crash it finds less to do and does the same.
 """
 
 from bisect import bisect_left
@@ -35,7 +35,7 @@ from broker_core.records.header import BatchHeader, crc_matches
 
 
 class CompactionResult(NamedTuple):
-    """Say which range of offsets is clean now and was not before, and what that saved below its end."""
+    """The range of offsets that is clean now and was not before, and what that saved below its end."""
 
     first_dirty_offset: int
     end_offset: int
@@ -46,7 +46,7 @@ class CompactionResult(NamedTuple):
 
 
 class CleanedTransactions:
-    """Follow the batches of a pass from the log start on.
+    """The transactions of a pass: which data was aborted, and which markers are not needed any more.
 
     A marker must outlive the data in front of it: without it a reader would take a producer that once aborted for one
     that still aborts, and a replay would find a transaction that never ends.
@@ -88,7 +88,7 @@ class CleanedTransactions:
 
 
 class Cleaner:
-    """Do one pass over one log."""
+    """One pass over one log."""
 
     def __init__(self, state: LogState, plan: CleaningPlan, now_ms: int) -> None:
         self._state = state
@@ -237,7 +237,7 @@ class Cleaner:
         return record.has_value or not header.has_delete_horizon or self._now_ms < header.base_timestamp
 
     def _must_stay(self, header: BatchHeader) -> bool:
-        """Say whether the batch is needed even if nobody needs its records."""
+        """Say whether the batch is needed even if none of its records is."""
         if header.next_offset == self._plan.end_offset:
             return True
         producer = self._producers.get(header.producer_id)
@@ -274,5 +274,5 @@ def _ends_transaction(header: BatchHeader, original: bytes) -> bool:
     try:
         return parse_end_txn_marker(original, 0, header) is not None
     except InvalidBatch:
-        # A marker nobody can read had no effect; it is left to those who may learn to read it.
+        # A marker that cannot be read had no effect; it is left to brokers that may learn to read it.
         return False

@@ -1,4 +1,4 @@
-"""Decide whether a log is worth compacting, up to where, and which segments become one.
+"""The decision whether a log is worth compacting, up to where, and which segments become one.
 
 Only whole segments are cleaned. The end of the dirty range is therefore the base of a segment: of the one that holds
 the last stable offset, of the active one, or of the first whose records are younger than min.compaction.lag.ms.
@@ -14,7 +14,7 @@ _MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class CleaningPlan(NamedTuple):
-    """Say what one pass does: take the keys from [first_dirty_offset, end_offset) and clean everything below its end.
+    """What one pass does: take the keys from [first_dirty_offset, end_offset) and clean everything below its end.
 
     The segments from `dirty_at` up to `end_at` hold the dirty range.
     """
@@ -49,7 +49,7 @@ def _cleanable(state: LogState, now_ms: int) -> CleaningPlan:
     segments, lag_ms = state.segments, state.config.min_compaction_lag_ms
     first_dirty = state.first_dirty_offset
     if not state.log_start_offset <= first_dirty <= state.log_end_offset:
-        # What was cleaned was deleted since, or the log was begun anew.
+        # What was cleaned was deleted since, or the log was begun again.
         first_dirty = state.log_start_offset
     dirty_at = end_at = segments.index_of(first_dirty)
     bound = min(state.last_stable_offset, segments.active.base_offset)

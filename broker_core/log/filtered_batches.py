@@ -1,7 +1,7 @@
-"""Write batches anew with some of their records, without reading more of a record than compaction has to know.
+"""Batches written again with some of their records, reading no more of a record than compaction has to know.
 
 Offsets and sequences are those of the original, so that readers, indexes and producer state never notice. A record is
-copied as it stands; only when the base timestamp gives way to a delete horizon (KIP-534) is its timestamp written anew.
+copied as it stands; only when the base timestamp gives way to a delete horizon (KIP-534) its timestamp is rewritten.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ _KEPT_WHEN_EMPTY: Final = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class RawRecord(NamedTuple):
-    """Point at one record in its section: [start, end) with its length, `rest` behind the timestamp."""
+    """One record in its section: [start, end) with its length, `rest` behind the timestamp."""
 
     start: int
     end: int
@@ -42,7 +42,7 @@ class RawRecord(NamedTuple):
 
 
 def walk_records(section: bytes, record_count: int) -> Iterator[RawRecord]:
-    """Yield each record of an unfolded section; `InvalidBatch` when they do not fill it."""
+    """Yield each record of a decompressed section; `InvalidBatch` when they do not fill it."""
     at = 0
     try:
         for _ in range(record_count):

@@ -1,4 +1,4 @@
-"""Find a batch by offset or by time without reading the log: Kafka's two sparse indexes, byte for byte.
+"""Kafka's two sparse indexes, byte for byte: a batch is found by offset or by time without reading the log.
 
 An entry file is only a cache of its segment, so entries wait in memory until the segment is rolled or closed, and
 recovery rebuilds what a crash took. Kafka preallocates these files with zeros; zeros at the end are no entries.
@@ -20,7 +20,7 @@ _TIME_ENTRY: Final = struct.Struct(">qi")
 
 
 class _SparseIndex:
-    """Keep two parallel sorted columns and their file, read when first needed."""
+    """Two parallel sorted columns and their file, read when first needed."""
 
     _entry: struct.Struct
 
@@ -154,7 +154,7 @@ class _SparseIndex:
 
 
 class OffsetIndex(_SparseIndex):
-    """Map the last offset of a batch to the batch's position, about once in `index.interval.bytes`."""
+    """A map of the last offset of a batch to the batch's position, about once in `index.interval.bytes`."""
 
     _entry = _OFFSET_ENTRY
 
@@ -191,7 +191,7 @@ class OffsetIndex(_SparseIndex):
 
 
 class TimeIndex(_SparseIndex):
-    """Map the largest timestamp so far to the last offset of the batch that brought it."""
+    """A map of the largest timestamp so far to the last offset of the batch that brought it."""
 
     _entry = _TIME_ENTRY
 

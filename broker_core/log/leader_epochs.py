@@ -1,4 +1,4 @@
-"""Know at which offset each leader epoch began, so that a reader can tell where histories part (KIP-101)."""
+"""The offsets at which leader epochs began, so that a reader can find where histories part (KIP-101)."""
 
 import itertools
 from bisect import bisect_left, bisect_right
@@ -14,14 +14,14 @@ UNKNOWN_EPOCH_OFFSET: Final = -1
 
 
 class EpochStart(NamedTuple):
-    """Hold a leader epoch and the offset its leader took office at: that of the first batch it wrote, if it did."""
+    """A leader epoch and the offset its leader took office at: that of the first batch it wrote, if it did."""
 
     leader_epoch: int
     start_offset: int
 
 
 class LeaderEpochs:
-    """Keep the epochs of one log ascending, in memory and in Kafka's `leader-epoch-checkpoint`."""
+    """The epochs of one log, ascending, in memory and in Kafka's `leader-epoch-checkpoint`."""
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage = storage
@@ -36,7 +36,7 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """Return the newest epoch, -1 when nobody has led yet."""
+        """Return the newest epoch, -1 when there was no leader yet."""
         return self._starts[-1].leader_epoch if self._starts else NO_LEADER_EPOCH
 
     def epoch_of(self, offset: int) -> int:
@@ -60,7 +60,7 @@ class LeaderEpochs:
         return True
 
     def assign(self, leader_epoch: int, start_offset: int) -> None:
-        """Take in that `leader_epoch` took office, or wrote, at `start_offset`; whoever led and wrote nothing goes."""
+        """Take in that `leader_epoch` took office, or wrote, at `start_offset`; epochs that wrote nothing go."""
         if leader_epoch <= self.latest or leader_epoch < 0:
             return
         while self._starts and self._starts[-1].start_offset >= start_offset:

@@ -1,4 +1,4 @@
-"""Be one partition's log: the only door into this room.
+"""One partition's log: the interface of this package.
 
 Every append goes the same way: check everything, roll if needed, write, and only then let the batch take effect. A
 refusal or a failed write therefore leaves nothing behind.
@@ -33,7 +33,7 @@ _MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class AppendResult(NamedTuple):
-    """Say where a batch stands; of a duplicate, where and when the first one was appended."""
+    """The place of a batch; of a duplicate, where and when the first one was appended."""
 
     base_offset: int
     last_offset: int
@@ -43,7 +43,7 @@ class AppendResult(NamedTuple):
 
 
 class PartitionLog:
-    """Append, read and trim one partition's log; made by `open`."""
+    """One partition's log to append to, read and trim; made by `open`."""
 
     def __init__(
         self, state: LogState, findings: list[RecoveryFinding], producer_expiration_ms: int, verification_enabled: bool
@@ -172,7 +172,10 @@ class PartitionLog:
         transaction_version: int = 0,
         advance: bool = True,
     ) -> AppendResult:
-        """Append the marker that ends the producer's transaction here; raises 47 or 52 as facts C.6 say."""
+        """Append the marker that ends the producer's transaction here.
+
+        Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED as facts C.6 say.
+        """
         self._state.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
         data = bytearray(
             build_end_txn_marker(
@@ -226,7 +229,7 @@ class PartitionLog:
         if is_compacted(self._state):
             # The active segment is never cleaned, so it must not be active for longer than its records may wait.
             limit_ms = min(limit_ms, config.max_compaction_lag_ms)
-        # Age is told by the records' own timestamps, so that history written today rolls as it did then.
+        # Age is measured by the records' own timestamps, so that history written today rolls as it did then.
         since_ms = active.rolling_since_ms
         return (
             0 <= since_ms < max_timestamp_ms - limit_ms
@@ -239,7 +242,7 @@ class PartitionLog:
     ) -> Guard:
         """Return the guard to append a transaction's first batch with; `SENTINEL`: it is open, no need to ask.
 
-        Raises 47 when a newer epoch was here (facts C.3, step 1).
+        Raises INVALID_PRODUCER_EPOCH when a newer epoch was here (facts C.3, step 1).
         """
         return self._state.producers.start_verification(producer_id, producer_epoch, base_sequence, supports_epoch_bump)
 
@@ -248,7 +251,8 @@ class PartitionLog:
     def read(self, offset: int, max_bytes: int, isolation: IsolationLevel, *, min_one_batch: bool = True) -> ReadResult:
         """Return whole batches from `offset` on, at most `max_bytes` unless the first one alone is larger.
 
-        Raises 1 when the offset is before the log start or behind the log end, 2 when what lies there is no batch.
+        Raises OFFSET_OUT_OF_RANGE when the offset is before the log start or behind the log end, CORRUPT_MESSAGE when
+        what lies there is no batch.
         """
         with self._corruption_reported():
             return reading.read(self._state, offset, max_bytes, isolation, min_one_batch)
@@ -321,7 +325,7 @@ class PartitionLog:
     def delete_records_before(self, offset: int) -> int:
         """Move the log start up to `offset` (-1: the high watermark), durably, and return it.
 
-        Raises 1 above the high watermark, 44 when the topic is only compacted.
+        Raises OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION when the topic is only compacted.
         """
         return retention.delete_records_before(self._state, offset)
 
@@ -340,10 +344,10 @@ class PartitionLog:
         return plan_cleaning(self._state, now_ms) is not None
 
     def compact(self, now_ms: int) -> CompactionResult | None:
-        """Clean the log if that is due, and say what came of it; nobody may be in the middle of reading it.
+        """Clean the log if that is due, and say what came of it; no reader may be in the middle of it.
 
-        Raises `DamageError` when a batch cannot be trusted, and 56 when the disk refuses: the log is then to be opened
-        again, which finishes a swap that was decided upon.
+        Raises `DamageError` when a batch cannot be trusted, and KAFKA_STORAGE_ERROR when the disk refuses: the log is
+        then to be opened again, which finishes a swap that was decided upon.
         """
         state = self._state
         plan = plan_cleaning(state, now_ms)

@@ -1,4 +1,4 @@
-"""Describe what a partition remembers of one producer: values that are replaced, never changed (facts C.2)."""
+"""What a partition remembers of one producer: values that are replaced, never changed (facts C.2)."""
 
 from typing import Final, NamedTuple, Self
 
@@ -11,7 +11,7 @@ NO_OFFSET: Final = -1
 
 
 class BatchMetadata(NamedTuple):
-    """Remember one batch well enough to know it again and answer as before."""
+    """What is remembered of one batch, enough to know it again and answer as before."""
 
     last_sequence: int
     last_offset: int
@@ -30,7 +30,7 @@ class BatchMetadata(NamedTuple):
 
 
 class ProducerStateEntry(NamedTuple):
-    """Hold one producer's epochs, newest batches (oldest first) and open transaction in this partition."""
+    """One producer's epochs, newest batches (oldest first) and open transaction in this partition."""
 
     producer_id: int
     producer_epoch: int = NO_PRODUCER_EPOCH

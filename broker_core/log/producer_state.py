@@ -1,4 +1,4 @@
-"""Remember every producer of a partition, refuse what it may not append, and know which offsets are decided.
+"""The producers of a partition: what each may append, and which offsets are decided.
 
 Theory. The state is a fold over the log: `apply_batch` and `apply_marker` are the only ways to change it, they never
 refuse, and they are the same for a live append and for a replay. All refusing is done before, by `check_batch` and
@@ -7,7 +7,7 @@ refuse, and they are the same for a live append and for a replay. All refusing i
 Two things are not in the log and die with the process: verifications (a producer whose coordinator was asked whether
 the partition belongs to its transaction, facts C.3) and the high watermark. Losing the first is safe: a guard that is
 not found is refused and the client asks again. The guard closes a race: verified, then aborted by a marker, then the
-late batch arrives; the marker took the guard away, so the batch cannot open a transaction that nobody would ever end.
+late batch arrives; the marker took the guard away, so the batch cannot open a transaction that would never end.
 
 The last stable offset is bounded by two sets of transactions. *Ongoing* ones have no marker; new ones begin at the log
 end, so an ordered map by first offset has the oldest at its head. *Unreplicated* ones have a marker at or above the
@@ -34,14 +34,14 @@ _LATE_AFTER_MS: Final = 300_000
 
 
 class AppendOrigin(Enum):
-    """Say who appends: a client's request or a coordinator of this very broker."""
+    """The origin of an append: a client's request or a coordinator of this very broker."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
 
 
 class CompletedTransaction(NamedTuple):
-    """Hold a transaction a marker has ended; `last_offset` is the marker's."""
+    """A transaction that a marker has ended; `last_offset` is the marker's."""
 
     producer_id: int
     first_offset: int
@@ -50,7 +50,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class OngoingTransaction(NamedTuple):
-    """Name a transaction that awaits its marker in this partition."""
+    """A transaction that awaits its marker in this partition."""
 
     producer_id: int
     producer_epoch: int
@@ -59,7 +59,7 @@ class OngoingTransaction(NamedTuple):
 
 
 class ProducerState:
-    """Fold batches and markers into producer entries and the set of undecided transactions."""
+    """The fold of batches and markers into producer entries and the set of undecided transactions."""
 
     def __init__(self, entries: Iterable[ProducerStateEntry] = ()) -> None:
         self._entries = {entry.producer_id: entry for entry in entries}
@@ -122,7 +122,7 @@ class ProducerState:
     ) -> Guard:
         """Return the guard a first batch must bring back, `SENTINEL` when its transaction is open already.
 
-        Raises 47 when a newer incarnation of the producer was here.
+        Raises INVALID_PRODUCER_EPOCH when a newer incarnation of the producer was here.
         """
         entry = self._entries.get(producer_id)
         if entry is not None and producer_epoch < entry.producer_epoch:
@@ -143,7 +143,7 @@ class ProducerState:
     def check_batch(
         self, header: BatchHeader, *, origin: AppendOrigin, guard: Guard, verification_enabled: bool
     ) -> BatchMetadata | None:
-        """Return the batch this one repeats, None when it may be appended; raise 45, 47 or 48 when it may not.
+        """Return the batch this one repeats, None when it may be appended; raise the verdict when it may not.
 
         The order is that of facts C.1, rows 22 to 27.
         """
@@ -204,7 +204,7 @@ class ProducerState:
     def check_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
     ) -> None:
-        """Raise 47 or 52 when the marker may not be appended (facts C.6)."""
+        """Raise the verdict of `MARKER_RULES` when the marker may not be appended (facts C.6)."""
         entry = self._entries.get(producer_id)
         if entry is None:
             return

@@ -1,4 +1,4 @@
-"""Answer readers: bytes from an offset, aborted transactions, offsets by time, and whole journals record by record."""
+"""The answers to readers: bytes from an offset, aborted transactions, offsets by time, whole journals by record."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -14,7 +14,7 @@ from broker_core.types import AbortedTransaction, IsolationLevel
 
 
 class ReadResult(NamedTuple):
-    """Hold whole batches and the marks at the time; `next_offset` is where the reader goes on.
+    """Whole batches and the marks at the time; `next_offset` is where the reader goes on.
 
     `aborted` is None for read_uncommitted: sent to such a reader it would hide data.
     """
@@ -28,7 +28,7 @@ class ReadResult(NamedTuple):
 
 
 class TimestampedOffset(NamedTuple):
-    """Hold a record's place, its timestamp and the leader epoch it was written in."""
+    """A record's offset, its timestamp and the leader epoch it was written in."""
 
     offset: int
     timestamp_ms: int

@@ -1,4 +1,4 @@
-"""Open a log's folder after whatever happened to it, and make one consistent log of what can be trusted.
+"""Recovery: a log's folder is opened after any crash, and what can be trusted becomes one consistent log.
 
 Theory. Three rules of writing make recovery short. (1) A segment is synced before its successor is created, so only
 the last segment can have lost bytes. (2) A snapshot at offset S is written only after all batches below S, and the
@@ -48,7 +48,7 @@ _LEFTOVER_SUFFIXES: Final = (TEMPORARY_SUFFIX, ".deleted", CLEANED_SUFFIX, SWAP_
 
 
 class _Place(NamedTuple):
-    """Name a batch boundary: which segment, which byte, which offset."""
+    """A batch boundary: which segment, which byte, which offset."""
 
     at: int
     position: int
@@ -79,7 +79,7 @@ def open_log(
 
 
 class Recovery:
-    """Walk through one log's folder, from names to batches."""
+    """A walk through one log's folder, from names to batches."""
 
     def __init__(self, state: LogState, now_ms: int, producer_expiration_ms: int) -> None:
         self._actions = RecoveryActions(state)
@@ -105,14 +105,14 @@ class Recovery:
             # It was created and maybe never made durable; no other finding would tell.
             state.unsynced_names = True
         if any(finding.condition is not LogCondition.NO_SEGMENT for finding in self._actions.findings):
-            # Or they would be made anew each time, from the headers of the whole log.
+            # Or they would be made again each time, from the headers of the whole log.
             state.leader_epochs.save()
             # A file deleted here must not come back after a crash, when the log has moved on.
             state.sync_names()
         return self._actions.findings
 
     def rebuild(self, high_watermark: int | None = None) -> None:
-        """Make producers, indexes, epochs and log end anew from the newest snapshot on.
+        """Rebuild producers, indexes, epochs and log end from the newest snapshot on.
 
         Without a high watermark there is no other replica, and all that is left counts as replicated.
         """
@@ -199,7 +199,7 @@ class Recovery:
         state = self._state
         try:
             if state.leader_epochs.load() or not state.snapshots.offsets:
-                # Without a snapshot all batches are taken in anew, and their epochs with them.
+                # Without a snapshot all batches are replayed, and their epochs with them.
                 return
         except DamageError as error:
             self._actions.handle(LogCondition.EPOCHS_DAMAGED, RecoverySubject(str(error)))
@@ -237,7 +237,7 @@ class Recovery:
             return _Place(at, 0, offset) if offset == segment.base_offset else None
         self._check_index(segment, whole=True)
         end, position = segment.base_offset, segment.offset_index.lookup(offset)
-        # At a broken header the log ends; whoever reads on from here will meet it again.
+        # At a broken header the log ends; the replay of the tail will meet it again.
         with suppress(InvalidBatch):
             for place, header, _, _ in segment.headers(position):
                 if header.base_offset >= offset:
@@ -276,7 +276,7 @@ class Recovery:
                     self._drop_from(at)
                     return
                 state.log_end_offset = segment.base_offset
-                # Whatever it says is behind the snapshot, and made anew.
+                # All it says is behind the snapshot, and is rebuilt.
                 segment.transaction_index.reset()
             if position == 0:
                 # All entries go, so it does not matter whether they can be read.

@@ -1,4 +1,4 @@
-"""Cut a log at its ends: retention and DeleteRecords at the start, truncation at the end.
+"""The cuts at a log's ends: retention and DeleteRecords at the start, truncation at the end.
 
 Compaction, the third way to lose records, is in `cleaner`.
 """

@@ -1,4 +1,4 @@
-"""Keep one stretch of a log: a file of batches and the three indexes beside it."""
+"""One stretch of a log: a file of batches and the three indexes beside it."""
 
 import struct
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def indexed_timestamp(header: BatchHeader) -> int:
 
 
 class Segment:
-    """Append batches, find them by offset or time, cut them off at the end.
+    """A file of batches that are appended, found by offset or time, and cut off at the end.
 
     Positions are bytes in the log file. All offsets asked for lie below the end of the log. `work_suffix` is behind
     the names of a segment that is in the making.
@@ -134,7 +134,7 @@ class Segment:
         return self.position_of(max(self.time_index.lookup(timestamp_ms), self.base_offset))
 
     def _heal_indexes(self) -> None:
-        """Read the indexes if they were not needed yet, and write them anew if they turn out to be damaged.
+        """Read the indexes if they were not needed yet, and rebuild them if they turn out to be damaged.
 
         Recovery only looks at the last entries of closed segments: reading all would make opening a log slow.
         """
@@ -241,7 +241,7 @@ class Segment:
         self._bookmarks.clear()
 
     def rebuild_indexes(self, interval_bytes: int) -> None:
-        """Write offset and time index anew from the log file, reading all headers."""
+        """Rebuild offset and time index from the log file, reading all headers."""
         self.reset_indexes()
         self._largest = (NO_TIMESTAMP, self.base_offset)
         self._bytes_since_entry = 0
@@ -251,7 +251,7 @@ class Segment:
                     position, header.size_bytes, header.last_offset, indexed_timestamp(header), interval_bytes
                 )
         except InvalidBatch:
-            # The log ends at this damage; whoever reads on from here will meet it again.
+            # The log ends at this damage; a reader that goes on from here will meet it again.
             return
 
     def indexes_fit(self, *, whole: bool) -> bool:

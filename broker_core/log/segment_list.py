@@ -1,4 +1,4 @@
-"""Hold a log's segments in order and find the one an offset is in."""
+"""A log's segments in order."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from broker_core.log.segment import Segment
 
 
 class SegmentList:
-    """Be the ordered list of a log's segments; the last one is the active one, where appends go."""
+    """The ordered list of a log's segments; the last one is the active one, where appends go."""
 
     def __init__(self, segments: list[Segment]) -> None:
         self._segments = segments

@@ -1,4 +1,4 @@
-"""Put a cleaned segment in the place of those it was made from, so that a crash at any point leaves one or the other.
+"""The replacement of segments by a cleaned one, so that a crash at any point leaves the old ones or the new one.
 
 The cleaned files are written and synced under `.cleaned` names, which mean nothing. Renaming the log file to `.swap`,
 last of the four, is the moment of decision: from there on, live or in recovery, `finish_swap` does the rest, and may
@@ -49,7 +49,7 @@ def finish_swap(storage: Storage, folder: str, base_offset: int, replaced: Itera
         if storage.exists(path + suffix + SWAP_SUFFIX):
             storage.rename(path + suffix + SWAP_SUFFIX, path + suffix)
         else:
-            # It may speak of the old batches. Recovery writes offset and time index anew, and of an aborted
+            # It may speak of the old batches. Recovery rebuilds offset and time index, and of an aborted
             # transaction no data is left that a reader would have to be warned of.
             storage.delete(path + suffix)
     storage.sync_folder(folder)

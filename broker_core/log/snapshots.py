@@ -1,4 +1,4 @@
-"""Keep producer state in Kafka's `.snapshot` files, so that recovery replays a tail and not the whole log (facts C.9).
+"""Producer state in Kafka's `.snapshot` files, so that recovery replays a tail and not the whole log (facts C.9).
 
 A snapshot also vouches for the log: it is written only after everything below its offset was made durable.
 """
@@ -72,7 +72,7 @@ def _entry(
 
 
 class SnapshotFiles:
-    """Write, find and delete the snapshots in one partition's folder."""
+    """The snapshots in one partition's folder."""
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage = storage
@@ -85,7 +85,7 @@ class SnapshotFiles:
         return list(self._offsets)
 
     def find(self) -> None:
-        """Look at the folder anew."""
+        """Look at the folder again."""
         self._offsets = sorted(
             int(name.removesuffix(SNAPSHOT_SUFFIX))
             for name in self._storage.list_folder(self._folder)

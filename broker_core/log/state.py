@@ -1,4 +1,4 @@
-"""Hold all that makes up one open partition log, so that the files of this room share it without owning it."""
+"""All that makes up one open partition log, shared by the files of this package."""
 
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ CLEANER_FILE = "cleaner-offset-checkpoint"
 
 @dataclass(slots=True)
 class LogState:
-    """Hold the files, the producers and the marks of a log.
+    """The files, the producers and the marks of a log.
 
     Always `log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset`.
     """

@@ -1,4 +1,4 @@
-"""Remember a segment's aborted transactions in Kafka's 34-byte entries (facts C.8).
+"""A segment's aborted transactions in Kafka's 34-byte entries (facts C.8).
 
 An entry stands in the segment that holds the abort marker, whatever segment the transaction began in. The last stable
 offset it carries lets a reader stop: what was decided later began at or after that offset.
@@ -20,7 +20,7 @@ _VERSION: Final = 0
 
 
 class AbortedEntry(NamedTuple):
-    """Hold one aborted transaction: its data's first offset, its marker's offset, and the LSO after that."""
+    """One aborted transaction: its data's first offset, its marker's offset, and the LSO after that."""
 
     producer_id: int
     first_offset: int
@@ -43,7 +43,7 @@ def unpack_entries(data: bytes) -> list[AbortedEntry]:
 
 
 class TransactionIndex:
-    """Keep one segment's entries in memory and in a file that is created with the first of them."""
+    """One segment's entries, in memory and in a file that is created with the first of them."""
 
     def __init__(self, storage: Storage, path: str, base_offset: int) -> None:
         self._storage = storage

@@ -1,10 +1,10 @@
-"""Check one batch before it may enter a log, and give it the form the topic wants (facts C.1, rows 13 to 20).
+"""The checks of one batch before it may enter a log, and the form the topic wants it in (facts C.1, rows 13 to 20).
 
 Header and a fast walk over all records answer nearly all of it. Records are taken one by one only to name the guilty
 ones, and apart only when the topic prescribes another compression.
 
 A compressed batch says little about the work it makes, and one thread serves all clients. So it may hold no more
-records than a plain one could, and unfold to no more than a hundred times the size of that. Kafka has no such limit;
+records than a plain one could, and decompress to at most a hundred times the size of that. Kafka has no such limit;
 its verdict on what is too large makes Java's producer split the batch and send it again.
 """
 
@@ -24,7 +24,7 @@ _SMALLEST_RECORD_BYTES: Final = 7
 _MOST_EXPANSION: Final = 100
 # A topic may take very small batches only; what is harmless elsewhere is harmless there.
 _LEAST_LIMIT_BYTES: Final = TopicConfig().max_message_bytes
-# Nobody reads a longer list, and it would make an answer larger than the request.
+# A longer list helps no reader, and it would make an answer larger than the request.
 _MOST_NAMED: Final = 100
 _ANY_AGE: Final = 2**63 - 1
 _NO_KEY: Final = "a compacted topic takes no record without a key"
@@ -38,7 +38,7 @@ _CODECS: Final = {
 
 
 class ValidBatch(NamedTuple):
-    """Hold a batch that may be appended, in bytes of our own; `stamp_ms` is set when the broker gives the time."""
+    """A batch that may be appended, in bytes of our own; `stamp_ms` is set when the broker gives the time."""
 
     data: bytearray
     header: BatchHeader
@@ -182,7 +182,7 @@ def _check_records(
 
 
 class _Limits(NamedTuple):
-    """Hold what the topic demands of each record; its timestamp, if it has one, must be in [oldest_ms, newest_ms]."""
+    """What the topic demands of each record; its timestamp, if it has one, must be in [oldest_ms, newest_ms]."""
 
     need_keys: bool
     oldest_ms: int

@@ -1,4 +1,4 @@
-"""Build and read whole batches, record by record in Python.
+"""Whole batches, built and read record by record in Python.
 
 This serves the broker's own journals, control records and tests, where batches are small. Client data passes through
 the broker unread; Spark's data goes through the vectorised codec of the other package.
@@ -39,7 +39,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class NewRecord(NamedTuple):
-    """Hold a record that has no offset yet."""
+    """A record that has no offset yet."""
 
     key: bytes | None
     value: bytes | None
@@ -48,7 +48,7 @@ class NewRecord(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Hold a record as read from a log."""
+    """A record as read from a log."""
 
     offset: int
     timestamp_ms: int
@@ -132,7 +132,7 @@ def _append_bytes(body: bytearray, data: bytes | None) -> None:
 def read_section(
     buffer: Bytes, position: int, header: BatchHeader, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
 ) -> bytes | memoryview:
-    """Return the records section, decompressed; `InvalidBatch` when it is not all there or cannot be unfolded."""
+    """Return the records section, decompressed; `InvalidBatch` when it is not all there or cannot be decompressed."""
     end = position + header.size_bytes
     if end > len(buffer):
         raise InvalidBatch(f"the batch at byte {position} ends at byte {end}, the buffer at byte {len(buffer)}")

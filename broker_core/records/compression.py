@@ -1,8 +1,8 @@
-"""Compress and decompress the records section as Kafka's clients do.
+"""The compression of the records section, as Kafka's clients do it.
 
 This is the one home of codecs for both packages. Three choices are forced by the Java client: its lz4 reader refuses
 frames with linked blocks, so ours are independent; its snappy is framed by xerial's stream format, while librdkafka
-sends raw snappy, so both are read; and a hostile or broken batch may unfold without end, so reading takes a limit.
+sends raw snappy, so both are read; and a hostile or broken batch may decompress without end, so reading takes a limit.
 """
 
 import struct
@@ -23,7 +23,7 @@ _FIRST_GUESS_BYTES: Final = 64 * 1024
 
 
 class Compression(IntEnum):
-    """Number the codecs as bits 0-2 of a batch's attributes do."""
+    """The codecs, numbered as in bits 0-2 of a batch's attributes."""
 
     NONE = 0
     GZIP = 1

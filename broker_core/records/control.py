@@ -1,4 +1,4 @@
-"""Build and read control records: the markers that end a transaction in a partition (KIP-98)."""
+"""Control records: the markers that end a transaction in a partition (KIP-98)."""
 
 import struct
 from enum import IntEnum
@@ -15,14 +15,14 @@ _VALUE: Final = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """Number the control records that end transactions; all other types say nothing to a partition."""
+    """The types of control records that end transactions; all others say nothing to a partition."""
 
     ABORT = 0
     COMMIT = 1
 
 
 class EndTxnMarker(NamedTuple):
-    """Hold what a marker says: the verdict, and the epoch of the coordinator that gave it."""
+    """What a marker says: the verdict, and the epoch of the coordinator that gave it."""
 
     control_type: ControlType
     coordinator_epoch: int

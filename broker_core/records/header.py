@@ -1,8 +1,8 @@
-"""See a record batch through its 61-byte header, without touching its records.
+"""A record batch seen through its 61-byte header, without touching its records.
 
 The broker's produce and fetch paths meet every batch only here: one `struct` call reads all thirteen fields, and the
 offsets are written in place into the bytes that came from the wire. That is cheap because Kafka left the base offset
-and the leader epoch outside the CRC (KIP-98), which is then only computed anew when the broker stamps the batch.
+and the leader epoch outside the CRC (KIP-98), which is then only computed again when the broker stamps the batch.
 """
 
 import struct
@@ -63,7 +63,7 @@ _ATTRIBUTES: Final = struct.Struct(">h")
 
 
 class BatchHeader(NamedTuple):
-    """Hold one batch's header fields in wire order (facts B.4)."""
+    """One batch's header fields in wire order (facts B.4)."""
 
     base_offset: int
     batch_length: int
@@ -228,7 +228,7 @@ def write_timestamps(
 ) -> BatchHeader:
     """Write in place who stamped the batch and its largest timestamp, and return `header` with these.
 
-    Alone of what a broker writes these are covered by the CRC. Attributes nobody has defined are lost, as in Kafka.
+    Alone of what a broker writes these are covered by the CRC. Attributes without a meaning are lost, as in Kafka.
     """
     stamped = LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0
     attributes = header.attributes & _DEFINED_BITS & ~LOG_APPEND_TIME_BIT | stamped

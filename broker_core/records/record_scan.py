@@ -1,4 +1,4 @@
-"""Walk all records of an unfolded section, as the partition leader must (facts C.1, rows 17 and 18), and fast.
+"""A fast walk over all records of a decompressed section, as the partition leader must do it (facts C.1, rows 17, 18).
 
 Theory. Kafka looks at every record of every produced batch. Record by record in Python that would cost a multiple of
 all else that is done with the bytes. But producers send what looks alike: neighbours of one *shape*, that is, of equal
@@ -26,7 +26,7 @@ _LONGEST_PAUSE: Final = 256
 
 
 class RecordScan(NamedTuple):
-    """Say of a batch's records what the rules ask for: the range of timestamp deltas, and whether all have keys."""
+    """What the rules ask of a batch's records: the range of timestamp deltas, and whether all have keys."""
 
     smallest_delta: int
     largest_delta: int
@@ -34,7 +34,7 @@ class RecordScan(NamedTuple):
 
 
 class InvalidRecord(InvalidBatch):
-    """Report the first record that is broken; those behind it cannot be found, so nothing is said of them."""
+    """The first record that is broken; those behind it cannot be found, so nothing is said of them."""
 
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(f"record {index} of the batch: {reason}")
@@ -42,7 +42,7 @@ class InvalidRecord(InvalidBatch):
 
 
 class _Shape(NamedTuple):
-    """Hold where in a record its varints stand, so that others of the same shape can be known by them.
+    """The places in a record of its varints, so that others of the same shape can be known by them.
 
     `lengths` are the places of all bytes that say how long something is; timestamp and offset deltas are at
     [1 + width of the record's length, offset) and [offset, key).
@@ -94,7 +94,7 @@ def _pass_plain(data: bytes, at: int, index: int, count: int, next_try: int, del
     of a function costs as much as all the rest.
     """
     have_keys, last, before = True, -1, -1
-    # What is met at the end, or in a header, is found again and named by whoever walks that record with care.
+    # What is met at the end, or in a header, is found again and named when that record is walked alone.
     with suppress(IndexError, InvalidBatch):
         while index < count:
             size, place, wide = data[at], at + 1, 0

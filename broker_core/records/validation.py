@@ -1,4 +1,4 @@
-"""Check the records of a produced batch as the partition leader must, and name the guilty ones (facts C.1, 17 and 18).
+"""The partition leader's checks of a produced batch's records, naming the guilty ones (facts C.1, 17 and 18).
 
 All records are walked, once and fast, for what the rules ask of them together. Only when that speaks of guilt are they
 taken one by one, to name those that have to go.
@@ -17,7 +17,7 @@ from broker_core.types import NO_TIMESTAMP, TimestampType
 
 
 class RecordSummary(NamedTuple):
-    """Say of all records of a sound batch what the leader has to know."""
+    """What the leader has to know of all records of a sound batch."""
 
     min_timestamp_ms: int
     max_timestamp_ms: int
@@ -25,7 +25,7 @@ class RecordSummary(NamedTuple):
 
 
 class RecordFacts(NamedTuple):
-    """Say the same of one record."""
+    """What the leader has to know of one record."""
 
     timestamp_ms: int
     has_key: bool

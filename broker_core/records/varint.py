@@ -1,4 +1,4 @@
-"""Read and write the zigzag varints that records are made of (KIP-98)."""
+"""The zigzag varints that records are made of (KIP-98)."""
 
 from broker_core.errors import InvalidBatch
 
@@ -29,7 +29,7 @@ def read_varint(
         byte = data[position + index]
         unsigned |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
-            # The last byte can carry more than there is room for; Java drops it, and so must whoever judges sizes.
+            # The last byte can carry more than there is space for; Java drops it, and so must a judge of sizes.
             unsigned &= _LONGEST if longest_bytes == _LONGEST_BYTES else _LONGEST_OF_32_BITS
             return (unsigned >> 1) ^ -(unsigned & 1), position + index + 1
     raise InvalidBatch(f"varint at byte {position} is longer than {longest_bytes} bytes")

@@ -106,7 +106,7 @@ SUPPORTED: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
 }
 
 
-class Pattern(NamedTuple):
+class ResourcePattern(NamedTuple):
     """Name the resources an ACL is about: one, all that begin alike, or (`*`) all of a type."""
 
     resource_type: ResourceType
@@ -117,7 +117,7 @@ class Pattern(NamedTuple):
 class Acl(NamedTuple):
     """Grant or refuse one operation on resources to a principal at a host."""
 
-    pattern: Pattern
+    pattern: ResourcePattern
     principal: str
     host: str
     operation: Operation
@@ -152,7 +152,7 @@ class AclFilter:
             and self.permission in (Permission.ANY, acl.permission)
         )
 
-    def _matches_pattern(self, pattern: Pattern) -> bool:
+    def _matches_pattern(self, pattern: ResourcePattern) -> bool:
         if self.resource_type not in (ResourceType.ANY, pattern.resource_type):
             return False
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, pattern.pattern_type):
@@ -199,7 +199,7 @@ def stored_acl(
 ) -> Acl:
     """Return an ACL of numbers that were checked when they came."""
     return Acl(
-        Pattern(ResourceType(resource_type), PatternType(pattern_type), name),
+        ResourcePattern(ResourceType(resource_type), PatternType(pattern_type), name),
         principal,
         host,
         Operation(operation),

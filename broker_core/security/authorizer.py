@@ -18,15 +18,15 @@ from broker_core.security.acls import (
     WILDCARD,
     Acl,
     Operation,
-    Pattern,
     PatternType,
     Permission,
+    ResourcePattern,
     ResourceType,
     address_of,
     network_of,
     printed_host,
 )
-from broker_core.security.principal import Principal
+from broker_core.security.principals import Principal
 
 # Any name: a super user may do everything to it, whatever ACLs there are.
 _UNHEARD_OF = "hardcode"
@@ -39,7 +39,7 @@ class _Client(NamedTuple):
     host: str
 
 
-class _Rule(NamedTuple):
+class _AclRule(NamedTuple):
     """Hold an ACL with what its host means, worked out once."""
 
     acl: Acl
@@ -58,7 +58,7 @@ class Acls:
     """Hold the ACLs there are, by the pattern they are about and the principal they speak of."""
 
     def __init__(self) -> None:
-        self._rules: dict[Pattern, dict[str, dict[Acl, _Rule]]] = {}
+        self._rules: dict[ResourcePattern, dict[str, dict[Acl, _AclRule]]] = {}
         # How many patterns there are of each length of prefix, so that a look-up tries only lengths in use.
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
 
@@ -75,7 +75,7 @@ class Acls:
             principals = self._rules[acl.pattern] = {}
             if acl.pattern.pattern_type is PatternType.PREFIXED:
                 self._prefix_lengths.setdefault(acl.pattern.resource_type, Counter())[len(acl.pattern.name)] += 1
-        principals.setdefault(acl.principal, {})[acl] = _Rule(acl, network_of(acl.host))
+        principals.setdefault(acl.principal, {})[acl] = _AclRule(acl, network_of(acl.host))
 
     def remove(self, acl: Acl) -> None:
         """Remove an ACL that is there."""
@@ -92,13 +92,13 @@ class Acls:
             if not lengths[len(acl.pattern.name)]:
                 del lengths[len(acl.pattern.name)]
 
-    def about(self, resource_type: ResourceType, name: str) -> Iterator[dict[str, dict[Acl, _Rule]]]:
+    def about(self, resource_type: ResourceType, name: str) -> Iterator[dict[str, dict[Acl, _AclRule]]]:
         """Give the rules of each pattern that a resource meets, by principal."""
-        patterns = [Pattern(resource_type, PatternType.LITERAL, name)]
+        patterns = [ResourcePattern(resource_type, PatternType.LITERAL, name)]
         if name != WILDCARD:
-            patterns.append(Pattern(resource_type, PatternType.LITERAL, WILDCARD))
+            patterns.append(ResourcePattern(resource_type, PatternType.LITERAL, WILDCARD))
         patterns += [
-            Pattern(resource_type, PatternType.PREFIXED, name[:length])
+            ResourcePattern(resource_type, PatternType.PREFIXED, name[:length])
             for length in self._prefix_lengths.get(resource_type, ())
             if length <= len(name)
         ]
@@ -151,20 +151,20 @@ class Authorizer:
         if self.allows(principal, host, operation, resource_type, _UNHEARD_OF):
             return True
         client = _Client((str(principal), ANY_USER), printed_host(host))
-        allowed: list[Pattern] = []
-        denied: set[Pattern] = set()
+        allowed: list[ResourcePattern] = []
+        denied: set[ResourcePattern] = set()
         for acl in self._acls:
             # No operation that another implies counts here: Kafka looks for the very one.
             if (
                 acl.pattern.resource_type != resource_type
                 or acl.principal not in client.principals
                 or acl.operation not in (operation, Operation.ALL)
-                or not _Rule(acl, network_of(acl.host)).is_about(client.host)
+                or not _AclRule(acl, network_of(acl.host)).is_about(client.host)
             ):
                 continue
             if acl.permission == Permission.ALLOW:
                 allowed.append(acl.pattern)
-            elif acl.pattern == Pattern(resource_type, PatternType.LITERAL, WILDCARD):
+            elif acl.pattern == ResourcePattern(resource_type, PatternType.LITERAL, WILDCARD):
                 return False
             else:
                 denied.add(acl.pattern)
@@ -178,14 +178,14 @@ def authorizer_for(config: BrokerConfig, acls: Acls) -> Authorizer | None:
     return Authorizer(acls, super_users=config.super_users, allows_by_default=config.allow_everyone_if_no_acl_is_found)
 
 
-def _rules_for(principals: dict[str, dict[Acl, _Rule]], client: _Client, operation: Operation) -> Iterable[Acl]:
+def _rules_for(principals: dict[str, dict[Acl, _AclRule]], client: _Client, operation: Operation) -> Iterable[Acl]:
     for principal in client.principals:
         for rule in principals.get(principal, {}).values():
             if rule.acl.covers(operation) and rule.is_about(client.host):
                 yield rule.acl
 
 
-def _is_dominated(allowed: Pattern, denied: set[Pattern]) -> bool:
+def _is_dominated(allowed: ResourcePattern, denied: set[ResourcePattern]) -> bool:
     """Say whether a denial covers all that is allowed here; `*` is dominated by nothing but `*`."""
     kind, pattern_type, name = allowed
     if pattern_type is PatternType.LITERAL:
@@ -193,7 +193,9 @@ def _is_dominated(allowed: Pattern, denied: set[Pattern]) -> bool:
             return False
         if allowed in denied:
             return True
-    return any(Pattern(kind, PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))
+    return any(
+        ResourcePattern(kind, PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1)
+    )
 
 
 def _parse_super_users(text: str) -> frozenset[str]:

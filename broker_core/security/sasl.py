@@ -11,9 +11,9 @@ from enum import Enum, auto
 from typing import Final, Protocol
 
 from broker_core.errors import ErrorCode
-from broker_core.security.principal import ANONYMOUS, Principal, user
+from broker_core.security.principals import ANONYMOUS, Principal, user
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # A client that could re-authenticate all the time would make others wait for its password checks.
 _MIN_REAUTH_INTERVAL_MS: Final = 1000
@@ -160,7 +160,7 @@ class SaslSession:
             raise AuthenticationFailed(failure.message or self._failure_message(), failure.code) from None
         except Exception as error:
             # Such as one of an operator's validator of tokens. Its text is not ours and may hold the token.
-            log.error("SASL mechanism %s failed: %s", self._mechanism_name, type(error).__name__)
+            logger.error("SASL mechanism %s failed: %s", self._mechanism_name, type(error).__name__)
             raise AuthenticationFailed(self._failure_message()) from None
         if mechanism.user_name is None:
             return reply, 0

@@ -1,24 +1,27 @@
 """Turn a listener's settings into what it asks of its clients."""
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
 from broker_core.ports import Entropy
-from broker_core.security.jaas import parse_jaas, users_of
 from broker_core.security.sasl import Mechanism, SaslSettings
-from broker_core.security.sasl_oauthbearer import OAuthBearer, TokenValidator
-from broker_core.security.sasl_plain import Plain
-from broker_core.security.sasl_scram import Scram, ScramCredential
-from broker_core.security.unsecured_tokens import UnsecuredTokens
+from broker_core.security.sasl_oauthbearer import OAuthBearer, TokenValidator, UnsecuredTokens
+from broker_core.security.sasl_passwords import Plain, Scram, ScramCredential
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CredentialOf = Callable[[str, str], ScramCredential | None]
-_OPTION = "unsecuredValidator"
+_VALIDATOR_OPTION: Final = "unsecuredValidator"
+_JAAS_MODULE: Final = re.compile(r"\s*[\w.$]+\s+(?:required|requisite|sufficient|optional)\b", re.IGNORECASE)
+_JAAS_OPTION: Final = re.compile(r"""\s+(\w[\w.\-@]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
+_JAAS_END: Final = re.compile(r"\s*;\s*")
+_USER_OPTION: Final = "user_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ def _mechanism(config: BrokerConfig, listener: str, name: str, world: SaslWorld)
         return partial(Plain, {**world.passwords, **users_of(options)})
     if name == "OAUTHBEARER":
         if world.token_validator is None:
-            log.warning(
+            logger.warning(
                 "listener %s takes unsigned tokens at their word: whoever reaches it can be anybody. For tests "
                 "only; give a token_validator, or leave OAUTHBEARER out of sasl.enabled.mechanisms",
                 listener,
@@ -63,12 +66,42 @@ def _mechanism(config: BrokerConfig, listener: str, name: str, world: SaslWorld)
 
 
 def _unsecured(key: str, options: dict[str, str]) -> UnsecuredTokens:
-    skew = options.get(f"{_OPTION}AllowableClockSkewMs", "0")
+    skew = options.get(f"{_VALIDATOR_OPTION}AllowableClockSkewMs", "0")
     if not skew.isdecimal():
-        raise ConfigError(f"{key}: {_OPTION}AllowableClockSkewMs is a number of milliseconds")
+        raise ConfigError(f"{key}: {_VALIDATOR_OPTION}AllowableClockSkewMs is a number of milliseconds")
     return UnsecuredTokens(
-        principal_claim=options.get(f"{_OPTION}PrincipalClaimName", "sub"),
-        scope_claim=options.get(f"{_OPTION}ScopeClaimName", "scope"),
-        required_scope=tuple(options.get(f"{_OPTION}RequiredScope", "").split()),
+        principal_claim=options.get(f"{_VALIDATOR_OPTION}PrincipalClaimName", "sub"),
+        scope_claim=options.get(f"{_VALIDATOR_OPTION}ScopeClaimName", "scope"),
+        required_scope=tuple(options.get(f"{_VALIDATOR_OPTION}RequiredScope", "").split()),
         clock_skew_ms=int(skew),
     )
+
+
+def parse_jaas(key: str, text: str) -> dict[str, str]:
+    """Return the options of the line; `ConfigError` names the setting and never quotes the line, which has secrets.
+
+    >>> parse_jaas("k", 'PlainLoginModule required user_alice="secret";')
+    {'user_alice': 'secret'}
+    """
+    found = _JAAS_MODULE.match(text)
+    options: dict[str, str] = {}
+    while found is not None:
+        position = found.end()
+        if _JAAS_END.fullmatch(text, position):
+            return options
+        found = _JAAS_OPTION.match(text, position)
+        if found is not None:
+            quoted = next(part for part in found.groups()[1:] if part is not None)
+            options[found[1]] = re.sub(r"\\(.)", r"\1", quoted) if found[4] is None else quoted
+    raise ConfigError(f'{key}: expected one login module, such as PlainLoginModule required user_alice="secret";')
+
+
+def users_of(options: dict[str, str]) -> dict[str, str]:
+    """Return names and passwords of the options `user_<name>="<password>"`.
+
+    >>> users_of({"username": "x", "user_alice": "secret"})
+    {'alice': 'secret'}
+    """
+    return {
+        name.removeprefix(_USER_OPTION): password for name, password in options.items() if name.startswith(_USER_OPTION)
+    }

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from broker_core.broker.broker import Broker
 from broker_core.broker.connection import Connection
-from broker_core.broker.listener import Listener
+from broker_core.broker.dispatch import RequestInterceptor
+from broker_core.broker.endpoints import Listener
 from broker_core.security.acls import printed_host
-from broker_core.security.distinguished_names import PrincipalRules, subject_name
-from broker_core.security.principal import ANONYMOUS, Principal, user
+from broker_core.security.principals import ANONYMOUS, Principal, PrincipalRules, subject_name, user
 from broker_core.server.limits import Seat
 
 log = logging.getLogger(__name__)
@@ -25,6 +25,11 @@ class Driver(Protocol):
     @property
     def has_failed(self) -> bool:
         """Say whether nothing is answered any more."""
+        ...
+
+    @property
+    def fault_injector(self) -> RequestInterceptor | None:
+        """Return what may meet requests before their handlers do, if anything may."""
         ...
 
     def now_ms(self) -> int:
@@ -98,7 +103,7 @@ class Client(asyncio.Protocol):
             )
             transport.abort()
             return
-        self._connection = Connection(self._broker, self, host, self._listener, principal)
+        self._connection = Connection(self._broker, self, host, self._listener, principal, self._driver.fault_injector)
         self._driver.joined(self)
 
     def _certified(self, encryption: ssl.SSLObject | None) -> Principal | None:

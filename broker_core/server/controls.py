@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from broker_core.broker.cluster import Cluster
-from broker_core.broker.stale import cut_off, is_cut_off, rejoin
+from broker_core.broker.stale_broker import cut_off, is_cut_off, rejoin
 from broker_core.ports import Storage
 from broker_core.server.network import Server
 from broker_core.server.thread import ServerThread
@@ -50,7 +50,7 @@ class Controls:
 
     def leader(self, topic_partition: tuple[str, int]) -> int:
         """Return the id of the broker that leads a partition, -1 while it has no leader."""
-        return self.call(lambda cluster: cluster.catalog.leadership(TopicPartition(*topic_partition)).leader)
+        return self.call(lambda cluster: cluster.metadata.leadership(TopicPartition(*topic_partition)).leader)
 
     def move_leader(self, topic_partition: tuple[str, int], broker: int) -> None:
         """Make `broker` the leader of a partition, in a new leader epoch; clients find out as they do with Kafka.
@@ -58,7 +58,7 @@ class Controls:
         Broker ids count from `node.id`, which is 1 unless set. Raises `KafkaError` for a partition or broker
         that does not exist; a move to the broker that leads already begins a new epoch too.
         """
-        self.call(lambda cluster: cluster.move_leader(TopicPartition(*topic_partition), broker))
+        self.call(lambda cluster: cluster.controller.move_leader(TopicPartition(*topic_partition), broker))
 
     def without_leader(self, topic_partition: tuple[str, int]) -> Outage:
         """Take a partition's leader away until `end()` or the end of the `with` block.
@@ -81,7 +81,7 @@ class Controls:
         """Return the id of the broker that coordinates a transactional id or a group, -1 while none does."""
         topic, key = _coordinated(transactional_id, group)
         return self.call(
-            lambda cluster: cluster.catalog.leadership(cluster.coordinator_partition_of(topic, key)).leader
+            lambda cluster: cluster.metadata.leadership(cluster.controller.coordinator_partition_of(topic, key)).leader
         )
 
     def move_coordinator(self, broker: int, *, transactional_id: str | None = None, group: str | None = None) -> None:
@@ -91,7 +91,11 @@ class Controls:
         on from the log: transactions that were being ended are ended, open ones stay open.
         """
         topic, key = _coordinated(transactional_id, group)
-        self.call(lambda cluster: cluster.move_leader(cluster.coordinator_partition_of(topic, key), broker))
+        self.call(
+            lambda cluster: cluster.controller.move_leader(
+                cluster.controller.coordinator_partition_of(topic, key), broker
+            )
+        )
 
     def without_coordinator(self, *, transactional_id: str | None = None, group: str | None = None) -> Outage:
         """Take away the coordinator of a transactional id or a group until `end()` or the end of the `with` block.
@@ -109,17 +113,17 @@ class Controls:
         (-1, 2)
         """
         topic, key = _coordinated(transactional_id, group)
-        return self._without_leader(lambda cluster: cluster.coordinator_partition_of(topic, key))
+        return self._without_leader(lambda cluster: cluster.controller.coordinator_partition_of(topic, key))
 
     def _without_leader(self, find: Callable[[Cluster], TopicPartition]) -> Outage:
         def begin(cluster: Cluster) -> Outage:
             topic_partition = find(cluster)
-            leader = cluster.leader_of(topic_partition)
-            cluster.lose_leader(topic_partition)
+            leader = cluster.controller.leader_of(topic_partition)
+            cluster.controller.lose_leader(topic_partition)
 
             def end(server: Server) -> None:
                 if leader is not None and not server.is_down:
-                    server.cluster.absences.elect(topic_partition, leader.broker_id)
+                    server.cluster.controller.elect(topic_partition, leader.broker_id)
 
             return Outage(lambda: self._thread.act(end))
 

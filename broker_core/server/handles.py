@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from broker_core.broker.faults import Crashed
+from broker_core.broker.fault_injection import Crashed
 from broker_core.server.thread import ServerThread
 from broker_core.server.virtual_time import VirtualClock
 

@@ -4,8 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker_core.broker.cluster import Address
-from broker_core.broker.listener import PLAINTEXT
+from broker_core.broker.endpoints import PLAINTEXT, Address
 from broker_core.config import LISTENER_PREFIX, BrokerConfig
 from broker_core.errors import ConfigError
 

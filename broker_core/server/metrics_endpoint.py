@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from broker_core.broker.metrics import Metrics
+from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _LAST_PORT: Final = 65_535
 class Measured(Protocol):
     """Be what is measured, in the thread of its event loop."""
 
-    def metrics(self) -> Metrics:
+    def metrics(self) -> BrokerMetrics:
         """Say how things stand now."""
         ...
 
@@ -72,5 +72,5 @@ class _Collector:
         metrics = asyncio.run_coroutine_threadsafe(self._take(), self._loop).result(_PATIENCE_S)
         return list(families(metrics))
 
-    async def _take(self) -> Metrics:
+    async def _take(self) -> BrokerMetrics:
         return self._measured.metrics()

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from prometheus_client.core import Metric
 
-from broker_core.broker.metrics import Durations, Metrics
+from broker_core.broker.monitoring.metrics import BrokerMetrics, Durations
 
 # Labels and value of each sample; a summary's value is its durations.
 _Samples: TypeAlias = Iterable[tuple[dict[str, str], float | Durations]]
@@ -22,25 +22,25 @@ class _Row(NamedTuple):
     name: str
     kind: str
     meaning: str
-    samples: Callable[[Metrics], _Samples]
+    samples: Callable[[BrokerMetrics], _Samples]
 
 
-def _one(value: Callable[[Metrics], float | Durations]) -> Callable[[Metrics], _Samples]:
+def _one(value: Callable[[BrokerMetrics], float | Durations]) -> Callable[[BrokerMetrics], _Samples]:
     return lambda metrics: [({}, value(metrics))]
 
 
-def _each_partition(mark: str) -> Callable[[Metrics], _Samples]:
+def _each_partition(mark: str) -> Callable[[BrokerMetrics], _Samples]:
     return lambda metrics: [
         ({"topic": each.topic, "partition": str(each.partition)}, getattr(marks, mark))
         for each, marks in metrics.partitions.items()
     ]
 
 
-def _states(metrics: Metrics) -> _Samples:
+def _states(metrics: BrokerMetrics) -> _Samples:
     return [({"state": state}, count) for state, count in sorted(metrics.transactional_ids.items())]
 
 
-def _requests(metrics: Metrics) -> _Samples:
+def _requests(metrics: BrokerMetrics) -> _Samples:
     return [
         ({"request": api, "version": str(version)}, count)
         for api, requests in metrics.by_api.items()
@@ -48,7 +48,7 @@ def _requests(metrics: Metrics) -> _Samples:
     ]
 
 
-def _errors(metrics: Metrics) -> _Samples:
+def _errors(metrics: BrokerMetrics) -> _Samples:
     return [
         ({"request": api, "error": error}, count)
         for api, requests in metrics.by_api.items()
@@ -56,7 +56,7 @@ def _errors(metrics: Metrics) -> _Samples:
     ]
 
 
-def _latencies(metrics: Metrics) -> _Samples:
+def _latencies(metrics: BrokerMetrics) -> _Samples:
     return [({"request": api}, requests.latency_ms) for api, requests in metrics.by_api.items()]
 
 
@@ -145,7 +145,7 @@ _ROWS: Final = (
 )
 
 
-def families(metrics: Metrics) -> Iterator[Metric]:
+def families(metrics: BrokerMetrics) -> Iterator[Metric]:
     """Yield every metric with its samples; quantiles are those of the latest 1,024 durations."""
     for row in _ROWS:
         family = Metric(row.name, row.meaning, row.kind)

@@ -11,19 +11,19 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from broker_core.broker.cluster import Address, Cluster
+from broker_core.broker.cluster import Cluster
 from broker_core.broker.connection import Connection
-from broker_core.broker.faults import Crashed, Hooks
-from broker_core.broker.listener import Listener
-from broker_core.broker.metrics import Metrics, take_metrics
+from broker_core.broker.endpoints import Address, Listener
+from broker_core.broker.fault_injection import Crashed, FaultInjector
+from broker_core.broker.monitoring.metrics import BrokerMetrics, take_metrics
+from broker_core.broker.monitoring.request_log import RequestLog
 from broker_core.broker.purgatory import Purgatory
-from broker_core.broker.request_log import RequestLog
-from broker_core.broker.stale import is_cut_off, rejoin
+from broker_core.broker.stale_broker import is_cut_off, rejoin
 from broker_core.config import BrokerConfig
 from broker_core.ports import Entropy, Storage
-from broker_core.security.distinguished_names import PrincipalRules
+from broker_core.security.principals import PrincipalRules
 from broker_core.security.sasl_oauthbearer import TokenValidator
-from broker_core.security.sasl_scram import MECHANISM_NAMES, credential_of_password
+from broker_core.security.sasl_passwords import MECHANISM_NAMES, credential_of_password
 from broker_core.security.sasl_settings import SaslWorld, sasl_settings
 from broker_core.server.client import Client
 from broker_core.server.door import Door, bind
@@ -81,7 +81,7 @@ class Server:
         self._token_validator = token_validator
         self._purgatory = purgatory
         self._forget = forget
-        self.hooks = None if request_log is None else Hooks(request_log, self._later)
+        self.fault_injector = None if request_log is None else FaultInjector(request_log, self._later)
         self._addresses: dict[str, dict[int, Address]] = {}
         # The addresses of those brokers that are not away: what clients are told.
         self.reachable: dict[str, dict[int, Address]] = {}
@@ -107,7 +107,7 @@ class Server:
         assert self._cluster is not None, "the server is not started"
         return self._cluster
 
-    def metrics(self) -> Metrics:
+    def metrics(self) -> BrokerMetrics:
         """Say how the cluster stands now; only in the thread of the event loop."""
         return take_metrics(self.cluster, self._clock.now_ms())
 
@@ -146,7 +146,7 @@ class Server:
             stopwatch=self._clock.stopwatch_ms,
             purgatory=self._purgatory(),
         )
-        self._cluster.hooks = self.hooks
+        self._cluster.marker_writer.interceptor = self.fault_injector
         self._listeners = {plan.name: self._listener(plan) for plan in self._plans}
         self._limits = {
             broker_id: ConnectionLimits(self._config, self._plans, self._room_made) for broker_id in self._broker_ids
@@ -184,7 +184,7 @@ class Server:
     def is_away(self, broker_id: int) -> bool:
         """Say whether a broker is stopped or has crashed."""
         return self._cluster is None or (
-            broker_id not in self._cluster.addresses and not is_cut_off(self._cluster, broker_id)
+            broker_id not in self._cluster.controller.addresses and not is_cut_off(self._cluster, broker_id)
         )
 
     def broker_leaves(self, broker_id: int, *, abruptly: bool) -> None:
@@ -192,11 +192,11 @@ class Server:
         if self.is_away(broker_id):
             return
         rejoin(self.cluster, broker_id)
-        if abruptly and len(self.cluster.addresses) == 1:
+        if abruptly and len(self.cluster.controller.addresses) == 1:
             self.fall(cleanly=False)
             return
         self._shut(broker_id, abruptly=abruptly)
-        self.cluster.absences.left(broker_id)
+        self.cluster.controller.broker_left(broker_id)
         self.publish_addresses()
         self.settle_soon()
 
@@ -209,10 +209,10 @@ class Server:
             self._open_cluster()
             for other in self._broker_ids:
                 if other != broker_id:
-                    self.cluster.absences.left(other)
+                    self.cluster.controller.broker_left(other)
         else:
             await self._leaving[broker_id]
-            self.cluster.absences.came(broker_id, self._addresses[self._plans[0].name][broker_id])
+            self.cluster.controller.broker_joined(broker_id, self._addresses[self._plans[0].name][broker_id])
         self.publish_addresses()
         self._open_doors(broker_id)
         self.settle()
@@ -244,7 +244,7 @@ class Server:
         for name, addresses in self._addresses.items():
             # In their order, and in the very mapping that the listener knows.
             self.reachable[name].clear()
-            self.reachable[name].update((each, addresses[each]) for each in self.cluster.addresses)
+            self.reachable[name].update((each, addresses[each]) for each in self.cluster.controller.addresses)
 
     async def _keep_ports(self, doors: "Mapping[tuple[str, int], Door]") -> None:
         """Bind the ports again as soon as they are free, and do not listen: nobody else shall get them."""
@@ -276,9 +276,9 @@ class Server:
         """Return what the core knows of a listener, once there is a cluster that knows users."""
         if not plan.has_sasl:
             return Listener(plan.name, self.reachable[plan.name])
-        catalog = self.cluster.catalog
+        metadata = self.cluster.metadata
         world = SaslWorld(
-            lambda mechanism, user: catalog.scram.get((mechanism, user)),
+            lambda mechanism, user: metadata.scram.get((mechanism, user)),
             self._entropy,
             self._users,
             self._token_validator,
@@ -286,9 +286,9 @@ class Server:
         sasl = sasl_settings(self._config, plan.name, world)
         for mechanism in sorted(MECHANISM_NAMES & sasl.mechanisms.keys()):
             for user, password in self._users.items():
-                known = catalog.scram.get((mechanism, user))
+                known = metadata.scram.get((mechanism, user))
                 if known is None:
-                    catalog.set_scram(mechanism, user, credential_of_password(mechanism, password, self._entropy))
+                    metadata.set_scram(mechanism, user, credential_of_password(mechanism, password, self._entropy))
                 elif not known.is_of(mechanism, password):
                     log.info(
                         "users: %r keeps the password for %s that an earlier start or an administrator has set",

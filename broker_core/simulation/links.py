@@ -204,7 +204,7 @@ class Link:
             end.lost()
         self.network.forget(self)
 
-    # broker_core.broker.connection.Transport
+    # broker_core.broker.connection.ClientTransport
 
     def deliver(self, data: bytes) -> None:
         """Carry an answer to the client."""

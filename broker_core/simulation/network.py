@@ -8,10 +8,10 @@ partitions and coordinators moved elsewhere.
 from collections.abc import Callable
 from functools import partial
 
-from broker_core.broker import stale
-from broker_core.broker.cluster import Address, Cluster
+from broker_core.broker import stale_broker
+from broker_core.broker.cluster import Cluster
 from broker_core.broker.connection import Connection
-from broker_core.broker.listener import PLAINTEXT
+from broker_core.broker.endpoints import PLAINTEXT, Address
 from broker_core.config import BrokerConfig
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.ports import Entropy
@@ -226,15 +226,15 @@ class SimulatedServer:
         """Cut a broker off from the others, if there are any; clients reach it as before."""
 
         def cut(cluster: Cluster) -> None:
-            if broker_id in cluster.addresses and len(cluster.addresses) > 1:
-                stale.cut_off(cluster, broker_id, {PLAINTEXT: cluster.addresses}, MemoryStorage())
+            if broker_id in cluster.controller.addresses and len(cluster.controller.addresses) > 1:
+                stale_broker.cut_off(cluster, broker_id, {PLAINTEXT: cluster.controller.addresses}, MemoryStorage())
                 self.faults.struck(Fault.STALE_BROKER)
 
         self.act(cut)
 
     def rejoin(self, broker_id: int) -> None:
         """Let a broker that was cut off be one of them again."""
-        self.act(lambda cluster: stale.rejoin(cluster, broker_id))
+        self.act(lambda cluster: stale_broker.rejoin(cluster, broker_id))
 
     def jump(self, by_ms: int) -> None:
         """Set the clock of the running cluster ahead."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from broker_core.wire import messages as m
 from broker_core.wire.layout import API_VERSIONS_KEY, MalformedLayout, answer_has_tags, check_body, check_tags
-from broker_core.wire.versions import SASL_AUTHENTICATE_KEY, SERVED, Api
+from broker_core.wire.versions import SASL_AUTHENTICATE_KEY, SERVED, ServedApi
 
 _LENGTH = struct.Struct(">i")
 _FIXED_HEADER = struct.Struct(">hhi")
@@ -41,7 +41,7 @@ class UnsupportedVersion(ValueError):
 class Request:
     """Hold one decoded request: its header fields and its body, a `wire.messages` object."""
 
-    api: Api
+    api: ServedApi
     version: int
     correlation_id: int
     client_id: str | None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from broker_core.wire import messages as m
 
 
-class Api(NamedTuple):
+class ServedApi(NamedTuple):
     """Describe one served API; versions are inclusive, `advertised_min` is what ApiVersions tells."""
 
     name: str
@@ -26,9 +26,9 @@ class Api(NamedTuple):
         return int(self.request.API_KEY)
 
 
-def _api(request: Any, response: Any, low: int, high: int, advertised_min: int | None = None) -> Api:
+def _api(request: Any, response: Any, low: int, high: int, advertised_min: int | None = None) -> ServedApi:
     name = str(request.name).removesuffix("Request")
-    return Api(name, request, response, low, high, low if advertised_min is None else advertised_min)
+    return ServedApi(name, request, response, low, high, low if advertised_min is None else advertised_min)
 
 
 _ROWS = (
@@ -78,6 +78,6 @@ _ROWS = (
     _api(m.ListTransactionsRequest, m.ListTransactionsResponse, 0, 2),
 )
 
-SERVED: dict[int, Api] = {api.key: api for api in _ROWS}
+SERVED: dict[int, ServedApi] = {api.key: api for api in _ROWS}
 SASL_HANDSHAKE_KEY = int(m.SaslHandshakeRequest.API_KEY)
 SASL_AUTHENTICATE_KEY = int(m.SaslAuthenticateRequest.API_KEY)

@@ -59,7 +59,7 @@ def count_transactions(kafka: EmbeddedBroker, topic: str) -> tuple[int, int]:
     ended: dict[ControlType, set[tuple[int, int]]] = {ControlType.COMMIT: set(), ControlType.ABORT: set()}
 
     def look(cluster: object) -> None:
-        for index in range(len(cluster.catalog.topic(topic).partitions)):  # type: ignore[attr-defined]
+        for index in range(len(cluster.metadata.topic(topic).partitions)):  # type: ignore[attr-defined]
             log = cluster.logs.get(LogPartition(topic, index), cluster.now_ms)  # type: ignore[attr-defined]
             for _, header, record in log.read_journal():
                 if header.is_control and (kind := control_type_of(record.key)) is not None:

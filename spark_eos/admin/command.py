@@ -14,7 +14,7 @@ from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fa
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.output import ExitCode
 from spark_eos.admin.properties import options_of
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError, OptionError
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 from spark_eos.sink.cluster import KafkaCluster

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from broker_core.types import TopicPartition, TransactionState
-from spark_eos.client.coordinators import CoordinatorType
+from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
 from spark_eos.client.transaction_admin import ActiveProducer, TransactionAdmin
 from spark_eos.errors import AuthorizationError

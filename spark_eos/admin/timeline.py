@@ -17,7 +17,6 @@ from spark_eos.admin.properties import options_of
 from spark_eos.admin.timeline_log import LogReading, Timeline
 from spark_eos.admin.timeline_page import page
 from spark_eos.client.active_producers import open_transactions
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.inspection import (
     SEE_EVERY_ID,
@@ -26,7 +25,8 @@ from spark_eos.client.inspection import (
     list_transactions,
     sees_every_id,
 )
-from spark_eos.client.lookup import OffsetLookup, PartitionPlace
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.errors import AuthorizationError, BrokerError, OptionError, TopicError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import EARLIEST, LATEST

@@ -13,7 +13,7 @@ from typing import Final
 from broker_core.types import LONGEST_STRING_BYTES
 from spark_eos.admin import transactions_end, transactions_view
 from spark_eos.admin.properties import options_of
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import OptionError
 

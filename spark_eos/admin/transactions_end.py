@@ -21,8 +21,8 @@ from spark_eos.admin.hanging import (
 )
 from spark_eos.admin.output import ExitCode, as_json
 from spark_eos.admin.transactions_view import commands_of, described
-from spark_eos.client.control import init_producer_id
 from spark_eos.client.transaction_admin import TransactionAdmin
+from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import OptionError, TransactionError, UnsupportedError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.naming import parse_task_id

@@ -10,7 +10,7 @@ from spark_eos.admin import kafka_tables
 from spark_eos.admin.hanging import MINUTE_MS, HangingVerdict
 from spark_eos.admin.hanging import find_hanging as search
 from spark_eos.admin.output import ExitCode, as_json
-from spark_eos.client.coordinators import CoordinatorType
+from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.error_table import Api, code_name, failure
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
 from spark_eos.client.transaction_admin import TransactionAdmin

@@ -6,8 +6,8 @@ from kafka.protocol.admin import DescribeProducersRequest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.lookup import partition_error
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import partition_error
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@
 batches of a process find it out, and the next ones are made to fit.
 """
 
-import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker_core.records.compression import Compression, decompress
 from broker_core.records.header import HEADER_SIZE, BatchHeader
+from spark_eos.runtime import Clock
 
 if TYPE_CHECKING:
     # A process that plans a write has a client and no batches.
@@ -27,7 +27,8 @@ class _Limit(NamedTuple):
 class BatchLimits:
     """What one process has learned about the topics of one cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._limits: dict[str, _Limit] = {}
 
     def note_refused(self, topic: str, batch: "EncodedBatch") -> None:
@@ -38,7 +39,7 @@ class BatchLimits:
         if known is not None:
             refused_bytes = min(refused_bytes, known.refused_bytes)
             records_bytes = min(records_bytes, known.records_bytes)
-        self._limits[topic] = _Limit(refused_bytes, records_bytes, time.monotonic())
+        self._limits[topic] = _Limit(refused_bytes, records_bytes, self._clock.monotonic())
 
     def is_too_large(self, topic: str, batch: "EncodedBatch") -> bool:
         """Say whether a batch as small as this one was refused and this one can be split."""
@@ -52,7 +53,7 @@ class BatchLimits:
 
     def _known(self, topic: str) -> _Limit | None:
         limit = self._limits.get(topic)
-        if limit is not None and time.monotonic() - limit.noted_at > _KEPT_SECONDS:
+        if limit is not None and self._clock.monotonic() - limit.noted_at > _KEPT_SECONDS:
             del self._limits[topic]
             return None
         return limit

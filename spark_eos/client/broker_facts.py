@@ -10,9 +10,9 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.producer import AddPartitionsToTxnRequest
 
 from broker_core.errors import ErrorCode
-from spark_eos.client.answers import only_part
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.error_table import Api, failure
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.response_reader import only_part
 from spark_eos.client.topics import ResourceType
 from spark_eos.errors import EosKafkaError
 

@@ -3,7 +3,6 @@
 import base64
 import json
 import logging
-import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from spark_eos.errors import AuthenticationError
 from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import Clock, now_ms
 
 # kafka-python writes each request to these loggers at DEBUG, as an object and as bytes; the ones that authenticate
 # hold the password or the token.
@@ -18,12 +18,12 @@ _REQUEST_LOGGERS: Final = ("kafka.net.connection", "kafka.protocol.parser")
 _UNSIGNED_LIFETIME_S: Final = 3_600
 
 
-def token_provider(options: ClientOptions) -> AbstractTokenProvider | None:
+def token_provider(options: ClientOptions, clock: Clock) -> AbstractTokenProvider | None:
     """Give what makes tokens for OAUTHBEARER; None where none is needed."""
     if options.sasl_token_path is not None:
         return _TokenFile(options.sasl_token_path)
     if options.sasl_unsigned_subject is not None:
-        return _UnsignedToken(options.sasl_unsigned_subject)
+        return _UnsignedToken(options.sasl_unsigned_subject, clock)
     return None
 
 
@@ -57,13 +57,14 @@ class _TokenFile(AbstractTokenProvider):  # type: ignore[misc]
 class _UnsignedToken(AbstractTokenProvider):  # type: ignore[misc]
     """Make Kafka's unsecured JSON web tokens (RFC 7515, appendix A.5): for test brokers, since anybody can."""
 
-    def __init__(self, subject: str) -> None:
+    def __init__(self, subject: str, clock: Clock) -> None:
         super().__init__()
         self._subject = subject
+        self._clock = clock
 
     def token(self) -> str:
         """Return a token of now."""
-        now_s = int(time.time())
+        now_s = now_ms(self._clock) // 1_000
         claims = {"sub": self._subject, "iat": now_s, "exp": now_s + _UNSIGNED_LIFETIME_S}
         return f"{_encoded({'alg': 'none'})}.{_encoded(claims)}."
 

@@ -12,7 +12,6 @@ saves, and what is left of waiting is the round trip, which larger answers (`max
 What runs at the same time is ranges: `minPartitions` and `maxRecordsPerPartition` make more of them.
 """
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -24,11 +23,10 @@ from kafka.protocol.consumer import FetchRequest
 from broker_core.errors import ErrorCode, InvalidBatch
 from broker_core.records.header import BatchHeader, iter_headers
 from broker_core.types import AbortedTransaction, IsolationLevel, TopicPartition
-from spark_eos.client.answers import only_part
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.fetch_answers import RecordsRequest
-from spark_eos.client.history import History, LogPoint
-from spark_eos.client.lookup import (
+from spark_eos.client.fetch_reader import UncopiedFetchRequest
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.leader_epoch_check import LeaderEpochCheck, LogPoint
+from spark_eos.client.offset_lookup import (
     FIRST_FENCED_VERSION,
     STALE_LEADER,
     OffsetLookup,
@@ -36,10 +34,11 @@ from spark_eos.client.lookup import (
     epoch_end_request,
     partition_error,
 )
-from spark_eos.client.network import Pending
+from spark_eos.client.response_reader import only_part
 from spark_eos.errors import BrokerError, UnansweredError
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
+from spark_eos.runtime import Pending
 
 LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
 _OTHER_INCARNATION: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
@@ -116,12 +115,13 @@ class RangeFetch:
         planned: LogPoint = LogPoint(),  # noqa: B008 (a tuple)
     ) -> None:
         self._client = client
+        self._monotonic = client.runtime.clock.monotonic
         self._lookup = OffsetLookup(client)
         self._topic_partition = topic_partition
         self._topic_id: UUID | None = place.topic_id
         self._leader_id = place.leader_id
         self._leader_epoch = place.leader_epoch
-        self._history = History(planned)
+        self._epoch_check = LeaderEpochCheck(planned)
         self._isolation = isolation
         self._limits = limits
         self._deadline = 0.0
@@ -152,16 +152,16 @@ class RangeFetch:
                 attempt += 1
                 continue
             position, attempt = chunk.next_position, 0
-            self._history.extend(chunk.batches[-1][1].partition_leader_epoch, position, self._leader_epoch)
+            self._epoch_check.extend(chunk.batches[-1][1].partition_leader_epoch, position, self._leader_epoch)
             self._progress()
             if position < end:
                 request = self._start(position)
-                self._client.network.poll(0)
+                self._client.transport.poll(0)
             yield chunk
             self._progress()
 
     def _progress(self) -> None:
-        self._deadline = time.monotonic() + self._limits.poll_timeout_ms / 1_000
+        self._deadline = self._monotonic() + self._limits.poll_timeout_ms / 1_000
 
     def _readable_end(self, chunk: FetchedChunk) -> int:
         committed = self._isolation is IsolationLevel.READ_COMMITTED
@@ -221,7 +221,7 @@ class RangeFetch:
                 )
             ],
         )
-        return RecordsRequest(
+        return UncopiedFetchRequest(
             max_wait_ms=self._limits.max_wait_ms,
             min_bytes=self._limits.min_bytes,
             max_bytes=self._limits.max_bytes,
@@ -234,7 +234,7 @@ class RangeFetch:
 
     def _finish(self, request: _Request) -> Any | None:
         """Wait for an answer; None when it has to be asked for again, of another leader perhaps."""
-        self._client.network.wait([request.pending], request.deadline)
+        self._client.transport.wait([request.pending], request.deadline)
         try:
             response = self._client.outcome(request.pending, request.message, request.leader_id)
         except UnansweredError:
@@ -280,7 +280,7 @@ class RangeFetch:
 
         The fetch that follows names the same leader epoch, so that no other log can slip in between.
         """
-        known = self._history.doubted_by(self._leader_epoch)
+        known = self._epoch_check.doubted_by(self._leader_epoch)
         if known is None:
             return True
         tp = self._topic_partition
@@ -301,9 +301,9 @@ class RangeFetch:
             raise partition_error(tp, answer.error_code, f"asking where leader epoch {known.leader_epoch} ended")
         end_offset = answer.end_offset if answer.end_offset >= 0 else None
         if not known.survives(end_offset):
-            self._history.forget()
+            self._epoch_check.forget()
             self._tell_of_the_cut(position, end_offset)
-        self._history.agree(self._leader_epoch)
+        self._epoch_check.agree(self._leader_epoch)
         return True
 
     def _tell_of_the_cut(self, position: int, cut_at: int | None) -> NoReturn:

@@ -9,14 +9,14 @@ from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitReque
 
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition
-from spark_eos.client.answers import check_complete, only_part
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import TV2, TransactionIdentity
-from spark_eos.client.coordinated import RESENT, Exchange, ask_coordinator, settled_answer
-from spark_eos.client.coordinators import CoordinatorType
+from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.coordinator_requests import RESENT, CoordinatorRequest, ask_coordinator, final_answer
 from spark_eos.client.error_table import Api, classify, code_name, failure, worst_code
-from spark_eos.client.network import Pending
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.response_reader import check_complete, only_part
+from spark_eos.client.transactions import TV2, TransactionIdentity
 from spark_eos.errors import UnansweredError
+from spark_eos.runtime import Pending
 
 _LAST_TV1_TXN_OFFSET_COMMIT: Final = 4
 _TV2_TXN_OFFSET_COMMIT: Final = 5
@@ -54,7 +54,7 @@ def add_offsets_to_txn(
         client,
         Api.ADD_OFFSETS,
         CoordinatorType.TRANSACTION,
-        Exchange(identity.transactional_id, make, lambda response: int(response.error_code)),
+        CoordinatorRequest(identity.transactional_id, make, lambda response: int(response.error_code)),
         deadline=client.deadline(timeout_ms),
         max_version=4,
     )
@@ -78,11 +78,11 @@ def txn_offset_commit(
     if not implicit:
         add_offsets_to_txn(client, identity, group_id, timeout_ms=timeout_ms)
 
-    answer = settled_answer(
+    answer = final_answer(
         client,
         Api.TXN_OFFSET_COMMIT,
         CoordinatorType.GROUP,
-        Exchange(
+        CoordinatorRequest(
             group_id,
             lambda: _txn_commit_request(identity, group_id, offsets),
             lambda response: _worst_commit_code(Api.TXN_OFFSET_COMMIT, response),
@@ -111,7 +111,7 @@ class StartedCommit(NamedTuple):
 
         Raises `UnansweredError` where nothing is known: they may be accepted later.
         """
-        client.network.wait([self.pending], self.deadline)
+        client.transport.wait([self.pending], self.deadline)
         response = client.outcome(self.pending, self.request, self.node_id)
         codes = [each.error_code for topic in response.topics for each in topic.partitions]
         return self.node_id if codes and not any(codes) else None
@@ -159,7 +159,7 @@ def commit_offsets(
         client,
         Api.OFFSET_COMMIT,
         CoordinatorType.GROUP,
-        Exchange(group_id, make, lambda response: _worst_commit_code(Api.OFFSET_COMMIT, response)),
+        CoordinatorRequest(group_id, make, lambda response: _worst_commit_code(Api.OFFSET_COMMIT, response)),
         deadline=client.deadline(timeout_ms),
         min_version=_FIRST_OFFSET_COMMIT,
         max_version=_LAST_OFFSET_COMMIT_BY_NAME,
@@ -197,7 +197,7 @@ def fetch_offsets(
         client,
         Api.OFFSET_FETCH,
         CoordinatorType.GROUP,
-        Exchange(group_id, make, lambda response: _worst_fetch_code(response, grouped)),
+        CoordinatorRequest(group_id, make, lambda response: _worst_fetch_code(response, grouped)),
         deadline=client.deadline(timeout_ms),
         min_version=_FIRST_STABLE_OFFSET_FETCH if require_stable else 1,
         max_version=_LAST_OFFSET_FETCH_BY_NAME,

@@ -1,8 +1,6 @@
 """Look at transactions: what their coordinators say of them (KIP-664)."""
 
 import logging
-import secrets
-import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,12 +10,12 @@ from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRe
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient, remaining_ms
-from spark_eos.client.coordinated import RESENT
-from spark_eos.client.coordinators import CoordinatorType
+from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.coordinator_requests import RESENT
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
-from spark_eos.client.network import Pending
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import AuthorizationError, EosKafkaError, UnansweredError
+from spark_eos.runtime import Pending
 
 logger: Final = logging.getLogger(__name__)
 # What to grant to a principal that has to see every transaction.
@@ -96,13 +94,13 @@ def describe_transactions(
 def _describe_once(
     client: KafkaClient, wanted: Sequence[str], deadline: float, into: dict[str, TransactionDescription]
 ) -> str:
-    nodes = client.find_coordinators(CoordinatorType.TRANSACTION, wanted, timeout_ms=remaining_ms(deadline))
+    nodes = client.find_coordinators(CoordinatorType.TRANSACTION, wanted, timeout_ms=client.remaining_ms(deadline))
     by_node: dict[int, list[str]] = {}
     for transactional_id in wanted:
         by_node.setdefault(nodes[transactional_id], []).append(transactional_id)
     responses = client.send_all(
         [(node, DescribeTransactionsRequest(transactional_ids=ids)) for node, ids in by_node.items()],
-        timeout_ms=remaining_ms(deadline),
+        timeout_ms=client.remaining_ms(deadline),
     )
     trouble = ""
     for ids, response in zip(by_node.values(), responses, strict=True):
@@ -178,7 +176,7 @@ def list_by_broker(
     listings: dict[int, list[TransactionListing]] = {}
     attempt = 0
     while True:
-        client.metadata([], timeout_ms=remaining_ms(deadline))
+        client.metadata([], timeout_ms=client.remaining_ms(deadline))
         nodes = [broker.node_id for broker in client.brokers() if broker.node_id not in listings]
         requests = [
             (
@@ -192,7 +190,7 @@ def list_by_broker(
             )
             for node in nodes
         ]
-        responses = client.send_all(requests, timeout_ms=remaining_ms(deadline))
+        responses = client.send_all(requests, timeout_ms=client.remaining_ms(deadline))
         trouble = ""
         for node, response in zip(nodes, responses, strict=True):
             trouble = _take_listings(node, response, listings) or trouble
@@ -224,7 +222,7 @@ def list_answered(
             # Afterwards, and only where all answer: any of them may be asked, and none must cost the others' time.
             is_refreshed = True
             with suppress(EosKafkaError):
-                client.metadata([], timeout_ms=remaining_ms(deadline))
+                client.metadata([], timeout_ms=client.remaining_ms(deadline))
             wanted = [broker.node_id for broker in client.brokers() if broker.node_id not in listings]
         elif wanted and not client.back_off(attempt, deadline):
             logger.warning("brokers %s do not list their transactions in time: %s", wanted, trouble)
@@ -256,9 +254,9 @@ def _ask_once(
             asked.append((node, request, client.start(node, request, until)))
         except UnansweredError as error:
             trouble = error.happened
-    client.network.wait([pending for node, _, pending in asked if node not in slow], deadline)
-    until = min(deadline, time.monotonic() + _SLOW_SECONDS)
-    client.network.wait([pending for node, _, pending in asked if node in slow], until)
+    client.transport.wait([pending for node, _, pending in asked if node not in slow], deadline)
+    until = min(deadline, client.runtime.clock.monotonic() + _SLOW_SECONDS)
+    client.transport.wait([pending for node, _, pending in asked if node in slow], until)
     for node, request, pending in asked:
         try:
             trouble = _take_listings(node, client.outcome(pending, request, node), into) or trouble
@@ -273,7 +271,7 @@ def sees_every_id(client: KafkaClient, *, timeout_ms: float | None = None) -> bo
     Brokers leave out of a listing what the principal may not see, without a word. Whoever takes that for the whole
     truth takes a live transaction for one that hangs.
     """
-    nobodys = f"eos-kafka-probe-{secrets.token_hex(8)}"
+    nobodys = f"eos-kafka-probe-{client.runtime.random.token_hex(8)}"
     try:
         describe_transactions(client, [nobodys], timeout_ms=timeout_ms)
     except AuthorizationError:

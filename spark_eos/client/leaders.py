@@ -6,7 +6,7 @@ from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import TopicMetadata
 from spark_eos.errors import TopicError, UnreachableError
 

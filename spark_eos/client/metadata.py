@@ -1,13 +1,18 @@
-"""Describe brokers and topics as a Metadata response tells them."""
+"""What brokers say of their cluster: brokers and topics (Metadata), finalized feature levels (ApiVersions, KIP-584)."""
 
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from kafka.protocol.metadata import MetadataRequest
+
 from broker_core.errors import ErrorCode
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError
+from spark_eos.runtime import Clock
 
+# The first version that says whether topics may be created.
+FIRST_METADATA_VERSION: Final = 4
 # Troubles that end by themselves while a topic is made or a leader is elected.
 WAITED_FOR: Final = frozenset(
     {
@@ -18,6 +23,10 @@ WAITED_FOR: Final = frozenset(
 )
 # Longer than anything is asked for; topics come and go while a query runs, and are not to be kept for ever.
 _LONGEST_USE_SECONDS: Final = 300.0
+# How old the last answer may be when a transaction begins: one small request in that time for each client, whatever
+# the number of tasks. Brokers serve both protocols at every level, so that a level not noticed yet harms nothing.
+FEATURES_MAX_AGE_SECONDS: Final = 10.0
+_UNKNOWN_METADATA_EPOCH: Final = -1
 
 
 class BrokerAddress(NamedTuple):
@@ -87,6 +96,56 @@ class RecentTopics:
         ):
             return None
         return {name: topic for name, (_, topic) in found.items()}
+
+
+class FinalizedFeatures:
+    """The newest finalized levels that any broker has named.
+
+    Every connection begins with ApiVersions, so most of this costs nothing. An answer carries the epoch of the metadata
+    it was made from: the one with the largest is the newest, and a broker that lags behind changes nothing.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._epoch = _UNKNOWN_METADATA_EPOCH
+        self._levels: dict[str, int] = {}
+        self._heard_at: float | None = None
+
+    def note(self, response: Any) -> None:
+        """Take an ApiVersions answer; one of before version 3, or of a broker without features, names no level."""
+        if response.error_code != ErrorCode.NONE:
+            return
+        if self._heard_at is None or response.finalized_features_epoch > self._epoch:
+            self._epoch = response.finalized_features_epoch
+            self._levels = {each.name: each.max_version_level for each in response.finalized_features or ()}
+        self._heard_at = self._clock.monotonic()
+
+    def level(self, name: str) -> int:
+        """Give the finalized level of a feature; one that no broker names is at 0."""
+        return self._levels.get(name, 0)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Say whether a broker has spoken of its features lately, and nothing has cast doubt on it since."""
+        return self._heard_at is not None and self._clock.monotonic() - self._heard_at < FEATURES_MAX_AGE_SECONDS
+
+    def doubt(self) -> None:
+        """Take the next answer for the newest whatever its epoch, as of a cluster that was set up again."""
+        self._heard_at = None
+
+    def go_on(self) -> None:
+        """Keep what is known although it could not be refreshed, so that not every transaction waits for an answer."""
+        self._heard_at = self._clock.monotonic()
+
+
+def metadata_request(topics: Collection[str] | None, *, allow_auto_topic_creation: bool = False) -> Any:
+    """Make the request for the brokers and some topics (None: all of them)."""
+    return MetadataRequest(
+        topics=None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
+        allow_auto_topic_creation=allow_auto_topic_creation,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
 
 
 def topics_of(response: Any) -> dict[str, TopicMetadata]:

@@ -5,7 +5,6 @@ for the rest. Whatever fails for good fails the transaction: the same error is r
 next `begin`.
 """
 
-import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,14 +12,13 @@ from typing import Any, Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import TV2, EndTxnResult, TransactionIdentity, add_partitions_to_txn, end_txn
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
-from spark_eos.client.lane import Lane, PartitionResult
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import Leaders
-from spark_eos.client.network import Pending
+from spark_eos.client.partition_queue import PartitionQueue, PartitionResult
 from spark_eos.client.produce import PartitionAnswer, produce_answers, produce_request, produce_versions
 from spark_eos.client.send_queue import SendQueue
+from spark_eos.client.transactions import TV2, EndTxnResult, TransactionIdentity, add_partitions_to_txn, end_txn
 from spark_eos.codec.encode import EncodedBatch
 from spark_eos.errors import (
     AbortableError,
@@ -30,6 +28,7 @@ from spark_eos.errors import (
     RecordTooLargeError,
     UnansweredError,
 )
+from spark_eos.runtime import Pending
 
 DEFAULT_BUFFER_MEMORY_BYTES: Final = 32 * 1024 * 1024
 DEFAULT_MAX_REQUEST_BYTES: Final = 1024 * 1024
@@ -53,7 +52,7 @@ class _InFlight:
     pending: Pending
     request: Any
     leader: int
-    lanes: list[Lane]
+    queues: list[PartitionQueue]
     topic_ids: Mapping[str, uuid.UUID | None]
     size_bytes: int
 
@@ -78,14 +77,15 @@ class TransactionalProducer:
         delivery_timeout_ms: int | None = None,
     ) -> None:
         self._client = client
+        self._monotonic = client.runtime.clock.monotonic
         self._buffer_memory_bytes = buffer_memory_bytes
         self._max_request_bytes = max_request_bytes
         self.delivery_timeout_ms = delivery_timeout_ms or client.options.delivery_timeout_ms
         self._identity: TransactionIdentity | None = None
-        self._lanes: dict[TopicPartition, Lane] = {}
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
         # What the transaction has announced, and those of it that its coordinator does not know yet (TV1).
         self._expected: set[TopicPartition] = set()
-        self._unregistered: list[Lane] = []
+        self._unregistered: list[PartitionQueue] = []
         self._waiting = SendQueue()
         self._leaders = Leaders(client)
         self._in_flight: list[_InFlight] = []
@@ -115,10 +115,10 @@ class TransactionalProducer:
                 remedy="Use the identity that EndTxn gave (TV2), or take a new epoch with InitProducerId",
             )
         # Most often the next transaction writes to the same topics.
-        self._leaders.keep_only({each.topic for each in self._lanes})
+        self._leaders.keep_only({each.topic for each in self._queues})
         sequences = dict(self.next_sequences()) if self._continues(identity) else {}
         sequences.update(base_sequences or {})
-        self._lanes = {each: Lane(each, sequence=sequence) for each, sequence in sequences.items()}
+        self._queues = {each: PartitionQueue(each, sequence=sequence) for each, sequence in sequences.items()}
         self._expected.clear()
         self._unregistered.clear()
         self._waiting.clear()
@@ -131,7 +131,7 @@ class TransactionalProducer:
 
     def next_sequences(self) -> dict[TopicPartition, int]:
         """Give the sequence each partition's next batch would have."""
-        return {each: lane.sequence for each, lane in self._lanes.items()}
+        return {each: queue.sequence for each, queue in self._queues.items()}
 
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Announce where batches will go: what is to be asked about all of them is then asked at once."""
@@ -140,18 +140,18 @@ class TransactionalProducer:
         if fresh:
             self._leaders.require(fresh)
             self._expected.update(fresh)
-            lanes = [self._lanes.get(each) or Lane(each) for each in fresh]
-            self._lanes.update(zip(fresh, lanes, strict=True))
-            self._unregistered += lanes
+            queues = [self._queues.get(each) or PartitionQueue(each) for each in fresh]
+            self._queues.update(zip(fresh, queues, strict=True))
+            self._unregistered += queues
 
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
         """Queue batches for one partition in order; blocks, driving the network, while the buffer is full."""
         self._check_open()
         self.expect([topic_partition])
-        lane = self._lanes[topic_partition]
+        queue = self._queues[topic_partition]
         for batch in batches:
-            self._queue(lane, batch)
-            is_full = self._waiting.ready_bytes(lane.queued_for) >= self._max_request_bytes
+            self._enqueue(queue, batch)
+            is_full = self._waiting.ready_bytes(queue.queued_for) >= self._max_request_bytes
             if is_full or self._unseen_bytes >= _LOOK_EVERY_BYTES:
                 self._step(force=False, wait=False)
             while self._memory_bytes > self._buffer_memory_bytes and self._queued_bytes:
@@ -162,7 +162,7 @@ class TransactionalProducer:
         self._check_open()
         while self._queued_bytes:
             self._step(force=True, wait=True)
-        return {each: lane.result for each, lane in self._lanes.items() if lane.result is not None}
+        return {each: queue.result for each, queue in self._queues.items() if queue.result is not None}
 
     def abort(self, timeout_ms: float | None = None) -> EndTxnResult | None:
         """Drop what waits, let answers come in, abort; None when nothing had reached the cluster."""
@@ -170,7 +170,7 @@ class TransactionalProducer:
         if identity is None:
             raise ClientStateError("There is no transaction to abort", remedy="Begin one first")
         deadline = self._client.deadline(timeout_ms)
-        self._client.network.wait([each.pending for each in self._in_flight], deadline)
+        self._client.transport.wait([each.pending for each in self._in_flight], deadline)
         self._in_flight.clear()
         self._in_flight_bytes = 0
         self._waiting.clear()
@@ -180,7 +180,7 @@ class TransactionalProducer:
         self._failure = None
         self._spent = (identity.producer_id, identity.producer_epoch)
         self._identity = None
-        self._lanes.clear()
+        self._queues.clear()
         return end_txn(self._client, identity, commit=False, timeout_ms=timeout_ms) if self._touched else None
 
     # The inside.
@@ -212,7 +212,7 @@ class TransactionalProducer:
             if wait:
                 self._wait()
             else:
-                self._client.network.poll(0)
+                self._client.transport.poll(0)
             self._collect()
         except EosKafkaError as error:
             self._failure = error
@@ -222,72 +222,72 @@ class TransactionalProducer:
             raise
 
     def _wait(self) -> None:
-        now = time.monotonic()
+        now = self._monotonic()
         until = now + _IDLE_WAIT_SECONDS
         if self._waiting.next_due is not None:
             until = min(until, self._waiting.next_due)
         if self._in_flight:
-            self._client.network.wait_any([each.pending for each in self._in_flight], until)
+            self._client.transport.wait_any([each.pending for each in self._in_flight], until)
         elif until > now:
-            self._client.network.pause(until - now)
+            self._client.transport.pause(until - now)
 
-    def _queue(self, lane: Lane, batch: EncodedBatch) -> None:
-        lane.append(batch)
+    def _enqueue(self, queue: PartitionQueue, batch: EncodedBatch) -> None:
+        queue.append(batch)
         self._queued_bytes += batch.size_bytes
         self._unseen_bytes += batch.size_bytes
-        if lane.is_queued:
-            self._waiting.note_growth(lane, batch.size_bytes)
-        elif not lane.in_flight:
-            self._make_ready(lane)
+        if queue.is_queued:
+            self._waiting.note_growth(queue, batch.size_bytes)
+        elif not queue.in_flight:
+            self._make_ready(queue)
 
-    def _make_ready(self, lane: Lane) -> None:
-        """Have the head of a lane sent."""
-        topic = lane.topic_partition.topic
-        while lane.attempts == 0 and self._client.batch_limits.is_too_large(topic, lane.queue[0]):
-            self._queued_bytes += lane.split_head()
-        leader = self._leaders.leader(lane.topic_partition)
+    def _make_ready(self, queue: PartitionQueue) -> None:
+        """Have the head of a queue sent."""
+        topic = queue.topic_partition.topic
+        while queue.attempts == 0 and self._client.batch_limits.is_too_large(topic, queue.batches[0]):
+            self._queued_bytes += queue.split_head()
+        leader = self._leaders.leader(queue.topic_partition)
         if leader is None:
-            self._retry(lane, "the partition has no leader", refresh=True)
+            self._retry(queue, "the partition has no leader", refresh=True)
         else:
-            self._waiting.put(lane, leader)
+            self._waiting.put(queue, leader)
 
     def _dispatch(self, force: bool) -> None:
         """Send what is ready: where forced all of it, otherwise what fills a request."""
         identity = self._check_open()
-        due = self._waiting.take_due(time.monotonic())
+        due = self._waiting.take_due(self._monotonic())
         least_bytes = 0 if force else self._max_request_bytes
         if not due and not self._waiting.leaders(least_bytes):
             return
         if self._leaders.refresh():
             due += self._waiting.take_ready()
-        for lane in due:
-            self._make_ready(lane)
+        for queue in due:
+            self._make_ready(queue)
         # A request to each leader in turn, so that all of them have work.
         while leaders := self._waiting.leaders(least_bytes):
             for leader in leaders:
                 if self._in_flight and self._in_flight_bytes >= self._buffer_memory_bytes // 2:
                     return
-                lanes = self._waiting.take_request(leader, self._max_request_bytes)
+                queues = self._waiting.take_request(leader, self._max_request_bytes)
                 if identity.transaction_version < TV2:
                     self._register(identity)
-                self._start(leader, lanes, identity)
+                self._start(leader, queues, identity)
 
     def _register(self, identity: TransactionIdentity) -> None:
         """Tell the coordinator of all partitions that it does not know, those that have nothing to send yet too."""
         if self._unregistered:
             self._touched = True
-            lanes, self._unregistered = self._unregistered, []
+            queues, self._unregistered = self._unregistered, []
             add_partitions_to_txn(
                 self._client,
                 identity,
-                [lane.topic_partition for lane in lanes],
+                [queue.topic_partition for queue in queues],
                 timeout_ms=self.delivery_timeout_ms,
             )
 
-    def _start(self, leader: int, lanes: list[Lane], identity: TransactionIdentity) -> None:
-        now = time.monotonic()
-        batches = [(lane.topic_partition, lane.take(identity, now)) for lane in lanes]
-        topic_ids = self._leaders.topic_ids(lane.topic_partition.topic for lane in lanes)
+    def _start(self, leader: int, queues: list[PartitionQueue], identity: TransactionIdentity) -> None:
+        now = self._monotonic()
+        batches = [(queue.topic_partition, queue.take(identity, now)) for queue in queues]
+        topic_ids = self._leaders.topic_ids(queue.topic_partition.topic for queue in queues)
         versions = produce_versions(identity.transaction_version, None not in topic_ids.values())
         timeout_ms = self._client.options.request_timeout_ms
         request = produce_request(identity.transactional_id, batches, topic_ids, timeout_ms)
@@ -302,12 +302,12 @@ class TransactionalProducer:
             )
         except UnansweredError as error:
             self._leaders.doubt_leader(leader)
-            for lane in lanes:
-                self._retry(lane, error.happened, refresh=True)
+            for queue in queues:
+                self._retry(queue, error.happened, refresh=True)
             return
         size_bytes = sum(len(data) for _, data in batches)
         self._in_flight_bytes += size_bytes
-        self._in_flight.append(_InFlight(pending, request, leader, lanes, topic_ids, size_bytes))
+        self._in_flight.append(_InFlight(pending, request, leader, queues, topic_ids, size_bytes))
 
     def _collect(self) -> None:
         done = [each for each in self._in_flight if each.pending.is_done]
@@ -318,45 +318,45 @@ class TransactionalProducer:
                 response = self._client.outcome(exchange.pending, exchange.request, exchange.leader)
             except UnansweredError as error:
                 self._leaders.doubt_leader(exchange.leader)
-                for lane in exchange.lanes:
-                    self._retry(lane, error.happened, refresh=True, unsure=True)
+                for queue in exchange.queues:
+                    self._retry(queue, error.happened, refresh=True, unsure=True)
                 continue
             answers = {each.topic_partition: each for each in produce_answers(response, exchange.topic_ids)}
-            for lane in exchange.lanes:
-                self._judge(lane, answers.get(lane.topic_partition))
+            for queue in exchange.queues:
+                self._judge(queue, answers.get(queue.topic_partition))
 
-    def _judge(self, lane: Lane, answer: PartitionAnswer | None) -> None:
+    def _judge(self, queue: PartitionQueue, answer: PartitionAnswer | None) -> None:
         if answer is None or (answer.error_code == ErrorCode.NONE and answer.base_offset < 0):
             raise AbortableError(
-                f"The leader of {lane.topic_partition} named no offset for the records it took",
+                f"The leader of {queue.topic_partition} named no offset for the records it took",
                 remedy="Run the micro-batch again; if this repeats, report the broker's version",
             )
         verdict = classify(Api.PRODUCE, answer.error_code)
         if verdict is Verdict.SUCCESS:
-            self._queued_bytes -= lane.acknowledge(answer.base_offset)
-            if lane.queue:
-                self._make_ready(lane)
+            self._queued_bytes -= queue.acknowledge(answer.base_offset)
+            if queue.batches:
+                self._make_ready(queue)
         elif verdict in (Verdict.RETRIABLE, Verdict.REFRESH):
             self._retry(
-                lane,
+                queue,
                 code_name(answer.error_code),
                 refresh=verdict is Verdict.REFRESH,
                 unsure=answer.error_code in _MAYBE_APPENDED,
                 soon=answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS,
             )
-        elif verdict is Verdict.SPLIT and lane.queue[0].record_count > 1 and not lane.unsure:
-            self._client.batch_limits.note_refused(lane.topic_partition.topic, lane.queue[0])
-            self._queued_bytes += lane.split_head()
-            self._make_ready(lane)
+        elif verdict is Verdict.SPLIT and queue.batches[0].record_count > 1 and not queue.unsure:
+            self._client.batch_limits.note_refused(queue.topic_partition.topic, queue.batches[0])
+            self._queued_bytes += queue.split_head()
+            self._make_ready(queue)
         else:
-            raise self._refused(lane, answer)
+            raise self._refused(queue, answer)
 
-    def _refused(self, lane: Lane, answer: PartitionAnswer) -> EosKafkaError:
-        error = failure(Api.PRODUCE, answer.error_code, str(lane.topic_partition), detail=answer.detail)
+    def _refused(self, queue: PartitionQueue, answer: PartitionAnswer) -> EosKafkaError:
+        error = failure(Api.PRODUCE, answer.error_code, str(queue.topic_partition), detail=answer.detail)
         if isinstance(error, RecordTooLargeError):
             return RecordTooLargeError(
-                f"A record batch of {lane.queue[0].size_bytes} bytes with {lane.queue[0].record_count} record(s) "
-                f"is too large for {lane.topic_partition}",
+                f"A record batch of {queue.batches[0].size_bytes} bytes with {queue.batches[0].record_count} record(s) "
+                f"is too large for {queue.topic_partition}",
                 checked=error.checked,
                 remedy=error.remedy,
                 error_code=answer.error_code,
@@ -364,25 +364,25 @@ class TransactionalProducer:
         return error
 
     def _retry(
-        self, lane: Lane, trouble: str, *, refresh: bool = False, unsure: bool = False, soon: bool = False
+        self, queue: PartitionQueue, trouble: str, *, refresh: bool = False, unsure: bool = False, soon: bool = False
     ) -> None:
         options = self._client.options
         if refresh:
-            self._leaders.doubt(lane.topic_partition.topic)
-        if lane.attempts == 0:
+            self._leaders.doubt(queue.topic_partition.topic)
+        if queue.attempts == 0:
             # Waiting for a leader counts against the delivery timeout as well.
-            lane.first_attempt_at = time.monotonic()
-            lane.attempts = 1
-        backoff_ms = min(options.retry_backoff_ms * 2.0 ** min(lane.attempts - 1, 20), options.retry_backoff_max_ms)
+            queue.first_attempt_at = self._monotonic()
+            queue.attempts = 1
+        backoff_ms = min(options.retry_backoff_ms * 2.0 ** min(queue.attempts - 1, 20), options.retry_backoff_max_ms)
         if soon:
             backoff_ms = _CONCURRENT_BACKOFF_MS
-        now = time.monotonic()
-        lane.retry_later(now + backoff_ms / 1000, trouble, unsure=unsure)
-        self._waiting.put_off(lane)
+        now = self._monotonic()
+        queue.retry_later(now + backoff_ms / 1000, trouble, unsure=unsure)
+        self._waiting.put_off(queue)
         self.retries += 1
-        if now - lane.first_attempt_at > self.delivery_timeout_ms / 1000:
+        if now - queue.first_attempt_at > self.delivery_timeout_ms / 1000:
             raise DeliveryTimeoutError(
-                f"Records for {lane.topic_partition} were not acknowledged within {self.delivery_timeout_ms} ms",
-                checked=f"{lane.attempts} attempts; the last one ended with: {lane.last_trouble}",
+                f"Records for {queue.topic_partition} were not acknowledged within {self.delivery_timeout_ms} ms",
+                checked=f"{queue.attempts} attempts; the last one ended with: {queue.last_trouble}",
                 remedy="Check the partition's leader and its in-sync replicas, or raise kafka.delivery.timeout.ms",
             )

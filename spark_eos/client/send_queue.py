@@ -6,65 +6,65 @@ Each step costs what it sends, however many partitions there are.
 import heapq
 from collections import deque
 
-from spark_eos.client.lane import Lane
+from spark_eos.client.partition_queue import PartitionQueue
 
 
 class SendQueue:
-    """Lanes that have a batch waiting and none in flight, each once; the first to come goes first."""
+    """Partition queues that have a batch waiting and none in flight, each once; the first to come goes first."""
 
     def __init__(self) -> None:
-        self._ready: dict[int, deque[Lane]] = {}
+        self._ready: dict[int, deque[PartitionQueue]] = {}
         self._ready_bytes: dict[int, int] = {}
-        self._later: list[tuple[float, int, Lane]] = []
+        self._later: list[tuple[float, int, PartitionQueue]] = []
         self._added = 0
 
-    def put(self, lane: Lane, leader: int) -> None:
-        """Have the head of a lane sent to its leader."""
-        lane.is_queued, lane.queued_for = True, leader
-        self._ready.setdefault(leader, deque()).append(lane)
-        self._ready_bytes[leader] = self._ready_bytes.get(leader, 0) + lane.size_bytes
+    def put(self, queue: PartitionQueue, leader: int) -> None:
+        """Have the head of a queue sent to its leader."""
+        queue.is_queued, queue.queued_for = True, leader
+        self._ready.setdefault(leader, deque()).append(queue)
+        self._ready_bytes[leader] = self._ready_bytes.get(leader, 0) + queue.size_bytes
 
-    def note_growth(self, lane: Lane, size_bytes: int) -> None:
-        """Count a batch that has come to a lane since it was put here."""
-        if lane.queued_for is not None:
-            self._ready_bytes[lane.queued_for] += size_bytes
+    def note_growth(self, queue: PartitionQueue, size_bytes: int) -> None:
+        """Count a batch that has come to a queue since it was put here."""
+        if queue.queued_for is not None:
+            self._ready_bytes[queue.queued_for] += size_bytes
 
-    def put_off(self, lane: Lane) -> None:
-        """Have a lane wait until its `not_before`."""
-        lane.is_queued = True
+    def put_off(self, queue: PartitionQueue) -> None:
+        """Have a queue wait until its `not_before`."""
+        queue.is_queued = True
         self._added += 1
-        heapq.heappush(self._later, (lane.not_before, self._added, lane))
+        heapq.heappush(self._later, (queue.not_before, self._added, queue))
 
     def ready_bytes(self, leader: int | None) -> int:
-        """Say how much waits in the lanes that are ready for a leader, what is behind their heads included."""
+        """Say how much waits in the queues that are ready for a leader, what is behind their heads included."""
         return self._ready_bytes.get(leader, 0) if leader is not None else 0
 
     def leaders(self, least_bytes: int) -> list[int]:
         """Name the leaders for which at least so much waits."""
         return [leader for leader, size_bytes in self._ready_bytes.items() if size_bytes >= least_bytes]
 
-    def take_request(self, leader: int, max_bytes: int) -> list[Lane]:
-        """Take out lanes of a leader whose heads fill a request together; a larger head has one of its own."""
-        lanes = self._ready[leader]
-        taken = [lanes.popleft()]
-        size_bytes = taken[0].queue[0].size_bytes
-        while lanes and size_bytes + lanes[0].queue[0].size_bytes <= max_bytes:
-            taken.append(lanes.popleft())
-            size_bytes += taken[-1].queue[0].size_bytes
-        self._ready_bytes[leader] -= sum(lane.size_bytes for lane in taken)
-        if not lanes:
+    def take_request(self, leader: int, max_bytes: int) -> list[PartitionQueue]:
+        """Take out queues of a leader whose heads fill a request together; a larger head has one of its own."""
+        queues = self._ready[leader]
+        taken = [queues.popleft()]
+        size_bytes = taken[0].batches[0].size_bytes
+        while queues and size_bytes + queues[0].batches[0].size_bytes <= max_bytes:
+            taken.append(queues.popleft())
+            size_bytes += taken[-1].batches[0].size_bytes
+        self._ready_bytes[leader] -= sum(queue.size_bytes for queue in taken)
+        if not queues:
             del self._ready[leader], self._ready_bytes[leader]
         return _released(taken)
 
-    def take_ready(self) -> list[Lane]:
-        """Take out all lanes that are ready, as when their leaders may be others."""
-        ready = [lane for lanes in self._ready.values() for lane in lanes]
+    def take_ready(self) -> list[PartitionQueue]:
+        """Take out all queues that are ready, as when their leaders may be others."""
+        ready = [queue for queues in self._ready.values() for queue in queues]
         self._ready.clear()
         self._ready_bytes.clear()
         return _released(ready)
 
-    def take_due(self, now: float) -> list[Lane]:
-        """Take out the lanes whose wait is over."""
+    def take_due(self, now: float) -> list[PartitionQueue]:
+        """Take out the queues whose wait is over."""
         due = []
         while self._later and self._later[0][0] <= now:
             due.append(heapq.heappop(self._later)[2])
@@ -76,13 +76,13 @@ class SendQueue:
         return self._later[0][0] if self._later else None
 
     def clear(self) -> None:
-        """Forget all lanes."""
+        """Forget all queues."""
         self._ready.clear()
         self._ready_bytes.clear()
         self._later.clear()
 
 
-def _released(lanes: list[Lane]) -> list[Lane]:
-    for lane in lanes:
-        lane.is_queued, lane.queued_for = False, None
-    return lanes
+def _released(queues: list[PartitionQueue]) -> list[PartitionQueue]:
+    for queue in queues:
+        queue.is_queued, queue.queued_for = False, None
+    return queues

@@ -7,10 +7,10 @@ from typing import Any, Final
 from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 
 from broker_core.errors import ErrorCode
-from spark_eos.client.answers import only_part
-from spark_eos.client.connection import KafkaClient, remaining_ms
-from spark_eos.client.coordinated import RESENT
+from spark_eos.client.coordinator_requests import RESENT
 from spark_eos.client.error_table import Api, classify, failure
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.response_reader import only_part
 from spark_eos.errors import EosKafkaError, UnansweredError
 
 BROKER_DEFAULT: Final = -1
@@ -60,7 +60,9 @@ def create_topic(
 
 def _create_once(client: KafkaClient, request: Any, deadline: float) -> tuple[int, str]:
     try:
-        response = client.send(None, request, min_version=_FIRST_DEFAULTS_VERSION, timeout_ms=remaining_ms(deadline))
+        response = client.send(
+            None, request, min_version=_FIRST_DEFAULTS_VERSION, timeout_ms=client.remaining_ms(deadline)
+        )
         answer = only_part(response.topics, "CreateTopics")
     except UnansweredError as error:
         return ErrorCode.NETWORK_EXCEPTION, error.happened
@@ -78,7 +80,7 @@ def describe_topic_config(client: KafkaClient, topic: str, *, timeout_ms: float 
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
         trouble: EosKafkaError
         try:
-            response = client.send(None, request, min_version=1, timeout_ms=remaining_ms(deadline))
+            response = client.send(None, request, min_version=1, timeout_ms=client.remaining_ms(deadline))
             result = only_part(response.results, "DescribeConfigs")
         except UnansweredError as error:
             trouble = error

@@ -8,7 +8,6 @@ knows it.
 """
 
 import struct
-import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,8 +23,6 @@ from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.client.answers import check_answers, only_part
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.credentials import Hidden
 from spark_eos.client.error_table import code_name
 from spark_eos.client.inspection import (
@@ -34,9 +31,11 @@ from spark_eos.client.inspection import (
     TransactionListing,
     list_by_broker,
 )
-from spark_eos.client.lookup import OffsetLookup, partition_error
-from spark_eos.client.network import manager_config, translate
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup, partition_error
+from spark_eos.client.response_reader import install_response_reader, only_part
 from spark_eos.client.tls import tls_context
+from spark_eos.client.transport import manager_config, translate
 from spark_eos.errors import (
     AuthorizationError,
     BrokerError,
@@ -208,7 +207,7 @@ class TransactionAdmin:
     def _ask(self, what: str, call: Callable[[Any], Answer], never_again: tuple[type[Exception], ...] = ()) -> Answer:
         """Call until it works, or until the trouble is none that passes; some trouble the caller takes for final."""
         deadline = self.client.deadline()
-        missing_until = min(deadline, time.monotonic() + _MISSING_GRACE_SECONDS)
+        missing_until = min(deadline, self.client.runtime.clock.monotonic() + _MISSING_GRACE_SECONDS)
         attempt = 0
         while True:
             try:
@@ -236,7 +235,10 @@ class TransactionAdmin:
             # The other one tells an unreachable broker from refused credentials, and knows when to give up.
             self.client.connect()
             options = self.client.options
-            config = {"bootstrap_timeout_ms": options.api_timeout_ms, **manager_config(options, tls_context(options))}
+            config = {
+                "bootstrap_timeout_ms": options.api_timeout_ms,
+                **manager_config(options, tls_context(options), self.client.runtime.clock),
+            }
             known = {name: value for name, value in config.items() if name in KafkaAdminClient.DEFAULT_CONFIG}
             if options.sasl_password is not None:
                 known["sasl_plain_password"] = Hidden(options.sasl_password)
@@ -246,7 +248,7 @@ class TransactionAdmin:
 
 def _checked_client(**config: Any) -> KafkaNetClient:
     client = KafkaNetClient(**config)
-    check_answers(client._manager)
+    install_response_reader(client._manager)
     return client
 
 

@@ -19,7 +19,7 @@ from broker_core.records.header import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAG
 from broker_core.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from spark_eos.codec.encode import EncodedBatch, encode_batches
 from spark_eos.codec.record_columns import RecordColumns, encode_rows, record_columns
-from spark_eos.codec.varints import Ints, Pieces, varint_pieces
+from spark_eos.codec.varints import InlineBytes, Ints, encode_varints
 
 # Encoded in one pass: enough that the cost of a pass does not count, and little enough for a processor's cache.
 _PASS_BYTES: Final = 1024 * 1024
@@ -198,7 +198,7 @@ class RecordAccumulator(Generic[Place]):
         counts = stops - starts
         self._open(rows, runs.pick(self._counts[numbers] == 0))
         columns = self._timestamp_deltas(rows.timestamps, runs)
-        columns += varint_pieces(np.arange(start, stop) - np.repeat(starts - self._counts[numbers], counts))
+        columns += encode_varints(np.arange(start, stop) - np.repeat(starts - self._counts[numbers], counts))
         encoded = encode_rows(rows.columns, start, stop, columns)
         ends = encoded.bounds[stops - start].astype(np.int64)
         borrowed = rows.columns.borrowed
@@ -218,19 +218,19 @@ class RecordAccumulator(Generic[Place]):
         self._firsts_ms[runs.batches] = self._lasts_ms[runs.batches] = stamps
         self._opened.update(dict.fromkeys(runs.batches.tolist()))
 
-    def _timestamp_deltas(self, timestamps: Ints | int, runs: _Runs) -> list[Pieces]:
+    def _timestamp_deltas(self, timestamps: Ints | int, runs: _Runs) -> list[InlineBytes]:
         """Return each row's time since the first of its batch, and note the latest of each batch."""
         numbers, starts, stops = runs
         firsts, counts = self._firsts_ms[numbers], stops - starts
         if isinstance(timestamps, int):
             self._lasts_ms[numbers] = np.maximum(self._lasts_ms[numbers], timestamps)
-            pieces = varint_pieces(timestamps - firsts)
+            pieces = encode_varints(timestamps - firsts)
             return [each.pick(np.repeat(np.arange(len(firsts)), counts)) for each in pieces]
         stamps = timestamps[starts[0] : stops[-1]]
         latest = np.maximum.reduceat(stamps, starts - starts[0])
         self._lasts_ms[numbers] = np.maximum(self._lasts_ms[numbers], latest)
         # Timestamps so far apart that their difference leaves 64 bits wrap, and wrap back in every reader.
-        return varint_pieces(stamps - np.repeat(firsts, counts))
+        return encode_varints(stamps - np.repeat(firsts, counts))
 
     def _close_oldest(self) -> Iterator[tuple[Place, EncodedBatch]]:
         """Close batches as long as the open ones hold more than they may, or than serves a purpose."""

@@ -1,16 +1,19 @@
-"""See Arrow columns of bytes, whatever their type, as one array and its lengths.
+"""Arrow columns of bytes, whatever their type, as one array and its lengths; and bytes as Arrow columns.
 
-This is where slices, chunks, views and dictionaries become ordinary, so that the rest of the room need not know them.
+Slices, chunks, views and dictionaries become ordinary here, so that the rest of the package need not know them.
 """
 
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from spark_eos.codec.varints import Ints
+from spark_eos.codec.varints import Ints, Octets
 
 NULL_LENGTH: Final = -1
+# Of a record, that is: where its key begins and ends, and its value.
+_FIELDS: Final = 4
 _LARGE_TYPES: Final = frozenset({pa.large_binary(), pa.large_string()})
 
 
@@ -68,3 +71,34 @@ def _offsets(array: Any) -> Any:
         return np.zeros(1, np.int64)
     kind = np.int64 if pa.types.is_large_binary(array.type) else np.int32
     return np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array) + 1]
+
+
+class BufferView:
+    """Raw bytes as numpy sees them and as Arrow does, so that fields are copied out once, in C++; at most 2 GiB.
+
+    A binary array is a buffer and ascending offsets into it. With the offsets `key start, key end, value start, value
+    end` of every record, every fourth element is a key and the second after it a value; the others, the bytes between,
+    are not taken.
+    """
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self.octets: Octets = np.frombuffer(data, np.uint8)
+        self._buffer = pa.py_buffer(data)
+
+    def take(self, bounds: npt.NDArray[np.signedinteger], first_lengths: Ints, second_lengths: Ints) -> tuple[Any, Any]:
+        """Return two binary arrays, of the fields between columns 0 and 1 of `bounds` and between 2 and 3.
+
+        `bounds` ascends in reading order; a length of -1 makes the value null.
+        """
+        rows = len(bounds)
+        if not rows:
+            return pa.array([], pa.binary()), pa.array([], pa.binary())
+        offsets = bounds.astype(np.int32, copy=False).ravel()
+        laid = pa.Array.from_buffers(pa.binary(), _FIELDS * rows - 1, [None, pa.py_buffer(offsets), self._buffer])
+        places = np.arange(0, _FIELDS * rows, _FIELDS, dtype=np.int32)
+        return laid.take(_places(places, first_lengths)), laid.take(_places(places + 2, second_lengths))
+
+
+def _places(places: Any, lengths: Ints) -> Any:
+    absent = lengths < 0
+    return pa.array(places, mask=absent) if absent.any() else pa.array(places)

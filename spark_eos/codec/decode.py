@@ -1,9 +1,9 @@
 """Decode Kafka record batches into Arrow columns.
 
 All batches of a call are decoded together, for many topics hold batches of a few records and a numpy call costs the
-same for ten rows as for a thousand; but no more of them at a time than memory bears, for they can unfold to anything.
-`unfold` brings their records into memory, `boundaries` finds where each begins, and then each field is read from all of
-them at once.
+same for ten rows as for a thousand; but no more of them at a time than memory bears, for they can decompress to any
+size. `decompress` brings their records into memory, `record_boundaries` finds where each begins, and then each field is
+read from all of them at once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,9 +15,9 @@ import pyarrow as pa
 from broker_core.errors import DecompressedTooLarge, InvalidBatch
 from broker_core.records.header import BatchHeader, crc_matches
 from broker_core.types import TimestampType
+from spark_eos.codec.columns import BufferView
+from spark_eos.codec.decompress import LARGEST_BYTES, Bytes, Slab, Span, decompress_batches
 from spark_eos.codec.header_column import HEADER_TYPE, decode_headers, read_field
-from spark_eos.codec.overlay import Overlay
-from spark_eos.codec.unfold import LARGEST_BYTES, Bytes, Slab, Span, unfold
 from spark_eos.codec.varints import Ints, Octets, read_varints
 
 # A row costs a few hundred bytes while it is decoded.
@@ -66,7 +66,7 @@ def decode_batches(
         size += slab.nbytes
         if slabs and size > LARGEST_BYTES:
             raise DecompressedTooLarge(
-                "the records of one call unfold to more than 2 GiB; decode fewer batches at a time"
+                "the records of one call decompress to more than 2 GiB; decode fewer batches at a time"
             )
         slabs.append(slab)
     if len(slabs) == 1:
@@ -107,12 +107,12 @@ def decode_slabs(
     if verify_crc:
         _verify(buffer, wanted)
     schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
-    for slab in unfold(buffer, wanted):
-        overlay = Overlay(slab.data)
+    for slab in decompress_batches(buffer, wanted):
+        view = BufferView(slab.data)
         for first in range(0, len(slab.starts), _ROWS_AT_ONCE):
             rows = slab.rows(first, first + _ROWS_AT_ONCE)
             try:
-                arrays = _decode(overlay, rows, include_headers, first_offset, end_offset)
+                arrays = _decode(view, rows, include_headers, first_offset, end_offset)
             except IndexError:
                 raise InvalidBatch("a record runs past the end of its batch") from None
             if len(arrays[0]):
@@ -126,8 +126,8 @@ def _verify(buffer: Bytes, spans: Sequence[Span]) -> None:
             raise InvalidBatch(f"the batch at offset {header.base_offset} is damaged: {problem}")
 
 
-def _decode(overlay: Overlay, rows: Slab, include_headers: bool, first_offset: int, end_offset: int) -> list[Any]:
-    octets, headers, counts, ends = overlay.octets, rows.headers, rows.counts, rows.ends
+def _decode(view: BufferView, rows: Slab, include_headers: bool, first_offset: int, end_offset: int) -> list[Any]:
+    octets, headers, counts, ends = view.octets, rows.headers, rows.counts, rows.ends
     timestamp_deltas, at = read_varints(octets, _past_lengths(octets, rows.starts, ends) + 1)
     offset_deltas, at = read_varints(octets, at)
     offsets = np.repeat(np.array([header.base_offset for header in headers], np.int64), counts) + offset_deltas
@@ -142,10 +142,10 @@ def _decode(overlay: Overlay, rows: Slab, include_headers: bool, first_offset: i
     bounds[:, 3] = at
     header_counts, at = read_varints(octets, at)
     _check_ends(header_counts, at, ends)
-    keys, values = overlay.take(bounds, key_lengths, value_lengths)
+    keys, values = view.take(bounds, key_lengths, value_lengths)
     arrays = [keys, values, pa.array(offsets), pa.array(timestamps), pa.array(types)]
     if include_headers:
-        arrays.append(decode_headers(overlay, at, header_counts, ends))
+        arrays.append(decode_headers(view, at, header_counts, ends))
     return arrays
 
 

@@ -1,11 +1,11 @@
 """Encode Arrow columns into Kafka record batches, thousands of rows at a time and never a row at a time.
 
-`batch_cuts` finds which rows make a batch. Then blocks of rows, of whatever batches and topic-partitions, are encoded
-together, and a batch is cut out of the bytes of one block, or of several.
+`batch_cuts` finds which rows make a batch. Then blocks of rows, of whatever batches, are encoded together, and a batch
+is cut out of the bytes of one block, or of several.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -28,7 +28,7 @@ from broker_core.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from spark_eos.codec.batch_cuts import LARGEST_SECTION_BYTES, BatchCuts, cut_batches, offset_deltas
 from spark_eos.codec.decode import decode_batches
 from spark_eos.codec.record_columns import EncodedRows, RecordColumns, encode_rows, record_columns
-from spark_eos.codec.varints import Ints, Pieces, constant_pieces, varint_pieces
+from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, repeat_byte
 
 _PRODUCER: Final = struct.Struct(">qhi")
 _PRODUCER_POSITION: Final = 43
@@ -88,65 +88,11 @@ def encode_batches(
     >>> batch.record_count, batch.size_bytes
     (2, 76)
     """
-    groups = encode_groups(
-        key=key,
-        value=value,
-        headers=headers,
-        timestamp_ms=timestamp_ms,
-        boundaries=[0, len(value)],
-        max_batch_bytes=max_batch_bytes,
-        compression=compression,
-        level=level,
-    )
-    for _, batch in groups:
-        yield batch
-
-
-def encode_groups(
-    *,
-    key: Any,
-    value: Any,
-    headers: Any,
-    timestamp_ms: Any,
-    boundaries: Sequence[int] | Ints,
-    order: Ints | None = None,
-    max_batch_bytes: int,
-    compression: Compression = Compression.NONE,
-    level: int | None = None,
-) -> Iterator[tuple[int, EncodedBatch]]:
-    """Encode the rows of many topic-partitions at once; yields the number of a group with each of its batches.
-
-    Group `i` has the rows `order[boundaries[i]:boundaries[i + 1]]`, in that order, or the rows between these boundaries
-    themselves without an `order`; that is what `partitioner.group_rows` gives, so that no column needs to be put in
-    order before. Boundaries ascend, from 0 to the number of rows; a group may be empty. Batches come group after group.
-    The cost is that of the rows and of the batches: a group adds nothing to it.
-
-    All other parameters are as in `encode_batches`, which is this for a single group, and so are the errors. Raises
-    `ValueError` for an `order` or `boundaries` that leave rows out.
-
-    >>> rows = pa.array(["a", "b", "c"])
-    >>> groups = encode_groups(
-    ...     key=None, value=rows, headers=None, timestamp_ms=0, boundaries=[0, 1, 3], order=np.array([1, 0, 2]),
-    ...     max_batch_bytes=1000,
-    ... )
-    >>> [(group, batch.record_count) for group, batch in groups]
-    [(0, 1), (1, 2)]
-    """
-    bounds = np.asarray(boundaries, np.int64)
-    _check_places(len(value), bounds, order)
-    rows = record_columns(key, value, headers, timestamp_ms, order)
-    cuts = cut_batches(rows.fixed_sizes, rows.timestamps, bounds, max_batch_bytes - HEADER_SIZE)
-    headings = zip(cuts.groups.tolist(), cuts.counts.tolist(), *_time_spans(rows.timestamps, cuts.starts), strict=True)
-    for (group, count, base_ms, max_ms), parts in zip(headings, _sections(rows, cuts), strict=True):
-        yield group, EncodedBatch(_assemble(parts, count, base_ms, max_ms, compression, level), count, level)
-
-
-def _check_places(row_count: int, boundaries: Ints, order: Ints | None) -> None:
-    """Refuse an order or boundaries that would drop rows silently."""
-    if order is not None and len(order) != row_count:
-        raise ValueError(f"the order names {len(order)} rows of {row_count}")
-    if not len(boundaries) or boundaries[0] or boundaries[-1] != row_count or (boundaries[1:] < boundaries[:-1]).any():
-        raise ValueError(f"the boundaries of groups must ascend from 0 to the number of rows, which is {row_count}")
+    rows = record_columns(key, value, headers, timestamp_ms)
+    cuts = cut_batches(rows.fixed_sizes, rows.timestamps, max_batch_bytes - HEADER_SIZE)
+    headings = zip(cuts.counts.tolist(), *_time_spans(rows.timestamps, cuts.starts), strict=True)
+    for (count, base_ms, max_ms), parts in zip(headings, _sections(rows, cuts), strict=True):
+        yield EncodedBatch(_assemble(parts, count, base_ms, max_ms, compression, level), count, level)
 
 
 def _time_spans(timestamps: Ints | int, starts: Ints) -> tuple[list[int], list[int]]:
@@ -186,7 +132,7 @@ def _blocks(rows: RecordColumns, cuts: BatchCuts) -> Iterator[_Block]:
         yield _Block(first, after, encode_rows(rows, first, after, deltas))
 
 
-def _deltas(timestamps: Ints | int, batch_starts: Ints, first: int, after: int) -> list[Pieces]:
+def _deltas(timestamps: Ints | int, batch_starts: Ints, first: int, after: int) -> list[InlineBytes]:
     """Return what is counted from the beginning of a row's batch: times and offsets."""
     bases: Any
     oldest, next_one = int(batch_starts.searchsorted(first, "right")) - 1, int(batch_starts.searchsorted(after))
@@ -196,11 +142,11 @@ def _deltas(timestamps: Ints | int, batch_starts: Ints, first: int, after: int) 
     else:
         inside = batch_starts[oldest : next_one + 1].clip(first, after)
         bases = np.repeat(batch_starts[oldest:next_one], inside[1:] - inside[:-1])
-        [offsets] = varint_pieces(np.arange(first, after) - bases)
+        [offsets] = encode_varints(np.arange(first, after) - bases)
     if isinstance(timestamps, int):
-        return [constant_pieces(0, after - first), offsets]
+        return [repeat_byte(0, after - first), offsets]
     # Timestamps so far apart that their difference leaves 64 bits wrap, and wrap back in every reader.
-    return [*varint_pieces(timestamps[first:after] - timestamps[bases]), offsets]
+    return [*encode_varints(timestamps[first:after] - timestamps[bases]), offsets]
 
 
 def _assemble(

@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 
 from broker_core.errors import InvalidBatch
 from broker_core.records.varint import read_varint
-from spark_eos.codec.columns import EncodeError, binary_column, bounds_of
-from spark_eos.codec.overlay import Overlay
-from spark_eos.codec.pieces import ByteColumn, join
-from spark_eos.codec.varints import Ints, Octets, Pieces, read_varints, varint_pieces
+from spark_eos.codec.binary_views import ByteColumn, join
+from spark_eos.codec.columns import BufferView, EncodeError, binary_column, bounds_of
+from spark_eos.codec.varints import InlineBytes, Ints, Octets, encode_varints, read_varints
 
 # As many as the largest batch holds that a broker takes by default, at two bytes each; the rest is malice.
 _MOST_HEADERS: Final = 2**19
@@ -27,11 +26,11 @@ HEADER_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])
 class EncodedHeaders(NamedTuple):
     """Hold each row's encoded headers: the count, the bytes after it, and the size of both together."""
 
-    counts: Pieces
+    counts: InlineBytes
     bytes: ByteColumn
     sizes: Ints
 
-    def pick(self, rows: Ints | slice) -> "EncodedHeaders":
+    def pick(self, rows: slice) -> "EncodedHeaders":
         """Return the headers of some rows."""
         return EncodedHeaders(self.counts.pick(rows), self.bytes.pick(rows), self.sizes[rows])
 
@@ -61,7 +60,7 @@ def encode_headers(headers: Any) -> EncodedHeaders | None:
     np.cumsum(counts, out=ends[1:])
     offsets = bounds[_ENTRY_FIELDS * ends]
     lengths = np.diff(offsets)
-    [pieces] = varint_pieces(counts)
+    [pieces] = encode_varints(counts)
     return EncodedHeaders(pieces, ByteColumn(data, offsets[:-1], lengths), pieces.sizes + lengths)
 
 
@@ -74,11 +73,11 @@ def _is_header_list(kind: Any) -> bool:
 def _encode_entries(names: Any, values: Any) -> Any:
     """Encode every header of every row, an element for each field; large, for they may be more than a batch holds."""
     columns = [ByteColumn.of(names), ByteColumn.of(values)]
-    [name_lengths], [value_lengths] = (varint_pieces(column.lengths) for column in columns)
+    [name_lengths], [value_lengths] = (encode_varints(column.lengths) for column in columns)
     return join([name_lengths, columns[0], value_lengths, columns[1]], large=True)
 
 
-def decode_headers(overlay: Overlay, positions: Ints, counts: Ints, record_ends: Ints) -> Any:
+def decode_headers(view: BufferView, positions: Ints, counts: Ints, record_ends: Ints) -> Any:
     """Decode each row's headers from `positions` on; a row without headers becomes null, as in Spark.
 
     Rows are taken together as long as memory bears their headers. Raises `InvalidBatch` for a row of more than 524,288.
@@ -92,13 +91,13 @@ def decode_headers(overlay: Overlay, positions: Ints, counts: Ints, record_ends:
     cuts = np.searchsorted(sums, np.arange(_MOST_HEADERS, total, _MOST_HEADERS), "right")
     bounds = [0, *np.unique(cuts[cuts > 0]).tolist(), len(counts)]
     parts = [
-        _decode_rows(overlay, positions[first:after], counts[first:after], record_ends[first:after])
+        _decode_rows(view, positions[first:after], counts[first:after], record_ends[first:after])
         for first, after in itertools.pairwise(bounds)
     ]
     return pa.concat_arrays(parts) if len(parts) > 1 else parts[0]
 
 
-def _decode_rows(overlay: Overlay, positions: Ints, counts: Ints, record_ends: Ints) -> Any:
+def _decode_rows(view: BufferView, positions: Ints, counts: Ints, record_ends: Ints) -> Any:
     """Decode headers in step, the first of every row, then the second; when few rows have more, row by row."""
     ends = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
@@ -112,14 +111,14 @@ def _decode_rows(overlay: Overlay, positions: Ints, counts: Ints, record_ends: I
     while len(rows) >= _FEWEST_ROWS_IN_STEP:
         slots = ends[rows] + step
         limits = record_ends[rows]
-        name_lengths[slots], bounds[slots, 0], value_at = read_field(overlay.octets, at[rows], limits)
-        value_lengths[slots], bounds[slots, 2], after = read_field(overlay.octets, value_at, limits)
+        name_lengths[slots], bounds[slots, 0], value_at = read_field(view.octets, at[rows], limits)
+        value_lengths[slots], bounds[slots, 2], after = read_field(view.octets, value_at, limits)
         bounds[slots, 1] = value_at
         bounds[slots, 3] = after
         at[rows] = after
         step += 1
         rows = rows[counts[rows] > step]
-    data = overlay.octets.data
+    data = view.octets.data
     for row in rows.tolist():
         found, at[row] = _walk_fields(data, int(at[row]), 2 * (int(counts[row]) - step), int(record_ends[row]))
         slots = np.arange(ends[row] + step, ends[row + 1])
@@ -131,7 +130,7 @@ def _decode_rows(overlay: Overlay, positions: Ints, counts: Ints, record_ends: I
         raise InvalidBatch("a record header has no key")
     if (at != record_ends).any():
         raise InvalidBatch("the headers of a record do not end where the record ends")
-    names, values = overlay.take(bounds, name_lengths, value_lengths)
+    names, values = view.take(bounds, name_lengths, value_lengths)
     entries = pa.StructArray.from_arrays([_as_text(names), values], fields=list(HEADER_TYPE.value_type))
     return pa.ListArray.from_arrays(
         pa.array(ends.astype(np.int32)), entries, type=HEADER_TYPE, mask=pa.array(counts == 0)

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spark_eos.codec.binary_views import ByteColumn, join, merge
 from spark_eos.codec.columns import EncodeError, binary_column, one_array
 from spark_eos.codec.header_column import EncodedHeaders, encode_headers
-from spark_eos.codec.pieces import ByteColumn, join, merge
-from spark_eos.codec.varints import Ints, Pieces, constant_pieces, varint_pieces, varint_sizes
+from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, repeat_byte, varint_sizes
 
 _ATTRIBUTES_BYTES: Final = 1
 # The varint of a length of -1.
@@ -53,7 +53,7 @@ class EncodedRows(NamedTuple):
         return self.data[self.bounds[first] : self.bounds[after]]
 
 
-def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any, order: Ints | None = None) -> RecordColumns:
+def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any) -> RecordColumns:
     """See the columns that `encode_batches` takes as those of records; raises `EncodeError` where they cannot be."""
     values = binary_column(value, "value")
     keys = None if key is None else binary_column(key, "key")
@@ -64,12 +64,6 @@ def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any, order:
     for name, column in (("key", key), ("headers", headers), ("timestamp", timestamps)):
         if column is not None and not isinstance(column, int) and len(column) != len(values):
             raise EncodeError(f"the {name} column has {len(column)} rows, the value column {len(values)}")
-    if order is not None:
-        # Rows are copied into their order first: a copy that does nothing else waits less for memory.
-        places = pa.array(order)
-        values, keys = values.take(places), None if keys is None else keys.take(places)
-        encoded_headers = None if encoded_headers is None else encoded_headers.pick(order)
-        timestamps = timestamps if isinstance(timestamps, int) else timestamps[order]
     value_column, key_column = ByteColumn.of(values), None if keys is None else ByteColumn.of(keys)
     sizes = _field_sizes(value_column)
     sizes += _ATTRIBUTES_BYTES + (1 if encoded_headers is None else encoded_headers.sizes)
@@ -96,26 +90,26 @@ def _timestamps(timestamp_ms: Any) -> Ints | int:
     return stamps
 
 
-def encode_rows(rows: RecordColumns, first: int, after: int, deltas: list[Pieces]) -> EncodedRows:
+def encode_rows(rows: RecordColumns, first: int, after: int, deltas: list[InlineBytes]) -> EncodedRows:
     """Encode rows with these deltas of time and offset."""
     place = slice(first, after)
     lengths = rows.fixed_sizes[first:after].copy()
     for column in deltas:
         lengths += column.sizes
-    [length] = varint_pieces(lengths)
+    [length] = encode_varints(lengths)
     # The attributes byte is zero, so it lies ready in the word above the length.
     added = rows.borrowed + _ATTRIBUTES_BYTES
-    opening = Pieces(length.words << np.uint64(8 * rows.borrowed), length.sizes + added, length.longest + added)
+    opening = InlineBytes(length.words << np.uint64(8 * rows.borrowed), length.sizes + added, length.longest + added)
     prefix = [opening, *deltas]
     value = rows.value.pick(place)
-    [value_length] = varint_pieces(value.lengths)
-    columns: list[Pieces | ByteColumn]
+    [value_length] = encode_varints(value.lengths)
+    columns: list[InlineBytes | ByteColumn]
     if rows.key is None:
-        no_key = constant_pieces(_NO_KEY, after - first)
+        no_key = repeat_byte(_NO_KEY, after - first)
         columns = [*merge([*prefix, no_key, value_length]), value]
     else:
         key = rows.key.pick(place)
-        columns = [*merge([*prefix, *varint_pieces(key.lengths)]), key, value_length, value]
+        columns = [*merge([*prefix, *encode_varints(key.lengths)]), key, value_length, value]
     if rows.headers is not None:
         entries = rows.headers.pick(place)
         columns += [entries.counts, entries.bytes]

@@ -30,7 +30,7 @@ _TABLE_SIZE_BIT: Final = np.uint64(56)
 _TABLE_WORD: Final = np.uint64((1 << 56) - 1)
 
 
-class Pieces(NamedTuple):
+class InlineBytes(NamedTuple):
     """Hold a short run of bytes for each row: the first `sizes` bytes of little-endian `words`, whose rest is zero.
 
     No size is larger than `longest`.
@@ -40,14 +40,14 @@ class Pieces(NamedTuple):
     sizes: Ints
     longest: int
 
-    def pick(self, rows: Ints | slice) -> "Pieces":
+    def pick(self, rows: Ints | slice) -> "InlineBytes":
         """Return the pieces of some rows."""
-        return Pieces(self.words[rows], self.sizes[rows], self.longest)
+        return InlineBytes(self.words[rows], self.sizes[rows], self.longest)
 
 
-def constant_pieces(octet: int, rows: int) -> Pieces:
+def repeat_byte(octet: int, rows: int) -> InlineBytes:
     """Return the same byte for each row."""
-    return Pieces(np.full(rows, octet, np.uint64), np.ones(rows, np.int64), 1)
+    return InlineBytes(np.full(rows, octet, np.uint64), np.ones(rows, np.int64), 1)
 
 
 def varint_sizes(values: Ints) -> Ints:
@@ -62,23 +62,23 @@ def varint_size(value: int) -> int:
     return max(1, -(-(value << 1 if value >= 0 else ~value << 1 | 1).bit_length() // 7))
 
 
-def varint_pieces(values: Ints) -> list[Pieces]:
+def encode_varints(values: Ints) -> list[InlineBytes]:
     """Encode a column: one column of pieces, or two when some varint is longer than eight bytes."""
     longest = _longest_in_table(values)
     if longest:
         found = _TABLE[values]
-        return [Pieces(found & _TABLE_WORD, (found >> _TABLE_SIZE_BIT).view(np.int64), longest)]
+        return [InlineBytes(found & _TABLE_WORD, (found >> _TABLE_SIZE_BIT).view(np.int64), longest)]
     unsigned = _zigzag(values)
     sizes = _sizes(unsigned)
     words = _words(unsigned, sizes)
     longest = int(sizes.max())
     if longest <= WORD_BYTES:
-        return [Pieces(words, sizes, longest)]
+        return [InlineBytes(words, sizes, longest)]
     rest = unsigned >> np.uint64(56)
     high = np.where(sizes == _LONGEST_BYTES, (rest & np.uint64(0x7F)) | np.uint64(0x180), rest)
     return [
-        Pieces(words, np.minimum(sizes, WORD_BYTES), WORD_BYTES),
-        Pieces(high, np.maximum(sizes - WORD_BYTES, 0), longest - WORD_BYTES),
+        InlineBytes(words, np.minimum(sizes, WORD_BYTES), WORD_BYTES),
+        InlineBytes(high, np.maximum(sizes - WORD_BYTES, 0), longest - WORD_BYTES),
     ]
 
 

@@ -8,13 +8,14 @@ from typing import Final
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import read_records
 from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition, TransactionState
-from spark_eos.client import control, inspection
-from spark_eos.client.connection import CoordinatorType, KafkaClient
+from spark_eos.client import inspection, transactions
+from spark_eos.client.aborted_filter import ends_in, visible_in
+from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import fetch_offsets
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
-from spark_eos.client.lookup import OffsetLookup, PartitionPlace
-from spark_eos.client.visibility import ends_in, visible_in
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.errors import EosKafkaError, TopicError, UnansweredError, UnsupportedError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import EARLIEST, LATEST
@@ -67,12 +68,12 @@ class KafkaCluster:
 
     def init_producer_id(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
         """Become the owner of an id."""
-        made = control.init_producer_id(self.client, transactional_id, transaction_timeout_ms=timeout_ms)
+        made = transactions.init_producer_id(self.client, transactional_id, transaction_timeout_ms=timeout_ms)
         return ProducerIdentity(made.producer_id, made.producer_epoch)
 
     def own_one_of(self, transactional_ids: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
         """Become the owner of the first of these ids whose coordinator answers; one that did not is given up."""
-        made = control.own_one_of(self.client, transactional_ids, transaction_timeout_ms=timeout_ms)
+        made = transactions.own_one_of(self.client, transactional_ids, transaction_timeout_ms=timeout_ms)
         return made.transactional_id, ProducerIdentity(made.producer_id, made.producer_epoch)
 
     def describe_transactions(
@@ -122,7 +123,7 @@ class KafkaCluster:
         for commit in (True, False):
             named = [_identity(each) for each in endings if each.commit is commit]
             if named:
-                results = control.end_txns(self.client, named, commit=commit, timeout_ms=wait_ms)
+                results = transactions.end_txns(self.client, named, commit=commit, timeout_ms=wait_ms)
                 answers |= {name.transactional_id: end_answer(result) for name, result in results.items()}
         return answers
 
@@ -353,7 +354,7 @@ def _state(description: inspection.TransactionDescription) -> TransactionState:
         ) from None
 
 
-def end_answer(result: control.EndTxnResult) -> EndAnswer:
+def end_answer(result: transactions.EndTxnResult) -> EndAnswer:
     """Read EndTxn's result; a code that is not known is no success either."""
     if not result.answered:
         return EndAnswer(None)
@@ -366,8 +367,8 @@ def end_answer(result: control.EndTxnResult) -> EndAnswer:
     return EndAnswer(code, identity)
 
 
-def _identity(ending: Ending) -> control.TransactionIdentity:
-    return control.TransactionIdentity(ending.transactional_id, *ending.identity, ending.transaction_version)
+def _identity(ending: Ending) -> transactions.TransactionIdentity:
+    return transactions.TransactionIdentity(ending.transactional_id, *ending.identity, ending.transaction_version)
 
 
 def _records(chunk: FetchedChunk) -> Iterator[KeyedRecord]:

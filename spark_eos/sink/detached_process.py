@@ -23,9 +23,9 @@ from dataclasses import replace
 from typing import Final
 
 from broker_core.types import TransactionState
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import TransactionIdentity, end_txn
 from spark_eos.client.inspection import describe_transactions
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.transactions import TransactionIdentity, end_txn
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import ClientOptions
 

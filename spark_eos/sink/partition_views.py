@@ -7,11 +7,11 @@ from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch
+from spark_eos.client.fetch_once import fetch_once
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import FRESH_ENOUGH_MS
-from spark_eos.client.lookup import PartitionPlace
-from spark_eos.client.peek import peek
+from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.errors import TopicError, UnansweredError
 from spark_eos.options.source import FetchLimits
 from spark_eos.sink.ports import BatchTrace, CommittedView
@@ -49,7 +49,7 @@ def _look_once(
         return {}
     found: dict[TopicPartition, CommittedView | None] = {place: None for place in offsets if place not in places}
     wanted = {place: (places[place], offset) for place, offset in offsets.items() if place in places}
-    answers = peek(client, wanted, IsolationLevel.READ_COMMITTED, _LOOK, wait_ms)
+    answers = fetch_once(client, wanted, IsolationLevel.READ_COMMITTED, _LOOK, wait_ms)
     for place, answer in answers.items():
         if isinstance(answer, FetchedChunk):
             if answer.batches or answer.last_stable_offset <= answer.position:

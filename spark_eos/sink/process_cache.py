@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 
 IDLE_SECONDS: Final = 3_600.0

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.group_offsets import OffsetAndMetadata, commit_offsets
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError
 
 logger = logging.getLogger(__name__)

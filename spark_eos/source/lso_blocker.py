@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from broker_core.types import TopicPartition
 from spark_eos.client.active_producers import OpenTransaction, open_transactions
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import (
     LOST_ITS_MARKER,
     SEE_EVERY_ID,
@@ -15,7 +14,8 @@ from spark_eos.client.inspection import (
     list_by_broker,
     sees_every_id,
 )
-from spark_eos.client.lookup import OffsetLookup
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.operator_commands import OperatorCommands
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
-from spark_eos.client.history import LogPoint
-from spark_eos.client.lookup import PartitionPlace
+from spark_eos.client.leader_epoch_check import LogPoint
+from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.errors import EosKafkaError, OptionError
 from spark_eos.options.positions import (
     EARLIEST,

@@ -14,11 +14,11 @@ from broker_core.errors import InvalidBatch
 from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition
 from spark_eos import failpoints
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.aborted_filter import visible_in
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
-from spark_eos.client.history import LogPoint
-from spark_eos.client.lookup import PartitionPlace
-from spark_eos.client.visibility import visible_in
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.leader_epoch_check import LogPoint
+from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.codec.decode import decode_slabs
 from spark_eos.errors import BrokerError
 from spark_eos.options.client import ClientOptions

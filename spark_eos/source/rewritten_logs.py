@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition
-from spark_eos.client.history import LogPoint
-from spark_eos.client.lookup import PartitionPlace
+from spark_eos.client.leader_epoch_check import LogPoint
+from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 
 

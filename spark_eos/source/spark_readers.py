@@ -15,8 +15,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from spark_eos import failpoints
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.lookup import OffsetLookup
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.metrics import SOURCE_METRICS, check_servable, serve
 from spark_eos.options.source import SourceOptions, batch_options, filter_pushdown, stream_options
 from spark_eos.source.admission_control import AdmissionControl

@@ -37,6 +37,7 @@ _EOS_WORDS = _rooms(
     "failpoints",
     "metrics",
     "options",
+    "runtime",
     "worker_memory",
 )
 _EOS_TOOLS = _rooms("spark_eos", "codec", "client")
@@ -77,6 +78,7 @@ FLOORS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "broker_core.broker": _CORE_WORDS | _CORE_BYTES | _CORE_RULES,
+        "spark_eos.runtime": _rooms("spark_eos", "errors", "options.client"),
         "spark_eos.options.sink": _rooms("spark_eos", "errors", "options.client", "metrics") | _SHARED,
         "spark_eos.options.operator_commands": _rooms("spark_eos", "options.client") | _SHARED_WORDS,
         "spark_eos.options.source": _rooms("spark_eos", "errors", "options.client", "metrics", "options.positions")
@@ -113,7 +115,7 @@ ROOMS = {room: allowed for floor in FLOORS for room, allowed in floor.items()}
 _NOBODY: frozenset[str] = frozenset()
 _CORE_REAL = _rooms("broker_core", "server", "embedded", "pytest_plugin", "__main__")
 _CORE_CHANCE = _CORE_REAL | {"broker_core.simulation"}
-_EOS_REAL = _rooms("spark_eos", "client", "sink", "source", "admin")
+_EOS_REAL = _rooms("spark_eos", "client", "sink", "source", "admin", "runtime")
 # Numbers are served from a thread, once in each process.
 _EOS_METRICS = _rooms("spark_eos", "metrics")
 # A failpoint stops or kills its process, that is its whole job.
@@ -289,7 +291,7 @@ FORBIDDEN_IMPORTS = [
     ("spark_eos.source.plan", "from spark_eos.sink.writer import Writer"),
     ("spark_eos.sink.writer", "from broker_core.log import PartitionLog"),
     ("spark_eos.codec.encode", "from broker_core.config import TopicConfig"),
-    ("spark_eos.codec.encode", "from spark_eos.client.connection import KafkaClient"),
+    ("spark_eos.codec.encode", "from spark_eos.client.kafka_client import KafkaClient"),
     ("spark_eos.__init__", "from spark_eos.datasource import EosKafkaDataSource"),
     ("broker_core.cellar.wine", "import struct"),
     ("pyspark_eos_kafka", "from spark_eos.sink import naming"),
@@ -347,7 +349,7 @@ CLOSED_WINDOWS = [
     ("broker_core.server.disk", "import requests"),
     ("spark_eos.codec.encode", "import cramjam"),
     ("spark_eos.codec.encode", "from pyspark.sql import Row"),
-    ("spark_eos.client.connection", "import pyspark"),
+    ("spark_eos.client.kafka_client", "import pyspark"),
     ("spark_eos.sink.writer", "import confluent_kafka"),
     ("spark_eos.codec.encode", "import socket"),
     ("spark_eos.options.sink", "import os"),
@@ -370,7 +372,7 @@ def test_a_closed_window_is_found(name: str, source: str):
         ("broker_core.types", "from uuid import UUID\nimport uuid\nNONE = uuid.UUID(int=0)"),
         ("broker_core.log.segment", "import struct\nfile = storage.open('x')\ntime = 3\ntime.real"),
         ("spark_eos.codec.encode", "import pyarrow as pa\nimport numpy as np"),
-        ("spark_eos.client.connection", "from kafka.net.manager import KafkaConnectionManager"),
+        ("spark_eos.client.kafka_client", "from kafka.net.manager import KafkaConnectionManager"),
     ],
 )
 def test_an_open_window_is_let_through(name: str, source: str):

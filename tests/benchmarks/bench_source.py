@@ -19,8 +19,8 @@ import pyarrow as pa
 from confluent_kafka import Producer
 
 from broker_core.embedded import EmbeddedBroker
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.lookup import OffsetLookup
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.options.source import SourceOptions, batch_options
 from spark_eos.source.planner import Planner
 from spark_eos.source.range_reader import read_range

@@ -27,8 +27,8 @@ import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark.taskcontext import TaskContext
 
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import list_transactions
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC
 from spark_eos.sink.messages import TaskMessage

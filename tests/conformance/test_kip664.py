@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-import broker_core.broker.markers
+import broker_core.broker.marker_writer
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.admin.output import ExitCode
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.source.lso_blocker import name_lso_blocker
 from tests.conformance.conftest import BROKERS, Kafka
@@ -98,7 +98,7 @@ def test_a_lost_marker_leaves_a_hanging_transaction(monkeypatch: pytest.MonkeyPa
 
     Under transactions V2 the epochs tell that it was this one that was committed, so that it must not be aborted.
     """
-    append = broker_core.broker.markers.append_marker
+    append = broker_core.broker.marker_writer.append_marker
     lost: list[TopicPartition] = []
     topic = ""
 
@@ -109,7 +109,7 @@ def test_a_lost_marker_leaves_a_hanging_transaction(monkeypatch: pytest.MonkeyPa
         lost.append(topic_partition)
         return ErrorCode.NONE
 
-    monkeypatch.setattr(broker_core.broker.markers, "append_marker", lose)
+    monkeypatch.setattr(broker_core.broker.marker_writer, "append_marker", lose)
     with EmbeddedBroker(config={"transaction.state.log.num.partitions": "1"}) as broker:
         address = broker.bootstrap_servers
         topic = make_topic(Kafka(address), partitions=2)

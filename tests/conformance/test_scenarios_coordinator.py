@@ -163,9 +163,9 @@ def test_scenario_21_transactions_are_not_listed_during_a_load(kafka: Kafka, mon
         with monkeypatch.context() as patch:
             patch.setattr(TopicJournal, "read", unreadable)
             with pytest.raises(KafkaError):
-                broker.call(lambda cluster: cluster.move_leader(where, 1))
+                broker.call(lambda cluster: cluster.controller.move_leader(where, 1))
         assert session.list_answer().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        broker.call(lambda cluster: cluster.move_leader(where, 1))
+        broker.call(lambda cluster: cluster.controller.move_leader(where, 1))
         assert session.list() == {"id": (identity.producer_id, "Empty")}
 
 

@@ -7,8 +7,8 @@ from spark_eos.admin import timeline as command
 from spark_eos.admin.timeline import take_timeline
 from spark_eos.admin.timeline_log import LogReading, Timeline, TransactionOutcome
 from spark_eos.admin.timeline_page import blocking, summary_of
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import TransactionDescription
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import TopicError
 from spark_eos.options.client import client_options
 from tests.support.clients import Kafka, make_producer, make_topic, make_transactional_producer, unique

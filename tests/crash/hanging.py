@@ -11,8 +11,8 @@ from kafka.protocol.admin import DescribeProducersRequest
 from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import TransactionDescription, describe_transactions, list_transactions
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from tests.support.raw_client import RawClient
 

@@ -13,8 +13,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import list_transactions
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from tests.crash.case import HOLD_DEADLINE_S, Case
 from tests.crash.world import PARTITIONS, World

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import init_producer_id
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.transactions import init_producer_id
 from spark_eos.options.client import ClientOptions
 from tests.crash.hazards_brokers import (
     failpoints_file,

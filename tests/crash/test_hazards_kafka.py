@@ -12,9 +12,9 @@ from broker_core.coordinator.transactions.records import TransactionImage, encod
 from broker_core.embedded import EmbeddedBroker
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, TransactionState, coordinator_partition
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import init_producer_id
 from spark_eos.client.inspection import list_transactions
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.transactions import init_producer_id
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.naming import driver_id
 from tests.crash.hazards_brokers import failpoints_file, hazard_at, hazard_kind, pytest_generate_tests, spark
@@ -67,16 +67,16 @@ def move(trio: EmbeddedBroker, topics: Callable[[str], bool]) -> int:
     """Make another broker the leader of every partition of some topics."""
 
     def act(cluster: object) -> int:
-        catalog = cluster.catalog  # type: ignore[attr-defined]
+        metadata = cluster.metadata  # type: ignore[attr-defined]
         ids = sorted(cluster.brokers)  # type: ignore[attr-defined]
         places = [
             (TopicPartition(name, number), leadership.leader)
-            for name, topic in catalog.topics.items()
+            for name, topic in metadata.topics.items()
             if topics(name)
             for number, leadership in enumerate(topic.partitions)
         ]
         for place, leader in places:
-            cluster.move_leader(place, ids[(ids.index(leader) + 1) % len(ids)])  # type: ignore[attr-defined]
+            cluster.controller.move_leader(place, ids[(ids.index(leader) + 1) % len(ids)])  # type: ignore[attr-defined]
         return len(places)
 
     return trio.call(act)

@@ -15,7 +15,7 @@ from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.layout import check_body
 from broker_core.wire.versions import SERVED
-from spark_eos.client.answers import AnswerReader
+from spark_eos.client.response_reader import ResponseReader
 from tests.fuzz.memory_network import Answer, client_of
 from tests.fuzz.questions import DECLARED_BESIDE, QUESTIONS, TOPIC
 from tests.support.direct import DirectClient, direct_cluster
@@ -57,12 +57,12 @@ def framed(correlation_id: int, content: bytes) -> bytes:
 def _listening(heard: list[_Heard]) -> Answer:
     """Answer with a broker of this project, and keep what it says."""
     cluster = direct_cluster(settings=_SETTINGS)
-    cluster.create_topic(TOPIC, 2)
+    cluster.controller.create_topic(TOPIC, 2)
     writer = DirectClient(cluster)
     for _ in range(2):
         writer.ask(full_requests(_BY_NAME, UUID(int=0))["Produce"](), _BY_NAME)
         # A later leader is asked where the epoch of the one before has ended.
-        cluster.move_leader(TopicPartition(TOPIC, 0), 1)
+        cluster.controller.move_leader(TopicPartition(TOPIC, 0), 1)
     now_ms = cluster.now_ms
 
     def answer(request: bytes) -> bytes | None:
@@ -166,7 +166,7 @@ def answer_seeds() -> list[bytes]:
     return [bytes([places[each[:2]]]) + framed(1, each.content) for each in heard if each[:2] in places]
 
 
-def ask_reader(reader: AnswerReader, api: Any, version: int) -> None:
+def ask_reader(reader: ResponseReader, api: Any, version: int) -> None:
     """Have a reader expect an answer."""
     request = api.request()
     request.API_VERSION = version
@@ -179,7 +179,7 @@ def feed_answer(data: bytes) -> None:
     if not data:
         return
     api, version = answered()[data[0] % len(answered())]
-    reader = AnswerReader(client_id="fuzz", receive_message_max_bytes=_MAX_FRAME_BYTES)
+    reader = ResponseReader(client_id="fuzz", receive_message_max_bytes=_MAX_FRAME_BYTES)
     ask_reader(reader, api, version)
     cut = 1 + len(data) // 2
     answers = [*reader.receive_bytes(data[1:cut]), *reader.receive_bytes(data[cut:])]

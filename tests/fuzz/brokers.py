@@ -60,8 +60,8 @@ def feed_connection(data: bytes) -> None:
     global _cluster, _fed
     if _fed % _INPUTS_OF_A_CLUSTER == 0:
         _cluster = direct_cluster(settings=_SETTINGS)
-    if TOPIC not in _cluster.catalog.topics:
-        _cluster.create_topic(TOPIC, 2)
+    if TOPIC not in _cluster.metadata.topics:
+        _cluster.controller.create_topic(TOPIC, 2)
     _fed += 1
     _complaints.found.clear()
     connection = Connection(_cluster.brokers[1], _Void(), "fuzz")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from broker_core.wire import messages as m
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from tests.fuzz.answers import HEADER, framed
 from tests.fuzz.memory_network import client_of
 

@@ -1,6 +1,6 @@
 """Feed the records of the journals, the coordinators' and the cluster's own."""
 
-from broker_core.broker.catalog import Catalog
+from broker_core.broker.metadata import ClusterMetadata
 from broker_core.coordinator.groups.classic.records import read_group_key, read_group_metadata
 from broker_core.coordinator.groups.consumer.records import RecordType, read_consumer_key, read_consumer_value
 from broker_core.coordinator.groups.offsets.records import read_offset_key, read_offset_value
@@ -34,10 +34,10 @@ def feed_groups(data: bytes) -> None:
 
 def feed_metadata(data: bytes) -> None:
     """Read a journal of one record a line, then let the cluster use what it says."""
-    catalog = Catalog(lambda _key, _value: 0, (1, 2))
-    catalog.load(list(enumerate(data.splitlines())))
-    catalog.open_cluster("another", 2, 1)
-    for topic in list(catalog.topics.values()):
-        assert all(catalog.leadership(each).leader_epoch > 0 for each in topic.topic_partitions())
-        assert catalog.topic_by_id(topic.topic_id) is topic
-    catalog.allocate_producer_ids()
+    metadata = ClusterMetadata(lambda _key, _value: 0, (1, 2))
+    metadata.load(list(enumerate(data.splitlines())))
+    metadata.open_cluster("another", 2, 1)
+    for topic in list(metadata.topics.values()):
+        assert all(metadata.leadership(each).leader_epoch > 0 for each in topic.topic_partitions())
+        assert metadata.topic_by_id(topic.topic_id) is topic
+    metadata.allocate_producer_ids()

@@ -6,16 +6,17 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.active_producers import open_transactions
 from spark_eos.client.broker_facts import ask_brokers
-from spark_eos.client.connection import CoordinatorType, KafkaClient
-from spark_eos.client.control import TransactionIdentity, end_txns, init_producer_id
+from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.fetch import OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets, txn_offset_commit
-from spark_eos.client.history import LogPoint
 from spark_eos.client.inspection import describe_transactions, list_transactions, sees_every_id
-from spark_eos.client.lookup import OffsetLookup
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.leader_epoch_check import LogPoint
+from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client.transaction_admin import TransactionAdmin
+from spark_eos.client.transactions import TransactionIdentity, end_txns, init_producer_id
 from spark_eos.codec.encode import EncodedBatch
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits

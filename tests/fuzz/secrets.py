@@ -3,10 +3,8 @@
 from collections.abc import Callable
 
 from broker_core.security.sasl import Mechanism
-from broker_core.security.sasl_oauthbearer import OAuthBearer
-from broker_core.security.sasl_plain import Plain
-from broker_core.security.sasl_scram import Scram, credential_of_password
-from broker_core.security.unsecured_tokens import UnsecuredTokens
+from broker_core.security.sasl_oauthbearer import OAuthBearer, UnsecuredTokens
+from broker_core.security.sasl_passwords import Plain, Scram, credential_of_password
 from tests.support.direct import CountingEntropy
 
 PASSWORDS = {"alice": "secret"}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from uuid import UUID
 
-from broker_core.broker.catalog import Catalog
+from broker_core.broker.metadata import ClusterMetadata
 from broker_core.coordinator.groups.classic.records import GroupMetadata, RecordedMember, group_record
 from broker_core.coordinator.groups.offsets.records import OffsetKey, OffsetValue, offset_record
 from broker_core.coordinator.transactions.records import encode_key, encode_value
@@ -17,7 +17,7 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression, compress
 from broker_core.records.control import build_end_txn_marker
 from broker_core.security.acls import stored_acl
-from broker_core.security.sasl_scram import ScramCredential
+from broker_core.security.sasl_passwords import ScramCredential
 from broker_core.types import TopicPartition
 from broker_core.wire.versions import SERVED
 from spark_eos.sink.decision import Decision, write_decision, write_pointer
@@ -172,15 +172,15 @@ def metadata_records() -> list[bytes]:
         lines.append(value)
         return len(lines) - 1
 
-    catalog = Catalog(append, (1, 2))
-    catalog.open_cluster("cluster", 1, 1)
-    catalog.create_topic("t", UUID(int=1), 2, {"retention.ms": "5"})
-    catalog.create_topic("gone", UUID(int=2), 1, {})
-    catalog.delete_topic("gone")
-    catalog.allocate_producer_ids()
+    metadata = ClusterMetadata(append, (1, 2))
+    metadata.open_cluster("cluster", 1, 1)
+    metadata.create_topic("t", UUID(int=1), 2, {"retention.ms": "5"})
+    metadata.create_topic("gone", UUID(int=2), 1, {})
+    metadata.delete_topic("gone")
+    metadata.allocate_producer_ids()
     acl = stored_acl(2, 3, "t", "User:ann", "*", 3, 3)
-    catalog.create_acl(acl)
-    catalog.delete_acl(acl)
-    catalog.set_scram("SCRAM-SHA-256", "ann", ScramCredential(4096, b"salt", b"stored", b"server"))
-    catalog.set_scram("SCRAM-SHA-256", "ann", None)
+    metadata.create_acl(acl)
+    metadata.delete_acl(acl)
+    metadata.set_scram("SCRAM-SHA-256", "ann", ScramCredential(4096, b"salt", b"stored", b"server"))
+    metadata.set_scram("SCRAM-SHA-256", "ann", None)
     return [b"\n".join(lines), *lines]

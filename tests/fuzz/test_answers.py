@@ -9,8 +9,8 @@ from kafka.errors import KafkaConnectionError, KafkaProtocolError
 
 from broker_core.wire import messages as m
 from broker_core.wire.versions import SERVED
-from spark_eos.client.answers import AnswerReader, MalformedAnswer, _receive
-from spark_eos.client.network import translate
+from spark_eos.client.response_reader import MalformedResponse, ResponseReader, _receive
+from spark_eos.client.transport import translate
 from spark_eos.errors import EosKafkaError, UnansweredError
 from tests.fuzz.answers import HEADER, answer_seeds, answered, ask_reader, conversations, framed
 from tests.fuzz.handshakes import MECHANISMS, NONCE, feed_handshake, handshake_seeds, parted, parts
@@ -111,8 +111,8 @@ CROWDS: dict[str, tuple[str, int, bytes]] = {
 }
 
 
-def reader_for(api: str, version: int) -> AnswerReader:
-    reader = AnswerReader(client_id="fuzz", receive_message_max_bytes=_MAX_FRAME_BYTES)
+def reader_for(api: str, version: int) -> ResponseReader:
+    reader = ResponseReader(client_id="fuzz", receive_message_max_bytes=_MAX_FRAME_BYTES)
     ask_reader(reader, next(each for each in SERVED.values() if each.name == api), version)
     return reader
 
@@ -122,7 +122,7 @@ def test_an_answer_that_lies_of_lengths_is_refused_at_once(name: str) -> None:
     api, version, content = ATTACKS[name]
     reader = reader_for(api, version)
     began = time.monotonic()
-    with pytest.raises(MalformedAnswer) as caught:
+    with pytest.raises(MalformedResponse) as caught:
         reader.receive_bytes(framed(1, content))
     assert time.monotonic() - began < _MOST_SECONDS
     told = translate(caught.value, "The question")
@@ -143,7 +143,7 @@ def test_an_answer_cut_at_any_byte_is_refused(number: int) -> None:
     api, version = answered()[seed[0]]
     content = seed[9:]
     for end in range(len(content)):
-        with pytest.raises(MalformedAnswer):
+        with pytest.raises(MalformedResponse):
             reader_for(api.name, version).receive_bytes(framed(1, content[:end]))
     (whole,) = reader_for(api.name, version).receive_bytes(framed(1, content))
     # As Kafka's own clients do, so that a broker may know more than we.

@@ -13,12 +13,12 @@ from broker_core.embedded import EmbeddedBroker
 from broker_core.types import IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
 from spark_eos.client.active_producers import open_transactions
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import init_producer_id
 from spark_eos.client.inspection import describe_transactions, list_transactions
-from spark_eos.client.lookup import OffsetLookup
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.topics import create_topic
 from spark_eos.client.transaction_admin import TransactionAdmin
+from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.positions import LATEST
@@ -164,7 +164,7 @@ def test_a_connection_on_which_something_else_came_is_closed(how: str) -> None:
         client.require_topics(["t"])
         held = hostile.open
         pending = client.start(1, list_request(), client.deadline())
-        client.network.wait([pending], client.deadline())
+        client.transport.wait([pending], client.deadline())
         with pytest.raises(UnansweredError, match="no answer"):
             client.outcome(pending, list_request(), 1)
         wait_until(lambda: hostile.open < held, "the connection is closed", deadline_s=_LATE_S)

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from broker_core.errors import ErrorCode
 from broker_core.records.compression import Compression
 from broker_core.wire import messages as m
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from tests.fuzz import seeds
 from tests.fuzz.attacks import A_MILLION_ARRAYS, LYING_FRAMES, batch, hostile

@@ -60,7 +60,7 @@ def test_unknown_partitions_have_no_producers(session: Session):
 def test_every_replica_describes_its_producers():
     """DescribeProducers: the tool may name a broker; each that has the partition's log answers, here all of them."""
     world = World(brokers=2)
-    session = world.session(broker_id=world.cluster.catalog.leadership(STATE_PARTITION).leader)
+    session = world.session(broker_id=world.cluster.metadata.leadership(STATE_PARTITION).leader)
     idempotent = world.session(None)
     idempotent.produce(TOPIC, batch(session.init()[1], 0, transactional=False), version=9)
     for broker_id in (1, 2):
@@ -104,7 +104,7 @@ def test_descriptions_go_one_by_one(session: Session):
 def test_only_the_coordinator_describes():
     """DescribeTransactions: another broker answers NOT_COORDINATOR."""
     world = World(brokers=2)
-    coordinator = world.cluster.catalog.leadership(STATE_PARTITION).leader
+    coordinator = world.cluster.metadata.leadership(STATE_PARTITION).leader
     world.session(broker_id=coordinator).init()
     assert world.session(broker_id=3 - coordinator).describe().error_code == ErrorCode.NOT_COORDINATOR
 
@@ -160,7 +160,7 @@ def test_unknown_states_are_told(session: Session):
 def test_each_broker_lists_its_own():
     """ListTransactions: the tool asks every broker, each lists what it coordinates."""
     world = World(brokers=2)
-    coordinator = world.cluster.catalog.leadership(STATE_PARTITION).leader
+    coordinator = world.cluster.metadata.leadership(STATE_PARTITION).leader
     world.session(broker_id=coordinator).init()
     assert set(world.session(broker_id=coordinator).list()) == {"id"}
     assert world.session(broker_id=3 - coordinator).list() == {}

@@ -17,8 +17,8 @@ SESSION_MS, HEARTBEAT_MS = 45_000, 5_000
 @pytest.fixture
 def group(world: World) -> GroupSession:
     """Give a group that reads a topic of four partitions."""
-    world.cluster.create_topic(READ, 4)
-    world.cluster.create_topic(OTHER_READ, 2)
+    world.cluster.controller.create_topic(READ, 4)
+    world.cluster.controller.create_topic(OTHER_READ, 2)
     return GroupSession(Connection(world.cluster), "group", READ, OTHER_READ)
 
 
@@ -46,7 +46,7 @@ def test_a_join_a_new_subscription_and_a_departure_raise_the_group_epoch(group: 
 def test_new_partitions_raise_the_group_epoch(world: World, group: GroupSession):
     """Group Epoch - Trigger a rebalance: the coordinator, not a member, watches the topics."""
     epoch = join(group, "a")
-    world.cluster.add_partitions(READ, 5)
+    world.cluster.controller.add_partitions(READ, 5)
     assert group.heartbeat("a", epoch).assigned == {READ: ALL | {4}}
 
 
@@ -143,7 +143,7 @@ def test_an_expression_is_resolved_by_the_coordinator(world: World, group: Group
     """Topic subscriptions by regular expression: RE2, resolved on the server's side, followed as topics come."""
     answer = group.join("a", subscribed_topic_regex="read|re.d2")
     assert answer.assigned == {READ: ALL}
-    world.cluster.create_topic("read2", 1)
+    world.cluster.controller.create_topic("read2", 1)
     later = GroupSession(group.client, group.group, READ, "read2")
     assert later.heartbeat("a", answer.member_epoch).assigned == {READ: ALL, "read2": {0}}
     assert group.join("b", subscribed_topic_regex="(").error == ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -202,7 +202,7 @@ def test_the_group_survives_its_coordinator(group: GroupSession, world: World):
 def test_the_group_survives_a_move_to_another_broker():
     """Records: whoever leads the partition of `__consumer_offsets` has the group."""
     world = World(brokers=2)
-    world.cluster.create_topic(READ, 4)
+    world.cluster.controller.create_topic(READ, 4)
     world.reload(OFFSETS_PARTITION, broker_id=1)
     epoch = join(GroupSession(Connection(world.cluster, 1), "group", READ), "a")
     world.reload(OFFSETS_PARTITION, broker_id=2)
@@ -215,7 +215,7 @@ def test_the_group_survives_a_restart():
     """Records: the log is all there is."""
     storage = MemoryStorage()
     first = World(storage=storage)
-    first.cluster.create_topic(READ, 4)
+    first.cluster.controller.create_topic(READ, 4)
     epoch = join(GroupSession(Connection(first.cluster), "group", READ), "a")
     first.cluster.close(first.cluster.now_ms)
     again = GroupSession(Connection(World(storage=storage).cluster), "group", READ)
@@ -226,7 +226,7 @@ def test_the_group_survives_a_restart():
 def test_the_feature_turns_the_protocol_off():
     """Compatibility: `group.version` 0 leaves only the classic protocol."""
     world = World(settings={"group.version": "0"})
-    world.cluster.create_topic(READ, 4)
+    world.cluster.controller.create_topic(READ, 4)
     group = GroupSession(Connection(world.cluster), "group", READ)
     assert group.join("a").error == group.describe().error_code == ErrorCode.UNSUPPORTED_VERSION
     form = m.UpdateFeaturesRequest.FeatureUpdateKey

@@ -120,7 +120,7 @@ def ask_everything(session: Session, identity: Identity) -> set[int]:
 def test_only_the_coordinator_of_an_id_serves_it():
     """Data flow 1: another broker, and one that has given the id up, sends every request to the coordinator."""
     world = World(brokers=2)
-    leader = world.cluster.catalog.leadership(STATE_PARTITION).leader
+    leader = world.cluster.metadata.leadership(STATE_PARTITION).leader
     identity = world.session(broker_id=leader).init()[1]
     assert ask_everything(world.session(broker_id=3 - leader), identity) == {ErrorCode.NOT_COORDINATOR}
     world.reload(broker_id=3 - leader)

@@ -107,7 +107,7 @@ class AdministratorActor:
     def _note_level(self) -> None:
         """Count a change that took effect, whatever was answered."""
         if self.world.server.is_running:
-            level = self.world.server.cluster.catalog.features[_FEATURE]
+            level = self.world.server.cluster.metadata.features[_FEATURE]
             if level != self._level:
                 self._level = level
                 self.world.nemesis(f"{_FEATURE} is {level}")

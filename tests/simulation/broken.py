@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
 
-from broker_core.broker import markers
-from broker_core.broker.logs import Logs
+from broker_core.broker.log_manager import LogManager
+from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.coordinator.transactions.completion import TransactionCompletion
 from broker_core.coordinator.transactions.conditions import is_exhausted
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
@@ -26,7 +26,6 @@ from tests.support.history.anomalies import Kind
 from tests.support.history.checker import check
 
 if TYPE_CHECKING:
-    from broker_core.broker.cluster import Cluster
     from broker_core.coordinator.transactions.messages import MarkerOrder
     from tests.simulation.world import Outcome
 
@@ -130,10 +129,10 @@ def stale_end_applied() -> Iterator[None]:
 def answers_before_syncs() -> Iterator[None]:
     """Answer before what was promised is durable."""
 
-    def sync(self: Logs) -> None:
+    def sync(self: LogManager) -> None:
         self._promised.clear()
 
-    with patch.object(Logs, "sync", sync):
+    with patch.object(LogManager, "sync", sync):
         yield
 
 
@@ -147,27 +146,27 @@ def last_stable_offset_ignored() -> Iterator[None]:
 @contextlib.contextmanager
 def marker_twice() -> Iterator[None]:
     """Write every marker of a coordinator two times."""
-    right = markers._written
+    right = MarkerWriter._write
 
-    def written(cluster: "Cluster", order: "MarkerOrder", topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
-        right(cluster, order, topic_partition, now_ms)
-        return right(cluster, order, topic_partition, now_ms)
+    def write(self: MarkerWriter, order: "MarkerOrder", topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
+        right(self, order, topic_partition, now_ms)
+        return right(self, order, topic_partition, now_ms)
 
-    with patch.object(markers, "_written", written):
+    with patch.object(MarkerWriter, "_write", write):
         yield
 
 
 @contextlib.contextmanager
 def no_marker_for_one_partition() -> Iterator[None]:
     """Leave the marker out in the last partition of each transaction that has several."""
-    right = markers._written
+    right = MarkerWriter._write
 
-    def written(cluster: "Cluster", order: "MarkerOrder", topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
+    def write(self: MarkerWriter, order: "MarkerOrder", topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
         if len(order.partitions) > 1 and topic_partition == max(order.partitions):
             return ErrorCode.NONE
-        return right(cluster, order, topic_partition, now_ms)
+        return right(self, order, topic_partition, now_ms)
 
-    with patch.object(markers, "_written", written):
+    with patch.object(MarkerWriter, "_write", write):
         yield
 
 

@@ -115,7 +115,7 @@ class Wire(ClientEnd):
         """Send a request; `asked` names the question it asks, perhaps again."""
         self._count += 1
         exchange = self._open[self._count] = Exchange(
-            SERVED[request.API_KEY].response, version, getattr(request, "read_answer", None)
+            SERVED[request.API_KEY].response, version, getattr(request, "read_response", None)
         )
         request.API_VERSION = version
         request.with_header(self._count, self._client)

@@ -148,8 +148,8 @@ def state_of(world: "World") -> dict[str, Any]:
         for name, image in broker.transactions.images().items():
             state[f"transactional id {name}"] = image
     for group in world.plan.groups:
-        place = cluster.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, group)
-        coordinator = cluster.brokers[cluster.catalog.leadership(place).leader].groups
+        place = cluster.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, group)
+        coordinator = cluster.brokers[cluster.metadata.leadership(place).leader].groups
         state[f"offsets of {group}"] = coordinator.fetch_offsets(group, None, require_stable=True)
     return state
 

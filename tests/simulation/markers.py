@@ -285,7 +285,7 @@ def _check_offsets(world: "World", scanned: Scanned, txn: str, outcome: Op, one:
     """Look for the group's offsets of a transaction and their marker, in what compaction has left untouched."""
     is_new = _NEW_PROTOCOL in {protocol for _, protocol in world.users.get(one.span.producer_id, ())}
     for group, key, offset in outcome.offsets():
-        place = world.server.cluster.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, group)
+        place = world.server.cluster.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, group)
         partition = int(key.rpartition("-")[2])
         committed = [
             span

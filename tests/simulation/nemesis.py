@@ -126,15 +126,15 @@ class Nemesis:
     def _move(self, internal: bool) -> None:
         def move(cluster: Cluster) -> None:
             names = (
-                sorted(INTERNAL_TOPICS & set(cluster.catalog.topics))
+                sorted(INTERNAL_TOPICS & set(cluster.metadata.topics))
                 if internal
-                else sorted(set(cluster.catalog.topics) - INTERNAL_TOPICS)
+                else sorted(set(cluster.metadata.topics) - INTERNAL_TOPICS)
             )
-            found = [each for name in names for each in cluster.catalog.topics[name].topic_partitions()]
+            found = [each for name in names for each in cluster.metadata.topics[name].topic_partitions()]
             chosen = self._random.choice(found)
             broker_id = self._any_broker()
             self._world.nemesis(f"{chosen} moves to broker {broker_id}")
-            cluster.move_leader(chosen, broker_id)
+            cluster.controller.move_leader(chosen, broker_id)
             self._world.faults.struck(Fault.COORDINATOR_MOVED if internal else Fault.LEADER_MOVED)
 
         self._world.server.act(move)
@@ -156,10 +156,10 @@ class Nemesis:
         self._later(500, 6_000, lambda: world.server.bring_up(broker_id))
 
     def _lead_elsewhere(self, cluster: Cluster, broker_id: int) -> None:
-        for name in sorted(cluster.catalog.topics):
-            for partition, leadership in enumerate(cluster.catalog.topics[name].partitions):
+        for name in sorted(cluster.metadata.topics):
+            for partition, leadership in enumerate(cluster.metadata.topics[name].partitions):
                 if leadership.leader == broker_id and broker_id in self._world.server.down:
-                    cluster.move_leader(TopicPartition(name, partition), self._any_broker())
+                    cluster.controller.move_leader(TopicPartition(name, partition), self._any_broker())
                     internal = name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
                     self._world.faults.struck(Fault.COORDINATOR_MOVED if internal else Fault.LEADER_MOVED)
 

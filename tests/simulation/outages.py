@@ -75,22 +75,22 @@ class Outages:
         self._later(duration_ms + self._random.randint(0, _LONGEST_PAUSE_MS), self._begin_one)
 
     def _take_away(self, cluster: Cluster, kind: str, duration_ms: int) -> None:
-        names = sorted(set(cluster.catalog.topics) - INTERNAL_TOPICS) if kind == _USERS else [kind]
-        found = [each for name in names for each in cluster.catalog.topics[name].topic_partitions()]
+        names = sorted(set(cluster.metadata.topics) - INTERNAL_TOPICS) if kind == _USERS else [kind]
+        found = [each for name in names for each in cluster.metadata.topics[name].topic_partitions()]
         chosen = self._random.choice(found)
-        owner = cluster.leader_of(chosen)
+        owner = cluster.controller.leader_of(chosen)
         if owner is None:
             return
         self._world.nemesis(f"{chosen} has no leader for {duration_ms} ms")
         self._world.faults.struck(Fault.LEADER_AWAY if kind == _USERS else Fault.COORDINATOR_AWAY)
         self._owners[chosen] = owner.broker_id
-        cluster.lose_leader(chosen)
+        cluster.controller.lose_leader(chosen)
         self._later(duration_ms, partial(self._give_back, chosen))
 
     def _give_back(self, topic_partition: TopicPartition) -> None:
         owner = self._owners.pop(topic_partition, None)
         if owner is not None:
-            self._world.server.act(lambda cluster: cluster.absences.elect(topic_partition, owner))
+            self._world.server.act(lambda cluster: cluster.controller.elect(topic_partition, owner))
 
     def _cut(self, duration_ms: int) -> None:
         """Cut a broker off, the group coordinator more often than not, and kill the query's driver meanwhile.
@@ -99,7 +99,7 @@ class Outages:
         """
         if not self.cut_off and self._world.server.is_running:
             broker_id = self._random.choice(self._world.broker_ids)
-            coordinator = self._world.server.cluster.leader_of(_OFFSETS)
+            coordinator = self._world.server.cluster.controller.leader_of(_OFFSETS)
             if coordinator is not None and self._random.random() < 0.7:
                 broker_id = coordinator.broker_id
             self._world.nemesis(f"broker {broker_id} is cut off from the others for {duration_ms} ms")
@@ -116,7 +116,9 @@ class Outages:
         if not self._world.server.is_running:
             return None
         cluster = self._world.server.cluster
-        coordinator = cluster.leader_of(cluster.coordinator_partition_of(TRANSACTION_STATE_TOPIC, _DRIVER))
+        coordinator = cluster.controller.leader_of(
+            cluster.controller.coordinator_partition_of(TRANSACTION_STATE_TOPIC, _DRIVER)
+        )
         return None if coordinator is None else coordinator.transactions.images().get(_DRIVER)
 
     def _kill_after_decision(self, before: TransactionImage | None) -> None:

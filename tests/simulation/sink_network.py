@@ -1,12 +1,13 @@
 """Carry the sink's requests over simulated links, in virtual time: the one seam at which the real code meets the world.
 
-`SimulatedClientNetwork` stands where `spark_eos.client.network.Network` stands, and `virtual_surroundings` lends the
-sink's modules a clock, chance and process ids of the world's. All above is the code that runs in Spark.
+`SimulatedTransport` stands where `spark_eos.client.transport.SocketTransport` stands, and `virtual_surroundings` lends
+the sink's modules a clock, chance and process ids of the world's. All above is the code that runs in Spark.
 """
 
 import contextlib
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from random import Random
 from time import gmtime, strftime
 from types import SimpleNamespace
@@ -20,11 +21,12 @@ from broker_core.simulation.network import PORT
 from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.wire.versions import SERVED
 from spark_eos import failpoints
-from spark_eos.client import connection
-from spark_eos.client.features import FinalizedFeatures
-from spark_eos.client.network import translate
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.transport import translate
 from spark_eos.errors import UnansweredError as SinkUnansweredError
 from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import Runtime
+from spark_eos.sink import process_cache
 from spark_eos.sink.process_cache import ProcessCache
 from tests.simulation.client import Exchange, UnansweredError, Wire
 from tests.simulation.fibers import Fiber
@@ -32,10 +34,9 @@ from tests.simulation.world import World
 
 _VERSIONS = BrokerVersionData(api_versions={key: (api.min_version, api.max_version) for key, api in SERVED.items()})
 # Modules whose look at the world is replaced, if they take one.
-_ROOMS = ("spark_eos.client.", "spark_eos.sink.")
+_ROOMS = "spark_eos.sink."
 _US_PER_S = 1_000_000
 _HELLO = 4
-_worlds: list[World] = []
 
 
 class Address(NamedTuple):
@@ -72,16 +73,16 @@ class Brokers:
         self._known = {each.node_id: Address(each.node_id, each.host, each.port) for each in response.brokers}
 
 
-class SimulatedClientNetwork:
+class SimulatedTransport:
     """Be the network of one process of the sink."""
 
-    def __init__(self, options: ClientOptions) -> None:
+    def __init__(self, world: World, options: ClientOptions, note_versions: Callable[[Any], None]) -> None:
         self.options = options
         self.closed = False
         self.cluster = Brokers(options.bootstrap_servers)
         self.broker_version_data = _VERSIONS
-        self.features = FinalizedFeatures()
-        self._world = _worlds[-1]
+        self._note_versions = note_versions
+        self._world = world
         self._host = self._fiber.host
         self._wires: dict[int, Wire] = {}
         self._waiting: Fiber | None = None
@@ -130,7 +131,7 @@ class SimulatedClientNetwork:
     def _greet(self, wire: Wire) -> None:
         """Ask what the broker can do, as every connection begins."""
         hello = wire.send(ApiVersionsRequest(client_software_name="sink", client_software_version="1"), _HELLO)
-        hello.answered = lambda: self.features.note(hello.value)
+        hello.answered = lambda: self._note_versions(hello.value)
 
     def _time_out(self, broker_id: int, wire: Wire, exchange: Exchange) -> None:
         if not exchange.is_done:
@@ -182,7 +183,7 @@ class SimulatedClientNetwork:
         if exchange.exception is None:
             if isinstance(exchange.value, ApiVersionsResponse):
                 # Asked for, not the one with which the connection began.
-                self.features.note(exchange.value)
+                self._note_versions(exchange.value)
             return exchange.value
         if isinstance(exchange.exception, UnansweredError):
             raise SinkUnansweredError(f"{described} got no answer: {exchange.exception}")
@@ -207,57 +208,94 @@ class SimulatedClientNetwork:
         self._wires.clear()
 
 
-class VirtualTime:
-    """Stand for the module `time`: one clock for durations, each machine's own for the hour."""
+class SimulatedClock:
+    """One clock for durations, and each machine's own for the time of day."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def monotonic(self) -> float:
-        """Tell the world's time in seconds."""
+        """Return the world's time in seconds."""
         return self._world.scheduler.now_us / _US_PER_S
 
     def time_ns(self) -> int:
-        """Tell what the machine's clock says."""
+        """Return what the machine's clock says."""
         offset_ms = self._world.fibers.current.clock_offset_ms
         return (START_MS + offset_ms) * 1_000_000 + self._world.scheduler.now_us * 1_000
-
-    def time(self) -> float:
-        """Tell what the machine's clock says, in seconds."""
-        return self.time_ns() / 1_000_000_000
 
     def sleep(self, seconds: float) -> None:
         """Let the fiber wait."""
         self._world.fibers.sleep_ms(seconds * 1_000)
 
-    # To print a time takes no look at a clock.
-    gmtime = staticmethod(gmtime)
-    strftime = staticmethod(strftime)
+
+class SimulatedRandomness:
+    """The random choices of all processes of a world."""
+
+    def __init__(self, source: Random) -> None:
+        self._source = source
+        self.uniform, self.choice, self.shuffle = source.uniform, source.choice, source.shuffle
+
+    def token_hex(self, byte_count: int) -> str:
+        """Return a token."""
+        return self._source.randbytes(byte_count).hex()
+
+    def generator(self) -> Random:
+        """Return a generator of its own."""
+        return Random(self._source.random())
 
 
-def _surroundings(world: World) -> Mapping[str, Any]:
-    random = world.random_of("sink's chance")
+class SimulatedProcess:
+    """The process that the running fiber belongs to; Spark keeps its workers."""
+
+    environ: Mapping[str, str] = {"SPARK_REUSE_WORKER": "1"}
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def getpid(self) -> int:
+        """Return the id of the process."""
+        return self._world.fibers.current.process_id
+
+    def abandon_in_children(self, resource: Any) -> None:
+        """Do nothing: no process of a world is forked."""
+
+
+def simulated_runtime(world: World) -> Runtime:
+    """Make the runtime of all processes of a world."""
+    return Runtime(
+        SimulatedClock(world),
+        SimulatedRandomness(world.random_of("sink's chance")),
+        SimulatedProcess(world),
+        lambda options, _, note_versions: SimulatedTransport(world, options, note_versions),
+    )
+
+
+def _surroundings(runtime: Runtime) -> Mapping[str, Any]:
     return {
-        "time": VirtualTime(world),
-        "random": SimpleNamespace(
-            uniform=random.uniform, shuffle=random.shuffle, choice=random.choice, Random=lambda: Random(random.random())
+        "time": SimpleNamespace(
+            monotonic=runtime.clock.monotonic,
+            time_ns=runtime.clock.time_ns,
+            sleep=runtime.clock.sleep,
+            gmtime=gmtime,
+            strftime=strftime,
         ),
-        "secrets": SimpleNamespace(token_hex=lambda count: random.randbytes(count).hex()),
-        "os": SimpleNamespace(getpid=lambda: world.fibers.current.process_id, environ={"SPARK_REUSE_WORKER": "1"}),
+        "random": SimpleNamespace(Random=runtime.random.generator),
+        "secrets": runtime.random,
+        "os": runtime.process,
     }
 
 
 @contextlib.contextmanager
 def virtual_surroundings(world: World) -> Iterator[None]:
     """Let the sink's modules see this world's time, chance, processes and network, and no other's memory."""
-    lent = _surroundings(world)
+    runtime = simulated_runtime(world)
+    lent = _surroundings(runtime)
     replaced: list[tuple[Any, str, Any]] = [
-        (connection, "Network", connection.Network),
+        (process_cache, "KafkaClient", process_cache.KafkaClient),
         (failpoints, "reach", failpoints.reach),
     ]
-    connection.Network = SimulatedClientNetwork  # type: ignore[assignment,misc]
+    process_cache.KafkaClient = partial(KafkaClient, runtime=runtime)  # type: ignore[assignment,misc]
     failpoints.reach = world.reach  # type: ignore[assignment]
-    _worlds.append(world)
     for name, module in list(sys.modules.items()):
         if name.startswith(_ROOMS):
             for attribute, stand_in in lent.items():
@@ -269,7 +307,6 @@ def virtual_surroundings(world: World) -> Iterator[None]:
     finally:
         for module, attribute, original in replaced:
             setattr(module, attribute, original)
-        _worlds.pop()
         _forget_processes()
 
 

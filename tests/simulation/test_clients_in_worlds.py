@@ -25,8 +25,8 @@ def _initialisation(transactional_id: str) -> Any:
 
 def _coordinator(world: World, transactional_id: str) -> int:
     cluster = world.server.cluster
-    place = cluster.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
-    return cluster.catalog.leadership(place).leader
+    place = cluster.controller.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
+    return cluster.metadata.leadership(place).leader
 
 
 @pytest.mark.parametrize("is_answered", [True, False])

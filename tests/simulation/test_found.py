@@ -48,14 +48,14 @@ class Prepared:
     def __init__(self) -> None:
         self.disk = SimulatedDisk(Random(1), FaultCounts())
         self.cluster = direct_cluster(self.disk, brokers=2, settings=_SETTINGS)
-        self.cluster.create_topic(TOPIC, 1, leaders=[1])
+        self.cluster.controller.create_topic(TOPIC, 1, leaders=[1])
         for name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
-            self.cluster.ensure_topic(name)
+            self.cluster.controller.ensure_topic(name)
         self.cluster.settle(self.cluster.now_ms)
         self.identity = self.init(ID)
 
     def client_of(self, name: str) -> DirectClient:
-        return DirectClient(self.cluster, self.cluster.catalog.leadership(TopicPartition(name, 0)).leader)
+        return DirectClient(self.cluster, self.cluster.metadata.leadership(TopicPartition(name, 0)).leader)
 
     def init(self, transactional_id: str) -> Identity:
         answer = self.client_of(TRANSACTION_STATE_TOPIC).ask(
@@ -185,11 +185,11 @@ def test_no_term_of_a_leader_is_given_out_twice(survivors: Survivors) -> None:
 
     def move_twice_and_use(world: Prepared) -> None:
         for broker_id in (2, 1):
-            world.cluster.move_leader(state, broker_id)
+            world.cluster.controller.move_leader(state, broker_id)
         world.produce()
 
     for world in at_every_operation(move_twice_and_use, survivors):
-        leadership = world.cluster.catalog.leadership(state)
+        leadership = world.cluster.metadata.leadership(state)
         log = world.cluster.logs.get(state, world.cluster.now_ms)
         assert leadership.leader_epoch >= log.latest_leader_epoch
 
@@ -219,7 +219,7 @@ def test_a_coordinator_on_a_full_disk_has_the_client_ask_again() -> None:
 def test_a_fetch_ends_with_its_segment_and_who_reads_on_comes_to_the_end() -> None:
     """Seed 15: the end of what one fetch gives is not the end of the log."""
     world = Prepared()
-    small = world.cluster.create_topic("small", 1, {"segment.bytes": "400"}).topic_partitions()[0]
+    small = world.cluster.controller.create_topic("small", 1, {"segment.bytes": "400"}).topic_partitions()[0]
     log = world.cluster.logs.get(small, world.cluster.now_ms)
     for number in range(12):
         batch = record_batch([b"x" * 50], Identity(-1, -1), -1, transactional=False, timestamp_ms=world.cluster.now_ms)

@@ -67,8 +67,8 @@ class Small:
 
     def coordinator(self) -> int:
         """Return the broker that coordinates the transactional ids; they all lie in one partition."""
-        state = self.server.cluster.coordinator_partition_of(TRANSACTION_STATE_TOPIC, "id")
-        return self.server.cluster.catalog.leadership(state).leader
+        state = self.server.cluster.controller.coordinator_partition_of(TRANSACTION_STATE_TOPIC, "id")
+        return self.server.cluster.metadata.leadership(state).leader
 
     def epochs(self) -> dict[str, int]:
         """Return the epoch of each transactional id: 0 when it was initialised once, 1 when two times."""

@@ -155,9 +155,9 @@ class World:
 
         def make(cluster: Cluster) -> None:
             for topic, (partitions, config) in (self.plan.topics | self.plan.journals).items():
-                cluster.create_topic(topic, partitions, config)
+                cluster.controller.create_topic(topic, partitions, config)
             for name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
-                cluster.ensure_topic(name)
+                cluster.controller.ensure_topic(name)
 
         self.server.act(make)
 

@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import list_transactions
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.naming import parse_task_id
 from tests.spark.test_sink import EXPECTED, arm, input_folder, prefix, topic

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from broker_core.types import ProducerIdentity, TopicPartition
-from spark_eos.client import control
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client import transactions
 from spark_eos.client.inspection import describe_transactions
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import TransactionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions, sink_options
@@ -110,7 +110,7 @@ def test_a_stopped_watcher_stops_no_worker_and_no_prepared_transaction_is_left_t
                 break
         with pytest.raises(TransactionError, match="could still abort it"):
             watchdog.release()
-        watchdog.begin(ClientOptions(("127.0.0.1:1",)), control.TransactionIdentity("t", 1, 0, 2))
+        watchdog.begin(ClientOptions(("127.0.0.1:1",)), transactions.TransactionIdentity("t", 1, 0, 2))
         watchdog.release()
     finally:
         os.kill(detached.process_id, signal.SIGCONT)
@@ -130,8 +130,8 @@ class Task:
         self.transaction = WatchedTransaction(inner, client.options, self.watchdog)
         self.identity = self.begin()
 
-    def begin(self) -> control.TransactionIdentity:
-        made = control.init_producer_id(self.client, self.name, transaction_timeout_ms=60_000)
+    def begin(self) -> transactions.TransactionIdentity:
+        made = transactions.init_producer_id(self.client, self.name, transaction_timeout_ms=60_000)
         identity = ProducerIdentity(made.producer_id, made.producer_epoch)
         self.transaction.begin(TaskIdentity(self.name, identity, made.transaction_version))
         return made
@@ -169,7 +169,7 @@ def test_a_prepared_transaction_outlives_its_worker(client: KafkaClient) -> None
     task.prepare()
     task.end_worker()
     assert task.state == "Ongoing"
-    assert control.end_txn(client, task.identity, commit=True).error_code == 0
+    assert transactions.end_txn(client, task.identity, commit=True).error_code == 0
     assert read_values(client.options.bootstrap_servers[0], task.topic) == [["row"]]
 
 

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from broker_core import types
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.source.group_commits import GroupCommits
 from tests.support.spark_eos.source_data import create_topic, send_plain

@@ -3,10 +3,11 @@
 import itertools
 from typing import Any
 
-from broker_core.broker.cluster import Address, Cluster
+from broker_core.broker.cluster import Cluster
 from broker_core.broker.connection import Connection
+from broker_core.broker.endpoints import Address
 from broker_core.config import BrokerConfig
-from broker_core.security.principal import ANONYMOUS, Principal
+from broker_core.security.principals import ANONYMOUS, Principal
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire.versions import SERVED
 

@@ -3,31 +3,40 @@
 from collections.abc import Iterable
 from typing import Any
 
-from broker_core.broker.call import Call
-from broker_core.broker.rights import require
+from broker_core.broker.authorization import require
+from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.security.acls import Acl, AclFilter, Operation, Pattern, PatternType, Permission, ResourceType, new_acl
+from broker_core.security.acls import (
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+    new_acl,
+)
 from broker_core.wire import messages as m
 
 _UNKNOWN = 0
 
 
-def describe(call: Call) -> None:
+def describe(context: RequestContext) -> None:
     """Show the ACLs that a filter chooses, those of a pattern together."""
-    response, wanted = m.DescribeAclsResponse, _filter(call.body)
+    response, wanted = m.DescribeAclsResponse, _filter(context.body)
     if _is_unknown(wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission):
-        _hang_up(call)
+        _hang_up(context)
         return
     try:
-        _require(call, Operation.DESCRIBE)
+        _require(context, Operation.DESCRIBE)
     except KafkaError as error:
-        call.answer(response(error_code=error.code, error_message=error.message, resources=[]))
+        context.answer(response(error_code=error.code, error_message=error.message, resources=[]))
         return
-    patterns: dict[Pattern, list[Acl]] = {}
-    for acl in sorted(_matching(call, wanted)):
+    patterns: dict[ResourcePattern, list[Acl]] = {}
+    for acl in sorted(_matching(context, wanted)):
         patterns.setdefault(acl.pattern, []).append(acl)
     form = response.DescribeAclsResource
-    call.answer(
+    context.answer(
         response(
             error_code=0,
             error_message=None,
@@ -52,14 +61,14 @@ def describe(call: Call) -> None:
     )
 
 
-def create(call: Call) -> None:
+def create(context: RequestContext) -> None:
     """Create ACLs; each succeeds or fails for itself, and one that is there already succeeds."""
-    creations, form = call.body.creations, m.CreateAclsResponse.AclCreationResult
+    creations, form = context.body.creations, m.CreateAclsResponse.AclCreationResult
     if any(
         _is_unknown(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
         for each in creations
     ):
-        _hang_up(call)
+        _hang_up(context)
         return
     # Kafka does not get to the single ACLs then, and has no better word for it.
     is_spoilt = any(
@@ -72,10 +81,10 @@ def create(call: Call) -> None:
     results = []
     for each in creations:
         try:
-            _require(call, Operation.ALTER)
+            _require(context, Operation.ALTER)
             if is_spoilt:
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "only a filter may say ANY or MATCH")
-            call.broker.catalog.create_acl(
+            context.broker.metadata.create_acl(
                 new_acl(
                     each.resource_type,
                     each.resource_pattern_type,
@@ -89,26 +98,26 @@ def create(call: Call) -> None:
             results.append(form(error_code=0, error_message=None))
         except KafkaError as error:
             results.append(form(error_code=error.code, error_message=error.message))
-    call.answer(m.CreateAclsResponse(results=results))
+    context.answer(m.CreateAclsResponse(results=results))
 
 
-def delete(call: Call) -> None:
+def delete(context: RequestContext) -> None:
     """Delete the ACLs that each filter chooses, and name them; an ACL that two choose is named twice."""
-    filters, response = [_filter(each) for each in call.body.filters], m.DeleteAclsResponse
+    filters, response = [_filter(each) for each in context.body.filters], m.DeleteAclsResponse
     if any(_is_unknown(each.resource_type, each.pattern_type, each.operation, each.permission) for each in filters):
-        _hang_up(call)
+        _hang_up(context)
         return
     results, doomed = [], set()
     for each in filters:
         try:
-            _require(call, Operation.ALTER)
+            _require(context, Operation.ALTER)
             each.check()
         except KafkaError as error:
             results.append(
                 response.DeleteAclsFilterResult(error_code=error.code, error_message=error.message, matching_acls=[])
             )
             continue
-        chosen = sorted(_matching(call, each))
+        chosen = sorted(_matching(context, each))
         doomed.update(chosen)
         results.append(
             response.DeleteAclsFilterResult(
@@ -116,8 +125,8 @@ def delete(call: Call) -> None:
             )
         )
     for acl in sorted(doomed):
-        call.broker.catalog.delete_acl(acl)
-    call.answer(response(filter_results=results))
+        context.broker.metadata.delete_acl(acl)
+    context.answer(response(filter_results=results))
 
 
 def _deleted(acl: Acl) -> Any:
@@ -135,8 +144,8 @@ def _deleted(acl: Acl) -> Any:
     )
 
 
-def _matching(call: Call, wanted: AclFilter) -> Iterable[Acl]:
-    return filter(wanted.matches, call.broker.catalog.acls)
+def _matching(context: RequestContext, wanted: AclFilter) -> Iterable[Acl]:
+    return filter(wanted.matches, context.broker.metadata.acls)
 
 
 def _filter(entry: Any) -> AclFilter:
@@ -151,9 +160,9 @@ def _filter(entry: Any) -> AclFilter:
     )
 
 
-def _require(call: Call, operation: Operation) -> None:
-    require(call, operation, ResourceType.CLUSTER)
-    if call.broker.authorizer is None:
+def _require(context: RequestContext, operation: Operation) -> None:
+    require(context, operation, ResourceType.CLUSTER)
+    if context.broker.authorizer is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "there is no authorizer: set authorizer.class.name")
 
 
@@ -162,6 +171,6 @@ def _is_unknown(*numbers: int) -> bool:
     return _UNKNOWN in numbers
 
 
-def _hang_up(call: Call) -> None:
+def _hang_up(context: RequestContext) -> None:
     """Close the connection, as Kafka does on a request it cannot make sense of."""
-    call.hang_up(f"{call.request.api.name} speaks of something UNKNOWN")
+    context.hang_up(f"{context.request.api.name} speaks of something UNKNOWN")

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from broker_core.broker.call import Call
-from broker_core.broker.rights import require
+from broker_core.broker.authorization import require
+from broker_core.broker.request_context import RequestContext
 from broker_core.config import BrokerConfig, base_key, is_secret
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -19,17 +19,19 @@ _LIST, _PASSWORD = 7, 9
 _LISTS = frozenset({"cleanup.policy"})
 
 
-def describe_configs(call: Call) -> None:
+def describe_configs(context: RequestContext) -> None:
     """Tell the settings in force and where each comes from."""
-    call.answer(m.DescribeConfigsResponse(results=[_describe(call, resource) for resource in call.body.resources]))
+    context.answer(
+        m.DescribeConfigsResponse(results=[_describe(context, resource) for resource in context.body.resources])
+    )
 
 
-def _describe(call: Call, resource: Any) -> Any:
+def _describe(context: RequestContext, resource: Any) -> Any:
     result = m.DescribeConfigsResponse.DescribeConfigsResult
     place = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
     try:
-        _require(call, Operation.DESCRIBE_CONFIGS, resource)
-        config, overrides, own_source = _settings(call, resource)
+        _require(context, Operation.DESCRIBE_CONFIGS, resource)
+        config, overrides, own_source = _settings(context, resource)
     except KafkaError as error:
         return result(error_code=error.code, error_message=error.message, configs=[], **place)
     wanted = resource.configuration_keys
@@ -68,48 +70,48 @@ def _listener_entries(config: Any, wanted: Any) -> list[Any]:
     ]
 
 
-def _settings(call: Call, resource: Any) -> tuple[Any, Mapping[str, str], int]:
+def _settings(context: RequestContext, resource: Any) -> tuple[Any, Mapping[str, str], int]:
     """Return the settings in force, those that were set, and where a set one comes from."""
     if resource.resource_type == _TOPIC:
-        topic = call.broker.catalog.topic(resource.resource_name)
-        return call.broker.logs.topic_config(topic), topic.config, _SOURCE_TOPIC
+        topic = context.broker.metadata.topic(resource.resource_name)
+        return context.broker.logs.topic_config(topic), topic.config, _SOURCE_TOPIC
     if resource.resource_type == _BROKER:
-        if resource.resource_name not in ("", str(call.broker.broker_id)):
+        if resource.resource_name not in ("", str(context.broker.broker_id)):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {call.broker.broker_id} or empty string, but received "
+                f"Unexpected broker id, expected {context.broker.broker_id} or empty string, but received "
                 f"{resource.resource_name}",
             )
-        config = call.broker.config
+        config = context.broker.config
         defaults = type(config)().as_text()
         return config, {k: v for k, v in config.as_text().items() if v != defaults[k]}, _SOURCE_STATIC_BROKER
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no settings here")
 
 
-def alter_configs(call: Call) -> None:
+def alter_configs(context: RequestContext) -> None:
     """Change settings of topics one by one (KIP-339)."""
-    call.answer(
-        m.IncrementalAlterConfigsResponse(responses=[_alter(call, resource) for resource in call.body.resources])
+    context.answer(
+        m.IncrementalAlterConfigsResponse(responses=[_alter(context, resource) for resource in context.body.resources])
     )
 
 
-def _alter(call: Call, resource: Any) -> Any:
+def _alter(context: RequestContext, resource: Any) -> Any:
     code, message = ErrorCode.NONE, None
     try:
-        _require(call, Operation.ALTER_CONFIGS, resource)
+        _require(context, Operation.ALTER_CONFIGS, resource)
         if resource.resource_type != _TOPIC:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 "only topics' settings can be changed while the broker runs; "
                 "set the broker's in broker.properties and restart it",
             )
-        topic = call.broker.catalog.topic(resource.resource_name)
+        topic = context.broker.metadata.topic(resource.resource_name)
         config = dict(topic.config)
         for change in resource.configs:
-            _apply(config, call.broker.logs.topic_config(topic).as_text(), change)
-        call.broker.config.topic_defaults().override(config)
-        if not call.body.validate_only:
-            call.broker.logs.reconfigure(call.broker.catalog.configure_topic(topic.name, config))
+            _apply(config, context.broker.logs.topic_config(topic).as_text(), change)
+        context.broker.config.topic_defaults().override(config)
+        if not context.body.validate_only:
+            context.broker.logs.reconfigure(context.broker.metadata.configure_topic(topic.name, config))
     except ConfigError as error:
         code, message = ErrorCode.INVALID_CONFIG, str(error)
     except KafkaError as error:
@@ -122,12 +124,12 @@ def _alter(call: Call, resource: Any) -> Any:
     )
 
 
-def _require(call: Call, operation: Operation, resource: Any) -> None:
+def _require(context: RequestContext, operation: Operation, resource: Any) -> None:
     """Raise the verdict on a client that may not do this; a broker's settings are the cluster's."""
     kinds = {_TOPIC: ResourceType.TOPIC, _GROUP: ResourceType.GROUP, _BROKER: ResourceType.CLUSTER}
     kind = kinds.get(resource.resource_type)
     if kind is not None:
-        require(call, operation, kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name)
+        require(context, operation, kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name)
 
 
 def _apply(config: dict[str, str], effective: Mapping[str, str], change: Any) -> None:

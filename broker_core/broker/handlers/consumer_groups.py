@@ -3,9 +3,9 @@
 from collections.abc import Collection
 from typing import Any
 
-from broker_core.broker.call import Call
-from broker_core.broker.catalog import GROUP_VERSION
-from broker_core.broker.rights import allowed_operations, is_allowed, only_allowed, refusal
+from broker_core.broker.authorization import allowed_operations, is_allowed, only_allowed, refusal
+from broker_core.broker.metadata import GROUP_VERSION
+from broker_core.broker.request_context import RequestContext
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition, partitions_by_topic
 from broker_core.coordinator.groups.consumer.requests import (
     ConsumerGroupDescription,
@@ -21,35 +21,35 @@ _FIRST_WITH_MEMBER_ID = 1
 _CONSUMER_PROTOCOL = 1
 
 
-def heartbeat(call: Call) -> None:
+def heartbeat(context: RequestContext) -> None:
     """Let a member join, go on, or leave."""
-    body, response = call.body, m.ConsumerGroupHeartbeatResponse
-    if not _is_enabled(call):
-        call.answer(response(error_code=ErrorCode.UNSUPPORTED_VERSION))
+    body, response = context.body, m.ConsumerGroupHeartbeatResponse
+    if not _is_enabled(context):
+        context.answer(response(error_code=ErrorCode.UNSUPPORTED_VERSION))
         return
     topics = body.subscribed_topic_names
-    refused = _refusal(call)
+    refused = _refusal(context)
     if refused:
-        call.answer(response(error_code=refused))
+        context.answer(response(error_code=refused))
         return
-    result = call.broker.groups.consumer_heartbeat(
+    result = context.broker.groups.consumer_heartbeat(
         ConsumerHeartbeat(
             group_id=body.group_id,
             member_id=body.member_id,
             member_epoch=body.member_epoch,
-            client_id=call.client_id,
-            client_host=f"/{call.client_host}",
+            client_id=context.client_id,
+            client_host=f"/{context.client_host}",
             instance_id=body.instance_id,
             rack_id=body.rack_id,
             rebalance_timeout_ms=body.rebalance_timeout_ms,
             topics=None if topics is None else tuple(topics),
-            regex=body.subscribed_topic_regex if call.version >= 1 else None,
+            regex=body.subscribed_topic_regex if context.version >= 1 else None,
             server_assignor=body.server_assignor,
             owned=_owned(body.topic_partitions),
-            may_lack_member_id=call.version < _FIRST_WITH_MEMBER_ID,
-            may_see=only_allowed(call, Operation.DESCRIBE, ResourceType.TOPIC),
+            may_lack_member_id=context.version < _FIRST_WITH_MEMBER_ID,
+            may_see=only_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC),
         ),
-        call.now_ms,
+        context.now_ms,
     )
     form = response.Assignment
     assignment = (
@@ -62,7 +62,7 @@ def heartbeat(call: Call) -> None:
             ]
         )
     )
-    call.answer(
+    context.answer(
         response(
             error_code=result.error,
             error_message=result.message,
@@ -74,21 +74,21 @@ def heartbeat(call: Call) -> None:
     )
 
 
-def _refusal(call: Call) -> ErrorCode:
-    refused = refusal(call, Operation.READ, ResourceType.GROUP, call.body.group_id)
-    names = call.body.subscribed_topic_names or ()
-    verdicts = (refusal(call, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names)
+def _refusal(context: RequestContext) -> ErrorCode:
+    refused = refusal(context, Operation.READ, ResourceType.GROUP, context.body.group_id)
+    names = context.body.subscribed_topic_names or ()
+    verdicts = (refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names)
     return refused or next((verdict for verdict in verdicts if verdict), ErrorCode.NONE)
 
 
-def describe(call: Call) -> None:
+def describe(context: RequestContext) -> None:
     """Show consumer groups."""
     response = m.ConsumerGroupDescribeResponse
     form = response.DescribedGroup
     groups = []
-    for group_id in call.body.group_ids:
-        found = _described(call, group_id)
-        asked = call.body.include_authorized_operations and found.error == ErrorCode.NONE
+    for group_id in context.body.group_ids:
+        found = _described(context, group_id)
+        asked = context.body.include_authorized_operations and found.error == ErrorCode.NONE
         groups.append(
             form(
                 error_code=found.error,
@@ -98,27 +98,27 @@ def describe(call: Call) -> None:
                 group_epoch=found.epoch,
                 assignment_epoch=found.target_epoch,
                 assignor_name=found.assignor,
-                members=[_member(call, member) for member in found.members],
+                members=[_member(context, member) for member in found.members],
                 authorized_operations=sum(
-                    1 << number for number in allowed_operations(call, ResourceType.GROUP, group_id)
+                    1 << number for number in allowed_operations(context, ResourceType.GROUP, group_id)
                 )
                 if asked
                 else _NOBODY_ASKED,
             )
         )
-    call.answer(response(groups=groups))
+    context.answer(response(groups=groups))
 
 
-def _described(call: Call, group_id: str) -> ConsumerGroupDescription:
-    if not _is_enabled(call):
+def _described(context: RequestContext, group_id: str) -> ConsumerGroupDescription:
+    if not _is_enabled(context):
         return ConsumerGroupDescription(group_id, ErrorCode.UNSUPPORTED_VERSION)
-    refused = refusal(call, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+    refused = refusal(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
     if refused:
         return ConsumerGroupDescription(group_id, refused)
-    found = call.broker.groups.describe_consumer_group(group_id)
-    names = call.broker.catalog.names
+    found = context.broker.groups.describe_consumer_group(group_id)
+    names = context.broker.metadata.names
     held = {entry.topic_id for member in found.members for entry in (*member.assigned, *member.target)}
-    if all(is_allowed(call, Operation.DESCRIBE, ResourceType.TOPIC, names[each]) for each in held if each in names):
+    if all(is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, names[each]) for each in held if each in names):
         return found
     # Half a group would be a wrong one, so one topic that may not be seen hides it all.
     return ConsumerGroupDescription(
@@ -128,8 +128,8 @@ def _described(call: Call, group_id: str) -> ConsumerGroupDescription:
     )
 
 
-def _is_enabled(call: Call) -> bool:
-    return call.broker.catalog.features[GROUP_VERSION] > 0
+def _is_enabled(context: RequestContext) -> bool:
+    return context.broker.metadata.features[GROUP_VERSION] > 0
 
 
 def _owned(topic_partitions: Any) -> frozenset[TopicIdPartition] | None:
@@ -140,7 +140,7 @@ def _owned(topic_partitions: Any) -> frozenset[TopicIdPartition] | None:
     )
 
 
-def _member(call: Call, member: DescribedConsumer) -> Any:
+def _member(context: RequestContext, member: DescribedConsumer) -> Any:
     form = m.ConsumerGroupDescribeResponse.DescribedGroup.Member
     subscription = member.subscription
     return form(
@@ -152,15 +152,15 @@ def _member(call: Call, member: DescribedConsumer) -> Any:
         client_host=subscription.client_host,
         subscribed_topic_names=list(subscription.topics),
         subscribed_topic_regex=subscription.regex,
-        assignment=_assignment(call, form.Assignment, member.assigned),
-        target_assignment=_assignment(call, form.Assignment, member.target),
+        assignment=_assignment(context, form.Assignment, member.assigned),
+        target_assignment=_assignment(context, form.Assignment, member.target),
         member_type=_CONSUMER_PROTOCOL,
     )
 
 
-def _assignment(call: Call, form: Any, partitions: Collection[TopicIdPartition]) -> Any:
+def _assignment(context: RequestContext, form: Any, partitions: Collection[TopicIdPartition]) -> Any:
     """Name the topics; one that has been deleted meanwhile is left out, as Kafka does."""
-    names = call.broker.catalog.names
+    names = context.broker.metadata.names
     return form(
         topic_partitions=[
             form.TopicPartitions(topic_id=topic_id, topic_name=names[topic_id], partitions=numbers)

@@ -6,9 +6,9 @@ what clients are told, how state is written, and how the broker aborts on its ow
 
 from typing import Any
 
-from broker_core.broker.call import Call
-from broker_core.broker.catalog import FEATURES
-from broker_core.broker.rights import refusal
+from broker_core.broker.authorization import refusal
+from broker_core.broker.metadata import FEATURES
+from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
@@ -20,38 +20,38 @@ _FIRST_WITHOUT_RESULTS = 2
 _NO_ERROR = "NONE"
 
 
-def update_features(call: Call) -> None:
+def update_features(context: RequestContext) -> None:
     """Set feature levels, all of them or none; of a feature named twice the last level counts."""
-    refused = refusal(call, Operation.ALTER, ResourceType.CLUSTER)
+    refused = refusal(context, Operation.ALTER, ResourceType.CLUSTER)
     if refused:
-        call.answer(
+        context.answer(
             m.UpdateFeaturesResponse(
-                error_code=refused, error_message=f"{call.principal} has no right to ALTER the cluster", results=[]
+                error_code=refused, error_message=f"{context.principal} has no right to ALTER the cluster", results=[]
             )
         )
         return
-    updates = {update.feature: update for update in call.body.feature_updates}
+    updates = {update.feature: update for update in context.body.feature_updates}
     try:
         for update in updates.values():
-            _check(call, update)
+            _check(context, update)
     except KafkaError as error:
         message = f"no feature was changed, since one could not be: {error.message}"
-        call.answer(m.UpdateFeaturesResponse(error_code=error.code, error_message=message, results=[]))
+        context.answer(m.UpdateFeaturesResponse(error_code=error.code, error_message=message, results=[]))
         return
-    if not (call.version >= _FIRST_WITH_TYPES and call.body.validate_only):
+    if not (context.version >= _FIRST_WITH_TYPES and context.body.validate_only):
         for update in updates.values():
-            if update.max_version_level != call.broker.catalog.features[update.feature]:
-                call.broker.catalog.set_feature(update.feature, update.max_version_level)
-    call.answer(
-        m.UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message=None, results=_results(call, updates))
+            if update.max_version_level != context.broker.metadata.features[update.feature]:
+                context.broker.metadata.set_feature(update.feature, update.max_version_level)
+    context.answer(
+        m.UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message=None, results=_results(context, updates))
     )
 
 
-def _check(call: Call, update: Any) -> None:
+def _check(context: RequestContext, update: Any) -> None:
     """Raise INVALID_UPDATE_VERSION for a level that cannot be, whatever the reason."""
-    wanted, level = update.max_version_level, call.broker.catalog.features.get(update.feature, 0)
+    wanted, level = update.max_version_level, context.broker.metadata.features.get(update.feature, 0)
     # Version 0 has a flag for downgrades that Kafka does not look at any more: it can only upgrade.
-    kind = update.upgrade_type if call.version >= _FIRST_WITH_TYPES else _UPGRADE
+    kind = update.upgrade_type if context.version >= _FIRST_WITH_TYPES else _UPGRADE
     reason = None
     if kind not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
         reason = f"upgrade type {kind} is not known"
@@ -67,8 +67,8 @@ def _check(call: Call, update: Any) -> None:
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{update.feature} {wanted}: {reason}")
 
 
-def _results(call: Call, updates: dict[str, Any]) -> list[Any]:
-    if call.version >= _FIRST_WITHOUT_RESULTS:
+def _results(context: RequestContext, updates: dict[str, Any]) -> list[Any]:
+    if context.version >= _FIRST_WITHOUT_RESULTS:
         return []
     form = m.UpdateFeaturesResponse.UpdatableFeatureResult
     return [form(feature=feature, error_code=ErrorCode.NONE, error_message=_NO_ERROR) for feature in updates]

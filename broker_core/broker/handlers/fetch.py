@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from broker_core.broker.call import Call
+from broker_core.broker.authorization import is_allowed, require
 from broker_core.broker.fetch_sessions import NO_SESSION, FetchContext, FetchTarget
 from broker_core.broker.purgatory import Waiting
-from broker_core.broker.rights import is_allowed, require
+from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
@@ -43,42 +43,48 @@ class _Outcome:
         return self.error != ErrorCode.NONE or self.diverging is not None
 
 
-def fetch(call: Call) -> None:
+def fetch(context: RequestContext) -> None:
     """Answer at once if there is enough, an error or no patience; else wait."""
     try:
-        call.isolation()
-        context = call.broker.sessions.open(call.body, call.version, str(call.principal), call.now_ms)
+        context.isolation()
+        fetch_context = context.broker.sessions.open(
+            context.body, context.version, str(context.principal), context.now_ms
+        )
     except KafkaError as error:
-        call.answer(m.FetchResponse(error_code=error.code, session_id=NO_SESSION, responses=[]))
+        context.answer(m.FetchResponse(error_code=error.code, session_id=NO_SESSION, responses=[]))
         return
-    if _try(call, context, call.now_ms) or call.answered:
+    if _try(context, fetch_context, context.now_ms) or context.answered:
         return
     waiting = Waiting(
-        keys=[tp for target in context.targets if (tp := _find(call, target)) is not None],
-        deadline_ms=call.now_ms + call.body.max_wait_ms,
-        attempt=call.guarded(lambda now_ms: _try(call, context, now_ms), True),
-        expire=call.guarded(lambda now_ms: _answer(call, context, now_ms), None),
+        keys=[tp for target in fetch_context.targets if (tp := _find(context, target)) is not None],
+        deadline_ms=context.now_ms + context.body.max_wait_ms,
+        attempt=context.guarded(lambda now_ms: _try(context, fetch_context, now_ms), True),
+        expire=context.guarded(lambda now_ms: _answer(context, fetch_context, now_ms), None),
     )
-    call.broker.purgatory.wait(waiting)
-    call.abandon = lambda: call.broker.purgatory.cancel(waiting)
+    context.broker.purgatory.wait(waiting)
+    context.abandon = lambda: context.broker.purgatory.cancel(waiting)
 
 
-def _try(call: Call, context: FetchContext, now_ms: int) -> bool:
-    if call.body.max_wait_ms <= 0 or not context.targets or _is_worth_answering(call, context, now_ms):
-        _answer(call, context, now_ms)
+def _try(context: RequestContext, fetch_context: FetchContext, now_ms: int) -> bool:
+    if (
+        context.body.max_wait_ms <= 0
+        or not fetch_context.targets
+        or _is_worth_answering(context, fetch_context, now_ms)
+    ):
+        _answer(context, fetch_context, now_ms)
         return True
     return False
 
 
-def _is_worth_answering(call: Call, context: FetchContext, now_ms: int) -> bool:
+def _is_worth_answering(context: RequestContext, fetch_context: FetchContext, now_ms: int) -> bool:
     """Say whether there is an error to tell, or enough to read (counted without reading it)."""
-    isolation = call.isolation()
-    most = min(call.body.max_bytes, call.broker.config.fetch_max_bytes)
+    isolation = context.isolation()
+    most = min(context.body.max_bytes, context.broker.config.fetch_max_bytes)
     found = 0
-    for target in context.targets:
+    for target in fetch_context.targets:
         try:
-            log = _log(call, target, now_ms)
-            if _diverging(call, target, log) is not None:
+            log = _log(context, target, now_ms)
+            if _diverging(context, target, log) is not None:
                 return True
             if not log.log_start_offset <= target.fetch_offset <= log.log_end_offset:
                 return True
@@ -87,47 +93,47 @@ def _is_worth_answering(call: Call, context: FetchContext, now_ms: int) -> bool:
             return True
         # A reader that asks for more than it is willing to take gets what it takes.
         found += readable
-        if found >= min(call.body.min_bytes, most) or 0 < target.max_bytes <= readable:
+        if found >= min(context.body.min_bytes, most) or 0 < target.max_bytes <= readable:
             return True
     return False
 
 
-def _find(call: Call, target: FetchTarget) -> TopicPartition | None:
+def _find(context: RequestContext, target: FetchTarget) -> TopicPartition | None:
     topic = target.key.topic
-    name = call.broker.catalog.names.get(topic) if isinstance(topic, UUID) else topic
+    name = context.broker.metadata.names.get(topic) if isinstance(topic, UUID) else topic
     return TopicPartition(name, target.key.partition) if name is not None else None
 
 
-def _log(call: Call, target: FetchTarget, now_ms: int) -> PartitionLog:
-    topic_partition = _find(call, target)
+def _log(context: RequestContext, target: FetchTarget, now_ms: int) -> PartitionLog:
+    topic_partition = _find(context, target)
     if topic_partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {target.key.topic}")
-    if call.broker.authorizer is not None:
-        _require_reading(call, topic_partition.topic)
-    return call.broker.led_log(topic_partition, now_ms, target.leader_epoch)[0]
+    if context.broker.authorizer is not None:
+        _require_reading(context, topic_partition.topic)
+    return context.broker.led_log(topic_partition, now_ms, target.leader_epoch)[0]
 
 
-def _require_reading(call: Call, topic: str) -> None:
+def _require_reading(context: RequestContext, topic: str) -> None:
     """Raise 29 for who may not read; a reader that says it is a broker needs the right of one instead."""
-    if _replica_id(call) < 0:
-        require(call, Operation.READ, ResourceType.TOPIC, topic)
-    elif not is_allowed(call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{call.principal} is not a broker")
+    if _replica_id(context) < 0:
+        require(context, Operation.READ, ResourceType.TOPIC, topic)
+    elif not is_allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} is not a broker")
 
 
-def _replica_id(call: Call) -> int:
-    body = call.body
-    if call.version < _FIRST_WITH_REPLICA_STATE:
+def _replica_id(context: RequestContext) -> int:
+    body = context.body
+    if context.version < _FIRST_WITH_REPLICA_STATE:
         return int(body.replica_id)
     return _UNKNOWN if body.replica_state is None else int(body.replica_state.replica_id)
 
 
-def _diverging(call: Call, target: FetchTarget, log: PartitionLog) -> tuple[int, int] | None:
+def _diverging(context: RequestContext, target: FetchTarget, log: PartitionLog) -> tuple[int, int] | None:
     """Return the epoch and end offset up to which the reader's history agrees with ours (KIP-595), if it parts.
 
     Raises 1 when nothing is known of an epoch the reader has data of: there is no place to send it back to.
     """
-    if call.version < _FIRST_DIVERGING_VERSION or target.last_fetched_epoch <= NO_LEADER_EPOCH:
+    if context.version < _FIRST_DIVERGING_VERSION or target.last_fetched_epoch <= NO_LEADER_EPOCH:
         return None
     epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
     if NO_LEADER_EPOCH in (epoch, end_offset):
@@ -140,26 +146,26 @@ def _diverging(call: Call, target: FetchTarget, log: PartitionLog) -> tuple[int,
     return None
 
 
-def _answer(call: Call, context: FetchContext, now_ms: int) -> None:
-    budget = call.body.max_bytes
-    budget = min(budget, call.broker.config.fetch_max_bytes)
+def _answer(context: RequestContext, fetch_context: FetchContext, now_ms: int) -> None:
+    budget = context.body.max_bytes
+    budget = min(budget, context.broker.config.fetch_max_bytes)
     topics: dict[Any, list[Any]] = {}
     anything_read = False
-    for target in context.targets:
-        outcome = _read(call, target, budget, anything_read=anything_read, now_ms=now_ms)
+    for target in fetch_context.targets:
+        outcome = _read(context, target, budget, anything_read=anything_read, now_ms=now_ms)
         budget -= len(outcome.records)
         anything_read = anything_read or bool(outcome.records)
-        if context.incremental and not _has_news(target, outcome):
+        if fetch_context.incremental and not _has_news(target, outcome):
             continue
         # An error is told again next time: only what went out without one is known to the client.
         target.told = None if outcome.must_answer else outcome.told()
-        topics.setdefault(target.key.topic, []).append(_partition_data(call, target, outcome))
-    by_id = call.version >= 13
+        topics.setdefault(target.key.topic, []).append(_partition_data(context, target, outcome))
+    by_id = context.version >= 13
     response = m.FetchResponse
-    call.answer(
+    context.answer(
         response(
             error_code=0,
-            session_id=context.session.session_id if context.session else NO_SESSION,
+            session_id=fetch_context.session.session_id if fetch_context.session else NO_SESSION,
             responses=[
                 response.FetchableTopicResponse(**{"topic_id" if by_id else "topic": topic}, partitions=partitions)
                 for topic, partitions in topics.items()
@@ -172,11 +178,11 @@ def _has_news(target: FetchTarget, outcome: _Outcome) -> bool:
     return bool(outcome.records) or outcome.must_answer or target.told != outcome.told()
 
 
-def _read(call: Call, target: FetchTarget, budget: int, *, anything_read: bool, now_ms: int) -> _Outcome:
-    isolation = call.isolation()
+def _read(context: RequestContext, target: FetchTarget, budget: int, *, anything_read: bool, now_ms: int) -> _Outcome:
+    isolation = context.isolation()
     try:
-        log = _log(call, target, now_ms)
-        diverging = _diverging(call, target, log)
+        log = _log(context, target, now_ms)
+        diverging = _diverging(context, target, log)
         if diverging is not None:
             return _Outcome(
                 diverging=diverging,
@@ -199,7 +205,7 @@ def _read(call: Call, target: FetchTarget, budget: int, *, anything_read: bool, 
     )
 
 
-def _partition_data(call: Call, target: FetchTarget, outcome: _Outcome) -> Any:
+def _partition_data(context: RequestContext, target: FetchTarget, outcome: _Outcome) -> Any:
     form = m.FetchResponse.FetchableTopicResponse.PartitionData
     hints = {}
     if outcome.diverging is not None:

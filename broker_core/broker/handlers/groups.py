@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from broker_core.broker.call import Call
-from broker_core.broker.rights import allowed_operations, is_allowed, refusal
+from broker_core.broker.authorization import allowed_operations, is_allowed, refusal
+from broker_core.broker.request_context import RequestContext
 from broker_core.coordinator.groups.classic.requests import (
     Heartbeat,
     JoinGroup,
@@ -19,41 +19,41 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
 
 
-def join(call: Call) -> None:
+def join(context: RequestContext) -> None:
     """Join a group; the answer comes when the generation is complete."""
-    body = call.body
-    refused = _refusal(call)
+    body = context.body
+    refused = _refusal(context)
     if refused:
-        call.answer(_joined(call, JoinResult(refused, "")))
+        context.answer(_joined(context, JoinResult(refused, "")))
         return
-    rebalance_timeout_ms = body.rebalance_timeout_ms if call.version >= 1 else body.session_timeout_ms
-    call.broker.groups.join_group(
+    rebalance_timeout_ms = body.rebalance_timeout_ms if context.version >= 1 else body.session_timeout_ms
+    context.broker.groups.join_group(
         JoinGroup(
             group_id=body.group_id,
             member_id=body.member_id,
-            client_id=call.client_id,
-            client_host=f"/{call.client_host}",
+            client_id=context.client_id,
+            client_host=f"/{context.client_host}",
             protocol_type=body.protocol_type,
             protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
             session_timeout_ms=body.session_timeout_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
-            group_instance_id=body.group_instance_id if call.version >= 5 else None,
-            requires_known_member_id=call.version >= 4,
-            can_skip_assignment=call.version >= 9,
+            group_instance_id=body.group_instance_id if context.version >= 5 else None,
+            requires_known_member_id=context.version >= 4,
+            can_skip_assignment=context.version >= 9,
         ),
-        call.now_ms,
-        call.guarded(lambda result: call.answer(_joined(call, result)), None),
+        context.now_ms,
+        context.guarded(lambda result: context.answer(_joined(context, result)), None),
     )
 
 
-def _joined(call: Call, result: JoinResult) -> Any:
+def _joined(context: RequestContext, result: JoinResult) -> Any:
     response = m.JoinGroupResponse
     protocol = result.protocol_name
     return response(
         error_code=result.error,
         generation_id=result.generation_id,
         protocol_type=result.protocol_type,
-        protocol_name=protocol if protocol is not None or call.version >= 7 else "",
+        protocol_name=protocol if protocol is not None or context.version >= 7 else "",
         leader=result.leader,
         skip_assignment=result.skip_assignment,
         member_id=result.member_id,
@@ -66,23 +66,23 @@ def _joined(call: Call, result: JoinResult) -> Any:
     )
 
 
-def _refusal(call: Call) -> ErrorCode:
+def _refusal(context: RequestContext) -> ErrorCode:
     """Return the verdict on a client that may not be a member of the group it names."""
-    return refusal(call, Operation.READ, ResourceType.GROUP, call.body.group_id)
+    return refusal(context, Operation.READ, ResourceType.GROUP, context.body.group_id)
 
 
-def sync(call: Call) -> None:
+def sync(context: RequestContext) -> None:
     """Fetch the assignment; the leader brings it."""
-    body = call.body
+    body = context.body
     # What does not say which protocol it is about is refused for that, whoever sent it.
-    is_whole = call.version < 5 or None not in (body.protocol_type, body.protocol_name)
-    refused = _refusal(call) if is_whole else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    is_whole = context.version < 5 or None not in (body.protocol_type, body.protocol_name)
+    refused = _refusal(context) if is_whole else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if refused:
-        call.answer(m.SyncGroupResponse(error_code=refused, assignment=b""))
+        context.answer(m.SyncGroupResponse(error_code=refused, assignment=b""))
         return
 
     def answer(result: SyncResult) -> None:
-        call.answer(
+        context.answer(
             m.SyncGroupResponse(
                 error_code=result.error,
                 protocol_type=result.protocol_type,
@@ -91,54 +91,54 @@ def sync(call: Call) -> None:
             )
         )
 
-    call.broker.groups.sync_group(
+    context.broker.groups.sync_group(
         SyncGroup(
             group_id=body.group_id,
             member_id=body.member_id,
             generation_id=body.generation_id,
-            group_instance_id=body.group_instance_id if call.version >= 3 else None,
-            protocol_type=body.protocol_type if call.version >= 5 else None,
-            protocol_name=body.protocol_name if call.version >= 5 else None,
+            group_instance_id=body.group_instance_id if context.version >= 3 else None,
+            protocol_type=body.protocol_type if context.version >= 5 else None,
+            protocol_name=body.protocol_name if context.version >= 5 else None,
             assignments={entry.member_id: bytes(entry.assignment) for entry in body.assignments},
         ),
-        call.now_ms,
-        call.guarded(answer, None),
+        context.now_ms,
+        context.guarded(answer, None),
     )
 
 
-def heartbeat(call: Call) -> None:
+def heartbeat(context: RequestContext) -> None:
     """Keep a member alive."""
-    body = call.body
-    refused = _refusal(call)
+    body = context.body
+    refused = _refusal(context)
     if refused:
-        call.answer(m.HeartbeatResponse(error_code=refused))
+        context.answer(m.HeartbeatResponse(error_code=refused))
         return
-    code = call.broker.groups.heartbeat(
+    code = context.broker.groups.heartbeat(
         Heartbeat(
-            body.group_id, body.member_id, body.generation_id, body.group_instance_id if call.version >= 3 else None
+            body.group_id, body.member_id, body.generation_id, body.group_instance_id if context.version >= 3 else None
         ),
-        call.now_ms,
+        context.now_ms,
     )
-    call.answer(m.HeartbeatResponse(error_code=code))
+    context.answer(m.HeartbeatResponse(error_code=code))
 
 
-def leave(call: Call) -> None:
+def leave(context: RequestContext) -> None:
     """Let members go."""
-    body, response = call.body, m.LeaveGroupResponse
-    refused = _refusal(call)
+    body, response = context.body, m.LeaveGroupResponse
+    refused = _refusal(context)
     if refused:
-        call.answer(response(error_code=refused, members=[]))
+        context.answer(response(error_code=refused, members=[]))
         return
-    if call.version >= 3:
+    if context.version >= 3:
         members = tuple(LeavingMember(member.member_id, member.group_instance_id) for member in body.members)
     else:
         members = (LeavingMember(body.member_id),)
-    result = call.broker.groups.leave_group(LeaveGroup(body.group_id, members), call.now_ms)
-    if call.version < 3:
+    result = context.broker.groups.leave_group(LeaveGroup(body.group_id, members), context.now_ms)
+    if context.version < 3:
         code = result.error or (result.members[0].error if result.members else ErrorCode.NONE)
-        call.answer(response(error_code=code))
+        context.answer(response(error_code=code))
         return
-    call.answer(
+    context.answer(
         response(
             error_code=result.error,
             members=[
@@ -151,15 +151,15 @@ def leave(call: Call) -> None:
     )
 
 
-def list_groups(call: Call) -> None:
+def list_groups(context: RequestContext) -> None:
     """List the groups this broker coordinates."""
     wanted = ListGroups(
-        states=tuple(call.body.states_filter or ()) if call.version >= 4 else (),
-        types=tuple(call.body.types_filter or ()) if call.version >= 5 else (),
+        states=tuple(context.body.states_filter or ()) if context.version >= 4 else (),
+        types=tuple(context.body.types_filter or ()) if context.version >= 5 else (),
     )
     response = m.ListGroupsResponse
-    may_see_all = is_allowed(call, Operation.DESCRIBE, ResourceType.CLUSTER)
-    call.answer(
+    may_see_all = is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER)
+    context.answer(
         response(
             error_code=0,
             groups=[
@@ -169,19 +169,19 @@ def list_groups(call: Call) -> None:
                     group_state=group.state,
                     group_type=group.group_type,
                 )
-                for group in call.broker.groups.list_groups(wanted)
-                if may_see_all or is_allowed(call, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+                for group in context.broker.groups.list_groups(wanted)
+                if may_see_all or is_allowed(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
             ],
         )
     )
 
 
-def describe_groups(call: Call) -> None:
+def describe_groups(context: RequestContext) -> None:
     """Show groups and their members."""
     form = m.DescribeGroupsResponse.DescribedGroup
     groups = []
-    for group_id in call.body.groups:
-        refused = refusal(call, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+    for group_id in context.body.groups:
+        refused = refusal(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if refused:
             groups.append(
                 form(
@@ -195,11 +195,11 @@ def describe_groups(call: Call) -> None:
                 )
             )
             continue
-        found = call.broker.groups.describe(group_id)
+        found = context.broker.groups.describe(group_id)
         unknown = found.error == ErrorCode.GROUP_ID_NOT_FOUND
         # Before version 6 a group that is not there is simply Dead (KIP-1043).
-        code = ErrorCode.NONE if unknown and call.version < 6 else found.error
-        is_asked = call.version >= 3 and call.body.include_authorized_operations and code == ErrorCode.NONE
+        code = ErrorCode.NONE if unknown and context.version < 6 else found.error
+        is_asked = context.version >= 3 and context.body.include_authorized_operations and code == ErrorCode.NONE
         groups.append(
             form(
                 error_code=code,
@@ -219,20 +219,21 @@ def describe_groups(call: Call) -> None:
                     )
                     for member in found.members
                 ],
-                authorized_operations=allowed_operations(call, ResourceType.GROUP, group_id) if is_asked else None,
+                authorized_operations=allowed_operations(context, ResourceType.GROUP, group_id) if is_asked else None,
             )
         )
-    call.answer(m.DescribeGroupsResponse(groups=groups))
+    context.answer(m.DescribeGroupsResponse(groups=groups))
 
 
-def delete_groups(call: Call) -> None:
+def delete_groups(context: RequestContext) -> None:
     """Delete groups without members."""
     form = m.DeleteGroupsResponse.DeletableGroupResult
     answers = {
-        group_id: refusal(call, Operation.DELETE, ResourceType.GROUP, group_id) for group_id in call.body.groups_names
+        group_id: refusal(context, Operation.DELETE, ResourceType.GROUP, group_id)
+        for group_id in context.body.groups_names
     }
     wanted = [group_id for group_id, refused in answers.items() if not refused]
-    answers.update(call.broker.groups.delete_groups(wanted, call.now_ms))
-    call.answer(
+    answers.update(context.broker.groups.delete_groups(wanted, context.now_ms))
+    context.answer(
         m.DeleteGroupsResponse(results=[form(group_id=group_id, error_code=code) for group_id, code in answers.items()])
     )

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from broker_core.broker.call import Call
-from broker_core.broker.rights import is_allowed, refusal
-from broker_core.broker.verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
+from broker_core.broker.authorization import is_allowed, refusal
+from broker_core.broker.partition_verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
+from broker_core.broker.request_context import RequestContext
 from broker_core.coordinator.groups.offsets.requests import (
     FetchedOffset,
     FetchOffsetsResult,
@@ -17,7 +17,7 @@ from broker_core.coordinator.groups.shard import translate_append_error
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_state import SENTINEL
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition, coordinator_partition
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 
 _FIRST_BY_ID = 10
@@ -51,34 +51,34 @@ _TRANSACTIONAL = _Forms(
 )
 
 
-def commit(call: Call) -> None:
+def commit(context: RequestContext) -> None:
     """Commit offsets outside a transaction."""
-    body = call.body
+    body = context.body
 
     def to_coordinator(offsets: Mapping[TopicPartition, OffsetToCommit]) -> _Answers:
-        return call.broker.groups.commit_offsets(
+        return context.broker.groups.commit_offsets(
             OffsetCommit(
                 body.group_id,
                 offsets,
                 body.generation_id_or_member_epoch,
                 body.member_id,
-                body.group_instance_id if call.version >= 7 else None,
-                body.retention_time_ms if call.version <= 4 else -1,
-                knows_member_epochs=call.version >= _FIRST_WITH_MEMBER_EPOCH,
+                body.group_instance_id if context.version >= 7 else None,
+                body.retention_time_ms if context.version <= 4 else -1,
+                knows_member_epochs=context.version >= _FIRST_WITH_MEMBER_EPOCH,
             ),
-            call.now_ms,
+            context.now_ms,
         )
 
-    _commit(call, _PLAIN, to_coordinator)
+    _commit(context, _PLAIN, to_coordinator)
 
 
-def commit_in_transaction(call: Call) -> None:
+def commit_in_transaction(context: RequestContext) -> None:
     """Commit offsets as a part of a transaction (KIP-98, KIP-447, KIP-890; facts E.1)."""
-    body = call.body
+    body = context.body
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
 
     def to_coordinator(offsets: Mapping[TopicPartition, OffsetToCommit]) -> _Answers:
-        known = call.version >= _FIRST_WITH_GENERATION
+        known = context.version >= _FIRST_WITH_GENERATION
         request = TxnOffsetCommit(
             body.group_id,
             offsets,
@@ -87,63 +87,68 @@ def commit_in_transaction(call: Call) -> None:
             body.member_id if known else "",
             body.group_instance_id if known else None,
         )
-        code = call.broker.groups.check_transactional_commit(request) or _verified(call, producer)
-        if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < _FIRST_KNOWING_LOADS:
+        code = context.broker.groups.check_transactional_commit(request) or _verified(context, producer)
+        if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.version < _FIRST_KNOWING_LOADS:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if code != ErrorCode.NONE:
             return dict.fromkeys(offsets, code)
-        return call.broker.groups.commit_transactional_offsets(request, call.now_ms)
+        return context.broker.groups.commit_transactional_offsets(request, context.now_ms)
 
-    _commit(call, _TRANSACTIONAL, to_coordinator)
+    _commit(context, _TRANSACTIONAL, to_coordinator)
 
 
-def _verified(call: Call, producer: ProducerIdentity) -> ErrorCode:
-    cluster = call.broker.cluster
-    topic = cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
-    partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, coordinator_partition(call.body.group_id, len(topic.partitions)))
-    mode = ADD if call.version >= _FIRST_ADDING else OLD_ERROR if call.version <= _LAST_OLD_ERROR else VERIFY
-    if mode is not ADD and not call.broker.config.transaction_partition_verification_enable:
+def _verified(context: RequestContext, producer: ProducerIdentity) -> ErrorCode:
+    broker = context.broker
+    partition = broker.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, context.body.group_id)
+    mode = ADD if context.version >= _FIRST_ADDING else OLD_ERROR if context.version <= _LAST_OLD_ERROR else VERIFY
+    if mode is not ADD and not broker.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
     try:
-        log, _ = call.broker.led_log(partition, call.now_ms)
+        log, _ = broker.led_log(partition, context.now_ms)
         guard = log.start_verification(producer.producer_id, producer.producer_epoch, -1, mode is ADD)
     except KafkaError as error:
         return translate_append_error(error.code)
     if guard == SENTINEL:
         return ErrorCode.NONE
-    began_ms = cluster.meters.stopwatch()
-    code = coordinator_answers(cluster, call.body.transactional_id, producer, [partition], mode, call.now_ms)[partition]
+    began_ms = broker.meters.stopwatch()
+    code = coordinator_answers(broker, context.body.transactional_id, producer, [partition], mode, context.now_ms)[
+        partition
+    ]
     if mode is ADD and code == ErrorCode.NONE:
         # As for Produce: offsets that outlived the coordinator's record in a crash would stay pending for ever.
-        call.broker.logs.sync()
-    cluster.meters.verified(began_ms)
+        broker.logs.sync()
+    broker.meters.verified(began_ms)
     return translate_append_error(code)
 
 
 def _commit(
-    call: Call, forms: _Forms, to_coordinator: Callable[[Mapping[TopicPartition, OffsetToCommit]], _Answers]
+    context: RequestContext,
+    forms: _Forms,
+    to_coordinator: Callable[[Mapping[TopicPartition, OffsetToCommit]], _Answers],
 ) -> None:
     """Leave out partitions that do not exist or may not be read, commit the rest, answer in the request's order."""
-    by_id = forms is _PLAIN and call.version >= _FIRST_BY_ID
+    by_id = forms is _PLAIN and context.version >= _FIRST_BY_ID
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    refused = _refusal_of_commit(call, forms)
+    refused = _refusal_of_commit(context, forms)
     unreadable = (
-        set() if refused else _unreadable_topics(call, (_name(call, topic, by_id=by_id) for topic in call.body.topics))
+        set()
+        if refused
+        else _unreadable_topics(context, (_name(context, topic, by_id=by_id) for topic in context.body.topics))
     )
     offsets: dict[TopicPartition, OffsetToCommit] = {}
-    for topic in call.body.topics:
-        name = _name(call, topic, by_id=by_id)
+    for topic in context.body.topics:
+        name = _name(context, topic, by_id=by_id)
         if refused or name is None or name in unreadable:
             continue
         for entry in topic.partitions:
-            if call.broker.catalog.has_partition(TopicPartition(name, entry.partition_index)):
+            if context.broker.metadata.has_partition(TopicPartition(name, entry.partition_index)):
                 offsets[TopicPartition(name, entry.partition_index)] = OffsetToCommit(
                     entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata
                 )
     answers = to_coordinator(offsets) if offsets else {}
     topics = []
-    for topic in call.body.topics:
-        name = _name(call, topic, by_id=by_id)
+    for topic in context.body.topics:
+        name = _name(context, topic, by_id=by_id)
         missing = refused or (
             unknown
             if name is None
@@ -160,45 +165,45 @@ def _commit(
         ]
         place = {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
         topics.append(forms.topic(partitions=partitions, **place))
-    call.answer(forms.response(topics=topics))
+    context.answer(forms.response(topics=topics))
 
 
-def _refusal_of_commit(call: Call, forms: _Forms) -> ErrorCode:
+def _refusal_of_commit(context: RequestContext, forms: _Forms) -> ErrorCode:
     """Return what refuses the whole commit: no right to the transactional id, or none to the group."""
     refused = (
         ErrorCode.NONE
         if forms is _PLAIN
-        else refusal(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, call.body.transactional_id)
+        else refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, context.body.transactional_id)
     )
-    return refused or refusal(call, Operation.READ, ResourceType.GROUP, call.body.group_id)
+    return refused or refusal(context, Operation.READ, ResourceType.GROUP, context.body.group_id)
 
 
-def _unreadable_topics(call: Call, names: Iterable[str | None]) -> set[str]:
-    return {name for name in names if name is not None and refusal(call, Operation.READ, ResourceType.TOPIC, name)}
+def _unreadable_topics(context: RequestContext, names: Iterable[str | None]) -> set[str]:
+    return {name for name in names if name is not None and refusal(context, Operation.READ, ResourceType.TOPIC, name)}
 
 
-def _name(call: Call, topic: Any, *, by_id: bool) -> str | None:
-    return call.broker.catalog.names.get(topic.topic_id) if by_id else topic.name
+def _name(context: RequestContext, topic: Any, *, by_id: bool) -> str | None:
+    return context.broker.metadata.names.get(topic.topic_id) if by_id else topic.name
 
 
-def fetch(call: Call) -> None:
+def fetch(context: RequestContext) -> None:
     """Fetch committed offsets, of one group or from version 8 on of several (facts E.3)."""
-    body, response = call.body, m.OffsetFetchResponse
-    require_stable = body.require_stable if call.version >= 7 else False
-    if call.version >= 8:
-        groups = [_fetch_group(call, group, require_stable=require_stable) for group in body.groups]
-        call.answer(response(groups=groups))
+    body, response = context.body, m.OffsetFetchResponse
+    require_stable = body.require_stable if context.version >= 7 else False
+    if context.version >= 8:
+        groups = [_fetch_group(context, group, require_stable=require_stable) for group in body.groups]
+        context.answer(response(groups=groups))
         return
     wanted = (
         None
         if body.topics is None
         else [TopicPartition(topic.name, index) for topic in body.topics for index in topic.partition_indexes]
     )
-    result = _allowed_offsets(call, body.group_id, wanted, require_stable=require_stable)
-    says_error_once = result.error and call.version >= _FIRST_WITH_ERROR
+    result = _allowed_offsets(context, body.group_id, wanted, require_stable=require_stable)
+    says_error_once = result.error and context.version >= _FIRST_WITH_ERROR
     topics = {} if says_error_once else _offsets_by_topic(result.offsets, wanted, result.error)
     form = response.OffsetFetchResponseTopic
-    call.answer(
+    context.answer(
         response(
             error_code=result.error,
             topics=[
@@ -214,9 +219,9 @@ def fetch(call: Call) -> None:
     )
 
 
-def _fetch_group(call: Call, group: Any, *, require_stable: bool) -> Any:
-    by_id = call.version >= _FIRST_BY_ID
-    names = call.broker.catalog.names
+def _fetch_group(context: RequestContext, group: Any, *, require_stable: bool) -> Any:
+    by_id = context.version >= _FIRST_BY_ID
+    names = context.broker.metadata.names
     form = m.OffsetFetchResponse.OffsetFetchResponseGroup
     topic_form = form.OffsetFetchResponseTopics
     topics, wanted = [], None
@@ -242,14 +247,14 @@ def _fetch_group(call: Call, group: Any, *, require_stable: bool) -> Any:
             wanted += [TopicPartition(name, index) for index in topic.partition_indexes]
     caller = (
         {"member_id": group.member_id, "member_epoch": group.member_epoch}
-        if (call.version >= _FIRST_WITH_MEMBER_EPOCH)
+        if (context.version >= _FIRST_WITH_MEMBER_EPOCH)
         else {}
     )
-    result = _allowed_offsets(call, group.group_id, wanted, require_stable=require_stable, **caller)
+    result = _allowed_offsets(context, group.group_id, wanted, require_stable=require_stable, **caller)
     for name, partitions in _offsets_by_topic(result.offsets, wanted, result.error).items():
-        if by_id and name not in call.broker.catalog.topics:
+        if by_id and name not in context.broker.metadata.topics:
             continue
-        place = {"topic_id": call.broker.catalog.topics[name].topic_id} if by_id else {"name": name}
+        place = {"topic_id": context.broker.metadata.topics[name].topic_id} if by_id else {"name": name}
         topics.append(
             topic_form(
                 partitions=[
@@ -262,16 +267,16 @@ def _fetch_group(call: Call, group: Any, *, require_stable: bool) -> Any:
 
 
 def _allowed_offsets(
-    call: Call, group_id: str, wanted: list[TopicPartition] | None, **options: Any
+    context: RequestContext, group_id: str, wanted: list[TopicPartition] | None, **options: Any
 ) -> FetchOffsetsResult:
     """Fetch what the client may see; what it asks for by name and may not see is refused, the rest left out."""
-    refused = refusal(call, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+    refused = refusal(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
     if refused:
         return FetchOffsetsResult(refused)
-    groups = call.broker.groups
+    groups = context.broker.groups
     if wanted is None:
         found = groups.fetch_offsets(group_id, None, **options)
-        hidden = _hidden_topics(call, found.offsets)
+        hidden = _hidden_topics(context, found.offsets)
         return FetchOffsetsResult(
             found.error,
             {
@@ -280,7 +285,7 @@ def _allowed_offsets(
                 if topic_partition.topic not in hidden
             },
         )
-    hidden = _hidden_topics(call, wanted)
+    hidden = _hidden_topics(context, wanted)
     found = groups.fetch_offsets(group_id, [each for each in wanted if each.topic not in hidden], **options)
     if found.error:
         return found
@@ -289,11 +294,11 @@ def _allowed_offsets(
     return FetchOffsetsResult(found.error, {**found.offsets, **hidden_offsets})
 
 
-def _hidden_topics(call: Call, partitions: Iterable[TopicPartition]) -> set[str]:
+def _hidden_topics(context: RequestContext, partitions: Iterable[TopicPartition]) -> set[str]:
     return {
         name
         for name in {each.topic for each in partitions}
-        if not is_allowed(call, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        if not is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
     }
 
 
@@ -317,23 +322,23 @@ def _offset_form(form: Any, index: int, found: FetchedOffset) -> Any:
     )
 
 
-def delete(call: Call) -> None:
+def delete(context: RequestContext) -> None:
     """Delete a group's offsets of partitions it does not subscribe to (KIP-496)."""
-    body, response = call.body, m.OffsetDeleteResponse
-    refused = refusal(call, Operation.DELETE, ResourceType.GROUP, body.group_id)
+    body, response = context.body, m.OffsetDeleteResponse
+    refused = refusal(context, Operation.DELETE, ResourceType.GROUP, body.group_id)
     if refused:
-        call.answer(response(error_code=refused, topics=[]))
+        context.answer(response(error_code=refused, topics=[]))
         return
-    unreadable = _unreadable_topics(call, (topic.name for topic in body.topics))
+    unreadable = _unreadable_topics(context, (topic.name for topic in body.topics))
     wanted = [
         TopicPartition(topic.name, entry.partition_index)
         for topic in body.topics
         for entry in topic.partitions
         if topic.name not in unreadable
     ]
-    result = call.broker.groups.delete_offsets(body.group_id, wanted, call.now_ms)
+    result = context.broker.groups.delete_offsets(body.group_id, wanted, context.now_ms)
     form = response.OffsetDeleteResponseTopic
-    call.answer(
+    context.answer(
         response(
             error_code=result.error,
             topics=[]

@@ -1,18 +1,19 @@
-"""Append what producers send: the checks of facts C.1 in their order.
+"""The Produce API: the checks of facts C.1 in their order, with a type for what each stage has found out.
 
 A transactional batch needs the coordinator's word that its partition belongs to the transaction. Before
 Produce 12 the client has told the coordinator and the leader verifies it (KIP-890 part 1); from 12 on the
 leader adds the partition itself (part 2). The log hands out a guard first and checks it at the append, so a
-marker written in between makes the append fail instead of opening a transaction nobody will end.
+marker written in between makes the append fail instead of opening a transaction that never ends.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from broker_core.broker.call import Call
-from broker_core.broker.rights import refusal, require
-from broker_core.broker.verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
+from broker_core.broker.authorization import refusal, require
+from broker_core.broker.partition_verification import ADD, OLD_ERROR, VERIFY, coordinator_answers
+from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, InvalidBatch, KafkaError
 from broker_core.log.partition_log import AppendResult, PartitionLog
 from broker_core.log.producer_state import SENTINEL, Guard
@@ -27,7 +28,7 @@ _FIRST_ADDING_VERSION = 12
 _FIRST_BY_ID_VERSION = 13
 _FIRST_ZSTD_VERSION = 7
 _FIRST_LEADER_HINT_VERSION = 10
-# The client id under which an operator may mend an internal topic; a coordinator sees it when it next loads.
+# The client id under which an operator may repair an internal topic; a coordinator sees it when it next loads.
 _REPAIRER = "__admin_client"
 # A verification that failed for a passing reason is answered with the one retriable code every client knows.
 _RETRY_SAFELY = frozenset(
@@ -52,325 +53,374 @@ _SAY_NOTHING_OF_THE_LOG = frozenset(
 
 
 @dataclass(slots=True)
-class _Part:
-    """Hold one partition's share of the request while it goes through the checks."""
+class _Sent:
+    """Stage 1: the first batch of what the client sent for one partition, as far as its frame tells."""
 
     topic_entry: Any
     entry: Any
-    records: bytes = b""
-    size_bytes: int | None = None
-    topic_partition: TopicPartition | None = None
-    header: BatchHeader | None = None
-    log: PartitionLog | None = None
-    leader_epoch: int = -1
-    guard: Guard | None = None
-    error: KafkaError | None = None
-    result: AppendResult | None = None
-    log_start_offset: int = -1
+    records: bytes
+    # None when the batch is not all there.
+    size_bytes: int | None
+    # None when the batch is too short for a header, or of an older magic.
+    header: BatchHeader | None
 
-    def find_batch(self) -> None:
+    @classmethod
+    def read(cls, topic_entry: Any, entry: Any) -> "_Sent":
         """Find the end of the first batch; raises `InvalidBatch` when there cannot be one."""
-        self.records = self.entry.records or b""
-        self.size_bytes = framed_size(self.records)
-        if self.size_bytes is not None and self.size_bytes >= HEADER_SIZE and self.records[MAGIC_POSITION] == MAGIC:
-            self.header = BatchHeader.parse(self.records)
-
-    @property
-    def is_transactional(self) -> bool:
-        return self.header is not None and self.header.is_transactional
-
-    @property
-    def opens_transaction(self) -> bool:
-        """Say whether the batch is a transactional one of somebody; without a producer id it belongs to nothing."""
-        return self.header is not None and self.header.is_transactional and self.header.has_producer
+        records = entry.records or b""
+        size_bytes = framed_size(records)
+        header = None
+        if size_bytes is not None and size_bytes >= HEADER_SIZE and records[MAGIC_POSITION] == MAGIC:
+            header = BatchHeader.parse(records)
+        return cls(topic_entry, entry, records, size_bytes, header)
 
 
 @dataclass(slots=True)
-class _Produce:
-    """Hold a whole request, so that it can wait for the coordinator in between."""
+class _Ready:
+    """Stage 2: a batch that may be appended as far as request and partition go, and the log it is meant for."""
 
-    call: Call
-    parts: list[_Part] = field(default_factory=list)
-    give_up_ms: int = 0
+    sent: _Sent
+    topic_partition: TopicPartition
+    records: bytes
+    log: PartitionLog
+    leader_epoch: int
+    guard: Guard | None = None
+
+
+@dataclass(slots=True)
+class _Refused:
+    """The end of a batch that is not appended; `topic_partition` is None where the partition was not found out."""
+
+    sent: _Sent
+    topic_partition: TopicPartition | None
+    error: KafkaError
+    log_start_offset: int = -1
+
+
+@dataclass(slots=True)
+class _Appended:
+    """Stage 3: a batch that is in the log."""
+
+    sent: _Sent
+    result: AppendResult
+
+
+_Answer = _Appended | _Refused
+
+
+@dataclass(slots=True)
+class _Work:
+    """The batches of a request, in its order, while it may wait for the coordinator."""
+
+    context: RequestContext
+    parts: list[_Ready | _Refused]
+    give_up_ms: int
     asked_ms: float = 0.0
 
+    @property
+    def is_adding(self) -> bool:
+        """Say whether the leader adds the partitions to the transaction (KIP-890, part 2)."""
+        return self.context.version >= _FIRST_ADDING_VERSION
 
-def produce(call: Call) -> None:
+
+def produce(context: RequestContext) -> None:
     """Append the batches and answer with their offsets, or with why not, partition by partition."""
-    work = _Produce(call, give_up_ms=call.now_ms + call.broker.config.add_partitions_retry_backoff_max_ms)
-    for topic_entry in call.body.topic_data:
-        for entry in topic_entry.partition_data:
-            work.parts.append(_Part(topic_entry, entry))
+    entries = [(topic, entry) for topic in context.body.topic_data for entry in topic.partition_data]
     try:
-        for part in work.parts:
-            part.find_batch()
+        sent = [_Sent.read(*each) for each in entries]
     except InvalidBatch as error:
         # Kafka looks into all of them before it looks at any: one that makes no sense spoils the request.
-        _fail(work.parts, ErrorCode.CORRUPT_MESSAGE, str(error))
-        _append_all(work, call.now_ms)
+        unread = [_Sent(topic, entry, b"", None, None) for topic, entry in entries]
+        _answer(context, _all_refused(unread, ErrorCode.CORRUPT_MESSAGE, str(error)))
         return
-    for part in work.parts:
-        _check_part(call, part)
-    _check_transaction(work)
-    _verify(work, call.now_ms)
+    parts = [_check(context, each) for each in sent]
+    refused = _check_transaction(context, sent)
+    if refused is not None:
+        _answer(context, refused)
+        return
+    give_up_ms = context.now_ms + context.broker.config.add_partitions_retry_backoff_max_ms
+    _verify(_Work(context, parts, give_up_ms), context.now_ms)
 
 
-def _check_part(call: Call, part: _Part) -> None:
+def _check(context: RequestContext, sent: _Sent) -> _Ready | _Refused:
     """Find the partition, its log and the one batch that is meant for it (rows 2 to 6, 9 to 11)."""
+    broker, topic_partition = context.broker, None
     try:
-        name = part.topic_entry.name
-        if call.version >= _FIRST_BY_ID_VERSION:
-            name = call.broker.catalog.topic_by_id(part.topic_entry.topic_id).name
-        part.topic_partition = TopicPartition(name, part.entry.index)
-        require(call, Operation.WRITE, ResourceType.TOPIC, name)
-        call.broker.catalog.leadership(part.topic_partition)
-        _check_batch(part, call.version)
-        if call.body.acks not in (-1, 0, 1):
-            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={call.body.acks} is none of -1, 0, 1")
-        if call.broker.catalog.topic(name).is_internal and call.client_id != _REPAIRER:
+        name = sent.topic_entry.name
+        if context.version >= _FIRST_BY_ID_VERSION:
+            name = broker.metadata.topic_by_id(sent.topic_entry.topic_id).name
+        topic_partition = TopicPartition(name, sent.entry.index)
+        require(context, Operation.WRITE, ResourceType.TOPIC, name)
+        broker.metadata.leadership(topic_partition)
+        records = _one_batch(sent, context.version)
+        if context.body.acks not in (-1, 0, 1):
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={context.body.acks} is none of -1, 0, 1")
+        if broker.metadata.topic(name).is_internal and context.client_id != _REPAIRER:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal; only coordinators write to it")
-        part.log, part.leader_epoch = call.broker.led_log(part.topic_partition, call.now_ms)
+        log, leader_epoch = broker.led_log(topic_partition, context.now_ms)
     except KafkaError as error:
-        part.error = error
+        return _Refused(sent, topic_partition, error)
+    return _Ready(sent, topic_partition, records, log, leader_epoch)
 
 
-def _check_batch(part: _Part, version: int) -> None:
-    """Refuse all but one whole batch; half of another behind it is cut off, as Kafka does."""
-    records, size_bytes = part.records, part.size_bytes
+def _one_batch(sent: _Sent, version: int) -> bytes:
+    """Return the batch; refuse all but one whole one. Half of another behind it is cut off, as Kafka does."""
+    records, size_bytes, header = sent.records, sent.size_bytes, sent.header
     if size_bytes is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"there is no whole batch in the {len(records)} bytes")
     if records[MAGIC_POSITION] != MAGIC:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"magic {records[MAGIC_POSITION]}: only {MAGIC} is taken")
     if (
-        part.header is not None
+        header is not None
         and version < _FIRST_ZSTD_VERSION
-        and part.header.has_codec
-        and part.header.compression is Compression.ZSTD
+        and header.has_codec
+        and header.compression is Compression.ZSTD
     ):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or newer")
     if size_bytes == len(records):
-        return
+        return records
     try:
         is_followed = framed_size(records, size_bytes) is not None
     except InvalidBatch as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     if is_followed:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a partition's records must be exactly one batch")
-    part.records = records[:size_bytes]
+    return records[:size_bytes]
 
 
-def _check_transaction(work: _Produce) -> None:
+def _check_transaction(context: RequestContext, sent: list[_Sent]) -> list[_Refused] | None:
     """Refuse all partitions when the transactional data does not belong together (rows 1 and 7)."""
-    transactional = [part for part in work.parts if part.is_transactional]
-    transactional_id = work.call.body.transactional_id
-    if transactional and transactional_id is None:
-        _fail(work.parts, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without an id")
-    elif transactional and refusal(work.call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
-        _fail(
-            work.parts,
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            f"{work.call.principal} has no right to WRITE as transactional id {transactional_id!r}",
+    transactional = [each.header for each in sent if each.header is not None and each.header.is_transactional]
+    if not transactional:
+        return None
+    refused = None
+    transactional_id = context.body.transactional_id
+    if transactional_id is None:
+        refused = _all_refused(
+            sent, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without an id"
         )
-    producers = {
-        (part.header.producer_id, part.header.producer_epoch)
-        for part in transactional
-        if part.header is not None and part.opens_transaction
-    }
-    if len(producers) > 1:
-        _fail(work.parts, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional records of more than one producer")
+    elif refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        refused = _all_refused(
+            sent,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            f"{context.principal} has no right to WRITE as transactional id {transactional_id!r}",
+        )
+    if len({(each.producer_id, each.producer_epoch) for each in transactional if each.has_producer}) > 1:
+        refused = _all_refused(
+            sent, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional records of more than one producer"
+        )
+    return refused
 
 
-def _fail(parts: list[_Part], code: ErrorCode, message: str) -> None:
-    for part in parts:
-        part.error = KafkaError(code, message)
+def _all_refused(sent: list[_Sent], code: ErrorCode, message: str) -> list[_Refused]:
+    return [_Refused(each, None, KafkaError(code, message)) for each in sent]
 
 
-def _verify(work: _Produce, now_ms: int) -> None:
+def _verify(work: _Work, now_ms: int) -> None:
     """Ask the coordinator about the partitions not known to be in the transaction (facts C.3), then append."""
-    call = work.call
-    unverified = [part for part in work.parts if part.error is None and part.opens_transaction]
-    adding = call.version >= _FIRST_ADDING_VERSION
-    if call.body.transactional_id is None or not (
-        adding or call.broker.config.transaction_partition_verification_enable
+    asking = _guarded(work)
+    if not asking:
+        _append_all(work, now_ms)
+        return
+    context, broker = work.context, work.context.broker
+    mode = ADD if work.is_adding else OLD_ERROR if context.version <= _LAST_OLD_ERROR_VERSION else VERIFY
+    work.asked_ms = broker.meters.stopwatch()
+    answers = coordinator_answers(broker, context.body.transactional_id, _producer(work, asking), asking, mode, now_ms)
+    if work.is_adding and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values() and now_ms < work.give_up_ms:
+        # The transaction before is still being completed: a moment's patience here saves the client a round trip.
+        broker.meters.verified(work.asked_ms)
+        again_ms = now_ms + broker.config.add_partitions_retry_backoff_ms
+        broker.purgatory.at(min(again_ms, work.give_up_ms), context.guarded(partial(_verify_again, work), None))
+        return
+    for topic_partition, code in answers.items():
+        error = _error_of_answer(code, is_adding=work.is_adding)
+        if error is not None:
+            for index in asking[topic_partition]:
+                work.parts[index] = _Refused(work.parts[index].sent, topic_partition, error)
+    if work.is_adding and ErrorCode.NONE in answers.values():
+        # What the coordinator has just recorded must be durable first: data that outlived it in a crash would
+        # belong to a transaction that never ends.
+        broker.sync_queue.put(context.guarded(partial(_append_verified, work), None))
+        return
+    broker.meters.verified(work.asked_ms)
+    _append_all(work, now_ms)
+
+
+def _guarded(work: _Work) -> dict[TopicPartition, list[int]]:
+    """Get a guard for each transactional batch; return, by partition, the places of those to ask the coordinator about.
+
+    Several places, since a request may name a partition twice: the answer is for each of its batches.
+    """
+    context = work.context
+    if context.body.transactional_id is None or not (
+        work.is_adding or context.broker.config.transaction_partition_verification_enable
     ):
-        unverified = []
-    # A list, since a request may name a partition twice: the answer is for each of its batches.
-    asking: dict[TopicPartition, list[_Part]] = {}
-    for part in unverified:
-        assert part.log is not None and part.header is not None and part.topic_partition is not None
+        return {}
+    asking: dict[TopicPartition, list[int]] = {}
+    for index, part in enumerate(work.parts):
+        if isinstance(part, _Refused):
+            continue
+        header = part.sent.header
+        # Without a producer id a transactional batch belongs to no transaction.
+        if header is None or not (header.is_transactional and header.has_producer):
+            continue
         try:
             part.guard = part.log.start_verification(
-                part.header.producer_id, part.header.producer_epoch, part.header.base_sequence, adding
+                header.producer_id, header.producer_epoch, header.base_sequence, work.is_adding
             )
         except KafkaError as error:
-            part.error = error
+            work.parts[index] = _Refused(part.sent, part.topic_partition, error)
             continue
         if part.guard != SENTINEL:
-            asking.setdefault(part.topic_partition, []).append(part)
-    if asking:
-        header = next(iter(asking.values()))[0].header
-        assert header is not None
-        mode = ADD if adding else OLD_ERROR if call.version <= _LAST_OLD_ERROR_VERSION else VERIFY
-        work.asked_ms = call.broker.meters.stopwatch()
-        answers = coordinator_answers(
-            call.broker.cluster,
-            call.body.transactional_id,
-            ProducerIdentity(header.producer_id, header.producer_epoch),
-            asking,
-            mode,
-            now_ms,
-        )
-        if adding and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values() and now_ms < work.give_up_ms:
-            # The transaction before is still being completed: a moment's patience here saves the client a round trip.
-            call.broker.meters.verified(work.asked_ms)
-            again_ms = now_ms + call.broker.config.add_partitions_retry_backoff_ms
-            call.broker.purgatory.at(min(again_ms, work.give_up_ms), call.guarded(partial(_verify_again, work), None))
-            return
-        for topic_partition, code in answers.items():
-            for part in asking[topic_partition]:
-                _take_answer(part, code, adding=adding)
-        if adding and ErrorCode.NONE in answers.values():
-            # What the coordinator has just recorded must be durable first: data that outlived it in a crash would
-            # belong to a transaction that nobody ends.
-            call.broker.outbox.put(call.guarded(partial(_append_anew, work), None))
-            return
-        call.broker.meters.verified(work.asked_ms)
+            asking.setdefault(part.topic_partition, []).append(index)
+    return asking
+
+
+def _producer(work: _Work, asking: dict[TopicPartition, list[int]]) -> ProducerIdentity:
+    """Return the producer of the batches to be asked about, which is the same one for all."""
+    header = work.parts[next(iter(asking.values()))[0]].sent.header
+    assert header is not None
+    return ProducerIdentity(header.producer_id, header.producer_epoch)
+
+
+def _append_verified(work: _Work, now_ms: int) -> None:
+    work.context.broker.meters.verified(work.asked_ms)
+    _find_logs_again(work, now_ms)
     _append_all(work, now_ms)
 
 
-def _append_anew(work: _Produce, now_ms: int) -> None:
-    work.call.broker.meters.verified(work.asked_ms)
-    _find_logs_anew(work, now_ms)
-    _append_all(work, now_ms)
-
-
-def _verify_again(work: _Produce, now_ms: int) -> None:
-    _find_logs_anew(work, now_ms)
+def _verify_again(work: _Work, now_ms: int) -> None:
+    _find_logs_again(work, now_ms)
     _verify(work, now_ms)
 
 
-def _find_logs_anew(work: _Produce, now_ms: int) -> None:
+def _find_logs_again(work: _Work, now_ms: int) -> None:
     """Look again where the partitions are: in between a topic may have been deleted or a leader moved."""
-    for part in work.parts:
-        if part.error is None:
-            assert part.topic_partition is not None
-            try:
-                if work.call.version >= _FIRST_BY_ID_VERSION:
-                    # A topic made anew under the same name is another one.
-                    work.call.broker.catalog.topic_by_id(part.topic_entry.topic_id)
-                part.log, part.leader_epoch = work.call.broker.led_log(part.topic_partition, now_ms)
-            except KafkaError as error:
-                part.error = error
+    broker = work.context.broker
+    for index, part in enumerate(work.parts):
+        if isinstance(part, _Refused):
+            continue
+        try:
+            if work.context.version >= _FIRST_BY_ID_VERSION:
+                # A topic that was created again under the same name is another one.
+                broker.metadata.topic_by_id(part.sent.topic_entry.topic_id)
+            part.log, part.leader_epoch = broker.led_log(part.topic_partition, now_ms)
+        except KafkaError as error:
+            work.parts[index] = _Refused(part.sent, part.topic_partition, error)
 
 
-def _take_answer(part: _Part, code: ErrorCode, *, adding: bool) -> None:
-    if code in _RETRY_SAFELY or (code == ErrorCode.CONCURRENT_TRANSACTIONS and not adding):
-        part.error = KafkaError(
+def _error_of_answer(code: ErrorCode, *, is_adding: bool) -> KafkaError | None:
+    """Return the error with which a producer hears of the coordinator's answer, None where there is none."""
+    if code in _RETRY_SAFELY or (code == ErrorCode.CONCURRENT_TRANSACTIONS and not is_adding):
+        return KafkaError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"Unable to verify the partition has been added to the transaction. Underlying error: {code.name}",
         )
-    elif code != ErrorCode.NONE:
-        part.error = KafkaError(code, "the transaction coordinator refused the partition")
+    if code != ErrorCode.NONE:
+        return KafkaError(code, "the transaction coordinator refused the partition")
+    return None
 
 
-def _append_all(work: _Produce, now_ms: int) -> None:
-    call = work.call
-    for part in work.parts:
-        if part.error is None:
-            _append(call, part, now_ms)
-    if call.body.acks == 0:
-        failed = [part for part in work.parts if part.error is not None]
-        if failed:
-            call.hang_up(f"a produce request with acks=0 failed: {failed[0].error}")
-        else:
-            call.answer_nothing()
-        return
-    call.answer(_response(work))
+def _append_all(work: _Work, now_ms: int) -> None:
+    _answer(
+        work.context,
+        [part if isinstance(part, _Refused) else _append(work.context, part, now_ms) for part in work.parts],
+    )
 
 
-def _append(call: Call, part: _Part, now_ms: int) -> None:
-    assert part.log is not None and part.topic_partition is not None
+def _append(context: RequestContext, part: _Ready, now_ms: int) -> _Answer:
     try:
-        part.result = part.log.append_as_leader(
+        result = part.log.append_as_leader(
             part.records,
             now_ms=now_ms,
             leader_epoch=part.leader_epoch,
             transaction_guard=part.guard,
-            header=part.header,
+            header=part.sent.header,
         )
     except KafkaError as error:
-        part.error = error
-        if error.code not in _SAY_NOTHING_OF_THE_LOG:
-            part.log_start_offset = part.log.log_start_offset
-        return
+        says_start = error.code not in _SAY_NOTHING_OF_THE_LOG
+        return _Refused(part.sent, part.topic_partition, error, part.log.log_start_offset if says_start else -1)
     # A duplicate too: what it repeats may have been written without a promise, and is now acknowledged.
-    call.broker.logs.appended(part.topic_partition)
+    context.broker.logs.appended(part.topic_partition)
+    return _Appended(part.sent, result)
 
 
-def _response(work: _Produce) -> Any:
+def _answer(context: RequestContext, answers: Sequence[_Answer]) -> None:
+    if context.body.acks != 0:
+        context.answer(_response(context, answers))
+        return
+    failed = next((each for each in answers if isinstance(each, _Refused)), None)
+    if failed is None:
+        context.answer_nothing()
+    else:
+        context.hang_up(f"a produce request with acks=0 failed: {failed.error}")
+
+
+def _response(context: RequestContext, answers: Sequence[_Answer]) -> Any:
     response = m.ProduceResponse
     topics: dict[int, Any] = {}
-    for part in work.parts:
-        topic = topics.get(id(part.topic_entry))
+    for each in answers:
+        topic_entry = each.sent.topic_entry
+        topic = topics.get(id(topic_entry))
         if topic is None:
-            topic = topics[id(part.topic_entry)] = response.TopicProduceResponse(
-                name=part.topic_entry.name, topic_id=part.topic_entry.topic_id, partition_responses=[]
+            topic = topics[id(topic_entry)] = response.TopicProduceResponse(
+                name=topic_entry.name, topic_id=topic_entry.topic_id, partition_responses=[]
             )
-        topic.partition_responses.append(_partition_response(work.call, part))
-    return response(responses=list(topics.values()), **_node_endpoints(work))
-
-
-def _partition_response(call: Call, part: _Part) -> Any:
-    form = m.ProduceResponse.TopicProduceResponse.PartitionProduceResponse
-    if part.error is None:
-        assert part.result is not None
-        return form(
-            index=part.entry.index,
-            error_code=0,
-            base_offset=part.result.base_offset,
-            log_append_time_ms=part.result.log_append_time_ms,
-            log_start_offset=part.result.log_start_offset,
-            record_errors=[],
+        topic.partition_responses.append(
+            _appended_response(each) if isinstance(each, _Appended) else _refused_response(context, each)
         )
-    hint = {}
-    if (
-        _is_misled(call, part)
-        and part.topic_partition is not None
-        and call.broker.catalog.has_partition(part.topic_partition)
-    ):
-        leadership = call.broker.catalog.leadership(part.topic_partition)
+    return response(responses=list(topics.values()), **_node_endpoints(context, answers))
+
+
+def _appended_response(appended: _Appended) -> Any:
+    result = appended.result
+    return m.ProduceResponse.TopicProduceResponse.PartitionProduceResponse(
+        index=appended.sent.entry.index,
+        error_code=0,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.log_start_offset,
+        record_errors=[],
+    )
+
+
+def _refused_response(context: RequestContext, refused: _Refused) -> Any:
+    form = m.ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+    metadata, topic_partition, hint = context.broker.metadata, refused.topic_partition, {}
+    if _is_misled(context, refused) and topic_partition is not None and metadata.has_partition(topic_partition):
+        leadership = metadata.leadership(topic_partition)
         hint["current_leader"] = form.LeaderIdAndEpoch(
             leader_id=leadership.leader, leader_epoch=leadership.leader_epoch
         )
     return form(
-        index=part.entry.index,
-        error_code=part.error.code,
+        index=refused.sent.entry.index,
+        error_code=refused.error.code,
         base_offset=-1,
-        error_message=part.error.message,
-        log_start_offset=part.log_start_offset,
+        error_message=refused.error.message,
+        log_start_offset=refused.log_start_offset,
         record_errors=[
             form.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-            for index, message in getattr(part.error, "record_errors", ())
+            for index, message in getattr(refused.error, "record_errors", ())
         ],
         **hint,
     )
 
 
-def _is_misled(call: Call, part: _Part) -> bool:
+def _is_misled(context: RequestContext, answer: _Answer) -> bool:
     """Say whether the client may be told the right leader at once (KIP-951)."""
     return (
-        call.version >= _FIRST_LEADER_HINT_VERSION
-        and part.error is not None
-        and part.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        context.version >= _FIRST_LEADER_HINT_VERSION
+        and isinstance(answer, _Refused)
+        and answer.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     )
 
 
-def _node_endpoints(work: _Produce) -> dict[str, Any]:
-    if not any(_is_misled(work.call, part) for part in work.parts):
+def _node_endpoints(context: RequestContext, answers: Sequence[_Answer]) -> dict[str, Any]:
+    if not any(_is_misled(context, each) for each in answers):
         return {}
     endpoint = m.ProduceResponse.NodeEndpoint
     return {
         "node_endpoints": [
-            endpoint(node_id=broker_id, host=host, port=port) for broker_id, (host, port) in work.call.addresses.items()
+            endpoint(node_id=broker_id, host=host, port=port) for broker_id, (host, port) in context.addresses.items()
         ]
     }

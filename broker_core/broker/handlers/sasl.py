@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from broker_core.broker.call import Call
+from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode
 from broker_core.security.sasl import AuthenticationFailed, SaslSession, SaslState
 from broker_core.wire import messages as m
@@ -12,26 +12,26 @@ from broker_core.wire.layout import API_VERSIONS_KEY
 from broker_core.wire.versions import SASL_HANDSHAKE_KEY
 
 
-def handshake(call: Call) -> None:
+def handshake(context: RequestContext) -> None:
     """Agree on a mechanism; who needs none, or may not change it now, is told so and goes on."""
-    response, session = m.SaslHandshakeResponse, call.sasl
-    if session is None or (session.is_open and not session.may_begin_again(call.now_ms)):
-        call.answer(response(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]))
+    response, session = m.SaslHandshakeResponse, context.sasl
+    if session is None or (session.is_open and not session.may_begin_again(context.now_ms)):
+        context.answer(response(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]))
         return
     mechanisms = list(session.settings.mechanisms)
     try:
-        session.handshake(call.body.mechanism, call.version, call.now_ms)
+        session.handshake(context.body.mechanism, context.version, context.now_ms)
     except AuthenticationFailed as failure:
-        call.refuse(response(error_code=failure.code, mechanisms=mechanisms), failure.message)
+        context.refuse(response(error_code=failure.code, mechanisms=mechanisms), failure.message)
         return
-    call.answer(response(error_code=0, mechanisms=mechanisms))
+    context.answer(response(error_code=0, mechanisms=mechanisms))
 
 
-def authenticate(call: Call) -> None:
+def authenticate(context: RequestContext) -> None:
     """Take the client's token and give the server's, until the client is known or refused."""
-    response, session = m.SaslAuthenticateResponse, call.sasl
+    response, session = m.SaslAuthenticateResponse, context.sasl
     if session is None or session.is_open:
-        call.answer(
+        context.answer(
             response(
                 error_code=ErrorCode.ILLEGAL_SASL_STATE,
                 auth_bytes=b"",
@@ -40,11 +40,13 @@ def authenticate(call: Call) -> None:
         )
         return
     try:
-        reply, lifetime_ms = session.evaluate(bytes(call.body.auth_bytes), call.now_ms)
+        reply, lifetime_ms = session.evaluate(bytes(context.body.auth_bytes), context.now_ms)
     except AuthenticationFailed as failure:
-        call.refuse(response(error_code=failure.code, error_message=failure.message, auth_bytes=b""), failure.message)
+        context.refuse(
+            response(error_code=failure.code, error_message=failure.message, auth_bytes=b""), failure.message
+        )
         return
-    call.answer(response(error_code=0, error_message="", auth_bytes=reply, session_lifetime_ms=lifetime_ms))
+    context.answer(response(error_code=0, error_message="", auth_bytes=reply, session_lifetime_ms=lifetime_ms))
 
 
 def answer_out_of_turn(frame: bytes, session: SaslSession) -> bytes | None:

@@ -3,12 +3,12 @@
 from collections import Counter
 from typing import Any
 
-from broker_core.broker.call import Call
-from broker_core.broker.catalog import Catalog
-from broker_core.broker.rights import require
+from broker_core.broker.authorization import require
+from broker_core.broker.metadata import ClusterMetadata
+from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.sasl_scram import (
+from broker_core.security.sasl_passwords import (
     SCRAM_MECHANISMS,
     check_new_credential,
     check_user_and_mechanism,
@@ -17,24 +17,24 @@ from broker_core.security.sasl_scram import (
 from broker_core.wire import messages as m
 
 
-def alter(call: Call) -> None:
+def alter(context: RequestContext) -> None:
     """Set and delete credentials, each user's by itself; who is named twice is not changed at all."""
-    body, response = call.body, m.AlterUserScramCredentialsResponse
+    body, response = context.body, m.AlterUserScramCredentialsResponse
     changes = [(_delete, change) for change in body.deletions] + [(_upsert, change) for change in body.upsertions]
     named = Counter(change.name for _, change in changes)
     verdicts: dict[str, tuple[int, str | None]] = {}
     for apply, change in changes:
         try:
-            require(call, Operation.ALTER, ResourceType.CLUSTER)
+            require(context, Operation.ALTER, ResourceType.CLUSTER)
             if named[change.name] > 1:
                 raise KafkaError(
                     ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
                 )
-            apply(call.broker.catalog, change)
+            apply(context.broker.metadata, change)
             verdicts[change.name] = (ErrorCode.NONE, None)
         except KafkaError as error:
             verdicts[change.name] = (error.code, error.message)
-    call.answer(
+    context.answer(
         response(
             results=[
                 response.AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
@@ -44,28 +44,30 @@ def alter(call: Call) -> None:
     )
 
 
-def _delete(catalog: Catalog, change: Any) -> None:
+def _delete(metadata: ClusterMetadata, change: Any) -> None:
     check_user_and_mechanism(change.name, change.mechanism)
     mechanism = SCRAM_MECHANISMS[change.mechanism]
-    if (mechanism, change.name) not in catalog.scram:
+    if (mechanism, change.name) not in metadata.scram:
         raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
-    catalog.set_scram(mechanism, change.name, None)
+    metadata.set_scram(mechanism, change.name, None)
 
 
-def _upsert(catalog: Catalog, change: Any) -> None:
+def _upsert(metadata: ClusterMetadata, change: Any) -> None:
     salt, salted_password = bytes(change.salt), bytes(change.salted_password)
     check_new_credential(change.name, change.mechanism, change.iterations, salt)
     mechanism = SCRAM_MECHANISMS[change.mechanism]
-    catalog.set_scram(mechanism, change.name, credential_of_salted(mechanism, salted_password, salt, change.iterations))
+    metadata.set_scram(
+        mechanism, change.name, credential_of_salted(mechanism, salted_password, salt, change.iterations)
+    )
 
 
-def describe(call: Call) -> None:
+def describe(context: RequestContext) -> None:
     """Tell which users have which credentials, never what is in them."""
     response = m.DescribeUserScramCredentialsResponse
     try:
-        require(call, Operation.DESCRIBE, ResourceType.CLUSTER)
+        require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     except KafkaError as error:
-        call.answer(
+        context.answer(
             response(
                 error_code=error.code,
                 error_message=error.message,
@@ -73,27 +75,27 @@ def describe(call: Call) -> None:
                     response.DescribeUserScramCredentialsResult(
                         user="", error_code=error.code, error_message=error.message, credential_infos=[]
                     )
-                    for _ in call.body.users or ()
+                    for _ in context.body.users or ()
                 ],
             )
         )
         return
-    catalog = call.broker.catalog
-    named = Counter(user.name for user in call.body.users or ())
-    users = named or Counter({user_name: 1 for _, user_name in catalog.scram})
-    call.answer(
+    metadata = context.broker.metadata
+    named = Counter(user.name for user in context.body.users or ())
+    users = named or Counter({user_name: 1 for _, user_name in metadata.scram})
+    context.answer(
         response(
-            error_code=0, error_message="", results=[_describe(catalog, name, count) for name, count in users.items()]
+            error_code=0, error_message="", results=[_describe(metadata, name, count) for name, count in users.items()]
         )
     )
 
 
-def _describe(catalog: Catalog, name: str, count: int) -> Any:
+def _describe(metadata: ClusterMetadata, name: str, count: int) -> Any:
     result = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
     infos = [
-        result.CredentialInfo(mechanism=number, iterations=catalog.scram[mechanism, name].iterations)
+        result.CredentialInfo(mechanism=number, iterations=metadata.scram[mechanism, name].iterations)
         for number, mechanism in SCRAM_MECHANISMS.items()
-        if (mechanism, name) in catalog.scram
+        if (mechanism, name) in metadata.scram
     ]
     code, message = ErrorCode.NONE, ""
     if count > 1:

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from broker_core.broker.call import Call
-from broker_core.broker.rights import is_allowed, require
+from broker_core.broker.authorization import is_allowed, require
+from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
@@ -17,50 +17,50 @@ _TOPIC_SOURCE = 1
 _MAX_PARTITIONS = 10_000
 
 
-def create_topics(call: Call) -> None:
+def create_topics(context: RequestContext) -> None:
     """Create topics; each succeeds or fails for itself."""
-    names = Counter(topic.name for topic in call.body.topics)
-    call.answer(
+    names = Counter(topic.name for topic in context.body.topics)
+    context.answer(
         m.CreateTopicsResponse(
-            topics=[_create(call, topic, repeated=names[topic.name] > 1) for topic in call.body.topics]
+            topics=[_create(context, topic, repeated=names[topic.name] > 1) for topic in context.body.topics]
         )
     )
 
 
-def _create(call: Call, wanted: Any, *, repeated: bool) -> Any:
+def _create(context: RequestContext, wanted: Any, *, repeated: bool) -> Any:
     result = m.CreateTopicsResponse.CreatableTopicResult
-    cluster = call.broker.cluster
+    broker = context.broker
     try:
         if repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{wanted.name}' is named more than once.")
-        if wanted.name != CLUSTER_METADATA_TOPIC and not is_allowed(call, Operation.CREATE, ResourceType.CLUSTER):
-            require(call, Operation.CREATE, ResourceType.TOPIC, wanted.name)
+        if wanted.name != CLUSTER_METADATA_TOPIC and not is_allowed(context, Operation.CREATE, ResourceType.CLUSTER):
+            require(context, Operation.CREATE, ResourceType.TOPIC, wanted.name)
         config = {entry.name: entry.value for entry in wanted.configs or ()}
         if None in config.values():
             raise KafkaError(ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs")
-        if wanted.name in INTERNAL_TOPICS and wanted.name not in cluster.catalog.topics:
+        if wanted.name in INTERNAL_TOPICS and wanted.name not in broker.metadata.topics:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"{wanted.name} is internal: the broker creates it when it is first needed"
             )
-        count, leaders = _partitions(call, wanted)
+        count, leaders = _partitions(context, wanted)
         try:
-            cluster.config.topic_defaults().override(config)
+            broker.config.topic_defaults().override(config)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
-        cluster.catalog.check_new_topic(wanted.name)
+        broker.metadata.check_new_topic(wanted.name)
         topic_id = m.NULL_UUID
-        if not call.body.validate_only:
-            topic_id = cluster.create_topic(wanted.name, count, config, leaders).topic_id
+        if not context.body.validate_only:
+            topic_id = broker.controller.create_topic(wanted.name, count, config, leaders).topic_id
     except KafkaError as error:
         return result(
             name=wanted.name, topic_id=m.NULL_UUID, error_code=error.code, error_message=error.message, configs=None
         )
-    return result(name=wanted.name, topic_id=topic_id, error_code=0, **_settings(call, wanted.name, count, config))
+    return result(name=wanted.name, topic_id=topic_id, error_code=0, **_settings(context, wanted.name, count, config))
 
 
-def _settings(call: Call, name: str, partition_count: int, config: Mapping[str, str]) -> dict[str, Any]:
+def _settings(context: RequestContext, name: str, partition_count: int, config: Mapping[str, str]) -> dict[str, Any]:
     """Tell the new topic's settings, unless the client may create it and not see them."""
-    if not is_allowed(call, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+    if not is_allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
         return {
             "topic_config_error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             "num_partitions": -1,
@@ -68,7 +68,7 @@ def _settings(call: Call, name: str, partition_count: int, config: Mapping[str, 
             "configs": [],
         }
     form = m.CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs
-    effective = call.broker.config.topic_defaults().override(config).as_text()
+    effective = context.broker.config.topic_defaults().override(config).as_text()
     return {
         "num_partitions": partition_count,
         "replication_factor": 1,
@@ -85,7 +85,7 @@ def _settings(call: Call, name: str, partition_count: int, config: Mapping[str, 
     }
 
 
-def _partitions(call: Call, wanted: Any) -> tuple[int, list[int] | None]:
+def _partitions(context: RequestContext, wanted: Any) -> tuple[int, list[int] | None]:
     """Return how many partitions the topic gets and, if it says so, who leads them."""
     if wanted.assignments:
         if wanted.num_partitions != -1 or wanted.replication_factor != -1:
@@ -93,12 +93,12 @@ def _partitions(call: Call, wanted: Any) -> tuple[int, list[int] | None]:
                 ErrorCode.INVALID_REQUEST,
                 "a topic with a replica assignment must not set partition count or replication factor",
             )
-        leaders = _assigned_leaders(call, wanted.assignments)
+        leaders = _assigned_leaders(context, wanted.assignments)
         return len(leaders), leaders
-    count = call.broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
+    count = context.broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
     _check_count(count)
     # Brokers of one cluster share the logs, so any factor up to their number is as good as met.
-    brokers = len(call.broker.cluster.brokers)
+    brokers = len(context.broker.controller.broker_ids)
     if wanted.replication_factor != -1 and not 0 < wanted.replication_factor <= brokers:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -118,11 +118,11 @@ def _check_count(count: int) -> None:
         )
 
 
-def _assigned_leaders(call: Call, assignments: Any) -> list[int]:
+def _assigned_leaders(context: RequestContext, assignments: Any) -> list[int]:
     replicas = {entry.partition_index: list(entry.broker_ids) for entry in assignments}
     if sorted(replicas) != list(range(len(assignments))):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0, without gaps")
-    known = set(call.broker.cluster.brokers)
+    known = set(context.broker.controller.broker_ids)
     for index, brokers in replicas.items():
         if not brokers or len(set(brokers)) < len(brokers) or not known.issuperset(brokers):
             raise KafkaError(
@@ -132,55 +132,55 @@ def _assigned_leaders(call: Call, assignments: Any) -> list[int]:
     return [replicas[index][0] for index in range(len(replicas))]
 
 
-def delete_topics(call: Call) -> None:
+def delete_topics(context: RequestContext) -> None:
     """Delete topics by name, or by id from version 6 on."""
-    if call.version >= 6:
-        results = [_delete(call, topic.name, topic.topic_id) for topic in call.body.topics]
+    if context.version >= 6:
+        results = [_delete(context, topic.name, topic.topic_id) for topic in context.body.topics]
     else:
-        results = [_delete(call, name, m.NULL_UUID) for name in call.body.topic_names]
-    call.answer(m.DeleteTopicsResponse(responses=results))
+        results = [_delete(context, name, m.NULL_UUID) for name in context.body.topic_names]
+    context.answer(m.DeleteTopicsResponse(responses=results))
 
 
-def _delete(call: Call, name: str | None, topic_id: Any) -> Any:
+def _delete(context: RequestContext, name: str | None, topic_id: Any) -> Any:
     result = m.DeleteTopicsResponse.DeletableTopicResult
-    cluster = call.broker.cluster
+    metadata = context.broker.metadata
     try:
-        is_trusted = is_allowed(call, Operation.DELETE, ResourceType.CLUSTER)
-        wanted = cluster.catalog.topic_by_id(topic_id).name if name is None else name
+        is_trusted = is_allowed(context, Operation.DELETE, ResourceType.CLUSTER)
+        wanted = metadata.topic_by_id(topic_id).name if name is None else name
         # Before anything is said of the topic: its name, or whether there is one of that name.
         if not is_trusted:
-            require(call, Operation.DESCRIBE, ResourceType.TOPIC, wanted)
-        topic = cluster.catalog.topic(wanted)
+            require(context, Operation.DESCRIBE, ResourceType.TOPIC, wanted)
+        topic = metadata.topic(wanted)
         name = topic.name
         if not is_trusted:
-            require(call, Operation.DELETE, ResourceType.TOPIC, name)
+            require(context, Operation.DELETE, ResourceType.TOPIC, name)
         topic_id = topic.topic_id
-        if not call.broker.config.delete_topic_enable:
+        if not context.broker.config.delete_topic_enable:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
         if topic.name in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is internal and cannot be deleted")
-        cluster.delete_topic(topic.name)
+        context.broker.controller.delete_topic(topic.name)
     except KafkaError as error:
         return result(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
     return result(name=name, topic_id=topic_id, error_code=0)
 
 
-def create_partitions(call: Call) -> None:
+def create_partitions(context: RequestContext) -> None:
     """Give topics more partitions."""
     results = []
     result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
-    for wanted in call.body.topics:
+    for wanted in context.body.topics:
         try:
-            require(call, Operation.ALTER, ResourceType.TOPIC, wanted.name)
-            topic = call.broker.catalog.topic(wanted.name)
+            require(context, Operation.ALTER, ResourceType.TOPIC, wanted.name)
+            topic = context.broker.metadata.topic(wanted.name)
             if topic.is_internal:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is internal: its hashing would change")
             _check_count(wanted.count)
-            if call.body.validate_only and wanted.count > len(topic.partitions):
+            if context.body.validate_only and wanted.count > len(topic.partitions):
                 results.append(result(name=wanted.name, error_code=0))
                 continue
-            call.broker.cluster.add_partitions(wanted.name, wanted.count)
+            context.broker.controller.add_partitions(wanted.name, wanted.count)
             results.append(result(name=wanted.name, error_code=0))
         except KafkaError as error:
             results.append(result(name=wanted.name, error_code=error.code, error_message=error.message))
-    call.answer(m.CreatePartitionsResponse(results=results))
+    context.answer(m.CreatePartitionsResponse(results=results))

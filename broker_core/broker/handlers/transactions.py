@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from broker_core.broker.call import Call
-from broker_core.broker.rights import is_allowed, is_allowed_on_any, refusal
-from broker_core.broker.verification import TRANSACTIONS_V2
+from broker_core.broker.authorization import is_allowed, is_allowed_on_any, refusal
+from broker_core.broker.partition_verification import TRANSACTIONS_V2
+from broker_core.broker.request_context import RequestContext
 from broker_core.coordinator.transactions.messages import DescribedTransaction, InitProducerId
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
@@ -18,80 +18,82 @@ _LAST_V1_END_TXN = 4
 _FIRST_BATCHED_ADD = 4
 
 
-def _worded(call: Call, code: ErrorCode) -> ErrorCode:
+def _worded(context: RequestContext, code: ErrorCode) -> ErrorCode:
     """Say a fence in the word the client's version knows (facts C.5)."""
-    if code == ErrorCode.PRODUCER_FENCED and call.version < _KNOWS_FENCED[call.request.api.name]:
+    if code == ErrorCode.PRODUCER_FENCED and context.version < _KNOWS_FENCED[context.request.api.name]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
 
 
-def init_producer_id(call: Call) -> None:
+def init_producer_id(context: RequestContext) -> None:
     """Give a producer its identity (KIP-98, KIP-360)."""
-    body = call.body
-    refused = _refusal_of_identity(call)
+    body = context.body
+    refused = _refusal_of_identity(context)
     if refused:
-        call.answer(m.InitProducerIdResponse(error_code=refused, producer_id=-1, producer_epoch=-1))
+        context.answer(m.InitProducerIdResponse(error_code=refused, producer_id=-1, producer_epoch=-1))
         return
-    result = call.broker.transactions.init_producer_id(
+    result = context.broker.transactions.init_producer_id(
         InitProducerId(body.transactional_id, body.transaction_timeout_ms, body.producer_id, body.producer_epoch),
-        call.now_ms,
+        context.now_ms,
     )
-    call.answer(
+    context.answer(
         m.InitProducerIdResponse(
-            error_code=_worded(call, result.error), producer_id=result.producer_id, producer_epoch=result.producer_epoch
+            error_code=_worded(context, result.error),
+            producer_id=result.producer_id,
+            producer_epoch=result.producer_epoch,
         )
     )
 
 
-def _refusal_of_identity(call: Call) -> ErrorCode:
-    transactional_id = call.body.transactional_id
+def _refusal_of_identity(context: RequestContext) -> ErrorCode:
+    transactional_id = context.body.transactional_id
     if transactional_id is not None:
-        return refusal(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        return refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     # Whoever may write to some topic may do so idempotently (KIP-679).
-    if is_allowed(call, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or is_allowed_on_any(
-        call, Operation.WRITE, ResourceType.TOPIC
+    if is_allowed(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or is_allowed_on_any(
+        context, Operation.WRITE, ResourceType.TOPIC
     ):
         return ErrorCode.NONE
-    return refusal(call, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+    return refusal(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
 
 
-def add_partitions(call: Call) -> None:
+def add_partitions(context: RequestContext) -> None:
     """Make partitions part of a transaction, or say whether they are."""
-    body, response = call.body, m.AddPartitionsToTxnResponse
-    if call.version >= _FIRST_BATCHED_ADD:
-        refused = refusal(call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    body, response = context.body, m.AddPartitionsToTxnResponse
+    if context.version >= _FIRST_BATCHED_ADD:
+        refused = refusal(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
         if refused:
-            call.answer(response(error_code=refused, results_by_transaction=[]))
+            context.answer(response(error_code=refused, results_by_transaction=[]))
             return
         results = [
             response.AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
-                topic_results=_topic_results(transaction.topics, _batched_answers(call, transaction)),
+                topic_results=_topic_results(transaction.topics, _batched_answers(context, transaction)),
             )
             for transaction in body.transactions
         ]
-        call.answer(response(error_code=0, results_by_transaction=results))
+        context.answer(response(error_code=0, results_by_transaction=results))
         return
     partitions = _partitions(body.v3_and_below_topics)
-    refused = refusal(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.v3_and_below_transactional_id)
-    answers = dict.fromkeys(partitions, refused) if refused else _refused(call, partitions)
+    refused = refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.v3_and_below_transactional_id)
+    answers = dict.fromkeys(partitions, refused) if refused else _refused(context, partitions)
     if not answers:
-        code = call.broker.transactions.add_partitions(
+        code = context.broker.transactions.add_partitions(
             body.v3_and_below_transactional_id,
             body.v3_and_below_producer_id,
             body.v3_and_below_producer_epoch,
             partitions,
             client_transaction_version=0,
-            now_ms=call.now_ms,
+            now_ms=context.now_ms,
         )
-        answers = dict.fromkeys(partitions, _worded(call, code))
-    call.answer(response(results_by_topic_v3_and_below=_topic_results(body.v3_and_below_topics, answers)))
+        answers = dict.fromkeys(partitions, _worded(context, code))
+    context.answer(response(results_by_topic_v3_and_below=_topic_results(body.v3_and_below_topics, answers)))
 
 
-def _batched_answers(call: Call, transaction: Any) -> Mapping[TopicPartition, ErrorCode]:
+def _batched_answers(context: RequestContext, transaction: Any) -> Mapping[TopicPartition, ErrorCode]:
     partitions = _partitions(transaction.topics)
-    coordinator = call.broker.transactions
-    refused = _refused(call, partitions, is_from_broker=True)
+    coordinator = context.broker.transactions
+    refused = _refused(context, partitions, is_from_broker=True)
     if refused:
         return refused
     if transaction.verify_only:
@@ -104,7 +106,7 @@ def _batched_answers(call: Call, transaction: Any) -> Mapping[TopicPartition, Er
         transaction.producer_epoch,
         partitions,
         client_transaction_version=TRANSACTIONS_V2,
-        now_ms=call.now_ms,
+        now_ms=context.now_ms,
     )
     return dict.fromkeys(partitions, code)
 
@@ -114,7 +116,7 @@ def _partitions(topics: Any) -> list[TopicPartition]:
 
 
 def _refused(
-    call: Call, partitions: Collection[TopicPartition], *, is_from_broker: bool = False
+    context: RequestContext, partitions: Collection[TopicPartition], *, is_from_broker: bool = False
 ) -> dict[TopicPartition, ErrorCode]:
     """Return the errors that keep the coordinator from being asked; empty if there is none (facts A.6)."""
     bad = {}
@@ -122,10 +124,10 @@ def _refused(
         # Only a broker may add a partition of an internal topic, such as a group coordinator's; its client was asked.
         if not is_from_broker and (
             topic_partition.topic in INTERNAL_TOPICS
-            or refusal(call, Operation.WRITE, ResourceType.TOPIC, topic_partition.topic)
+            or refusal(context, Operation.WRITE, ResourceType.TOPIC, topic_partition.topic)
         ):
             bad[topic_partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif not call.broker.catalog.has_partition(topic_partition):
+        elif not context.broker.metadata.has_partition(topic_partition):
             bad[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not bad:
         return {}
@@ -148,62 +150,66 @@ def _topic_results(topics: Any, answers: Mapping[TopicPartition, ErrorCode]) -> 
     ]
 
 
-def add_offsets(call: Call) -> None:
+def add_offsets(context: RequestContext) -> None:
     """Make a group's offsets partition part of the transaction (facts A.7)."""
-    body = call.body
-    refused = refusal(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id) or refusal(
-        call, Operation.READ, ResourceType.GROUP, body.group_id
+    body = context.body
+    refused = refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id) or refusal(
+        context, Operation.READ, ResourceType.GROUP, body.group_id
     )
     if refused:
-        call.answer(m.AddOffsetsToTxnResponse(error_code=refused))
+        context.answer(m.AddOffsetsToTxnResponse(error_code=refused))
         return
-    partition = call.broker.cluster.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, body.group_id)
-    code = call.broker.transactions.add_partitions(
+    partition = context.broker.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, body.group_id)
+    code = context.broker.transactions.add_partitions(
         body.transactional_id,
         body.producer_id,
         body.producer_epoch,
         [partition],
         client_transaction_version=0,
-        now_ms=call.now_ms,
+        now_ms=context.now_ms,
     )
-    call.answer(m.AddOffsetsToTxnResponse(error_code=_worded(call, code)))
+    context.answer(m.AddOffsetsToTxnResponse(error_code=_worded(context, code)))
 
 
-def end_transaction(call: Call) -> None:
+def end_transaction(context: RequestContext) -> None:
     """Commit or abort; version 5 brings the identity of the next transaction (KIP-890)."""
-    body = call.body
-    refused = refusal(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+    body = context.body
+    refused = refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
     if refused:
-        call.answer(m.EndTxnResponse(error_code=refused, producer_id=-1, producer_epoch=-1))
+        context.answer(m.EndTxnResponse(error_code=refused, producer_id=-1, producer_epoch=-1))
         return
-    result = call.broker.transactions.end_transaction(
+    result = context.broker.transactions.end_transaction(
         body.transactional_id,
         body.producer_id,
         body.producer_epoch,
         commit=body.committed,
-        client_transaction_version=TRANSACTIONS_V2 if call.version > _LAST_V1_END_TXN else 0,
-        now_ms=call.now_ms,
+        client_transaction_version=TRANSACTIONS_V2 if context.version > _LAST_V1_END_TXN else 0,
+        now_ms=context.now_ms,
     )
-    call.answer(
+    context.answer(
         m.EndTxnResponse(
-            error_code=_worded(call, result.error), producer_id=result.producer_id, producer_epoch=result.producer_epoch
+            error_code=_worded(context, result.error),
+            producer_id=result.producer_id,
+            producer_epoch=result.producer_epoch,
         )
     )
 
 
-def describe_transactions(call: Call) -> None:
+def describe_transactions(context: RequestContext) -> None:
     """Tell the state of transactional ids (KIP-664, facts F.2)."""
-    call.answer(
+    context.answer(
         m.DescribeTransactionsResponse(
-            transaction_states=[_described(call, transactional_id) for transactional_id in call.body.transactional_ids]
+            transaction_states=[
+                _described(context, transactional_id) for transactional_id in context.body.transactional_ids
+            ]
         )
     )
 
 
-def _described(call: Call, transactional_id: str) -> Any:
+def _described(context: RequestContext, transactional_id: str) -> Any:
     form = m.DescribeTransactionsResponse.TransactionState
-    found = refusal(call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id) or (
-        call.broker.transactions.describe(transactional_id)
+    found = refusal(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id) or (
+        context.broker.transactions.describe(transactional_id)
     )
     if not isinstance(found, DescribedTransaction):
         return form(
@@ -218,7 +224,7 @@ def _described(call: Call, transactional_id: str) -> Any:
         )
     topics: dict[str, list[int]] = {}
     for topic_partition in sorted(found.partitions):
-        if is_allowed(call, Operation.DESCRIBE, ResourceType.TOPIC, topic_partition.topic):
+        if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic_partition.topic):
             topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
     return form(
         error_code=0,
@@ -232,17 +238,17 @@ def _described(call: Call, transactional_id: str) -> Any:
     )
 
 
-def list_transactions(call: Call) -> None:
+def list_transactions(context: RequestContext) -> None:
     """List the transactions this broker coordinates (KIP-664, KIP-994, KIP-1152; facts F.3)."""
-    body, response = call.body, m.ListTransactionsResponse
-    listed = call.broker.transactions.list_transactions(
+    body, response = context.body, m.ListTransactionsResponse
+    listed = context.broker.transactions.list_transactions(
         states=body.state_filters,
         producer_ids=body.producer_id_filters,
-        duration_ms=body.duration_filter if call.version >= 1 else -1,
-        pattern=body.transactional_id_pattern if call.version >= 2 else None,
-        now_ms=call.now_ms,
+        duration_ms=body.duration_filter if context.version >= 1 else -1,
+        pattern=body.transactional_id_pattern if context.version >= 2 else None,
+        now_ms=context.now_ms,
     )
-    call.answer(
+    context.answer(
         response(
             error_code=listed.error,
             unknown_state_filters=list(listed.unknown_states),
@@ -253,7 +259,7 @@ def list_transactions(call: Call) -> None:
                     transaction_state=entry.state,
                 )
                 for entry in listed.transactions
-                if is_allowed(call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, entry.transactional_id)
+                if is_allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, entry.transactional_id)
             ],
         )
     )

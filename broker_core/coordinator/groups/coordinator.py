@@ -1,8 +1,8 @@
-"""Coordinate consumer groups: the one door to members, offsets and their journal.
+"""The group coordinator of one broker: groups of both protocols, their offsets and their journal.
 
-The journal is `__consumer_offsets`: a group belongs to the partition its id hashes to, and whoever leads that
+The journal is `__consumer_offsets`: a group belongs to the partition its id hashes to, and the broker that leads that
 partition coordinates the group. What must last (offsets, completed generations) is decided, recorded and
-replayed, by `group_shard`; who waits for whom in a rebalance is in memory only, as in Kafka: after a failover
+replayed, by `shard`; who waits for whom in a rebalance is in memory only, as in Kafka: after a failover
 the members find a stable group and go on, or join again.
 """
 
@@ -62,7 +62,7 @@ _NOT_HERE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """Show one line of the list of groups."""
+    """One line of the list of groups."""
 
     group_id: str
     protocol_type: str
@@ -72,14 +72,14 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class ListGroups:
-    """Filter the list of groups; an empty filter lets all through, names compare without case."""
+    """A filter for the list of groups; an empty filter lets all through, names compare without case."""
 
     states: Collection[str] = ()
     types: Collection[str] = ()
 
 
 class GroupCoordinator:
-    """Answer for the groups of every partition of `__consumer_offsets` that this broker leads.
+    """The coordinator of the groups of every partition of `__consumer_offsets` that this broker leads.
 
     `new_member_id` makes a unique member id from a client id or instance id. Replies to joins and syncs come
     exactly once, within the call or out of a later one (`advance` included), never in the midst of a change.
@@ -115,7 +115,7 @@ class GroupCoordinator:
 
         A call with an epoch that is not newer than the present one changes nothing. When the journal cannot be
         read the error is raised and requests are answered with COORDINATOR_LOAD_IN_PROGRESS; call again then. A record
-        that makes no sense is reported, and as in Kafka nobody coordinates the partition: NOT_COORDINATOR.
+        that makes no sense is reported, and as in Kafka the partition has no coordinator: NOT_COORDINATOR.
         """
         current = self._shards.get(partition)
         if current is not None:
@@ -148,7 +148,7 @@ class GroupCoordinator:
         self._replies.deliver()
 
     def resign(self, partition: int) -> None:
-        """Stop coordinating a partition: whoever waits is sent to look for the new coordinator."""
+        """Stop coordinating a partition: members that wait are sent to look for the new coordinator."""
         self._loading.discard(partition)
         shard = self._shards.pop(partition, None)
         if shard is not None:
@@ -171,7 +171,7 @@ class GroupCoordinator:
         self._replies.deliver()
 
     def sync_group(self, request: SyncGroup, now_ms: int, reply: SyncReply) -> None:
-        """Exchange assignments: the leader brings them, everybody gets its own."""
+        """Exchange assignments: the leader brings them, each member gets its own."""
         error, shard = self._find(request.group_id)
         if shard is None:
             self._replies.add(reply, SyncResult(error))
@@ -180,7 +180,7 @@ class GroupCoordinator:
         self._replies.deliver()
 
     def heartbeat(self, request: Heartbeat, now_ms: int) -> ErrorCode:
-        """Keep a session alive; 27 tells the member to join again."""
+        """Keep a session alive; REBALANCE_IN_PROGRESS asks the member to join again."""
         error, shard = self._find(request.group_id)
         return error if shard is None else self._membership.heartbeat(shard, request, now_ms)
 
@@ -232,7 +232,7 @@ class GroupCoordinator:
         return self._offsets.commit(shard, request, now_ms)
 
     def check_transactional_commit(self, request: TxnOffsetCommit) -> ErrorCode:
-        """Tell whether the group can be served here at all, before a transaction is touched for it."""
+        """Say whether the group can be served here at all, before a transaction is touched for it."""
         return self._find(request.group_id)[0]
 
     def complete_transaction(
@@ -270,7 +270,8 @@ class GroupCoordinator:
     ) -> FetchOffsetsResult:
         """Return committed offsets, of all partitions that have one if `partitions` is None.
 
-        With `require_stable`, a partition that an open transaction has written to answers 88 (KIP-447). A consumer
+        With `require_stable`, a partition that an open transaction has written to answers
+        UNSTABLE_OFFSET_COMMIT (KIP-447). A consumer
         group fences callers that name a member which is not, or is not up to date (KIP-848).
         """
         error, shard = self._find(group_id, may_be_empty=True)
@@ -368,7 +369,7 @@ class GroupCoordinator:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NOT_COORDINATOR, None
 
     def _resume(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
-        """Start the sessions of a group just loaded; one that has grown too large must gather anew."""
+        """Start the sessions of a group just loaded; one that has grown too large must gather again."""
         for member in group.members.values():
             self._rebalance.restart_session(group, member, now_ms)
         if len(group.members) > self._config.group_max_size:

@@ -1,4 +1,4 @@
-"""Hold what one led partition of `__consumer_offsets` says, and change it only by replaying its records.
+"""What one led partition of `__consumer_offsets` says, changed only by the replay of its records.
 
 `record` is the one way to change what lasts: append, then replay what was appended. `load` replays the same way,
 so a coordinator that takes over knows what its predecessor knew, rebalances in flight excepted.
@@ -33,7 +33,7 @@ from broker_core.types import ProducerIdentity
 
 logger = logging.getLogger(__name__)
 
-# What the log or the verification said, and what a group's client is told instead (facts E.4).
+# What the log or the verification said, and what a group's client is answered instead (facts E.4).
 APPEND_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -53,7 +53,7 @@ def translate_append_error(code: ErrorCode) -> ErrorCode:
 
 
 class GroupShard:
-    """Hold the groups and offsets of one partition, for as long as this broker leads it."""
+    """The groups and offsets of one partition, for as long as this broker leads it."""
 
     def __init__(self, journal: Journal, partition: int, coordinator_epoch: int) -> None:
         self.partition = partition
@@ -68,13 +68,13 @@ class GroupShard:
     def load(self) -> None:
         """Replay the journal and make a group of everything it knows.
 
-        Raises `DamageError` at a record that makes no sense: of half a partition nobody can say which half it is.
+        Raises `DamageError` at a record that makes no sense: with half a partition it is not known which half it is.
         """
         for entry in self._journal.read(self.partition):
             try:
                 self._load_entry(entry)
             except Exception as error:
-                # Whoever may write here can write anything, and replay expects what a coordinator has written.
+                # A client that may write here can write anything, and replay expects what a coordinator has written.
                 raise DamageError(f"record at offset {entry.offset} cannot be replayed: {error!r}") from error
         for group_id, metadata in self.recorded.items():
             self.groups[group_id] = ClassicGroup.restored(group_id, metadata)

@@ -1,4 +1,4 @@
-"""Carry a prepared transaction to its end: markers out, answers in, completion recorded (facts A.9, A.10, A.13)."""
+"""The completion of prepared transactions: markers out, answers in, completion recorded (facts A.9, A.10, A.13)."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionCompletion:
-    """End prepared transactions, and abort open ones on the broker's own account."""
+    """The end of prepared transactions, and the aborts of open ones that the broker decides itself."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class TransactionCompletion:
         """Record that every marker is written (facts A.9); a refusal is tried again or given up (A.13)."""
         entry, progress = self._store.find(transactional_id), self._markers.progress(transactional_id)
         assert entry is not None, f"{transactional_id} was forgotten with its markers out"
-        assert progress is not None, f"{transactional_id} completes and nobody waits for it"
+        assert progress is not None, f"{transactional_id} completes without being pending"
         verdict = COMPLETE.resolve(state=entry.image.state, rotates=entry.image.rotates)
         try:
             self._writer.write(entry, verdict, now_ms)

@@ -1,4 +1,4 @@
-"""See in a request and the stored image the facts that the transaction tables decide by."""
+"""The conditions that the decision tables decide by, read off a request and the stored image."""
 
 from enum import Enum, auto
 from typing import Final
@@ -10,7 +10,7 @@ from broker_core.types import FENCING_EPOCH, LAST_CLIENT_EPOCH, NO_PRODUCER_EPOC
 
 
 class IdForm(Enum):
-    """Tell how a request names its transactional id."""
+    """How a request names its transactional id."""
 
     NULL = auto()
     BLANK = auto()
@@ -18,7 +18,7 @@ class IdForm(Enum):
 
 
 class TwoPhase(Enum):
-    """Tell whether two-phase commit is asked for, and whether the broker allows it (KIP-939)."""
+    """Whether two-phase commit is asked for, and whether the broker allows it (KIP-939)."""
 
     NOT_ASKED = auto()
     ALLOWED = auto()
@@ -26,7 +26,7 @@ class TwoPhase(Enum):
 
 
 class Expectation(Enum):
-    """Tell how what an InitProducerId believes to hold stands to what is stored (KIP-360)."""
+    """How what an InitProducerId believes to hold relates to what is stored (KIP-360)."""
 
     NONE = auto()
     FRESH = auto()
@@ -37,7 +37,7 @@ class Expectation(Enum):
 
 
 class Claim(Enum):
-    """Tell how a request's producer id and epoch stand to the stored ones.
+    """How a request's producer id and epoch relate to the stored ones.
 
     PREVIOUS is one epoch back and OVERFLOW the last epoch of the producer id before this one: what a
     retry of EndTxn carries when the first answer was lost (KIP-890).
@@ -103,8 +103,8 @@ def _ended_by_its_holder(image: TransactionImage) -> bool:
     """Say whether a claim to the epoch before may be a lost answer's and not a zombie's.
 
     Only an end under V2 moves the epoch on, so where a V1 client ended the last transaction a V2 client one
-    epoch back is a zombie, and must not be told that what it had open was committed. Nor may a retry be
-    told the fencing epoch as its own, where an older broker left that as the last one.
+    epoch back is a zombie, and must not learn that what it had open was committed. Nor may a retry be
+    answered the fencing epoch as its own, where an older broker left that as the last one.
     """
     if image.state in PREPARED:
         return True

@@ -1,9 +1,9 @@
-"""Coordinate transactions: decide by table, record, replay, and have the markers written (KIP-98, KIP-360, KIP-890).
+"""The transaction coordinator: decide by table, record, replay, order the markers (KIP-98, KIP-360, KIP-890).
 
 Every request goes the same way. Its facts are read off the stored image, a table gives the verdict, the
 verdict's record is appended to the state log, and only the replay of that record changes what is stored. A
 record that was refused has changed nothing, so a failed fence leaves no half-bumped epoch behind and the
-next attempt fences with the same one. The answer says what is in the log; whoever sends it makes the log
+next attempt fences with the same one. The answer says what is in the log; its sender makes the log
 durable first.
 """
 
@@ -52,10 +52,10 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionCoordinator:
-    """Be the transaction coordinator of one broker id.
+    """The transaction coordinator of one broker id.
 
     `next_producer_id` raises `KafkaError` when there is none to be had. `transaction_version` is the level
-    of the cluster feature and is asked anew each time, so the level may change at run time.
+    of the cluster feature and is asked each time, so the level may change at run time.
     `partition_exists` tells a partition whose marker has to wait from one that is gone for good; it must
     know the topics before `become_leader` is called.
     """
@@ -293,7 +293,7 @@ class TransactionCoordinator:
     def marker_answered(self, order: MarkerOrder, errors: Mapping[TopicPartition, ErrorCode], now_ms: int) -> None:
         """Take the answers of all or some partitions of an order (facts A.13).
 
-        Tell a lost connection as NETWORK_EXCEPTION and an unknown leader as UNKNOWN_TOPIC_OR_PARTITION; what
+        A lost connection counts as NETWORK_EXCEPTION and an unknown leader as UNKNOWN_TOPIC_OR_PARTITION; what
         may be tried again comes back from `take_markers` once `advance` has passed the backoff.
         """
         self._completion.answered(order, errors, now_ms)

@@ -1,7 +1,7 @@
-"""Lay down what the transaction coordinator decides, row by row (facts A.5 to A.10).
+"""The decision tables of the transaction coordinator (facts A.5 to A.10).
 
 Each table gives for every stored state and every fact of a request one verdict: the error to answer, and
-where it is none, the state to go to, the image to record and the identity to tell. The order in which Kafka
+where it is none, the state to go to, the image to record and the identity to answer. The order in which Kafka
 evaluates its conditions is kept by what each row excludes, so no row depends on its place.
 """
 
@@ -16,7 +16,7 @@ from broker_core.types import TransactionState
 
 
 class Image(Enum):
-    """Name the record that a verdict has written."""
+    """The record that a verdict has written."""
 
     BUMP = auto()
     BUMP_REMEMBERING = auto()
@@ -36,7 +36,7 @@ class Image(Enum):
 
 
 class AnsweredIdentity(Enum):
-    """Say which identity an answer without error carries."""
+    """The identity that an answer without error carries."""
 
     NOTHING = auto()
     STORED = auto()
@@ -44,7 +44,7 @@ class AnsweredIdentity(Enum):
 
 
 class TransitionVerdict(NamedTuple):
-    """Say what to answer, and what to record first."""
+    """What to answer, and what to record first."""
 
     error: ErrorCode
     next_state: TransactionState | None = None

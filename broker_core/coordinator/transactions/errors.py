@@ -1,4 +1,4 @@
-"""Say what an error met on the way means for a transaction (facts A.3, A.13)."""
+"""What the errors met on the way mean for a transaction (facts A.3, A.13)."""
 
 from enum import Enum, auto
 from typing import Final
@@ -7,7 +7,7 @@ from broker_core.errors import ErrorCode
 
 _E = ErrorCode
 
-# A.3: what a client is told when the state log refused the record; any other error is told as it is.
+# A.3: what a client is answered when the state log refused the record; any other error is answered as it is.
 APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
     _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
     _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
@@ -21,7 +21,7 @@ APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
 
 
 class MarkerAction(Enum):
-    """Say what to do with a partition after its marker was answered."""
+    """What to do with a partition after its marker was answered."""
 
     DONE = auto()
     RETRY = auto()
@@ -29,7 +29,7 @@ class MarkerAction(Enum):
     ILLEGAL = auto()
 
 
-# A.13, sender: an answer that is not here is ILLEGAL. A lost connection is told as NETWORK_EXCEPTION.
+# A.13, sender: an answer that is not here is ILLEGAL. A lost connection counts as NETWORK_EXCEPTION.
 MARKER_ACTIONS: Final[dict[ErrorCode, MarkerAction]] = {
     _E.NONE: MarkerAction.DONE,
     _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerAction.DONE,
@@ -55,7 +55,7 @@ COMPLETION_ACTIONS: Final[dict[ErrorCode, MarkerAction]] = {
 
 
 def append_error(code: ErrorCode) -> ErrorCode:
-    """Return what a client is told for an error of the state log."""
+    """Return what a client is answered for an error of the state log."""
     return APPEND_ERRORS.get(code, code)
 
 

@@ -1,4 +1,4 @@
-"""Say when transactions time out, when unused ids expire, and when to look (facts A.11)."""
+"""The times at which transactions time out and unused ids expire, and when to look for them (facts A.11)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -38,7 +38,7 @@ def tombstone_batches(transactional_ids: Sequence[str], limit_bytes: int) -> Ite
 
 
 class ScanSchedule:
-    """Keep the times of the two scans."""
+    """The times of the two scans: for transactions to abort, and for ids to expire."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config: Final = config

@@ -1,4 +1,4 @@
-"""Filter transactional ids for ListTransactions (facts F.3)."""
+"""The filters of ListTransactions (facts F.3)."""
 
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from broker_core.types import TransactionState
 
 
 class ListFilter(NamedTuple):
-    """Hold what to keep; an empty collection and None keep everything."""
+    """What to keep; an empty collection and None keep everything."""
 
     states: frozenset[TransactionState]
     unknown_states: tuple[str, ...]

@@ -1,6 +1,6 @@
-"""Queue the markers that end transactions until each partition has answered (facts A.13, sender).
+"""The queue of the markers that end transactions, until each partition has answered (facts A.13, sender).
 
-A transaction in here is pending: it is prepared, its markers are out, and every request for it is told
+A transaction in here is pending: it is prepared, its markers are out, and every request for it has
 to come again. It leaves when its completion is recorded, or when its coordinator gives up on it.
 """
 
@@ -19,14 +19,14 @@ RETRY_BACKOFF_MS: Final = 50
 
 
 class MarkerBacklog(NamedTuple):
-    """Hold what waits to be tried again: the partitions of markers, and how many completions."""
+    """What waits to be tried again: the partitions of markers, and how many completions."""
 
     markers: tuple[TopicPartition, ...]
     completions: int
 
 
 class MarkerProgress:
-    """Follow the markers of one transaction."""
+    """The markers of one transaction, by how far they are."""
 
     def __init__(self, template: MarkerOrder, partitions: Collection[TopicPartition]) -> None:
         self.template: Final = template
@@ -84,7 +84,7 @@ class MarkerProgress:
 
 
 class MarkerQueue:
-    """Hold the transactions whose markers are out, by transactional id."""
+    """The transactions whose markers are out, by transactional id."""
 
     def __init__(self) -> None:
         self._progress: dict[str, MarkerProgress] = {}

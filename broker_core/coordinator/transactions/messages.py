@@ -1,4 +1,4 @@
-"""Hold what the transaction coordinator is asked and what it answers, free of any wire version."""
+"""The requests to the transaction coordinator and its answers, free of any wire version."""
 
 from typing import NamedTuple, Self
 
@@ -7,7 +7,7 @@ from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentit
 
 
 class InitProducerId(NamedTuple):
-    """Ask for a producer identity; a transactional id of None asks for an idempotent one only.
+    """A request for a producer identity; a transactional id of None asks for an idempotent one only.
 
     `producer_id` and `producer_epoch` are what the caller believes to hold (KIP-360), both -1 for nothing.
     """
@@ -21,7 +21,7 @@ class InitProducerId(NamedTuple):
 
 
 class ProducerIdResult(NamedTuple):
-    """Answer InitProducerId and EndTxn; the identity is (-1, -1) wherever there is none to tell."""
+    """The answer to InitProducerId and EndTxn; the identity is (-1, -1) wherever there is none."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -34,7 +34,7 @@ class ProducerIdResult(NamedTuple):
 
 
 class DescribedTransaction(NamedTuple):
-    """Describe one transactional id; `partitions` are those still without their marker."""
+    """One transactional id in DescribeTransactions; `partitions` are those still without their marker."""
 
     transactional_id: str
     state: str
@@ -46,7 +46,7 @@ class DescribedTransaction(NamedTuple):
 
 
 class ListedTransaction(NamedTuple):
-    """Name one transactional id in a list."""
+    """One transactional id in ListTransactions."""
 
     transactional_id: str
     producer_id: int
@@ -54,7 +54,7 @@ class ListedTransaction(NamedTuple):
 
 
 class TransactionList(NamedTuple):
-    """Answer ListTransactions; `unknown_states` echoes the state filters that name no state."""
+    """The answer to ListTransactions; `unknown_states` echoes the state filters that name no state."""
 
     error: ErrorCode
     unknown_states: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class TransactionList(NamedTuple):
 
 
 class MarkerOrder(NamedTuple):
-    """Order the end of a transaction to be written to `partitions`.
+    """An order to write the end of a transaction to `partitions`.
 
     `order_id` tells orders apart within one coordinator instance: under transactions V1 two
     transactions share a producer id and epoch, and an answer to the first must not end the second.

@@ -1,4 +1,4 @@
-"""Write and read the records of `__transaction_state` (facts B.1): one key, two versions of value.
+"""The records of `__transaction_state` (facts B.1): one key, two versions of value.
 
 Version 1 is the flexible one and the only one with a place for the producer ids before and after a
 rotation and for the client's transaction version. Version 0 is written at transaction.version 0, but never
@@ -32,7 +32,7 @@ _TAG_CLIENT_TRANSACTION_VERSION: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class TransactionImage:
-    """Hold all of a transactional id's state that lasts.
+    """All of a transactional id's state that lasts.
 
     `previous_producer_id` is the one held before the record was written, mostly the same one;
     `next_producer_id` is set while a transaction that used up its producer id's epochs is ending.

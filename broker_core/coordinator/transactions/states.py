@@ -1,4 +1,4 @@
-"""Name the states of a transaction and the steps between them that are legal (facts A.2).
+"""The steps between the states of a transaction that are legal, and groups of states (facts A.2).
 
 The numbers are what `__transaction_state` holds, the labels what DescribeTransactions and ListTransactions say.
 """

@@ -1,4 +1,4 @@
-"""Keep the state of the transactional ids led here, changed by nothing but the replay of a record.
+"""The state of the transactional ids led here, changed by nothing but the replay of a record.
 
 A record made now and one read at load take the same path, bytes and all, so what a coordinator believes
 is always what its successor will read.
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionEntry:
-    """Hold one transactional id: its lasting image, and what only memory knows (see `TransactionDraft`)."""
+    """One transactional id: its lasting image, and what only memory knows (see `TransactionDraft`)."""
 
     __slots__ = ("image", "last_producer_epoch", "transactional_id")
 
@@ -43,7 +43,7 @@ class TransactionEntry:
 
 
 class StatePartition:
-    """Hold one partition of `__transaction_state` that is led here."""
+    """One partition of `__transaction_state` that is led here."""
 
     __slots__ = ("coordinator_epoch", "entries", "loading")
 
@@ -54,7 +54,7 @@ class StatePartition:
 
 
 class TransactionStore:
-    """Find, record and load transactional ids."""
+    """The transactional ids of the partitions led here: found, recorded, loaded."""
 
     def __init__(self, journal: Journal, partition_count: int, transaction_version: Callable[[], int]) -> None:
         self._journal: Final = journal
@@ -81,7 +81,7 @@ class TransactionStore:
         return found
 
     def find(self, transactional_id: str) -> TransactionEntry | None:
-        """Return the id's entry, None if nobody has it; raises as `partition`."""
+        """Return the id's entry, None if it is not in use; raises as `partition`."""
         return self.partition(transactional_id).entries.get(transactional_id)
 
     def entries(self) -> Iterator[TransactionEntry]:
@@ -97,7 +97,7 @@ class TransactionStore:
     def record(self, partition: int, drafts: Mapping[str, TransactionDraft | None], now_ms: int) -> None:
         """Append a record for each id (None is a tombstone) and replay it.
 
-        Raises `KafkaError` with what a client is told (facts A.3); nothing has changed then.
+        Raises `KafkaError` with what a client is answered (facts A.3); nothing has changed then.
         """
         led = self._led[partition]
         records = [self._to_record(transactional_id, draft) for transactional_id, draft in drafts.items()]
@@ -167,7 +167,7 @@ class TransactionStore:
             try:
                 self.replay(partition, entry)
             except Exception as damage:
-                # Whoever may write here can write anything, and replay expects what a coordinator has written.
+                # A client that may write here can write anything, and replay expects what a coordinator has written.
                 logger.error(
                     "stopped loading __transaction_state-%d at offset %d: %r; what was read before it is used, so that"
                     " ids may be missing or stand where they stood before. Look at the record with a dump tool; to go"
@@ -187,7 +187,7 @@ class TransactionStore:
 
 
 class TransactionWriter:
-    """Write verdicts to the state log."""
+    """The one way by which a transaction moves: a verdict becomes a record, and the record is appended and replayed."""
 
     def __init__(self, store: TransactionStore, next_producer_id: Callable[[], int]) -> None:
         self._store: Final = store
@@ -205,7 +205,7 @@ class TransactionWriter:
     ) -> TransactionDraft:
         """Build the verdict's record, append it and replay it.
 
-        Raises `KafkaError` with what the client is told when there is no producer id to go on to, or when
+        Raises `KafkaError` with what the client is answered when there is no producer id to go on to, or when
         the log refuses the record; nothing has changed then.
         """
         assert verdict.image is not None, verdict

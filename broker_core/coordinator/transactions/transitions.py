@@ -1,4 +1,4 @@
-"""Build the record of each verdict, and refuse the steps that no record may take (facts A.3, A.5, A.9, A.10)."""
+"""The record of each verdict, and the steps that no record may take (facts A.3, A.5, A.9, A.10)."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ from broker_core.types import (
 
 
 class TransactionDraft(NamedTuple):
-    """Hold an image to be recorded and the one thing about it that no record keeps.
+    """An image to be recorded and the one thing about it that no record keeps.
 
     `last_producer_epoch` lets a caller of InitProducerId whose answer was lost ask again (KIP-360). It has
     no field in the log, so it does not survive a failover and such a caller is fenced then, as by Kafka.
@@ -29,7 +29,7 @@ class TransactionDraft(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Hold what an image is built from: what is stored, and what the request brings."""
+    """What an image is built from: what is stored, and what the request brings."""
 
     stored: TransactionImage
     last_producer_epoch: int
@@ -192,7 +192,7 @@ def build(image: Image, change: Change) -> TransactionDraft:
 
 
 def fresh_image(producer_id: int, now_ms: int) -> TransactionImage:
-    """Return what a transactional id that nobody used yet counts as (facts A.1)."""
+    """Return what a transactional id that was not used yet counts as (facts A.1)."""
     return TransactionImage(producer_id, NO_PRODUCER_EPOCH, 0, TransactionState.EMPTY, frozenset(), now_ms)
 
 

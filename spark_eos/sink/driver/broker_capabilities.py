@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from spark_eos.client.broker_facts import BrokerFacts, ask_brokers
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import TV2
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.transactions import TV2
 
 VERIFICATION: Final = "transaction.partition.verification.enable"
 TIMEOUT_LIMIT: Final = "transaction.max.timeout.ms"

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 from broker_core.errors import ErrorCode
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import init_producer_id
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import TopicMetadata
 from spark_eos.client.topics import BROKER_DEFAULT, create_topic, describe_topic_config
+from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnsupportedError
 from spark_eos.sink.decision import sealed_json
 from spark_eos.sink.driver.broker_capabilities import MIN_INSYNC, OFFSETS_REPLICATION, REPLICATION, BrokerCapabilities

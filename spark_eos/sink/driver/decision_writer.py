@@ -18,8 +18,6 @@ from broker_core.errors import ErrorCode
 from broker_core.records.compression import Compression
 from broker_core.types import TopicPartition
 from spark_eos import failpoints
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import TV2, TransactionIdentity, end_txn
 from spark_eos.client.group_offsets import (
     OffsetAndMetadata,
     StartedCommit,
@@ -27,7 +25,9 @@ from spark_eos.client.group_offsets import (
     start_txn_offset_commit,
     txn_offset_commit,
 )
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.transactions import TV2, TransactionIdentity, end_txn
 from spark_eos.codec.encode import EncodedBatch, encode_batches
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError
 from spark_eos.sink.cluster import end_answer
@@ -138,7 +138,7 @@ class DecisionWriter:
         """Abort a decision that failed; that it failed is the news, so another failure is only logged."""
         try:
             if started is not None:
-                self._client.network.wait([started.pending], min(started.deadline, self._client.deadline(_ABORT_MS)))
+                self._client.transport.wait([started.pending], min(started.deadline, self._client.deadline(_ABORT_MS)))
             if producer.abort(_ABORT_MS) is None and started is not None:
                 end_txn(self._client, identity, commit=False, timeout_ms=_ABORT_MS)
         except EosKafkaError as error:

@@ -13,10 +13,10 @@ from typing import Final
 
 from broker_core.types import TopicPartition, TransactionState
 from spark_eos import failpoints
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import init_producer_id
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.inspection import describe_transactions, list_transactions
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import OptionError, UnansweredError, UnreachableError, UnsupportedError
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, LONGEST_DEFAULT_TIMEOUT_MS, SinkOptions
 from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import TransactionIdentity
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.transactions import TransactionIdentity
 from spark_eos.codec.encode import EncodedBatch
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.prepared import WrittenRange

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from broker_core.types import TopicPartition
-from spark_eos.client.control import TransactionIdentity
+from spark_eos.client.transactions import TransactionIdentity
 from spark_eos.codec.encode import EncodedBatch
 from spark_eos.errors import TransactionError
 from spark_eos.options.client import ClientOptions

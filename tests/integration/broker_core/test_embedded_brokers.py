@@ -247,7 +247,7 @@ def test_a_real_clock_cannot_be_moved_and_a_virtual_one_not_back():
 
 def ids(seed):
     with EmbeddedBroker(topics={"in": 1}, seed=seed) as kafka:
-        return kafka.call(lambda cluster: (cluster.catalog.cluster_id, str(cluster.catalog.topic("in").topic_id)))
+        return kafka.call(lambda cluster: (cluster.metadata.cluster_id, str(cluster.metadata.topic("in").topic_id)))
 
 
 def test_a_seed_makes_ids_repeatable():

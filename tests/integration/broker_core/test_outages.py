@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 import broker_core.server.controls
-from broker_core.broker.metrics import take_metrics
+from broker_core.broker.monitoring.metrics import take_metrics
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import TopicPartition
@@ -38,13 +38,13 @@ def pass_ms(world: MovesWorld, duration_ms: int) -> None:
 
 def take_away(world: MovesWorld, topic_partition: TopicPartition) -> int:
     owner = world.leader(topic_partition)
-    world.cluster.lose_leader(topic_partition)
+    world.cluster.controller.lose_leader(topic_partition)
     world.cluster.settle(world.cluster.now_ms)
     return owner
 
 
 def give_back(world: MovesWorld, topic_partition: TopicPartition, owner: int) -> None:
-    world.cluster.absences.elect(topic_partition, owner)
+    world.cluster.controller.elect(topic_partition, owner)
     world.cluster.settle(world.cluster.now_ms)
 
 
@@ -55,7 +55,7 @@ def give_back(world: MovesWorld, topic_partition: TopicPartition, owner: int) ->
 def test_without_a_leader_every_request_is_refused(protocol: int) -> None:
     world = open_world(protocol)
     world.write()
-    epoch = world.cluster.catalog.leadership(P0).leader_epoch
+    epoch = world.cluster.metadata.leadership(P0).leader_epoch
     take_away(world, P0)
     for broker in BROKERS:
         assert world.described_leader(P0, broker) == (E.LEADER_NOT_AVAILABLE, -1, epoch + 1)
@@ -192,12 +192,12 @@ def test_a_move_ends_an_outage_and_its_end_then_changes_nothing() -> None:
     world = open_world(V2)
     owner = take_away(world, P0)
     other = next(broker for broker in BROKERS if broker != owner)
-    world.cluster.move_leader(P0, other)
-    leadership = world.cluster.catalog.leadership(P0)
+    world.cluster.controller.move_leader(P0, other)
+    leadership = world.cluster.metadata.leadership(P0)
     give_back(world, P0, owner)
-    assert world.cluster.catalog.leadership(P0) == leadership
-    world.cluster.lose_leader(P0)
-    world.cluster.delete_topic(P0.topic)
+    assert world.cluster.metadata.leadership(P0) == leadership
+    world.cluster.controller.lose_leader(P0)
+    world.cluster.controller.delete_topic(P0.topic)
     give_back(world, P0, owner)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from broker_core.broker.cluster import Cluster
 from broker_core.config import STANDARD_AUTHORIZER
 from broker_core.security.acls import Operation, PatternType, Permission, ResourceType
-from broker_core.security.principal import user
+from broker_core.security.principals import user
 from broker_core.wire import messages as m
 from tests.support.direct import DirectClient, direct_cluster
 

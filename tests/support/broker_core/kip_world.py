@@ -79,10 +79,10 @@ class World:
             storage, brokers=brokers, settings=SETTINGS | dict(settings or {}), now_ms=START_MS
         )
         for name in (TOPIC, OTHER):
-            if name not in self.cluster.catalog.topics:
-                self.cluster.create_topic(name, PARTITIONS, leaders=[1] * PARTITIONS)
+            if name not in self.cluster.metadata.topics:
+                self.cluster.controller.create_topic(name, PARTITIONS, leaders=[1] * PARTITIONS)
         for name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
-            self.cluster.ensure_topic(name)
+            self.cluster.controller.ensure_topic(name)
 
     def session(self, transactional_id: str | None = "id", broker_id: int = 1) -> Session:
         """Return a new connection of its own with a transactional id."""
@@ -94,7 +94,7 @@ class World:
 
     def reload(self, topic_partition: TopicPartition = STATE_PARTITION, broker_id: int = 1) -> None:
         """Elect the leader anew, as a failover does: a coordinator loads its state again."""
-        self.cluster.move_leader(topic_partition, broker_id)
+        self.cluster.controller.move_leader(topic_partition, broker_id)
         self.cluster.settle(self.cluster.now_ms)
 
     def hold_markers(self) -> None:

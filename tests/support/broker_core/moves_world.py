@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker import markers
 from broker_core.broker.journals import TopicJournal
+from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.coordinator.journal import JournalRecord
 from broker_core.coordinator.transactions.messages import MarkerOrder
 from broker_core.coordinator.transactions.records import encode_key, encode_value
@@ -50,17 +50,19 @@ class MovesWorld:
             else direct_cluster(brokers=brokers, settings={"transaction.version": str(level), **(settings or {})})
         )
         if beside is None:
-            self.cluster.create_topic(TOPIC, len(PARTITIONS))
+            self.cluster.controller.create_topic(TOPIC, len(PARTITIONS))
         self.clients = {broker: DirectClient(self.cluster, broker) for broker in self.cluster.brokers}
-        self.state_partition = self.cluster.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
-        self.offsets_partition = self.cluster.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, GROUP)
+        self.state_partition = self.cluster.controller.coordinator_partition_of(
+            TRANSACTION_STATE_TOPIC, transactional_id
+        )
+        self.offsets_partition = self.cluster.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, GROUP)
         self.identity = ProducerIdentity(-1, -1)
         self._sequences = dict.fromkeys(PARTITIONS, 0)
 
     # Leaders
 
     def leader(self, topic_partition: TopicPartition) -> int:
-        return self.cluster.catalog.leadership(topic_partition).leader
+        return self.cluster.metadata.leadership(topic_partition).leader
 
     @property
     def coordinator(self) -> int:
@@ -70,7 +72,7 @@ class MovesWorld:
         """Move the partition's leader to the next broker id; return the old one and the new one."""
         old = self.leader(topic_partition)
         new = old % len(self.clients) + 1
-        self.cluster.move_leader(topic_partition, new)
+        self.cluster.controller.move_leader(topic_partition, new)
         self.cluster.settle(self.cluster.now_ms)
         return old, new
 
@@ -83,12 +85,12 @@ class MovesWorld:
     def rewrite(self, *, producer_epoch: int) -> None:
         """Have the id stand at another epoch, as if it had been in use for long."""
         broker = self.cluster.brokers[self.coordinator]
-        leadership = self.cluster.catalog.leadership(self.state_partition)
+        leadership = self.cluster.metadata.leadership(self.state_partition)
         image = replace(broker.transactions.images()[self.transactional_id], producer_epoch=producer_epoch)
         journal = TopicJournal(
             TRANSACTION_STATE_TOPIC,
             broker.broker_id,
-            self.cluster.catalog,
+            self.cluster.metadata,
             self.cluster.logs,
             lambda: self.cluster.now_ms,
         )
@@ -103,7 +105,7 @@ class MovesWorld:
 
     def set_level(self, level: int) -> None:
         """Change the cluster's `transaction.version` while it runs."""
-        kind = 1 if level > self.cluster.catalog.transaction_version else 2
+        kind = 1 if level > self.cluster.metadata.transaction_version else 2
         form = m.UpdateFeaturesRequest.FeatureUpdateKey
         answer = self.clients[1].ask(
             m.UpdateFeaturesRequest(
@@ -413,13 +415,15 @@ def holding_markers(patch: pytest.MonkeyPatch, let_through: Collection[TopicPart
     """Keep markers from being written, but for those of some partitions; return the list the orders come to."""
     held: list[MarkerOrder] = []
 
-    def deliver(cluster: Any, sender: Any, order: MarkerOrder, now_ms: int) -> None:
+    deliver = MarkerWriter.deliver
+
+    def hold(self: MarkerWriter, sender: Any, order: MarkerOrder, now_ms: int) -> None:
         held.append(order)
         written = order.partitions & frozenset(let_through)
         if written:
-            markers.deliver(cluster, sender, order._replace(partitions=written), now_ms)
+            deliver(self, sender, order._replace(partitions=written), now_ms)
 
-    patch.setattr("broker_core.broker.cluster.deliver", deliver)
+    patch.setattr(MarkerWriter, "deliver", hold)
     return held
 
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from broker_core.broker.connection import Connection
-from broker_core.broker.listener import Listener
-from broker_core.security.sasl_scram import credential_of_password
+from broker_core.broker.endpoints import Listener
+from broker_core.security.sasl_passwords import credential_of_password
 from broker_core.security.sasl_settings import SaslWorld, sasl_settings
 from broker_core.wire import messages as m
 from broker_core.wire.framing import bare_frame
@@ -20,7 +20,7 @@ def secured_cluster(**settings: str):
     )
     for name, password in PASSWORDS.items():
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
-            cluster.catalog.set_scram(mechanism, name, credential_of_password(mechanism, password, CountingEntropy()))
+            cluster.metadata.set_scram(mechanism, name, credential_of_password(mechanism, password, CountingEntropy()))
     return cluster
 
 
@@ -29,13 +29,15 @@ class SaslClient(DirectClient):
 
     def __init__(self, cluster: Any, **world: Any) -> None:
         super().__init__(cluster)
-        scram = cluster.catalog.scram
+        scram = cluster.metadata.scram
         settings = sasl_settings(
             cluster.config,
             "SECURE",
             SaslWorld(lambda mechanism, user: scram.get((mechanism, user)), CountingEntropy(), PASSWORDS, **world),
         )
-        self._connection = Connection(cluster.brokers[1], self, "test", Listener("SECURE", cluster.addresses, settings))
+        self._connection = Connection(
+            cluster.brokers[1], self, "test", Listener("SECURE", cluster.controller.addresses, settings)
+        )
 
     @property
     def principal(self) -> str:

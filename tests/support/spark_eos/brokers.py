@@ -7,7 +7,7 @@ import pytest
 from kafka.protocol.admin import UpdateFeaturesRequest
 
 from broker_core.embedded import EmbeddedBroker
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.waiting import wait_until

@@ -13,11 +13,12 @@ from confluent_kafka import TopicPartition as ConsumerPartition
 
 from broker_core.types import TopicPartition
 from spark_eos.client.batch_limits import BatchLimits
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata
 from spark_eos.client.topics import create_topic
 from spark_eos.codec.encode import EncodedBatch, encode_batches
 from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import REAL
 
 DEADLINE_S = 60
 
@@ -99,7 +100,7 @@ class SentProduce(SimpleNamespace):
 Script = Callable[[SentProduce], Any]
 
 
-class FakeNetwork:
+class FakeTransport:
     """Be a network where everything has happened already, and time passes only when somebody waits."""
 
     def __init__(self) -> None:
@@ -125,8 +126,9 @@ class FakeClient:
 
     def __init__(self, topic: str, partitions: int, script: Iterable[Script], **options: int) -> None:
         self.options = ClientOptions(("fake:1",), **{"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, **options})
-        self.network = FakeNetwork()
-        self.batch_limits = BatchLimits()
+        self.runtime = REAL
+        self.transport = FakeTransport()
+        self.batch_limits = BatchLimits(REAL.clock)
         self.recent = RecentTopics()
         self.script = deque(script)
         self.sent: list[SentProduce] = []

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import NoReturn
 
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import ClientStateError
 from spark_eos.options.client import ClientOptions
 

@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives import serialization
 
 from spark_eos.client.credentials import token_provider
 from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import REAL
 from tests.support.secured import USERS, Secured
 
 USER = "alice"
@@ -28,7 +29,7 @@ def jaas(mechanism: str, options: str) -> str:
 
 def token(subject: str = USER) -> str:
     """Make a token that Kafka's test brokers believe."""
-    maker = token_provider(ClientOptions(("h:1",), sasl_unsigned_subject=subject))
+    maker = token_provider(ClientOptions(("h:1",), sasl_unsigned_subject=subject), REAL.clock)
     assert maker is not None
     return str(maker.token())
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_eos.admin.command import ExitCode, main
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions, sink_options
 from spark_eos.sink.cluster import KafkaCluster

@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.inspection import list_transactions
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from tests.support.waiting import wait_until
 

@@ -3,9 +3,9 @@
 import time
 
 from broker_core.types import TopicPartition
-from spark_eos.client import control
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client import transactions
 from spark_eos.client.inspection import describe_transactions
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.cluster import KafkaCluster
@@ -43,7 +43,7 @@ class World:
 
     def prepare(self, run: str, micro_batch: int = 0, split: int = 0, timeout_ms: int = 60_000) -> Prepared:
         name = str(TaskId("p", self.query, run, "w", split))
-        identity = control.init_producer_id(self.client, name, transaction_timeout_ms=timeout_ms)
+        identity = transactions.init_producer_id(self.client, name, transaction_timeout_ms=timeout_ms)
         producer = TransactionalProducer(self.client)
         producer.begin(identity)
         place = TopicPartition(self.topic, PLACE)

@@ -1,4 +1,4 @@
-"""Hold one classic group: its members, who leads them, and what they agree on.
+"""One classic group: its members, which of them leads, and what they agree on.
 
 All of it lives in memory; what survives the coordinator is the record of the last completed generation, and
 `ClassicGroup.restored` makes a group of that.
@@ -32,7 +32,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 @dataclass(slots=True)
 class Member:
-    """Hold one member; `join_reply` and `sync_reply` are set while it waits for an answer.
+    """One member; `join_reply` and `sync_reply` are set while it waits for an answer.
 
     `is_new` lasts until its first generation is complete: it does not know its id yet and cannot heartbeat.
     """
@@ -74,7 +74,7 @@ def elect_protocol(members: Iterable[Member]) -> str:
 
 
 class ClassicGroup:
-    """Hold one group's members and state; `Rebalance` and `Membership` decide what happens to it."""
+    """One group's members and state; `Rebalance` and `ClassicMembership` decide what happens to it."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -129,7 +129,7 @@ class ClassicGroup:
 
     @property
     def is_unused(self) -> bool:
-        """Say whether there are no members, and nobody was just told to come back with a member id."""
+        """Say whether there are no members, and no client was just sent away to come back with a member id."""
         return self.state is GroupState.EMPTY and not self.pending_joins
 
     @property
@@ -149,7 +149,7 @@ class ClassicGroup:
 
     @property
     def has_all_joined(self) -> bool:
-        """Say whether nobody is missing, those included that were told to come back with their new id."""
+        """Say whether all have joined, clients included that were sent away to come back with their new id."""
         return not self.pending_joins and all(member.join_reply for member in self.members.values())
 
     def subscribes_to(self, topic: str) -> bool:
@@ -218,14 +218,14 @@ class ClassicGroup:
             self.leader = new.member_id
 
     def elect_joined_leader(self) -> bool:
-        """Make sure a member that has joined leads; False when nobody has joined."""
+        """Make sure a member that has joined leads; False when none has joined."""
         joined = self.awaiting_join
         if joined and not any(member.member_id == self.leader for member in joined):
             self.leader = joined[0].member_id
         return bool(joined)
 
     def start_generation(self, now_ms: int) -> None:
-        """Count the generation up and settle its protocol; without members the group is empty."""
+        """Count the generation up and elect its protocol; without members the group is empty."""
         self.generation_id = 1 if self.generation_id == 2**31 - 1 else self.generation_id + 1
         if self.members:
             self.protocol_name = elect_protocol(self.members.values())

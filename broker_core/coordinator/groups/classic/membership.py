@@ -1,8 +1,7 @@
-"""Judge what members ask: to join, to sync, to be alive, to leave.
+"""The requests of classic members: to join, to sync, to stay alive, to leave.
 
-Owns: the checks of the classic protocol in their order, each state's verdict taken from `group_states`.
-Asks: `group_rebalance` to carry out what follows.
-Never: writes to the journal other than for a static member that comes back.
+Each goes through the checks of the classic protocol in their order; `states` has the verdict of each state, and
+`rebalance` carries out what follows. Only a static member that comes back is recorded here.
 """
 
 from collections.abc import Callable
@@ -53,7 +52,7 @@ _SYNC_REFUSALS = {
 
 
 class ClassicMembership:
-    """Answer the members of the groups of a shard."""
+    """The answers to the members of the classic groups of a partition."""
 
     def __init__(
         self,
@@ -179,7 +178,7 @@ class ClassicMembership:
         now_ms: int,
         reply: JoinReply,
     ) -> None:
-        """Let a member join again, or one come in that was told its id before."""
+        """Let a member join again, or one come in that was given its id before."""
         if request.member_id in group.pending_joins and request.group_instance_id is None:
             self._add(shard, group, request, request.member_id, now_ms, reply)
             return
@@ -261,9 +260,9 @@ class ClassicMembership:
         request: JoinGroup,
         former_leader: str | None,
     ) -> JoinResult:
-        """Answer a returned instance so that it does not assign anew.
+        """Answer a returned instance so that it does not assign again.
 
-        From version 9 on its leader is told to skip that (KIP-814). Older clients would assign if they saw
+        From version 9 on the answer lets its leader skip that (KIP-814). Older clients would assign if they saw
         themselves lead, so they are shown the id they had before.
         """
         result = self._rebalance.current_generation(group, member)
@@ -272,7 +271,7 @@ class ClassicMembership:
         return replace(result, leader=former_leader or UNKNOWN_MEMBER, members=())
 
     def _await_join(self, member: Member, request: JoinGroup, reply: JoinReply) -> None:
-        """Park the member's join; an older one of its own is told to come again."""
+        """Park the member's join; an older one of its own is refused and has to come again."""
         self._rebalance.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.protocols = request.protocols
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
@@ -293,7 +292,7 @@ class ClassicMembership:
         return error
 
     def _has_capacity(self, group: ClassicGroup, member_id: str) -> bool:
-        """Say whether the group may take the caller in; who is in or already waits has its room."""
+        """Say whether the group may take the caller in; a member, or a client that already waits, has its place."""
         limit = self._config.group_max_size
         member = group.members.get(member_id)
         if group.state is GroupState.PREPARING_REBALANCE:

@@ -1,8 +1,7 @@
-"""Drive a classic group from one generation to the next.
+"""The way of a classic group from one generation to the next.
 
-Owns: what starts a rebalance, what completes it, and what happens to those who do not take part in time.
-Asks: the group's own data, `group_states` for what is legal, timers and replies.
-Never: judges a request; `group_membership` does.
+Here is what starts a rebalance, what completes it, and what happens to members that do not take part in time. Requests
+are judged in `membership` beforehand.
 """
 
 from collections import deque
@@ -41,7 +40,7 @@ def sync_timer(group: ClassicGroup) -> TimerKey:
 
 
 class Replies:
-    """Queue answers and deliver them once the operation at hand is over.
+    """A queue of answers that are delivered once the operation at hand is over.
 
     A callback may come straight back with the next request; delivered in the midst of a rebalance it
     would meet a group half changed.
@@ -68,7 +67,7 @@ class Replies:
 
 
 class Rebalance:
-    """Carry out rebalances; every method leaves the group in a state the table knows."""
+    """The steps of a rebalance; every method leaves the group in a state of the table."""
 
     def __init__(self, config: BrokerConfig, timers: Timers, replies: Replies) -> None:
         self._delay_ms = config.group_initial_rebalance_delay_ms
@@ -76,7 +75,7 @@ class Rebalance:
         self._replies = replies
 
     def prepare(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
-        """Start a rebalance: whoever waits for an assignment is told to join again."""
+        """Start a rebalance: members that wait for an assignment have to join again."""
         is_first = group.state is GroupState.EMPTY
         self.drop_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         self._timers.cancel(sync_timer(group))
@@ -100,7 +99,7 @@ class Rebalance:
             self.prepare(recorder, group, now_ms)
 
     def complete_join_if_all_joined(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
-        """Complete the join phase when nobody is missing; a group's first one waits its delay out."""
+        """Complete the join phase when no member is missing; a group's first one waits its delay out."""
         preparing = group.state is GroupState.PREPARING_REBALANCE
         if preparing and group.initial_budget_ms is None and group.has_all_joined:
             self._complete_join(recorder, group, now_ms)
@@ -127,7 +126,7 @@ class Rebalance:
         self.prepare(recorder, group, now_ms)
 
     def member_deadline_passed(self, recorder: Recorder, group: ClassicGroup, member_id: str, now_ms: int) -> None:
-        """Remove a member that fell silent, or one that was told its id and never came back."""
+        """Remove a member that fell silent, or one that was given its id and never came back."""
         if member_id in group.pending_joins:
             self.forget_pending(group, member_id)
             self.complete_join_if_all_joined(recorder, group, now_ms)
@@ -142,7 +141,7 @@ class Rebalance:
         self.after_departure(recorder, group, now_ms)
 
     def forget_pending(self, group: ClassicGroup, member_id: str) -> None:
-        """Wait no longer for a client that was told its member id."""
+        """Wait no longer for a client that was given its member id."""
         group.pending_joins.discard(member_id)
         self._timers.cancel(member_timer(group, member_id))
 
@@ -202,7 +201,7 @@ class Rebalance:
                 self.restart_session(group, member, now_ms)
 
     def hand_out(self, group: ClassicGroup, member: Member, now_ms: int) -> None:
-        """Answer the member's parked sync with its assignment and start its session anew."""
+        """Answer the member's parked sync with its assignment and restart its session."""
         self.answer_sync(
             member, SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
         )
@@ -228,7 +227,7 @@ class Rebalance:
         self.end_group(group)
 
     def end_group(self, group: ClassicGroup) -> None:
-        """Declare the group dead and cancel all its deadlines."""
+        """Let the group be DEAD and cancel all its deadlines."""
         for member_id in (*group.members, *group.pending_joins):
             self._timers.cancel(member_timer(group, member_id))
         self._timers.cancel(join_timer(group))
@@ -239,7 +238,7 @@ class Rebalance:
         """Close the join phase: drop who is missing, count the generation up, answer those that wait.
 
         Static members that are missing stay until their session ends: a restart must not cost them their
-        place. If nobody at all has joined, the phase is prolonged until those sessions are over.
+        place. If no member at all has joined, the phase is prolonged until those sessions are over.
         """
         self._timers.cancel(join_timer(group))
         group.initial_budget_ms = None
@@ -262,7 +261,7 @@ class Rebalance:
         self._timers.schedule(sync_timer(group), now_ms + group.rebalance_timeout_ms)
 
     def current_generation(self, group: ClassicGroup, member: Member) -> JoinResult:
-        """Tell a member the generation; the leader also gets everybody's metadata."""
+        """Return what a member is answered about the generation; the leader also gets all members' metadata."""
         is_leader = member.member_id == group.leader
         return JoinResult(
             ErrorCode.NONE,

@@ -1,4 +1,4 @@
-"""Read and write a group's completed generation in `__consumer_offsets` as Kafka does (facts B.3)."""
+"""The record of a group's completed generation in `__consumer_offsets` as Kafka does (facts B.3)."""
 
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ _NEWEST_VERSION: Final = 4
 
 
 class RecordedMember(NamedTuple):
-    """Hold what outlives the coordinator of one member: its subscription and its assignment."""
+    """What outlives the coordinator of one member: its subscription and its assignment."""
 
     member_id: str
     group_instance_id: str | None
@@ -27,7 +27,7 @@ class RecordedMember(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """Hold one completed generation of a group."""
+    """One completed generation of a group."""
 
     protocol_type: str
     generation_id: int

@@ -1,8 +1,6 @@
-"""Name what the group coordinator is asked and what it answers.
+"""The requests of the classic group protocol and their answers, as plain values.
 
-Owns: the plain values that cross its door; the handlers translate them from and to the wire.
-Asks: `errors`, `types`, `group_states`.
-Never: knows an API version; what differs by version is a field.
+The handlers translate them from and to the wire. They are free of API versions: what differs by version is a field.
 """
 
 from collections.abc import Mapping
@@ -17,7 +15,7 @@ NO_GENERATION: int = -1
 
 @dataclass(frozen=True, slots=True)
 class JoinGroup:
-    """Ask to be a member of the next generation; `protocols` are (name, metadata) by preference.
+    """A request to be a member of the next generation; `protocols` are (name, metadata) by preference.
 
     Set `requires_known_member_id` for version 4 and later, so that a client whose first answer is lost
     leaves no ghost member behind (KIP-394), and `can_skip_assignment` for version 9 and later (KIP-814).
@@ -39,7 +37,7 @@ class JoinGroup:
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """Show the leader one member and its metadata under the chosen protocol."""
+    """What the leader gets of one member: its ids, and its metadata under the chosen protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -48,7 +46,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """Answer a join; `members` is filled for the leader only.
+    """The answer to a join; `members` is filled for the leader only.
 
     A missing `protocol_name` is null on the wire from version 7, before that the empty string.
     """
@@ -65,7 +63,7 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True)
 class SyncGroup:
-    """Ask for one's assignment; the leader brings everybody's in `assignments`.
+    """A request for the member's assignment; the leader brings those of all in `assignments`.
 
     `protocol_type` and `protocol_name` are null before version 5 and are then not compared.
     """
@@ -81,7 +79,7 @@ class SyncGroup:
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """Answer a sync with the member's own assignment."""
+    """The answer to a sync: the member's own assignment."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -91,7 +89,7 @@ class SyncResult:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Say that a member is alive."""
+    """A sign of life from a member."""
 
     group_id: str
     member_id: str
@@ -101,7 +99,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class LeavingMember:
-    """Name one leaver by member id, or by instance id alone (an administrator's removal)."""
+    """One leaver, named by member id, or by instance id alone (an administrator's removal)."""
 
     member_id: str = UNKNOWN_MEMBER
     group_instance_id: str | None = None
@@ -109,7 +107,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroup:
-    """Take members out of the group; before version 3 it is always one."""
+    """A request to take members out of the group; before version 3 it is always one."""
 
     group_id: str
     members: tuple[LeavingMember, ...]
@@ -117,7 +115,7 @@ class LeaveGroup:
 
 @dataclass(frozen=True, slots=True)
 class LeftMember:
-    """Answer for one leaver; before version 3 its error is the whole answer's."""
+    """The answer for one leaver; before version 3 its error is the whole answer's."""
 
     member_id: str
     group_instance_id: str | None
@@ -126,7 +124,7 @@ class LeftMember:
 
 @dataclass(frozen=True, slots=True)
 class LeaveResult:
-    """Answer a leave: an error of the whole request, or one verdict for each member."""
+    """The answer to a leave: an error of the whole request, or one verdict for each member."""
 
     error: ErrorCode
     members: tuple[LeftMember, ...] = ()
@@ -134,7 +132,7 @@ class LeaveResult:
 
 @dataclass(frozen=True, slots=True)
 class DescribedMember:
-    """Show one member to an administrator; metadata and assignment are empty unless the group is stable."""
+    """One member as administrators see it; metadata and assignment are empty unless the group is stable."""
 
     member_id: str
     group_instance_id: str | None
@@ -146,7 +144,10 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """Show one group; a group that is not there is Dead with GROUP_ID_NOT_FOUND (NONE before version 6)."""
+    """One group as administrators see it.
+
+    A group that is not there is Dead with GROUP_ID_NOT_FOUND (NONE before version 6).
+    """
 
     error: ErrorCode
     group_id: str

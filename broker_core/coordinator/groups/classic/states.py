@@ -1,11 +1,7 @@
-"""State the rules of a classic consumer group as tables.
+"""The rules of classic groups as tables: states, legal transitions, and each state's verdict on each request.
 
-Owns: the states, the legal transitions, and the verdict of each state on each request.
-Asks: `errors`.
-Never: holds or changes the state of a group.
-
-A group gathers its members (PREPARING_REBALANCE), tells them who is in and waits for the leader's assignment
-(COMPLETING_REBALANCE), hands it out and rests (STABLE), and starts over when anybody comes, goes or
+A group gathers its members (PREPARING_REBALANCE), answers who is in and waits for the leader's assignment
+(COMPLETING_REBALANCE), hands it out and rests (STABLE), and starts over when a member comes, goes or
 falls silent. Only STABLE and EMPTY reach the journal; the rest lives in memory and dies with the leader.
 """
 
@@ -17,7 +13,7 @@ from broker_core.errors import ErrorCode
 
 
 class GroupState(Enum):
-    """Say where a group stands; the values are Kafka's names on the wire."""
+    """The state of a group; the values are Kafka's names on the wire."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -49,13 +45,13 @@ TRANSITIONS: Final[frozenset[tuple[GroupState, GroupState]]] = frozenset(
 
 
 class JoinAction(Enum):
-    """Say what becomes of a join by a member the group knows."""
+    """What becomes of a join by a member the group knows."""
 
     REBALANCE = "start a rebalance"
     AWAIT = "wait for the rebalance under way"
     ANSWER_CURRENT = "answer with the current generation"
     PERSIST = "record the new member id, answer with the current generation"
-    UNKNOWN_MEMBER = "refuse: nobody can be a member here"
+    UNKNOWN_MEMBER = "refuse: the group has no members"
     NOT_AVAILABLE = "refuse: look for the coordinator again"
 
 
@@ -76,7 +72,7 @@ REJOIN: Final[Mapping[tuple[GroupState, bool, bool], JoinAction]] = {
     (_COMPLETING, True, True): JoinAction.REBALANCE,
     (_STABLE, False, False): JoinAction.ANSWER_CURRENT,
     (_STABLE, False, True): JoinAction.REBALANCE,
-    # A leader joins again to hand out partitions anew, for instance when a topic has grown.
+    # A leader joins again to hand out partitions again, for instance when a topic has grown.
     (_STABLE, True, False): JoinAction.REBALANCE,
     (_STABLE, True, True): JoinAction.REBALANCE,
     (_DEAD, False, False): JoinAction.NOT_AVAILABLE,
@@ -89,7 +85,7 @@ REJOIN: Final[Mapping[tuple[GroupState, bool, bool], JoinAction]] = {
 STATIC_RETURN: Final[Mapping[tuple[GroupState, bool], JoinAction]] = {
     (_PREPARING, False): JoinAction.AWAIT,
     (_PREPARING, True): JoinAction.AWAIT,
-    # The leader may be assigning to the old member id, which nobody holds any more.
+    # The leader may be assigning to the old member id, which is gone.
     (_COMPLETING, False): JoinAction.REBALANCE,
     (_COMPLETING, True): JoinAction.REBALANCE,
     (_STABLE, False): JoinAction.PERSIST,
@@ -108,12 +104,12 @@ HEARTBEAT: Final[Mapping[GroupState, ErrorCode]] = {
 
 
 class SyncAction(Enum):
-    """Say what becomes of a sync by a member in the current generation."""
+    """What becomes of a sync by a member in the current generation."""
 
     AWAIT = "wait for the leader's assignment"
     ANSWER = "answer with the assignment"
     REBALANCE_IN_PROGRESS = "refuse: join again"
-    UNKNOWN_MEMBER = "refuse: nobody can be a member here"
+    UNKNOWN_MEMBER = "refuse: the group has no members"
     NOT_AVAILABLE = "refuse: look for the coordinator again"
 
 
@@ -167,7 +163,7 @@ ANONYMOUS_COMMIT: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
 
 
 class ExpiryBasis(Enum):
-    """Say from when on the retention of a group's offsets counts."""
+    """The time from which the retention of a group's offsets counts."""
 
     LAST_COMMIT = "the commit of each offset"
     SINCE_EMPTY = "the moment the last member left"

@@ -1,4 +1,4 @@
-"""Share a group's partitions among its members, on the coordinator's side (KIP-848, "Assignors")."""
+"""The assignors that share a group's partitions among its members, on the coordinator's side (KIP-848, "Assignors")."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdP
 
 
 class Reader(NamedTuple):
-    """Show an assignor one member: the topics it reads and what it was to read so far."""
+    """One member as an assignor sees it: the topics it reads and what it was to read so far."""
 
     member_id: str
     instance_id: str | None
@@ -23,14 +23,14 @@ Assignor = Callable[[Readers, PartitionCounts], Shares]
 
 
 def assign_uniformly(readers: Readers, counts: PartitionCounts) -> Shares:
-    """Give everybody as nearly the same number as subscriptions allow, moving as little as possible."""
+    """Give each reader as nearly the same number as subscriptions allow, moving as little as possible."""
     shares = _kept(readers, counts)
     subscribers = _subscribers(readers, counts)
     given = set().union(*shares.values())
     balance = Balance(shares, subscribers)
     balance.give(
         partition
-        # Topics that few read come first: whoever reads others too can be given those afterwards.
+        # Topics that few read come first: their readers can be given others afterwards.
         for topic_id in sorted(subscribers, key=lambda topic: (len(subscribers[topic]), topic))
         for number in range(counts[topic_id])
         if (partition := TopicIdPartition(topic_id, number)) not in given
@@ -69,7 +69,7 @@ def _subscribers(readers: Readers, counts: PartitionCounts) -> dict[UUID, tuple[
 
 
 def _kept(readers: Readers, counts: PartitionCounts) -> Shares:
-    """Leave everybody what it had and may still have; nothing goes to two of them."""
+    """Leave each reader what it had and may still have; nothing goes to two of them."""
     shares: Shares = {}
     given: set[TopicIdPartition] = set()
     for member_id, reader in sorted(readers.items()):

@@ -1,4 +1,4 @@
-"""Even out shares of partitions move by move, without looking at everything before each move.
+"""The balancing of shares of partitions, move by move, without looking at everything before each move.
 
 A member with ten thousand partitions makes thousands of moves, so each must cost next to nothing. Topics read by the
 same members are one *crowd*: they share the answer to who has least. Heaps keep the members of a crowd by load, the
@@ -21,14 +21,14 @@ _SOME = 16
 
 
 class _Rank(NamedTuple):
-    """Order partitions from the last number down, the last topic first."""
+    """The order of partitions from the last number down, the last topic first."""
 
     partition: int
     topic: int
 
 
 class Crowd:
-    """Know which of some members has least; the first by name of equals."""
+    """Some members by what they have, least first; the first by name of equals."""
 
     def __init__(self, members: tuple[str, ...], loads: Mapping[str, int]) -> None:
         self._members = members
@@ -54,7 +54,7 @@ class Crowd:
 
 
 class Balance:
-    """Hold shares on their way to be even; `subscribers` names the readers of each topic, sorted."""
+    """Shares on their way to be even; `subscribers` names the readers of each topic, sorted."""
 
     def __init__(self, shares: Shares, subscribers: Mapping[UUID, tuple[str, ...]]) -> None:
         self._shares = shares
@@ -88,7 +88,7 @@ class Balance:
     def even_out(self) -> None:
         """Move single partitions from the fullest to members with at least two fewer, until there is no such move.
 
-        A donor gives its last partition that anybody needs; of equal donors the first by name gives first.
+        A donor gives its last partition that another needs; of equal donors the first by name gives first.
         """
         for member_id, share in self._shares.items():
             ranked = self._ranked[member_id] = dict[Crowd, list[_Rank]]()
@@ -125,7 +125,7 @@ class Balance:
         for member_id, change in ((donor, -1), (receiver, 1)):
             self._load(member_id, change)
             self._offer(member_id)
-        # Whoever waits with just so many more than the donor has now has found a receiver in it.
+        # A donor that waits with just so many more than this one has now has found a receiver in it.
         for crowd in self._crowds[donor]:
             for member_id in self._waiting.pop((self._loads[donor] + _WORTHWHILE, crowd), ()):
                 self._offer(member_id)

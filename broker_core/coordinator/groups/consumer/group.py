@@ -1,4 +1,4 @@
-"""Hold one consumer group (KIP-848): nothing but what its records say, and what follows from that.
+"""One consumer group (KIP-848): nothing but what its records say, and what follows from that.
 
 `replay` is the only way to change a group. What is to be recorded is tried out beforehand on a `ConsumerGroupDraft`, so
 that each record of a heartbeat is decided in the light of those before it.
@@ -38,7 +38,7 @@ NOTHING: Final[Partitions] = frozenset()
 
 
 class ConsumerMember(NamedTuple):
-    """Hold one member: what it wants and how far it is."""
+    """One member: what it wants and how far it is."""
 
     member_id: str
     subscription: Subscription = Subscription()
@@ -55,7 +55,7 @@ class ConsumerMember(NamedTuple):
 
 
 class ConsumerGroup:
-    """Hold a group's members, the target for each, and who holds which partition."""
+    """A group's members, the target for each, and who holds which partition."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -160,7 +160,7 @@ class ConsumerGroup:
         return frozenset().union(*map(self.topics_of, self.members))
 
     def reading(self) -> dict[tuple[str | None, str], frozenset[str]]:
-        """Return what each member reads; a static one is known by its instance id, whoever holds that."""
+        """Return what each member reads; a static one is known by its instance id, under any member id."""
         return {
             (member.instance_id, "" if member.instance_id else member_id): self.topics_of(member_id)
             for member_id, member in self.members.items()
@@ -233,7 +233,7 @@ def _commit_fit(
 
 
 class ConsumerGroupDraft:
-    """Collect the records of one change and show the group as it will be with them."""
+    """The records of one change, and the group as it will be with them."""
 
     def __init__(self, group: ConsumerGroup, records: Iterable[JournalRecord] = ()) -> None:
         self.group = group

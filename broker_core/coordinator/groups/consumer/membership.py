@@ -1,8 +1,7 @@
-"""Coordinate consumer groups (KIP-848): let members in, bring each to its target, take out who left or fell silent.
+"""The membership of consumer groups (KIP-848): who is let in, brought to its target, and taken out.
 
-Owns: what a heartbeat, a departure and a passed deadline lead to, as records.
-Asks: the assignors, `consumer_group_reconciliation`, the topics there are, timers, the shard to record.
-Never: changes a group; `GroupShard.record` replays what was recorded.
+What a heartbeat, a departure and a passed deadline lead to is decided here, as records; a group changes only when the
+shard replays what it has recorded.
 """
 
 from collections.abc import Callable, Collection
@@ -55,7 +54,7 @@ def revocation_timer(group_id: str, member_id: str) -> TimerKey:
 
 
 class ConsumerMembership:
-    """Answer the members of the consumer groups of a shard."""
+    """The answers to the members of the consumer groups of a partition."""
 
     def __init__(
         self,
@@ -143,7 +142,7 @@ class ConsumerMembership:
         return self._take_out(shard, group, member_id, now_ms)
 
     def _stay(self, shard: ConsumerShard, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
-        """Let the caller join or go on: settle its subscription, the group's target, and its own next step."""
+        """Let the caller join or go on: decide its subscription, the group's target, and its own next step."""
         group = self._find(shard, request)
         member_id = request.member_id or self._new_member_id(request.client_id)
         self._check_capacity(group, request, member_id)
@@ -180,7 +179,7 @@ class ConsumerMembership:
         )
 
     def _find(self, shard: ConsumerShard, request: ConsumerHeartbeat) -> ConsumerGroup:
-        """Return the group, a new one for a member that joins; an empty classic group makes room for it."""
+        """Return the group, a new one for a member that joins; an empty classic group gives way to it."""
         group, classic = shard.consumer_groups.get(request.group_id), shard.groups.get(request.group_id)
         if classic is not None and request.member_epoch != JOIN_EPOCH:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")

@@ -1,7 +1,7 @@
-"""Take one member a step nearer to its target (KIP-848, "Reconciliation of the Group").
+"""The steps that take a member to its target (KIP-848, "Reconciliation of the Group").
 
 No partition has two readers at any time: a member first gives back what it must not keep, and is given only what
-nobody holds any more.
+no other holds any more.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ NEXT_STATE: Final[Mapping[tuple[bool, bool], MemberState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Hold what a member is reconciled with.
+    """What a member is reconciled with.
 
     `owned` is what it says it has at the moment, None when it says nothing; `readable` are the topics it now
     subscribes to, which may be fewer than when the target was made.

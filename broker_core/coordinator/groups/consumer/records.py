@@ -1,4 +1,4 @@
-"""Read and write the records of consumer groups in `__consumer_offsets` as Kafka does (KIP-848).
+"""The records of consumer groups in `__consumer_offsets` as Kafka does (KIP-848).
 
 A group is spread over many records, one kind for each fact, so that a heartbeat writes only what it changed. All
 values are flexible version 0; the tagged fields are those of Apache Kafka 4.3 and 4.4, which older readers skip.
@@ -31,7 +31,7 @@ _NOT_CLASSIC: Final = b"\0"
 
 
 class RecordType(IntEnum):
-    """Name the key types; 4 is written by Kafka 4.0 only and says nothing that is not found elsewhere."""
+    """The key types; 4 is written by Kafka 4.0 only and says nothing that is not found elsewhere."""
 
     GROUP_EPOCH = 3
     TOPIC_METADATA = 4
@@ -50,7 +50,7 @@ _WITH_MEMBER: Final = frozenset(
 
 
 class TopicIdPartition(NamedTuple):
-    """Name a partition so that a topic made anew under an old name is another one."""
+    """A partition, named so that a topic created again under an old name is another one."""
 
     topic_id: UUID
     partition: int
@@ -62,14 +62,14 @@ Held = Mapping[TopicIdPartition, int]
 
 
 class GroupEpoch(NamedTuple):
-    """Count the changes of a group; the hash tells whether its topics have changed since."""
+    """The count of a group's changes; the hash says whether its topics have changed since."""
 
     epoch: int
     metadata_hash: int = 0
 
 
 class Subscription(NamedTuple):
-    """Hold what a member wants and who it is."""
+    """What a member wants and who it is."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -82,14 +82,14 @@ class Subscription(NamedTuple):
 
 
 class TargetEpoch(NamedTuple):
-    """Tell which group epoch the target assignment was made for, and when."""
+    """The group epoch that the target assignment was made for, and when that was."""
 
     epoch: int
     timestamp_ms: int = 0
 
 
 class Current(NamedTuple):
-    """Hold how far a member is on its way to the target."""
+    """How far a member is on its way to the target."""
 
     member_epoch: int = 0
     previous_epoch: int = 0
@@ -99,7 +99,7 @@ class Current(NamedTuple):
 
 
 class ResolvedRegex(NamedTuple):
-    """Hold the topics that an expression matched, and the version of the metadata it was matched against."""
+    """The topics that an expression matched, and the version of the metadata it was matched against."""
 
     topics: tuple[str, ...]
     version: int
@@ -107,7 +107,7 @@ class ResolvedRegex(NamedTuple):
 
 
 class RecordKey(NamedTuple):
-    """Name a fact: of a group, or of a member or expression of it."""
+    """The name of a fact: of a group, or of a member or expression of it."""
 
     kind: RecordType
     group_id: str

@@ -1,9 +1,4 @@
-"""Name what consumer groups (KIP-848) are asked and what they answer, and refuse what makes no sense in itself.
-
-Owns: the plain values that cross the coordinator's door, and the checks that need no group.
-Asks: `errors`, `consumer_group_records`, `consumer_group_states`, the assignors' names.
-Never: looks at a group.
-"""
+"""The requests of consumer groups (KIP-848) and their answers as plain values, and the checks that need no group."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +15,7 @@ UNCHANGED = -1
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeat:
-    """Join (member epoch 0), go on, or leave (-1, and -2 for a static member that will be back).
+    """A request to join (member epoch 0), to go on, or to leave (-1, and -2 for a static member that will be back).
 
     What has not changed since the last heartbeat is None, or -1 for the timeout. `member_id` may be empty only
     where `may_lack_member_id` says so: from version 1 on the client makes it (KIP-1082). `may_see` says which
@@ -65,7 +60,7 @@ class ConsumerHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeatResult:
-    """Answer a heartbeat; `assigned` is None when it is what it was."""
+    """The answer to a heartbeat; `assigned` is None when it is what it was."""
 
     error: ErrorCode
     message: str | None = None
@@ -77,7 +72,7 @@ class ConsumerHeartbeatResult:
 
 @dataclass(frozen=True, slots=True)
 class DescribedConsumer:
-    """Show one member to an administrator; `assigned` includes what it has yet to give back."""
+    """One member as administrators see it; `assigned` includes what it has yet to give back."""
 
     member_id: str
     member_epoch: int
@@ -88,7 +83,7 @@ class DescribedConsumer:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupDescription:
-    """Show one group."""
+    """One group as administrators see it."""
 
     group_id: str
     error: ErrorCode = ErrorCode.NONE

@@ -1,8 +1,6 @@
-"""State the rules of a consumer group (KIP-848) as tables.
+"""The rules of consumer groups (KIP-848) as tables.
 
-Owns: the states of groups and members, which member epochs are let in, who may commit and fetch offsets.
-Asks: `errors`, `decision_table`.
-Never: holds or changes the state of a group.
+They give the states of groups and members, the member epochs that are let in, and who may commit and fetch offsets.
 
 Unlike the classic protocol there is no common phase: each member goes from its epoch to the group's alone, first
 giving back what it must not keep (UNREVOKED), then waiting for what others have not given back (UNRELEASED).
@@ -23,7 +21,7 @@ _BOTH: Final = (False, True)
 
 
 class MemberState(IntEnum):
-    """Say how far a member is; the values are those of Kafka's records."""
+    """How far a member is; the values are those of Kafka's records."""
 
     STABLE = 0
     UNREVOKED = 1
@@ -32,7 +30,7 @@ class MemberState(IntEnum):
 
 
 class ConsumerGroupState(Enum):
-    """Say where a group stands; the values are Kafka's names on the wire."""
+    """The state of a group; the values are Kafka's names on the wire."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -44,7 +42,7 @@ GROUP_STATE: Final[Table[ConsumerGroupState]] = Table(
     "the state of a group",
     {"members": _BOTH, "target_is_behind": _BOTH, "all_reconciled": _BOTH},
     (
-        Row("nobody is there", {"members": (False,)}, ConsumerGroupState.EMPTY),
+        Row("there are no members", {"members": (False,)}, ConsumerGroupState.EMPTY),
         Row(
             "the target is to be made", {"members": (True,), "target_is_behind": (True,)}, ConsumerGroupState.ASSIGNING
         ),
@@ -63,9 +61,9 @@ GROUP_STATE: Final[Table[ConsumerGroupState]] = Table(
 
 
 class EpochFit(Enum):
-    """Say how the member epoch in a heartbeat relates to the one known here."""
+    """How the member epoch in a heartbeat relates to the one known here."""
 
-    JOINING = "0: the member starts anew"
+    JOINING = "0: the member starts again"
     CURRENT = "the known one"
     PREVIOUS = "the one before: the answer that raised it was lost"
     OLDER = "older than that"
@@ -84,7 +82,7 @@ def epoch_fit(received: int, current: int, previous: int) -> EpochFit:
 
 
 # (fit, the member owns nothing that it is not assigned, and says so). A member that takes a lost answer for an old
-# epoch may go on only if it cannot be reading what somebody else was given.
+# epoch may go on only if it cannot be reading what another was given.
 HEARTBEAT_EPOCH: Final[Mapping[tuple[EpochFit, bool], ErrorCode]] = {
     (EpochFit.JOINING, False): ErrorCode.NONE,
     (EpochFit.JOINING, True): ErrorCode.NONE,
@@ -100,7 +98,7 @@ HEARTBEAT_EPOCH: Final[Mapping[tuple[EpochFit, bool], ErrorCode]] = {
 
 
 class Caller(Enum):
-    """Say how much a commit tells of who makes it."""
+    """What a commit says of its caller."""
 
     ANONYMOUS = "neither member id nor epoch"
     WITHOUT_EPOCH = "a member id, but no epoch"
@@ -115,7 +113,7 @@ def caller_of(member_id: str, member_epoch: int) -> Caller:
 
 
 class CommitFit(Enum):
-    """Say how the member epoch of a commit relates to the known one."""
+    """How the member epoch of a commit relates to the known one."""
 
     CURRENT = "the known one"
     KEPT = "older, but all the partitions have been the member's since"
@@ -146,12 +144,12 @@ COMMIT: Final[Table[ErrorCode]] = Table(
         ),
         # Transactional clients before KIP-447 could not say who they are; the producer's epoch fences them.
         Row(
-            "a transaction of nobody in particular",
+            "a transaction that names no member",
             {"group_is_empty": (False,), "caller": (Caller.ANONYMOUS,), "transactional": (True,)},
             ErrorCode.NONE,
         ),
         Row(
-            "nobody in particular, while the group has members",
+            "a caller that names no member, while the group has members",
             {"group_is_empty": (False,), "caller": (Caller.ANONYMOUS,), "transactional": (False,)},
             ErrorCode.UNKNOWN_MEMBER_ID,
         ),
@@ -209,7 +207,7 @@ FETCH: Final[Table[ErrorCode]] = Table(
     {"names_member": _BOTH, "is_member": _BOTH, "epoch_is_current": _BOTH},
     (
         Row("an administrator or an old client", {"names_member": (False,)}, ErrorCode.NONE),
-        Row("nobody here", {"names_member": (True,), "is_member": (False,)}, ErrorCode.UNKNOWN_MEMBER_ID),
+        Row("no member", {"names_member": (True,), "is_member": (False,)}, ErrorCode.UNKNOWN_MEMBER_ID),
         Row("a member", {"names_member": (True,), "is_member": (True,), "epoch_is_current": (True,)}, ErrorCode.NONE),
         # Offsets are fetched before reading: a member that is behind must not start to read.
         Row(
@@ -228,7 +226,7 @@ DELETE_GROUP: Final[Mapping[ConsumerGroupState, ErrorCode]] = {
     ConsumerGroupState.STABLE: ErrorCode.NON_EMPTY_GROUP,
 }
 
-# Whether a member of the classic protocol may have the group: its id is free when nobody is there.
+# Whether a member of the classic protocol may have the group: its id is free when there are no members.
 CLASSIC_JOIN: Final[Mapping[ConsumerGroupState, ErrorCode]] = {
     ConsumerGroupState.EMPTY: ErrorCode.NONE,
     ConsumerGroupState.ASSIGNING: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,

@@ -1,4 +1,4 @@
-"""See the cluster's topics as consumer groups need them: which there are, how large, which an expression matches."""
+"""The cluster's topics as consumer groups need them: which exist, how large they are, which an expression matches."""
 
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
@@ -10,14 +10,14 @@ from broker_core.errors import KafkaError
 
 
 class TopicFacts(NamedTuple):
-    """Hold what an assignment depends on."""
+    """What an assignment depends on."""
 
     topic_id: UUID
     partition_count: int
 
 
 class Topics(Protocol):
-    """Know the topics there are at the moment."""
+    """The topics there are at the moment."""
 
     @property
     def version(self) -> int:

@@ -1,8 +1,7 @@
-"""Commit, fetch and delete offsets.
+"""Commits, fetches and deletions of offsets.
 
-Owns: the checks of OffsetCommit and TxnOffsetCommit in their order (facts E.1), and the records that follow.
-Asks: the group for its members, `group_states` for each state's verdict, the shard to record.
-Never: verifies a transaction; the broker has done so before it comes here.
+OffsetCommit and TxnOffsetCommit go through their checks in order (facts E.1). A transaction is not verified here: the
+broker has done so before.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -78,7 +77,7 @@ class OffsetShard(Recorder, Protocol):
 
 
 class OffsetCommits:
-    """Carry out what is asked about a group's offsets."""
+    """The answers to requests about a group's offsets."""
 
     def __init__(self, config: BrokerConfig, topics: Topics) -> None:
         self._topics = topics

@@ -1,4 +1,4 @@
-"""Find the offsets and groups that have outlived their retention (KIP-211).
+"""The offsets that have outlived their retention (KIP-211).
 
 Offsets that an open transaction may still change are left alone, and so is their group.
 """
@@ -42,7 +42,7 @@ def expired_in_consumer_group(
     now_ms: int,
     retention_ms: int,
 ) -> list[TopicPartition]:
-    """Return the partitions of topics nobody reads whose committed offset is to be forgotten."""
+    """Return the partitions of topics that no member reads whose committed offset is to be forgotten."""
     subscribed = group.subscribed_topics()
     return [
         topic_partition

@@ -1,4 +1,4 @@
-"""Read and write the committed offsets in `__consumer_offsets` byte for byte as Kafka does (facts B.3)."""
+"""The records of committed offsets in `__consumer_offsets` byte for byte as Kafka does (facts B.3)."""
 
 from typing import Final, NamedTuple
 
@@ -16,14 +16,14 @@ _NEWEST_VERSION: Final = 4
 
 
 class OffsetKey(NamedTuple):
-    """Name one committed offset."""
+    """The name of one committed offset."""
 
     group_id: str
     topic_partition: TopicPartition
 
 
 class OffsetValue(NamedTuple):
-    """Hold one committed offset; `expire_timestamp_ms` is -1 unless the commit asked for a retention."""
+    """One committed offset; `expire_timestamp_ms` is -1 unless the commit asked for a retention."""
 
     offset: int
     leader_epoch: int

@@ -1,4 +1,4 @@
-"""The values that requests about a group's offsets ask with and are answered with, free of any wire version."""
+"""The requests about a group's offsets and their answers, as plain values free of any wire version."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ NO_OFFSET: int = -1
 
 @dataclass(frozen=True, slots=True)
 class OffsetToCommit:
-    """Carry the position a reader of one partition has reached."""
+    """The offset that a reader of one partition has reached."""
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
@@ -21,7 +21,7 @@ class OffsetToCommit:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommit:
-    """Commit offsets outside a transaction.
+    """A commit of offsets outside a transaction.
 
     Leave `generation_id` at -1 and the ids empty for a reader that manages its partitions itself.
     `retention_ms` is the explicit retention of versions 2 to 4; -1 means the broker's. Set
@@ -39,7 +39,7 @@ class OffsetCommit:
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommit:
-    """Commit offsets as a part of the producer's open transaction (KIP-98, KIP-447)."""
+    """A commit of offsets as a part of the producer's open transaction (KIP-98, KIP-447)."""
 
     group_id: str
     offsets: Mapping[TopicPartition, OffsetToCommit]
@@ -51,7 +51,7 @@ class TxnOffsetCommit:
 
 @dataclass(frozen=True, slots=True)
 class FetchedOffset:
-    """Tell the committed position of one partition; offset -1 means none."""
+    """The committed offset of one partition; -1 means none."""
 
     error: ErrorCode = ErrorCode.NONE
     offset: int = NO_OFFSET
@@ -61,7 +61,7 @@ class FetchedOffset:
 
 @dataclass(frozen=True, slots=True)
 class FetchOffsetsResult:
-    """Answer an offset fetch: an error of the whole group, or one answer for each partition."""
+    """The answer to an offset fetch: an error of the whole group, or one answer for each partition."""
 
     error: ErrorCode
     offsets: Mapping[TopicPartition, FetchedOffset] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class FetchOffsetsResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteOffsetsResult:
-    """Answer an offset deletion: an error of the whole group, or one verdict for each partition."""
+    """The answer to an offset deletion: an error of the whole group, or one verdict for each partition."""
 
     error: ErrorCode
     partitions: Mapping[TopicPartition, ErrorCode] = field(default_factory=dict)

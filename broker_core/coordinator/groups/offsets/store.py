@@ -1,4 +1,4 @@
-"""Keep the committed offsets of one partition of `__consumer_offsets`, and those awaiting a marker.
+"""The committed offsets of one partition of `__consumer_offsets`, and those that await a marker.
 
 A transactional commit lies apart, under its producer, until the marker of that transaction comes: a commit marker
 puts it in force unless a plain commit was recorded later, an abort drops it (KIP-98, facts E.2). Only the replay
@@ -13,14 +13,14 @@ from broker_core.types import TopicPartition
 
 
 class StoredOffset(NamedTuple):
-    """Hold a committed offset with the place of its record, which decides who came later."""
+    """A committed offset with the offset of its record, which decides what came later."""
 
     value: OffsetValue
     log_offset: int
 
 
 class OffsetStore:
-    """Hold committed and pending offsets."""
+    """Committed and pending offsets."""
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[TopicPartition, StoredOffset]] = {}

@@ -12,7 +12,7 @@ from scramp import ScramClient
 
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
-from broker_core.security.sasl_scram import credential_of_password
+from broker_core.security.sasl_passwords import credential_of_password
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
 from tests.support.broker_core.sasl_world import SaslClient, secured_cluster
@@ -93,16 +93,16 @@ def test_users_outlive_a_restart_and_so_does_their_end():
         UPSERT(name="b", mechanism=1, iterations=4096, **KEYS),
     )
     alter(client, DELETE(name="b", mechanism=1))
-    before = dict(cluster.catalog.scram)
+    before = dict(cluster.metadata.scram)
     cluster.close(cluster.now_ms)
-    assert direct_cluster(storage).catalog.scram == before
+    assert direct_cluster(storage).metadata.scram == before
     assert set(before) == {("SCRAM-SHA-256", "a")}
 
 
 def test_a_new_password_is_good_at_once_and_the_old_one_is_not():
     cluster = secured_cluster()
     new = credential_of_password("SCRAM-SHA-256", "new", CountingEntropy())
-    cluster.catalog.set_scram("SCRAM-SHA-256", "alice", new)
+    cluster.metadata.set_scram("SCRAM-SHA-256", "alice", new)
     for password, is_good in (("new", True), ("secret", False)):
         client, scram = SaslClient(cluster), ScramClient(["SCRAM-SHA-256"], "alice", password)
         client.handshake("SCRAM-SHA-256")
@@ -145,10 +145,10 @@ def test_a_password_that_is_there_is_not_set_again_by_the_next_start(tmp_path, c
         deletion = UserScramCredentialDeletion("dave", ScramMechanism.SCRAM_SHA_256)
         for future in admin.alter_user_scram_credentials([change, deletion]).values():
             future.result(30)
-        before = kafka.call(lambda cluster: dict(cluster.catalog.scram))
+        before = kafka.call(lambda cluster: dict(cluster.metadata.scram))
     users = {"carol": "first", "dave": "d", "erin": "e"}
     with caplog.at_level("INFO"), EmbeddedBroker(listeners=listeners, data_dir=tmp_path, users=users) as kafka:
-        after = kafka.call(lambda cluster: dict(cluster.catalog.scram))
+        after = kafka.call(lambda cluster: dict(cluster.metadata.scram))
         assert topics_as_carol(kafka) is not None
     assert {key: after[key] for key in before} == before
     assert after.keys() - before.keys() == {

@@ -15,7 +15,7 @@ from kafka.protocol.metadata import MetadataRequest
 from broker_core.config import BrokerConfig, parse_properties
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ConfigError
-from broker_core.security.distinguished_names import PrincipalRules, printed_name
+from broker_core.security.principals import PrincipalRules, printed_name
 from broker_core.server.listeners import plan_listeners
 from broker_core.server.tls import tls_context
 from tests.support.raw_client import RawClient

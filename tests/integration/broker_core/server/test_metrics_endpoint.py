@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker_core.broker.metrics import Metrics, take_metrics
+from broker_core.broker.monitoring.metrics import BrokerMetrics, take_metrics
 from broker_core.errors import ConfigError
 from broker_core.server.metrics_endpoint import MetricsEndpoint
 from tests.integration.broker_core.test_embedded import produce
@@ -32,7 +32,7 @@ class Measured:
     def __init__(self, cluster) -> None:
         self.cluster = cluster
 
-    def metrics(self) -> Metrics:
+    def metrics(self) -> BrokerMetrics:
         return take_metrics(self.cluster, self.cluster.now_ms)
 
 

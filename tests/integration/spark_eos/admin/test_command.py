@@ -11,7 +11,7 @@ import pytest
 
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.admin.properties import options_of, parse_properties
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions
 from tests.support.spark_eos.sink_world import World

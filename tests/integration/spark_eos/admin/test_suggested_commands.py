@@ -11,7 +11,7 @@ import pytest
 from broker_core.embedded import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, _parser, main
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import UnansweredError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands

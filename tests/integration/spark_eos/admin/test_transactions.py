@@ -18,7 +18,7 @@ from spark_eos.admin.hanging import HangingVerdict, find_hanging, open_transacti
 from spark_eos.admin.kafka_tables import kafka_table
 from spark_eos.admin.transactions_command import with_subcommand
 from spark_eos.admin.transactions_view import described
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import UnsupportedError
 from spark_eos.options.client import ClientOptions

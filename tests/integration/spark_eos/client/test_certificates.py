@@ -11,7 +11,7 @@ import trustme
 
 from broker_core.embedded import EmbeddedBroker
 from spark_eos.client import tls
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import AuthenticationError
 from spark_eos.options.client import ClientOptions
 
@@ -71,7 +71,7 @@ def folder(tmp_path: Path) -> Folder:
 def name_shown(kafka: EmbeddedBroker, client: KafkaClient, *, anew: bool = True) -> str:
     """Say by which certificate the broker knows the client, on a new connection or the one there is."""
     if anew:
-        client.network.close_connection(1)
+        client.transport.close_connection(1)
     client.metadata([], timeout_ms=5_000)
     return kafka.requests()[-1].principal.partition("CN=")[2].partition(",")[0]
 

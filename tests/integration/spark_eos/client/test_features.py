@@ -5,18 +5,17 @@ micro-batch's way. Apache Kafka's documents say the same of its own producers: a
 """
 
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import TypeAlias
 
 import pyarrow as pa
 import pytest
 from kafka.protocol.broker_version_data import BrokerVersionData
 
-from broker_core.broker.request_log import RequestSeen
+from broker_core.broker.monitoring.request_log import RequestSeen
 from broker_core.embedded import Disconnect, EmbeddedBroker, Error
 from spark_eos import failpoints
-from spark_eos.client import features
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client import metadata
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions
 from spark_eos.sink.cluster import KafkaCluster
@@ -29,6 +28,7 @@ from spark_eos.sink.naming import driver_id
 from spark_eos.sink.task.identity_pool import IdentityPool
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.writer import Place, TaskWriter
+from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.brokers import finalize, running_broker
 from tests.support.spark_eos.client_world import make_topic, read_values, unique
 
@@ -58,9 +58,10 @@ class Query:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        servers = tuple(address.split(","))
-        self.task = KafkaClient(ClientOptions(servers, client_id="task"))
-        self.driver = KafkaClient(ClientOptions(servers, client_id="driver"))
+        self.clock = AheadClock()
+        runtime, servers = runtime_by(self.clock), tuple(address.split(","))
+        self.task = KafkaClient(ClientOptions(servers, client_id="task"), runtime)
+        self.driver = KafkaClient(ClientOptions(servers, client_id="driver"), runtime)
         self.topic = make_topic(self.task)
         self.decisions = make_topic(self.task, cleanup_policy="compact")
         self.name = unique("query")
@@ -182,7 +183,7 @@ def test_a_change_at_any_point_loses_and_doubles_nothing_and_is_noticed(
     at_point: AtPoint,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(features, "MAX_AGE_SECONDS", 0.0)
+    monkeypatch.setattr(metadata, "FEATURES_MAX_AGE_SECONDS", 0.0)
     kafka, query = query_at(level)
     assert query.run() == level
     for point in POINTS:
@@ -204,21 +205,14 @@ def test_a_change_at_any_point_loses_and_doubles_nothing_and_is_noticed(
 
 
 @changes
-def test_a_change_that_is_not_noticed_yet_harms_nothing(
-    level: int,
-    later: int,
-    query_at: MakeQuery,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(features, "time", SimpleNamespace(monotonic=lambda: clock.now))
+def test_a_change_that_is_not_noticed_yet_harms_nothing(level: int, later: int, query_at: MakeQuery) -> None:
     kafka, query = query_at(level)
     assert query.run() == level
     finalize(query.address, later)
     last = kafka.requests()[-1]
     assert [query.run(), query.run()] == [level, level]
     assert protocols(kafka, last) == protocol_of(level)
-    clock.now += features.MAX_AGE_SECONDS
+    query.clock.ahead_seconds += metadata.FEATURES_MAX_AGE_SECONDS
     last = kafka.requests()[-1]
     assert query.run() == later
     assert protocols(kafka, last) == protocol_of(later)
@@ -235,7 +229,7 @@ def test_a_coordinator_that_moves_with_the_change_loses_and_doubles_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At level 0 the state log keeps less of a transaction, and a new coordinator knows only what is in the log."""
-    monkeypatch.setattr(features, "MAX_AGE_SECONDS", 0.0)
+    monkeypatch.setattr(metadata, "FEATURES_MAX_AGE_SECONDS", 0.0)
     kafka, query = query_at(level, brokers=2)
     assert query.run() == level
 
@@ -257,7 +251,7 @@ def test_a_coordinator_that_moves_with_the_change_loses_and_doubles_nothing(
 def test_either_broker_serves_transactions_through_changes(
     broker_kind: str, at_point: AtPoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(features, "MAX_AGE_SECONDS", 0.0)
+    monkeypatch.setattr(metadata, "FEATURES_MAX_AGE_SECONDS", 0.0)
     with running_broker(broker_kind) as address:
         query = Query(address)
         level = query.run()
@@ -283,7 +277,7 @@ def test_at_level_0_nothing_is_asked_that_apache_kafka_cannot_write_down(
     query_at: MakeQuery, at_point: AtPoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its coordinator refuses what transactions V2 would leave, and every request for that id from then on."""
-    monkeypatch.setattr(features, "MAX_AGE_SECONDS", 0.0)
+    monkeypatch.setattr(metadata, "FEATURES_MAX_AGE_SECONDS", 0.0)
     kafka, query = query_at(2)
     assert query.run() == 2
 
@@ -302,11 +296,7 @@ def test_at_level_0_nothing_is_asked_that_apache_kafka_cannot_write_down(
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_steady_transactions_ask_for_nothing_but_once_in_a_while(
-    level: int, query_at: MakeQuery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(features, "time", SimpleNamespace(monotonic=lambda: clock.now))
+def test_steady_transactions_ask_for_nothing_but_once_in_a_while(level: int, query_at: MakeQuery) -> None:
     kafka, query = query_at(level)
     query.run()
 
@@ -315,7 +305,7 @@ def test_steady_transactions_ask_for_nothing_but_once_in_a_while(
         query.run()
     steady = [each.api for each in requests_since(kafka, last)]
     assert "ApiVersions" not in steady
-    clock.now += features.MAX_AGE_SECONDS
+    query.clock.ahead_seconds += metadata.FEATURES_MAX_AGE_SECONDS
     last = kafka.requests()[-1]
     for _ in range(5):
         query.run()
@@ -338,7 +328,7 @@ def test_a_broker_that_was_upgraded_is_not_taken_for_the_old_one(query_at: MakeQ
     _, query = query_at(2)
     for client in (query.task, query.driver):
         client.connect()
-        client.network._manager.broker_version_data = BrokerVersionData((3, 0))
+        client.transport._manager.broker_version_data = BrokerVersionData((3, 0))
     assert [query.run(), query.run()] == [2, 2]
     assert query.visible() == query.written
 
@@ -352,7 +342,7 @@ def test_a_connection_that_opens_brings_the_level_with_it(level: int, later: int
         assert client.transaction_version() == level
         finalize(kafka.bootstrap_servers, later)
         assert client.transaction_version() == level
-        client.network.close_connection(1)
+        client.transport.close_connection(1)
         client.require_topics([], timeout_ms=10_000)
         last = kafka.requests()[-1]
         assert client.transaction_version() == later
@@ -376,7 +366,7 @@ def test_a_refused_transaction_has_the_next_one_ask(code: str, query_at: MakeQue
 def test_a_broker_that_does_not_say_its_level_holds_up_no_transaction(
     query_at: MakeQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(features, "MAX_AGE_SECONDS", 0.0)
+    monkeypatch.setattr(metadata, "FEATURES_MAX_AGE_SECONDS", 0.0)
     kafka, query = query_at(2)
     query.run()
     kafka.fault(api="ApiVersions", action=Disconnect(), times=1)

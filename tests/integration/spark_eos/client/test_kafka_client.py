@@ -13,8 +13,9 @@ import pytest
 from kafka.protocol.admin import ListTransactionsRequest
 
 from broker_core.embedded import EmbeddedBroker, Hold
-from spark_eos.client import coordinators
-from spark_eos.client.connection import CoordinatorType, KafkaClient
+from spark_eos.client import coordinator_cache
+from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.errors import OptionError, TopicError, UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
@@ -166,7 +167,7 @@ def test_forgotten_coordinators_are_asked_for_again() -> None:
 
 
 def test_the_coordinators_of_keys_used_long_ago_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinators, "MAX_REMEMBERED", 4)
+    monkeypatch.setattr(coordinator_cache, "MAX_REMEMBERED", 4)
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         client.find_coordinators(CoordinatorType.TRANSACTION, ["a", "b", "c", "d"])
         client.find_coordinator(CoordinatorType.TRANSACTION, "a")

@@ -13,10 +13,10 @@ from kafka.net.transport import KafkaTCPTransport
 from kafka.protocol.admin import ListTransactionsRequest
 
 from broker_core.embedded import EmbeddedBroker
-from spark_eos.client import network
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client import transport
+from spark_eos.client.event_loop import EventLoop, write_directly
 from spark_eos.client.inspection import describe_transactions
-from spark_eos.client.loop import Loop, shorten
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 
 EXCHANGES = 20
@@ -26,8 +26,8 @@ DEADLINE_S = 60
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
+def loop() -> Iterator[EventLoop]:
+    loop = EventLoop(time.monotonic)
     yield loop
     loop.close()
 
@@ -35,7 +35,7 @@ def loop() -> Iterator[Loop]:
 def test_an_exchange_takes_one_turn_and_leaves_the_socket_registered():
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         describe_transactions(client, ["warm"])
-        selector = client.network._selector._selector
+        selector = client.transport._selector._selector
         calls: Counter[str] = Counter()
 
         def counted(name: str):
@@ -54,24 +54,24 @@ def test_an_exchange_takes_one_turn_and_leaves_the_socket_registered():
 
 
 def test_a_connection_that_the_broker_has_closed_meanwhile_loses_no_request(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(network, "_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(transport, "_IDLE_SECONDS", 0.0)
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         [node] = [each.node_id for each in client.brokers()]
         request = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
         client.send(node, request)
-        sock = client.network._manager._conns[node].transport._sock
+        sock = client.transport._manager._conns[node].transport._sock
         kafka.restart()
         assert select.select([sock], [], [], DEADLINE_S)[0], "the broker has left the connection open"
         client.send(node, request)
 
 
 @pytest.mark.parametrize("sizes", [[10], [3_000_000, 10, 3_000_000, 1]])
-def test_what_the_socket_does_not_take_at_once_follows_in_order(loop: Loop, sizes: list[int]):
+def test_what_the_socket_does_not_take_at_once_follows_in_order(loop: EventLoop, sizes: list[int]):
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
     transport = KafkaTCPTransport(loop, ours, host="test")
-    shorten(transport)
+    write_directly(transport)
     sent = [bytes([number]) * size for number, size in enumerate(sizes)]
     for data in sent:
         transport.write(data)
@@ -86,7 +86,7 @@ def test_what_the_socket_does_not_take_at_once_follows_in_order(loop: Loop, size
     theirs.close()
 
 
-def test_a_socket_that_is_reset_ends_the_connection_not_the_caller(loop: Loop):
+def test_a_socket_that_is_reset_ends_the_connection_not_the_caller(loop: EventLoop):
     class Protocol:
         _sensors = None
         lost: BaseException | None = None
@@ -98,7 +98,7 @@ def test_a_socket_that_is_reset_ends_the_connection_not_the_caller(loop: Loop):
     ours.setblocking(False)
     transport, protocol = KafkaTCPTransport(loop, ours, host="test"), Protocol()
     transport.set_protocol(protocol)
-    shorten(transport)
+    write_directly(transport)
     theirs.close()
     transport.write(b"request")
     assert protocol.lost is None, "the caller is still at work with the connection"
@@ -108,7 +108,7 @@ def test_a_socket_that_is_reset_ends_the_connection_not_the_caller(loop: Loop):
     assert protocol.lost is not None
 
 
-def test_cancelled_timers_are_dropped_and_the_others_run(loop: Loop):
+def test_cancelled_timers_are_dropped_and_the_others_run(loop: EventLoop):
     ran: list[str] = []
     now = time.monotonic()
     timers = [loop.call_at(now + HOUR_S + number, lambda: ran.append("cancelled")) for number in range(TIMERS)]

@@ -11,11 +11,11 @@ from kafka.net.connection import KafkaConnection
 
 from broker_core.embedded import EmbeddedBroker
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import TransactionIdentity, end_txn, end_txns, init_producer_id
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.transactions import TransactionIdentity, end_txn, end_txns, init_producer_id
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.task.identity_pool import IdentityPool
@@ -200,7 +200,7 @@ class _SlowClient(FakeClient):
     def __init__(self, partitions: int) -> None:
         super().__init__("t", partitions, ())
         self.slow = _SlowNetwork()
-        self.network = self.slow  # type: ignore[assignment]
+        self.transport = self.slow  # type: ignore[assignment]
         self.offset = 0
 
     def start(self, leader: int, request: Any, deadline: float, *, min_version: int, max_version: int) -> Any:

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from broker_core.embedded import Disconnect, EmbeddedBroker, Error
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import init_producer_id, own_one_of
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.transactions import init_producer_id, own_one_of
 from spark_eos.errors import UnansweredError
 from spark_eos.options.client import ClientOptions
 

@@ -9,11 +9,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import init_producer_id
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import Leaders
 from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata
 from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import TopicError
 from spark_eos.options.client import client_options
 from tests.support.spark_eos.client_world import encoded

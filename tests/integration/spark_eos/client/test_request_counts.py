@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from broker_core.broker.request_log import RequestSeen
+from broker_core.broker.monitoring.request_log import RequestSeen
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.cluster import KafkaCluster

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from spark_eos.admin.command import ExitCode, main
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import AuthenticationError, EosKafkaError, OptionError, UnreachableError
 from spark_eos.options.client import client_options
 from spark_eos.source.schema import source_schema
@@ -157,7 +157,7 @@ def test_a_session_is_renewed_while_the_client_works(own: Credentials) -> None:
     with KafkaClient(client_options(given)) as client:
         while time.monotonic() < end:
             client.metadata([])
-            client.network.pause(0.05)
+            client.transport.pause(0.05)
 
 
 @pytest.mark.parametrize(

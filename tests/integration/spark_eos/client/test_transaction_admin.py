@@ -9,7 +9,7 @@ import kafka.errors as kafka_errors
 import pytest
 
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import (
     AuthorizationError,

@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import TransactionIdentity, add_partitions_to_txn, end_txn, end_txns, init_producer_id
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions, list_transactions
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.transactions import (
+    TransactionIdentity,
+    add_partitions_to_txn,
+    end_txn,
+    end_txns,
+    init_producer_id,
+)
 from spark_eos.errors import EosKafkaError, FencedError, RecordTooLargeError, TopicError, UnansweredError
 from spark_eos.options.client import ClientOptions
 from tests.support.spark_eos.client_world import encoded, make_topic, read_values, unique

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import client_options
 from spark_eos.sink.driver.preflight import check_cluster

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from spark_eos.admin.command import main
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.options.client import client_options

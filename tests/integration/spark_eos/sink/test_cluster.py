@@ -9,10 +9,11 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, main
-from spark_eos.client import control
-from spark_eos.client.connection import CoordinatorType, KafkaClient
+from spark_eos.client import transactions
+from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.inspection import describe_transactions
-from spark_eos.client.lookup import OffsetLookup
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.errors import EosKafkaError, FencedError, OptionError, TopicError, TransactionError, UnreachableError
 from spark_eos.options.client import ClientOptions
@@ -112,7 +113,7 @@ def test_a_failing_end_of_the_decision_is_cleared_up_by_the_pointer(
     """What was certainly not decided is decided again, with another transaction of the driver."""
     end, failed = decision_writer.end_txn, []
 
-    def fail(client: KafkaClient, identity: control.TransactionIdentity, **more: Any) -> control.EndTxnResult:
+    def fail(client: KafkaClient, identity: transactions.TransactionIdentity, **more: Any) -> transactions.EndTxnResult:
         if failed:
             return end(client, identity, **more)
         failed.append(identity)
@@ -156,7 +157,7 @@ def test_an_id_that_the_coordinator_has_forgotten_is_told_by_its_code(world: Wor
 def test_what_a_foreign_transaction_holds_back_is_known_by_its_marker(
     world: World, monkeypatch: pytest.MonkeyPatch, commit: bool
 ) -> None:
-    foreign = control.init_producer_id(world.client, unique("foreign"), transaction_timeout_ms=60_000)
+    foreign = transactions.init_producer_id(world.client, unique("foreign"), transaction_timeout_ms=60_000)
     producer = TransactionalProducer(world.client)
     producer.begin(foreign)
     producer.send(TopicPartition(world.topic, PLACE), encoded(["foreign"]))
@@ -167,8 +168,8 @@ def test_what_a_foreign_transaction_holds_back_is_known_by_its_marker(
         assert fates_of(world.cluster, [transaction]) == {transaction: Fate.HIDDEN}
     settlement.end_all(world.cluster, [transaction], commit=commit)
     # The id goes on, so that its coordinator cannot tell any more.
-    control.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
-    control.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
+    transactions.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
+    transactions.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
     fate = Fate.COMMITTED if commit else Fate.LOST
     wait_until(lambda: fates_of(world.cluster, [transaction])[transaction] is fate, "the marker is found")
     assert world.visible() == []

@@ -13,9 +13,9 @@ import pytest
 
 from broker_core.embedded import Drop, EmbeddedBroker
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.control import init_producer_id
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import LostTransactionError
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.sink import messages

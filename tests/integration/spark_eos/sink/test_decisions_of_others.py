@@ -10,8 +10,8 @@ from broker_core.embedded import EmbeddedBroker
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
 from broker_core.types import TopicPartition
-from spark_eos.client import control
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client import transactions
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.topics import describe_topic_config
 from spark_eos.codec.encode import encode_batches
@@ -63,7 +63,7 @@ def write_others(kafka: EmbeddedBroker, topic: str, count: int) -> None:
 
 def leave_open(world: World) -> None:
     """Leave an open transaction in each partition of the decision topic."""
-    identity = control.init_producer_id(world.client, unique("others"), transaction_timeout_ms=60_000)
+    identity = transactions.init_producer_id(world.client, unique("others"), transaction_timeout_ms=60_000)
     producer = TransactionalProducer(world.client)
     producer.begin(identity)
     for number in range(DECISION_TOPIC_PARTITIONS):

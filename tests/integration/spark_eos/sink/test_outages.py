@@ -9,10 +9,11 @@ import pytest
 
 from broker_core.embedded import EmbeddedBroker, Error
 from broker_core.types import ProducerIdentity, TopicPartition
-from spark_eos.client.connection import CoordinatorType, KafkaClient
-from spark_eos.client.control import TransactionIdentity, init_producer_id
+from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.group_offsets import fetch_offsets_from
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.transactions import TransactionIdentity, init_producer_id
 from spark_eos.errors import UnansweredError
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.driver import retry_policy
@@ -190,13 +191,13 @@ def test_a_decision_is_read_from_the_leader_whose_log_reaches_it(
     later.client.metadata([])
     with kafka.stale_broker(STALE):
         world.committer("run1").commit([world.prepare("run1", 1)], 1)
-        anyone, asked = later.client.network.any_node, []
+        anyone, asked = later.client.transport.any_node, []
 
         def first_the_one_cut_off() -> Any:
             asked.append(STALE if len(asked) < 6 else anyone())
             return asked[-1]
 
-        monkeypatch.setattr(later.client.network, "any_node", first_the_one_cut_off)
+        monkeypatch.setattr(later.client.transport, "any_node", first_the_one_cut_off)
         newest = later.log().newest()
         assert newest is not None and newest.micro_batch == 1
         assert len(asked) > 6

@@ -10,7 +10,7 @@ import pytest
 
 from broker_core.embedded import EmbeddedBroker
 from broker_core.types import ProducerIdentity, TransactionState
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions, sink_options

@@ -7,8 +7,8 @@ import pytest
 
 from broker_core.embedded import EmbeddedBroker
 from broker_core.types import TopicPartition
-from spark_eos.client import control
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client import transactions
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
@@ -43,7 +43,7 @@ class Loser:
         self._place = TopicPartition(world.topic, PLACE)
         self.id = str(TaskId("p", world.query, run, "loser", 0))
         self._producer = TransactionalProducer(world.client)
-        self._producer.begin(control.init_producer_id(world.client, self.id, transaction_timeout_ms=60_000))
+        self._producer.begin(transactions.init_producer_id(world.client, self.id, transaction_timeout_ms=60_000))
         self.write("early")
 
     def write(self, row: str) -> None:

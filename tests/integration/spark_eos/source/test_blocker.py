@@ -6,8 +6,8 @@ import pytest
 
 from broker_core.types import TopicPartition
 from spark_eos.client.active_producers import open_transactions
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.lookup import OffsetLookup
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.options.source import batch_options
 from spark_eos.source import lso_blocker
 from spark_eos.source.lso_blocker import name_lso_blocker

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Producer
 
 from broker_core.types import IsolationLevel, TopicPartition
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import Gone, OffsetsGoneError, RangeFetch
-from spark_eos.client.lookup import OffsetLookup, PartitionPlace
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.errors import DataLossError, TopicError, UnansweredError, UnreachableError
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import SourceOptions, batch_options

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from broker_core.embedded import EmbeddedBroker
 from broker_core.records.control import ControlType, control_type_of
 from broker_core.types import TopicPartition
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.lookup import OffsetLookup
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.options.source import batch_options
 from spark_eos.source.planner import Planner
 from spark_eos.source.range_reader import read_range

@@ -1,7 +1,7 @@
 """Change leaders under a reader, with logs that agree and logs that were cut (KIP-320)."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -12,13 +12,14 @@ from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
-from spark_eos.client.connection import KafkaClient
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
-from spark_eos.client.history import LogPoint
-from spark_eos.client.lookup import OffsetLookup, PartitionPlace
-from spark_eos.client.topic_answers import PartitionLeader, TopicAnswer, TopicsAnswer, TopicsRequest
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.leader_epoch_check import LogPoint
+from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, PartitionLeader, TopicLeaders
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.errors import BrokerError, DataLossError, UnansweredError
 from spark_eos.options.source import FetchLimits, SourceOptions, batch_options
+from spark_eos.runtime import REAL
 from spark_eos.source.data_loss import DataLossPolicy
 from spark_eos.source.planner import Planner
 from spark_eos.source.range_reader import read_range
@@ -57,7 +58,8 @@ class ScriptedCluster:
         self.fetched: list[tuple[int, int, int]] = []
         self.asked: list[tuple[int, int, int]] = []
         self.tries_left = 6
-        self.network = SimpleNamespace(
+        self.runtime = REAL
+        self.transport = SimpleNamespace(
             wait=lambda pending, deadline: None,
             poll=lambda timeout_ms: None,
             cluster=SimpleNamespace(update_metadata=lambda _: None),
@@ -72,9 +74,6 @@ class ScriptedCluster:
         return pending
 
     def send(self, node_id: int, request: Any, **_: Any) -> Any:
-        if isinstance(request, TopicsRequest):
-            leader, epoch = self.leaders.pop(0) if len(self.leaders) > 1 else self.leaders[0]
-            return TopicsAnswer(None, [TopicAnswer("t", None, False, 0, [PartitionLeader(0, leader, epoch)])])
         partition = request.topics[0].partitions[0]
         self.asked.append((node_id, partition.current_leader_epoch, partition.leader_epoch))
         end = self.ends.pop(0)
@@ -94,6 +93,11 @@ class ScriptedCluster:
 
     def deadline(self, timeout_ms: float | None = None) -> float:
         return timeout_ms or 0.0
+
+    def ask_any_broker(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
+        assert isinstance(make(), FilteredMetadataRequest)
+        leader, epoch = self.leaders.pop(0) if len(self.leaders) > 1 else self.leaders[0]
+        return FilteredMetadata(None, [TopicLeaders("t", None, False, 0, [PartitionLeader(0, leader, epoch)])])
 
     def back_off(self, _attempt: int, _deadline: float) -> bool:
         self.tries_left -= 1

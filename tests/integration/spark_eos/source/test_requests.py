@@ -15,9 +15,9 @@ from kafka.protocol.metadata import MetadataResponse
 
 from broker_core.embedded import Disconnect, EmbeddedBroker
 from broker_core.types import IsolationLevel, TopicPartition
-from spark_eos.client.connection import KafkaClient
-from spark_eos.client.lookup import OffsetLookup, PartitionPlace
-from spark_eos.client.topic_answers import TopicsRequest
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata_reader import FilteredMetadataRequest
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.positions import EARLIEST
 from spark_eos.options.source import batch_options
@@ -312,8 +312,8 @@ TOPICS = {"a": 2, "__consumer_offsets": 1, "wanted-1": 200, "b" * 200: 0, "wante
 @pytest.mark.parametrize("version", range(4, 14))
 @pytest.mark.parametrize("replicas", [0, 3, 150])
 def test_wanted_topics_are_read_out_of_every_version(version: int, replicas: int) -> None:
-    request = TopicsRequest(None, re.compile("wanted-.").fullmatch)  # type: ignore[arg-type]
-    read = request.read_answer(version, memoryview(metadata_answer(version, TOPICS, replicas=replicas)))
+    request = FilteredMetadataRequest(None, re.compile("wanted-.").fullmatch)  # type: ignore[arg-type]
+    read = request.read_response(version, memoryview(metadata_answer(version, TOPICS, replicas=replicas)))
     assert [broker.host for broker in read.cluster.brokers] == ["host0", "host1", "host2"]
     assert read.cluster.topics == []
     assert read.throttle_time_ms == 3
@@ -326,16 +326,16 @@ def test_wanted_topics_are_read_out_of_every_version(version: int, replicas: int
 
 def test_an_answer_that_is_cut_short_or_changed_is_refused_or_read() -> None:
     whole = metadata_answer(12, {"wanted-1": 3, "x": 2})
-    request = TopicsRequest(None, lambda name: name == "wanted-1")
+    request = FilteredMetadataRequest(None, lambda name: name == "wanted-1")
     for size in range(len(whole)):
         with pytest.raises(Exception):  # noqa: B017 (the reader of answers names them)
-            request.read_answer(12, memoryview(whole[:size]))
+            request.read_response(12, memoryview(whole[:size]))
     for position in range(len(whole)):
         for byte in (0, 0x7F, 0xFF):
             changed = bytearray(whole)
             changed[position] = byte
             try:
-                request.read_answer(12, memoryview(changed))
+                request.read_response(12, memoryview(changed))
             except MemoryError:
                 raise
             except Exception:

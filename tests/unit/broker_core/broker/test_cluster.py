@@ -3,6 +3,7 @@
 import pytest
 
 from broker_core.broker.dispatch import HANDLERS
+from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.header import iter_headers
@@ -102,8 +103,8 @@ def storage():
 @pytest.fixture
 def client(storage):
     cluster = direct_cluster(storage)
-    cluster.create_topic(TOPIC, 1)
-    cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    cluster.controller.create_topic(TOPIC, 1)
+    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     return DirectClient(cluster)
 
 
@@ -120,7 +121,7 @@ def test_an_acknowledged_record_survives_a_crash(client, storage):
 
 def test_a_record_acknowledged_without_flush_may_be_lost_but_leaves_a_whole_log(storage):
     cluster = direct_cluster(storage, settings={"log.flush.before.ack": "false"})
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     assert produced(DirectClient(cluster), records(3)).error_code == 0
     storage.crash()
     assert fetched(DirectClient(direct_cluster(storage)), 0).records in (b"", None)
@@ -145,7 +146,7 @@ def test_a_decided_transaction_survives_a_crash_before_its_markers(client, stora
         == 0
     )
     # The crash comes when the answer has left and no marker is written yet.
-    monkeypatch.setattr("broker_core.broker.cluster.deliver", lambda *_: None)
+    monkeypatch.setattr(MarkerWriter, "deliver", lambda *_: None)
     assert end_transaction(client, identity, commit=commit).error_code == 0
     assert described_state(client) == ("PrepareCommit" if commit else "PrepareAbort")
     monkeypatch.undo()
@@ -273,11 +274,11 @@ def test_a_transaction_times_out_and_fences_its_producer(client):
 
 def test_a_moved_coordinator_goes_on_where_the_old_one_stopped():
     cluster = direct_cluster(brokers=2)
-    cluster.create_topic(TOPIC, 1)
-    state_topic = cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    cluster.controller.create_topic(TOPIC, 1)
+    state_topic = cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     partition = TopicPartition(TRANSACTION_STATE_TOPIC, coordinator_partition("id", len(state_topic.partitions)))
-    old = cluster.catalog.leadership(partition).leader
-    leader = DirectClient(cluster, cluster.catalog.leadership(TopicPartition(TOPIC, 0)).leader)
+    old = cluster.metadata.leadership(partition).leader
+    leader = DirectClient(cluster, cluster.metadata.leadership(TopicPartition(TOPIC, 0)).leader)
     clients = {broker: DirectClient(cluster, broker) for broker in (1, 2)}
     identity = init_producer(clients[old])
     produced(
@@ -293,7 +294,7 @@ def test_a_moved_coordinator_goes_on_where_the_old_one_stopped():
         version=12,
     )
     new = 3 - old
-    cluster.move_leader(partition, new)
+    cluster.controller.move_leader(partition, new)
     assert end_transaction(clients[old], identity, commit=True).error_code == ErrorCode.NOT_COORDINATOR
     assert end_transaction(clients[new], identity, commit=True).error_code == 0
     assert described_state(clients[new]) == "CompleteCommit"
@@ -301,9 +302,9 @@ def test_a_moved_coordinator_goes_on_where_the_old_one_stopped():
 
 def test_a_moved_leader_is_not_written_through_the_old_one():
     cluster = direct_cluster(brokers=2)
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     clients = {broker: DirectClient(cluster, broker) for broker in (1, 2)}
-    cluster.move_leader(TopicPartition(TOPIC, 0), 2)
+    cluster.controller.move_leader(TopicPartition(TOPIC, 0), 2)
     refused = produced(clients[1], records(1), version=10)
     assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (2, 1)
@@ -312,10 +313,10 @@ def test_a_moved_leader_is_not_written_through_the_old_one():
 
 def test_time_compacts_and_deletes_old_data():
     cluster = direct_cluster(settings={"log.cleaner.backoff.ms": "1000", "log.retention.check.interval.ms": "1000"})
-    cluster.create_topic(
+    cluster.controller.create_topic(
         TOPIC, 1, {"cleanup.policy": "compact", "segment.bytes": "200", "min.cleanable.dirty.ratio": "0"}
     )
-    cluster.create_topic("old", 1, {"retention.ms": "60000", "segment.bytes": "200"})
+    cluster.controller.create_topic("old", 1, {"retention.ms": "60000", "segment.bytes": "200"})
     client = DirectClient(cluster)
     for _ in range(20):
         produced(client, records(1))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_core.broker.catalog import FEATURES, Catalog
+from broker_core.broker.metadata import FEATURES, ClusterMetadata
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
@@ -116,7 +116,7 @@ def test_a_level_set_at_run_time_outlives_restarts_until_the_setting_is_changed(
 
     def reopened(**settings):
         cluster = direct_cluster(storage, settings=settings)
-        level = cluster.catalog.features[feature]
+        level = cluster.metadata.features[feature]
         cluster.close(cluster.now_ms)
         return level
 
@@ -130,13 +130,13 @@ def test_a_level_set_at_run_time_outlives_restarts_until_the_setting_is_changed(
 
 def test_a_crash_while_a_new_cluster_opens_costs_it_no_level():
     records = []
-    Catalog(lambda _key, value: records.append(value) or len(records) - 1, (1,)).open_cluster("c", 2, 1)
+    ClusterMetadata(lambda _key, value: records.append(value) or len(records) - 1, (1,)).open_cluster("c", 2, 1)
     for kept in range(len(records)):
         left = records[:kept]
-        catalog = Catalog(lambda _key, value, left=left: left.append(value) or len(left) - 1, (1,))
-        catalog.load(list(enumerate(left)))
-        catalog.open_cluster("c", 2, 1)
-        assert catalog.features == {"transaction.version": 2, "group.version": 1}
+        metadata = ClusterMetadata(lambda _key, value, left=left: left.append(value) or len(left) - 1, (1,))
+        metadata.load(list(enumerate(left)))
+        metadata.open_cluster("c", 2, 1)
+        assert metadata.features == {"transaction.version": 2, "group.version": 1}
 
 
 def test_a_cluster_of_before_the_settings_were_recorded_keeps_its_levels():
@@ -144,7 +144,7 @@ def test_a_cluster_of_before_the_settings_were_recorded_keeps_its_levels():
         b'{"type": "opened", "cluster_id": "c", "brokers": [1]}',
         b'{"type": "feature", "name": "transaction.version", "level": 1}',
     ]
-    catalog = Catalog(lambda _key, value: records.append(value) or len(records) - 1, (1,))
-    catalog.load(list(enumerate(records)))
-    catalog.open_cluster("c", 2, 1)
-    assert catalog.features == {"transaction.version": 1, "group.version": 0}
+    metadata = ClusterMetadata(lambda _key, value: records.append(value) or len(records) - 1, (1,))
+    metadata.load(list(enumerate(records)))
+    metadata.open_cluster("c", 2, 1)
+    assert metadata.features == {"transaction.version": 1, "group.version": 0}

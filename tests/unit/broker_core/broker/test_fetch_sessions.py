@@ -138,7 +138,7 @@ def test_without_slots_there_are_no_sessions():
 
 def test_the_brokers_time_counts():
     cluster = direct_cluster(settings={"max.incremental.fetch.session.cache.slots": "1"})
-    cluster.create_topic("t", 1)
+    cluster.controller.create_topic("t", 1)
     clients = [DirectClient(cluster) for _ in range(3)]
     form = m.FetchRequest.FetchTopic
 

@@ -19,17 +19,17 @@ WAIT_MS = 500
 @pytest.fixture
 def cluster():
     cluster = direct_cluster()
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     return cluster
 
 
 def failing_for(owner, real):
     """Return the function with a bug that shows for one client only."""
 
-    def fail(call, *arguments, **named):
-        if call.client_id == owner.client_id:
+    def fail(context, *arguments, **named):
+        if context.client_id == owner.client_id:
             raise ZeroDivisionError("a bug")
-        return real(call, *arguments, **named)
+        return real(context, *arguments, **named)
 
     return fail
 
@@ -85,7 +85,7 @@ def join_request(name):
 
 def test_a_join_whose_answer_fails_in_another_ones_turn(monkeypatch, caplog):
     cluster = direct_cluster(settings={"group.initial.rebalance.delay.ms": "3000"})
-    cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     clients = [DirectClient(cluster) for _ in range(3)]
     clients[1].client_id = "unlucky"
     for number, client in enumerate(clients):
@@ -99,7 +99,7 @@ def test_a_join_whose_answer_fails_in_another_ones_turn(monkeypatch, caplog):
 
 
 def test_a_produce_that_fails_when_it_asks_the_coordinator_again(cluster, monkeypatch, caplog):
-    cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     monkeypatch.setattr(
         produce,
         "coordinator_answers",
@@ -118,8 +118,8 @@ def test_a_produce_that_fails_when_it_asks_the_coordinator_again(cluster, monkey
             is_transactional=True,
         )
         writer.post(*produce_request(writer, batch, transactional_id=writer.client_id, version=12))
-    asks_again = failing_for(writers[0], lambda _call, work, now_ms: produce._append_all(work, now_ms))
-    monkeypatch.setattr(produce, "_verify", lambda work, now_ms: asks_again(work.call, work, now_ms))
+    asks_again = failing_for(writers[0], lambda _context, work, now_ms: produce._append_all(work, now_ms))
+    monkeypatch.setattr(produce, "_verify", lambda work, now_ms: asks_again(work.context, work, now_ms))
     cluster.advance(cluster.now_ms + WAIT_MS)
     assert [writer.closed for writer in writers] == [True, False]
     assert writers[1].take() is not None

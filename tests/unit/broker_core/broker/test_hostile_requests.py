@@ -5,6 +5,7 @@ import struct
 import crc32c
 import pytest
 
+from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.simulation.disk import MemoryStorage
@@ -27,7 +28,7 @@ from tests.unit.broker_core.broker.test_cluster import (
 @pytest.fixture
 def client():
     cluster = direct_cluster()
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     return DirectClient(cluster)
 
 
@@ -77,16 +78,16 @@ def topic(name, partitions=1, factor=1, assignments=(), configs=()):
     ],
 )
 def test_topics_that_cannot_be_created(client, wanted, code):
-    client.cluster.create_topic("a.b", 1)
-    before = set(client.cluster.catalog.topics)
+    client.cluster.controller.create_topic("a.b", 1)
+    before = set(client.cluster.metadata.topics)
     assert create_topics(client, wanted) == [code]
-    assert set(client.cluster.catalog.topics) == before
+    assert set(client.cluster.metadata.topics) == before
 
 
 def test_an_assignment_says_who_leads():
     client = DirectClient(direct_cluster(brokers=2))
     assert create_topics(client, topic("x", -1, -1, [(0, [2, 1]), (1, [2])])) == [0]
-    assert [p.leader for p in client.cluster.catalog.topic("x").partitions] == [2, 2]
+    assert [p.leader for p in client.cluster.metadata.topic("x").partitions] == [2, 2]
 
 
 def test_ids_hash_by_the_partitions_that_are_there_not_by_the_setting():
@@ -100,7 +101,7 @@ def test_ids_hash_by_the_partitions_that_are_there_not_by_the_setting():
 
 
 def test_a_partition_named_twice_is_verified_twice(client):
-    client.cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     batch = transactional(init_producer(client))
     form = m.ProduceRequest.TopicProduceData
     answer = client.ask(
@@ -119,11 +120,11 @@ def test_a_partition_named_twice_is_verified_twice(client):
 
 def waiting_produce(client, monkeypatch):
     """Let a produce of the next transaction wait for the end of the one before; return its client."""
-    client.cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     first = init_producer(client)
     assert produced(client, transactional(first), transactional_id="id", version=12).error_code == 0
     with monkeypatch.context() as held:
-        held.setattr("broker_core.broker.cluster.deliver", lambda *_: None)
+        held.setattr(MarkerWriter, "deliver", lambda *_: None)
         second = end_transaction(client, first, commit=True)
         waiting = DirectClient(client.cluster)
         waiting.post(*produce(waiting, transactional(second), transactional_id="id", version=12))
@@ -141,8 +142,8 @@ def test_a_produce_that_waits_for_the_coordinator_gives_up_after_a_while(client,
 
 def test_a_produce_that_waited_does_not_write_to_a_deleted_topic(client, monkeypatch):
     waiting = waiting_produce(client, monkeypatch)
-    client.cluster.delete_topic(TOPIC)
-    client.cluster.create_topic("other", 1)
+    client.cluster.controller.delete_topic(TOPIC)
+    client.cluster.controller.create_topic("other", 1)
     client.cluster.advance(client.cluster.now_ms + 20)
     code = waiting.take().responses[0].partition_responses[0].error_code
     assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -150,10 +151,10 @@ def test_a_produce_that_waited_does_not_write_to_a_deleted_topic(client, monkeyp
 
 def test_a_produce_that_waited_does_not_write_to_a_topic_made_anew(client, monkeypatch):
     """From version 13 on a request names the topic by its id; another topic of that name is not meant."""
-    client.cluster.create_topic("other", 1)
-    client.cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    client.cluster.controller.create_topic("other", 1)
+    client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     first = init_producer(client)
-    ids = [client.cluster.catalog.topic(name).topic_id for name in (TOPIC, "other")]
+    ids = [client.cluster.metadata.topic(name).topic_id for name in (TOPIC, "other")]
     form = m.ProduceRequest.TopicProduceData
     request = m.ProduceRequest(
         transactional_id="id",
@@ -169,8 +170,8 @@ def test_a_produce_that_waited_does_not_write_to_a_topic_made_anew(client, monke
         # The coordinator has said yes, and nothing is appended before that is durable.
         held.setattr(client.cluster, "settle", lambda now_ms: None)
         waiting.post(request, 13)
-        client.cluster.delete_topic("other")
-        client.cluster.create_topic("other", 1)
+        client.cluster.controller.delete_topic("other")
+        client.cluster.controller.create_topic("other", 1)
     client.cluster.settle(client.cluster.now_ms)
     answer = {each.topic_id: each.partition_responses[0].error_code for each in waiting.take().responses}
     assert answer == {ids[0]: 0, ids[1]: ErrorCode.UNKNOWN_TOPIC_ID}
@@ -181,7 +182,7 @@ def test_a_produce_that_waited_does_not_write_to_a_topic_made_anew(client, monke
 def test_a_duplicate_is_acknowledged_only_when_it_is_durable():
     storage = MemoryStorage()
     cluster = direct_cluster(storage)
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     client = DirectClient(cluster)
     batch = records(1, producer_id=5, producer_epoch=0, base_sequence=0)
     assert [produced(client, batch, acks=acks).error_code for acks in (1, -1)] == [0, 0]
@@ -190,7 +191,7 @@ def test_a_duplicate_is_acknowledged_only_when_it_is_durable():
 
 
 def test_leftovers_of_a_deleted_topic_do_not_come_back(client, monkeypatch):
-    client.cluster.create_topic("u", 2)
+    client.cluster.controller.create_topic("u", 2)
     form = m.ProduceRequest.TopicProduceData
     client.ask(
         m.ProduceRequest(
@@ -202,25 +203,25 @@ def test_leftovers_of_a_deleted_topic_do_not_come_back(client, monkeypatch):
     )
     with monkeypatch.context() as crash:
         crash.setattr(client.cluster.logs._storage, "delete", lambda _path: None)
-        client.cluster.delete_topic("u")
-    client.cluster.create_topic("u", 1)
-    client.cluster.add_partitions("u", 2)
+        client.cluster.controller.delete_topic("u")
+    client.cluster.controller.create_topic("u", 1)
+    client.cluster.controller.add_partitions("u", 2)
     assert client.cluster.logs.get(TopicPartition("u", 1), client.cluster.now_ms).log_end_offset == 0
 
 
 def test_a_moved_leader_wakes_who_waits_at_the_old_one():
     cluster = direct_cluster(brokers=2)
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     reader = DirectClient(cluster, 1)
     reader.post(*fetch(0, max_wait_ms=60_000))
-    cluster.move_leader(TopicPartition(TOPIC, 0), 2)
+    cluster.controller.move_leader(TopicPartition(TOPIC, 0), 2)
     cluster.settle(cluster.now_ms)
     assert reader.take().responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_deleted_topic_wakes_who_waits_for_it(client):
     client.post(*fetch(0, max_wait_ms=60_000))
-    client.cluster.delete_topic(TOPIC)
+    client.cluster.controller.delete_topic(TOPIC)
     client.cluster.settle(client.cluster.now_ms)
     assert client.take().responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -243,7 +244,7 @@ def test_a_lost_client_leaves_nothing_waiting(client):
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_unknown_partitions_do_not_get_into_a_transaction(client, version):
-    client.cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     identity = init_producer(client)
     add = m.AddPartitionsToTxnRequest
     topics = [add.AddPartitionsToTxnTopic(name="nope", partitions=[7])]
@@ -338,7 +339,7 @@ def test_a_null_among_several_costs_the_connection(client, caplog, ids):
 
 
 def test_a_client_with_the_longest_of_names_can_be_a_member(client):
-    client.cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    client.cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     client.client_id = "é" * (32_767 // 2)
     form = m.JoinGroupRequest.JoinGroupRequestProtocol
     answer = client.ask(
@@ -378,7 +379,7 @@ def test_what_came_whole_before_the_damage_is_handled(client):
 
 
 def test_nobody_writes_to_internal_topics(client):
-    client.cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    client.cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     form = m.ProduceRequest.TopicProduceData
     answer = client.ask(
         m.ProduceRequest(
@@ -402,6 +403,6 @@ def test_control_batches_from_clients_are_refused(client):
     assert produced(client, batch).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_the_catalog_has_no_way_to_make_its_own_topic(client):
+def test_the_cluster_has_no_way_to_make_its_own_topic(client):
     with pytest.raises(KafkaError):
-        client.cluster.ensure_topic(CLUSTER_METADATA_TOPIC)
+        client.cluster.controller.ensure_topic(CLUSTER_METADATA_TOPIC)

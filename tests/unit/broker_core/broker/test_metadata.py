@@ -1,4 +1,4 @@
-"""The catalog: what is decided is recorded, and replaying the records gives the same catalog."""
+"""The metadata: what is decided is recorded, and replaying the records gives the same metadata."""
 
 import json
 from contextlib import suppress
@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.__main__ import main
-from broker_core.broker.catalog import TRANSACTION_VERSION, Catalog, Leadership
-from broker_core.broker.catalog_records import SHAPES
+from broker_core.broker.metadata import TRANSACTION_VERSION, ClusterMetadata, Leadership
+from broker_core.broker.metadata_records import SHAPES
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.records.batch import NewRecord, build_batch
@@ -28,19 +28,19 @@ class Journal:
 
 
 def opened(journal, brokers=(1, 2)):
-    catalog = Catalog(journal.append, brokers)
-    catalog.load(list(enumerate(journal.records)))
-    catalog.open_cluster("cluster", 2)
-    return catalog
+    metadata = ClusterMetadata(journal.append, brokers)
+    metadata.load(list(enumerate(journal.records)))
+    metadata.open_cluster("cluster", 2)
+    return metadata
 
 
-def snapshot(catalog):
-    return (catalog.topics, catalog.names, catalog.cluster_id, catalog.transaction_version, catalog.features_epoch)
+def snapshot(metadata):
+    return (metadata.topics, metadata.names, metadata.cluster_id, metadata.transaction_version, metadata.features_epoch)
 
 
 def test_leaders_take_turns():
-    catalog = opened(Journal())
-    topic = catalog.create_topic("t", UUID(int=1), 3, {})
+    metadata = opened(Journal())
+    topic = metadata.create_topic("t", UUID(int=1), 3, {})
     assert topic.partitions == (Leadership(1, 0), Leadership(2, 0), Leadership(1, 0))
 
 
@@ -61,10 +61,10 @@ def test_partitions_of_a_broker_that_is_gone_get_a_new_leader():
 
 
 def test_a_moved_leader_has_a_higher_epoch():
-    catalog = opened(Journal())
-    catalog.create_topic("t", UUID(int=1), 1, {})
-    assert catalog.move_leader(TopicPartition("t", 0), 2) == Leadership(2, 1)
-    assert catalog.leadership(TopicPartition("t", 0)) == Leadership(2, 1)
+    metadata = opened(Journal())
+    metadata.create_topic("t", UUID(int=1), 1, {})
+    assert metadata.move_leader(TopicPartition("t", 0), 2) == Leadership(2, 1)
+    assert metadata.leadership(TopicPartition("t", 0)) == Leadership(2, 1)
 
 
 def test_producer_ids_are_never_given_twice_even_after_a_restart():
@@ -74,10 +74,10 @@ def test_producer_ids_are_never_given_twice_even_after_a_restart():
 
 
 def test_the_features_epoch_grows_with_each_change():
-    catalog = opened(Journal())
-    first = catalog.features_epoch
-    catalog.set_feature(TRANSACTION_VERSION, 1)
-    assert (catalog.transaction_version, catalog.features_epoch > first) == (1, True)
+    metadata = opened(Journal())
+    first = metadata.features_epoch
+    metadata.set_feature(TRANSACTION_VERSION, 1)
+    assert (metadata.transaction_version, metadata.features_epoch > first) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ def test_the_features_epoch_grows_with_each_change():
 )
 def test_bad_names_are_refused_and_nothing_is_recorded(name, code):
     journal = Journal()
-    catalog = opened(journal)
-    catalog.create_topic("there", UUID(int=1), 1, {})
+    metadata = opened(journal)
+    metadata.create_topic("there", UUID(int=1), 1, {})
     recorded = len(journal.records)
     with pytest.raises(KafkaError) as caught:
-        catalog.create_topic(name, UUID(int=2), 1, {})
+        metadata.create_topic(name, UUID(int=2), 1, {})
     assert (caught.value.code, len(journal.records)) == (code, recorded)
 
 
@@ -112,40 +112,40 @@ def test_bad_names_are_refused_and_nothing_is_recorded(name, code):
 )
 def test_replay_gives_the_live_state(steps):
     journal = Journal()
-    catalog = opened(journal)
+    metadata = opened(journal)
     for number, (action, which) in enumerate(steps):
         name = f"t{which}"
         with suppress(KafkaError):
             match action:
                 case "create":
-                    catalog.create_topic(name, UUID(int=number + 1), which + 1, {})
+                    metadata.create_topic(name, UUID(int=number + 1), which + 1, {})
                 case "delete":
-                    catalog.delete_topic(name)
+                    metadata.delete_topic(name)
                 case "widen":
-                    catalog.add_partitions(name, which + 3)
+                    metadata.add_partitions(name, which + 3)
                 case "configure":
-                    catalog.configure_topic(name, {"retention.ms": str(number)})
+                    metadata.configure_topic(name, {"retention.ms": str(number)})
                 case "move":
-                    catalog.move_leader(TopicPartition(name, which), which)
+                    metadata.move_leader(TopicPartition(name, which), which)
                 case "feature":
-                    catalog.set_feature(TRANSACTION_VERSION, which)
+                    metadata.set_feature(TRANSACTION_VERSION, which)
                 case "ids":
-                    catalog.allocate_producer_ids()
-    replayed = Catalog(journal.append, (1, 2))
+                    metadata.allocate_producer_ids()
+    replayed = ClusterMetadata(journal.append, (1, 2))
     for offset, value in enumerate(journal.records):
         replayed.replay(offset, json.loads(value))
-    assert snapshot(replayed) == snapshot(catalog)
+    assert snapshot(replayed) == snapshot(metadata)
 
 
 def loaded(*records):
-    catalog = Catalog(lambda _key, _value: 0, (1, 2))
-    catalog.load(list(enumerate(records)))
-    return catalog
+    metadata = ClusterMetadata(lambda _key, _value: 0, (1, 2))
+    metadata.load(list(enumerate(records)))
+    return metadata
 
 
 def test_every_type_of_record_has_shapes_and_an_example():
     written = [json.loads(line) for line in metadata_records()[1:]]
-    assert {each["type"] for each in written} == set(SHAPES) == set(Catalog._REPLAY)
+    assert {each["type"] for each in written} == set(SHAPES) == set(ClusterMetadata._REPLAY)
     for each in written:
         assert set(each) == {"type", *SHAPES[each["type"]]}
 

@@ -82,7 +82,7 @@ def test_moved_while_prepared_the_new_coordinator_writes_the_markers_under_its_o
     assert error is E.NONE
     assert world.state() == prepared(commit)
     assert [len(world.markers(one)) for one in PARTITIONS] == [len(written), 0]
-    before = world.cluster.catalog.leadership(world.state_partition).leader_epoch
+    before = world.cluster.metadata.leadership(world.state_partition).leader_epoch
     old, _ = world.move(world.state_partition)
     assert world.state(old) == "NOT_COORDINATOR"
     assert world.state() == complete(commit)

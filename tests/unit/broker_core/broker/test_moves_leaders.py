@@ -101,7 +101,7 @@ def test_a_broker_that_does_not_exist_is_given_nothing(broker: int) -> None:
     leaders = [world.leader(P0), world.coordinator]
     for topic_partition in (P0, world.state_partition):
         with pytest.raises(KafkaError, match="there is no broker"):
-            world.cluster.move_leader(topic_partition, broker)
+            world.cluster.controller.move_leader(topic_partition, broker)
     assert [world.leader(P0), world.coordinator] == leaders
     finish_one_more(world)
 
@@ -112,7 +112,7 @@ def test_a_move_to_the_broker_that_leads_begins_a_new_term(monkeypatch: pytest.M
     with monkeypatch.context() as patch:
         holding_markers(patch)
         world.end(commit=True)
-    world.cluster.move_leader(world.state_partition, world.coordinator)
+    world.cluster.controller.move_leader(world.state_partition, world.coordinator)
     world.cluster.settle(world.cluster.now_ms)
     assert world.state() == "CompleteCommit"
     assert [world.coordinator_epochs(one) for one in PARTITIONS] == [[1], [1]]

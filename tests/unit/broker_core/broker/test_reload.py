@@ -37,7 +37,7 @@ def name_in(partition):
 def opened(storage):
     cluster = direct_cluster(storage, settings=SETTINGS)
     for name in (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
-        cluster.ensure_topic(name)
+        cluster.controller.ensure_topic(name)
     return cluster
 
 
@@ -100,7 +100,7 @@ def committed(client, group):
 def test_garbage_in_one_partition_of_an_internal_topic_stops_no_other(key, value, topic):
     storage = MemoryStorage()
     cluster = opened(storage)
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     write_garbage(cluster, topic, 1, key, value)
     cluster.close(cluster.now_ms)
     client = DirectClient(opened(storage))
@@ -135,7 +135,7 @@ def test_a_transaction_that_no_coordinator_has_written_stops_nobody(data):
     )
     storage = MemoryStorage()
     cluster = opened(storage)
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     write_garbage(cluster, TRANSACTION_STATE_TOPIC, 1, encode_key(name_in(1)), encode_value(image, 2))
     cluster.close(cluster.now_ms)
     cluster = opened(storage)
@@ -155,7 +155,7 @@ def test_a_transaction_that_no_coordinator_has_written_stops_nobody(data):
 def test_a_log_that_cannot_be_read_keeps_its_own_ids_waiting(monkeypatch, caplog, topic):
     storage = MemoryStorage()
     cluster = opened(storage)
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     client = DirectClient(cluster)
     for partition in range(PARTITIONS):
         assert committed(client, name_in(partition)) == init_producer(client, name_in(partition)).error_code == 0
@@ -243,7 +243,7 @@ def fetched_with(client, offset, last_epoch):
 def test_a_leader_that_wrote_nothing_is_known_to_fetch_and_to_offset_for_leader_epoch(restarts):
     storage = MemoryStorage()
     cluster = direct_cluster(storage)
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     assert produced(DirectClient(cluster), records(3)).error_code == 0
     partition = TopicPartition(TOPIC, 0)
     for _ in range(2):
@@ -251,7 +251,7 @@ def test_a_leader_that_wrote_nothing_is_known_to_fetch_and_to_offset_for_leader_
             cluster.close(cluster.now_ms)
             cluster = direct_cluster(storage)
         else:
-            cluster.move_leader(partition, 1)
+            cluster.controller.move_leader(partition, 1)
     client = DirectClient(cluster)
     assert [epoch_end(client, epoch) for epoch in range(4)] == [(0, 3), (0, 3), (2, 3), (-1, -1)]
     assert fetched_with(client, 3, 2) == (ErrorCode.NONE, None)
@@ -265,11 +265,11 @@ def test_a_leader_that_wrote_nothing_is_known_to_fetch_and_to_offset_for_leader_
 def test_a_leader_that_wrote_nothing_is_no_finding_of_recovery():
     storage = MemoryStorage()
     cluster = direct_cluster(storage)
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     partition = TopicPartition(TOPIC, 0)
-    cluster.move_leader(partition, 1)
+    cluster.controller.move_leader(partition, 1)
     assert produced(DirectClient(cluster), records(3)).error_code == 0
-    cluster.move_leader(partition, 1)
+    cluster.controller.move_leader(partition, 1)
     cluster.close(cluster.now_ms)
     assert b"\n2 3\n" in dict(storage.files())[f"{TOPIC}-0/leader-epoch-checkpoint"]
     log = direct_cluster(storage).logs.get(partition, 1_000_000)

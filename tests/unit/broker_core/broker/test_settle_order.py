@@ -29,9 +29,9 @@ class PowerLoss(Exception):
 def world(storage):
     """Open a cluster with one id and one topic, and a client of it."""
     cluster = direct_cluster(storage, settings=ONE_STATE_PARTITION)
-    cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
-    if TOPIC.topic not in cluster.catalog.topics:
-        cluster.create_topic(TOPIC.topic, 1)
+    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    if TOPIC.topic not in cluster.metadata.topics:
+        cluster.controller.create_topic(TOPIC.topic, 1)
     return DirectClient(cluster)
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker_core.broker.cluster import Address
-from broker_core.broker.stale import cut_off, rejoin
+from broker_core.broker.endpoints import Address
+from broker_core.broker.stale_broker import cut_off, rejoin
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
@@ -31,13 +31,13 @@ def stale_world(protocol: int, **options: int) -> MovesWorld:
     """Make a world in which one broker leads and coordinates everything, and the id has its first identity."""
     world = open_world(protocol, **options)
     for topic_partition in (P0, P1, world.state_partition, world.offsets_partition):
-        world.cluster.move_leader(topic_partition, STALE)
+        world.cluster.controller.move_leader(topic_partition, STALE)
     world.cluster.settle(world.cluster.now_ms)
     return world
 
 
 def part(world: MovesWorld) -> None:
-    addresses: dict[int, Address] = dict(world.cluster.addresses)
+    addresses: dict[int, Address] = dict(world.cluster.controller.addresses)
     cut_off(world.cluster, STALE, {"PLAINTEXT": addresses}, MemoryStorage())
     world.cluster.settle(world.cluster.now_ms)
 
@@ -52,7 +52,7 @@ def join(world: MovesWorld) -> None:
 
 def test_it_claims_the_roles_it_had_while_the_others_name_another_broker() -> None:
     world = stale_world(V2)
-    epoch = world.cluster.catalog.leadership(P0).leader_epoch
+    epoch = world.cluster.metadata.leadership(P0).leader_epoch
     part(world)
     assert world.found_coordinators(STALE) == [(E.NONE, STALE)] * 2
     assert world.found_coordinators(OTHER) == [(E.NONE, OTHER)] * 2
@@ -204,9 +204,9 @@ def test_offsets_in_a_transaction_are_refused() -> None:
 
 def test_a_leader_that_cannot_ask_another_brokers_coordinator_says_so() -> None:
     world = open_world(V2)
-    world.cluster.move_leader(world.state_partition, OTHER)
+    world.cluster.controller.move_leader(world.state_partition, OTHER)
     for topic_partition in (P0, world.offsets_partition):
-        world.cluster.move_leader(topic_partition, STALE)
+        world.cluster.controller.move_leader(topic_partition, STALE)
     part(world)
     assert world.produce(P0, STALE)[0] is E.NOT_ENOUGH_REPLICAS
     assert world.commit_offset(3, STALE) is E.COORDINATOR_LOAD_IN_PROGRESS
@@ -216,7 +216,7 @@ def test_a_leader_that_cannot_ask_another_brokers_coordinator_says_so() -> None:
 def test_what_it_was_never_told_of_it_does_not_know() -> None:
     world = stale_world(V2)
     part(world)
-    world.cluster.create_topic("new", 1)
+    world.cluster.controller.create_topic("new", 1)
     assert world.described_leader(TopicPartition("new", 0), OTHER)[0] is E.NONE
     form = m.CreateTopicsRequest.CreatableTopic
     answer = world.clients[STALE].ask(
@@ -227,11 +227,11 @@ def test_what_it_was_never_told_of_it_does_not_know() -> None:
         5,
     )
     assert answer.topics[0].error_code == E.REQUEST_TIMED_OUT
-    assert "newer" not in world.cluster.catalog.topics
+    assert "newer" not in world.cluster.metadata.topics
     level = m.UpdateFeaturesRequest.FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)
     refused = world.clients[STALE].ask(m.UpdateFeaturesRequest(validate_only=False, feature_updates=[level]), 2)
     assert refused.error_code == E.REQUEST_TIMED_OUT
-    assert world.cluster.catalog.transaction_version == V2
+    assert world.cluster.metadata.transaction_version == V2
 
 
 def test_a_reader_that_knows_a_newer_leader_epoch_is_told_that_it_does() -> None:

@@ -43,10 +43,10 @@ def world():
     cluster = direct_cluster(
         settings={"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
     )
-    cluster.create_topic(TOPIC, 1)
+    cluster.controller.create_topic(TOPIC, 1)
     client = DirectClient(cluster)
-    cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
-    cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     identity = client.ask(m.InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000), 4)
     added = client.ask(
         m.AddPartitionsToTxnRequest(
@@ -215,7 +215,7 @@ def more_requests(client):
 def requests(client, name):
     """Give every request of an API that the tests know, at its first and last version."""
     api = next(api for api in SERVED.values() if api.name == name)
-    topic_id = client.cluster.catalog.topic(TOPIC).topic_id
+    topic_id = client.cluster.metadata.topic(TOPIC).topic_id
     # Version 3 of AddPartitionsToTxn is the last of clients.
     for version in sorted({api.min_version, api.max_version} | {3} & {api.max_version - 2}):
         known = {**full_requests(version, topic_id), **scram_requests(version)}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker.catalog import Catalog
+from broker_core.broker.metadata import ClusterMetadata
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import build_end_txn_marker
 from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType, new_acl
@@ -28,10 +28,10 @@ ON_TOPIC, ON_GROUP, ON_CLUSTER, ON_ID = (
 @pytest.fixture
 def world():
     world = AclWorld()
-    world.cluster.create_topic(TOPIC, 1)
-    world.cluster.create_topic("u", 1)
-    world.cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
-    world.cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    world.cluster.controller.create_topic(TOPIC, 1)
+    world.cluster.controller.create_topic("u", 1)
+    world.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    world.cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     return world
 
 
@@ -189,7 +189,7 @@ def test_topics_that_may_not_be_described_are_not_there(world):
 
 def test_a_topic_that_is_asked_for_by_id_and_may_not_be_described_keeps_its_name(world):
     form = m.MetadataRequest.MetadataRequestTopic
-    topic_id = world.cluster.catalog.topic(TOPIC).topic_id
+    topic_id = world.cluster.metadata.topic(TOPIC).topic_id
     [topic] = world.alice.ask(m.MetadataRequest(topics=[form(name=None, topic_id=topic_id)]), 12).topics
     assert (topic.error_code, topic.name, topic.topic_id) == (29, None, topic_id)
 
@@ -198,7 +198,7 @@ def test_a_missing_topic_is_made_for_those_only_who_may_make_it(world):
     world.grant(DESCRIBE, ON_TOPIC, "new")
     assert metadata(world.alice, "new")["new"].error_code == 3
     assert metadata(world.alice, "new", create=True)["new"].error_code == 29
-    assert "new" not in world.cluster.catalog.topics
+    assert "new" not in world.cluster.metadata.topics
     world.grant(CREATE, ON_TOPIC, "new")
     assert metadata(world.alice, "new", create=True)["new"].error_code == 0
 
@@ -275,7 +275,7 @@ def test_settings_of_a_new_topic_are_told_to_those_only_who_may_see_them(world):
 
 
 def test_a_topic_of_an_id_is_deleted_by_those_only_who_may_and_named_to_those_who_may_see_it(world):
-    topic_id = world.cluster.catalog.topic(TOPIC).topic_id
+    topic_id = world.cluster.metadata.topic(TOPIC).topic_id
 
     def delete(**topic):
         form = m.DeleteTopicsRequest.DeleteTopicState
@@ -289,13 +289,13 @@ def test_a_topic_of_an_id_is_deleted_by_those_only_who_may_and_named_to_those_wh
     assert delete(name=None, topic_id=topic_id) == (29, TOPIC)
     assert delete(name="unheard-of", topic_id=m.NULL_UUID) == (3, "unheard-of")
     assert delete(name=TOPIC, topic_id=m.NULL_UUID) == (29, TOPIC)
-    assert TOPIC in world.cluster.catalog.topics
+    assert TOPIC in world.cluster.metadata.topics
     world.grant(Operation.DELETE, ON_CLUSTER, CLUSTER_NAME)
     assert delete(name=None, topic_id=topic_id) == (0, TOPIC)
 
 
 def test_no_message_names_a_topic_that_was_asked_for_by_id(world):
-    topic_id = world.cluster.create_topic("secret", 1).topic_id
+    topic_id = world.cluster.controller.create_topic("secret", 1).topic_id
     deletion, data = m.DeleteTopicsRequest.DeleteTopicState, m.ProduceRequest.TopicProduceData
     deleted = world.alice.ask(
         m.DeleteTopicsRequest(timeout_ms=1000, topics=[deletion(name=None, topic_id=topic_id)]), 6
@@ -351,7 +351,7 @@ def test_an_expression_matches_what_the_consumer_may_describe(world):
 
     world.grant(READ, ON_GROUP, "x")
     world.grant(DESCRIBE, ON_TOPIC, TOPIC)
-    topics = world.cluster.catalog.topics
+    topics = world.cluster.metadata.topics
     assert assigned(world.alice, "x") == {topics[TOPIC].topic_id}
     assert assigned(world.root, "y") == {topic.topic_id for topic in topics.values()}
 
@@ -614,7 +614,7 @@ def test_what_a_client_calls_unknown_closes_the_connection(world, field):
 def test_acls_outlive_a_crash():
     storage = MemoryStorage()
     before = AclWorld(storage)
-    before.cluster.create_topic(TOPIC, 1)
+    before.cluster.controller.create_topic(TOPIC, 1)
     before.grant(WRITE, ON_TOPIC, TOPIC)
     before.grant(READ, ON_TOPIC, "gone")
     form = m.DeleteAclsRequest.DeleteAclsFilter
@@ -643,19 +643,19 @@ def test_replaying_the_records_gives_the_live_acls(steps):
         journal.append(value)
         return len(journal) - 1
 
-    catalog, expected = Catalog(append, (1,)), set()
+    metadata, expected = ClusterMetadata(append, (1,)), set()
     for creates, acl in steps:
         if creates:
             recorded = len(journal)
-            catalog.create_acl(acl)
+            metadata.create_acl(acl)
             assert len(journal) == recorded + (acl not in expected)
             expected.add(acl)
         elif acl in expected:
-            catalog.delete_acl(acl)
+            metadata.delete_acl(acl)
             expected.remove(acl)
-    replayed = Catalog(append, (1,))
+    replayed = ClusterMetadata(append, (1,))
     replayed.load(list(enumerate(journal)))
-    assert set(catalog.acls) == set(replayed.acls) == expected
+    assert set(metadata.acls) == set(replayed.acls) == expected
 
 
 def test_a_host_matters(world):
@@ -666,7 +666,7 @@ def test_a_host_matters(world):
 
 def test_without_an_authorizer_there_are_no_acls_and_everybody_may_do_everything():
     client = DirectClient(direct_cluster())
-    client.cluster.create_topic(TOPIC, 1)
+    client.cluster.controller.create_topic(TOPIC, 1)
     assert client.ask(m.DescribeAclsRequest(**EVERY_ACL), 3).error_code == 54
     assert produced(client, {TOPIC: records()}) == {TOPIC: 0}
 
@@ -687,7 +687,7 @@ def test_a_refusal_is_logged_once_for_each_request_and_resource(world, caplog):
             for name in (TOPIC, "u")
         ],
     )
-    with caplog.at_level("INFO", logger="broker_core.broker.rights"):
+    with caplog.at_level("INFO", logger="broker_core.broker.authorization"):
         for _ in range(2):
             answer = world.alice.ask(request, 6)
             assert {part.error_code for topic in answer.topics for part in topic.partitions} == {29}
@@ -698,6 +698,6 @@ def test_a_refusal_is_logged_once_for_each_request_and_resource(world, caplog):
 
 
 def test_a_refusal_is_logged_with_who_what_and_where(world, caplog):
-    with caplog.at_level("INFO", logger="broker_core.broker.rights"):
+    with caplog.at_level("INFO", logger="broker_core.broker.authorization"):
         produced(world.alice, {TOPIC: records()})
     assert "'User:alice' from 10.0.0.1 has no right to WRITE TOPIC 't', which Produce needs" in caplog.text

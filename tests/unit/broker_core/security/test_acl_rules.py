@@ -13,15 +13,15 @@ from broker_core.security.acls import (
     Acl,
     AclFilter,
     Operation,
-    Pattern,
     PatternType,
     Permission,
+    ResourcePattern,
     ResourceType,
     new_acl,
     printed_host,
 )
 from broker_core.security.authorizer import Acls, Authorizer, authorizer_for
-from broker_core.security.principal import user
+from broker_core.security.principals import user
 
 ALICE, HOST = user("alice"), "10.1.2.3"
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
@@ -33,7 +33,7 @@ ALLOW, DENY = Permission.ALLOW, Permission.DENY
 def acl(
     operation=READ, name="orders", *, kind=TOPIC, pattern=LITERAL, who="User:alice", host=WILDCARD, permission=ALLOW
 ):
-    return Acl(Pattern(kind, pattern, name), who, host, operation, permission)
+    return Acl(ResourcePattern(kind, pattern, name), who, host, operation, permission)
 
 
 def authorizer(*acls, super_users="", allows_by_default=False):

@@ -8,17 +8,20 @@ import json
 import pytest
 from scramp import ScramClient
 
-from broker_core.broker.listener import Listener
+from broker_core.broker.endpoints import Listener
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
-from broker_core.security.jaas import parse_jaas, users_of
-from broker_core.security.principal import ANONYMOUS, Principal, user
+from broker_core.security.principals import ANONYMOUS, Principal, user
 from broker_core.security.sasl import ADMITTED, AuthenticationFailed, SaslSession, SaslSettings, SaslState, Step
-from broker_core.security.sasl_oauthbearer import InvalidToken, OAuthBearer, ValidToken
-from broker_core.security.sasl_plain import Plain
-from broker_core.security.sasl_scram import Scram, check_new_credential, credential_of_password, credential_of_salted
-from broker_core.security.sasl_settings import SaslWorld, sasl_settings
-from broker_core.security.unsecured_tokens import UnsecuredTokens
+from broker_core.security.sasl_oauthbearer import InvalidToken, OAuthBearer, UnsecuredTokens, ValidToken
+from broker_core.security.sasl_passwords import (
+    Plain,
+    Scram,
+    check_new_credential,
+    credential_of_password,
+    credential_of_salted,
+)
+from broker_core.security.sasl_settings import SaslWorld, parse_jaas, sasl_settings, users_of
 from tests.support.broker_core.sasl_world import PASSWORDS, plain
 from tests.support.direct import CountingEntropy
 

@@ -133,7 +133,7 @@ def test_a_second_api_versions_is_out_of_turn(client):
 
 
 def test_a_produce_that_is_sent_ahead_of_a_bad_password_is_not_handled(cluster, client):
-    cluster.create_topic("t", 1)
+    cluster.controller.create_topic("t", 1)
     client.handshake()
     client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")), 2)
     client.post(
@@ -145,7 +145,7 @@ def test_a_produce_that_is_sent_ahead_of_a_bad_password_is_not_handled(cluster, 
     )
     client.pass_time(100)
     assert client.closed
-    assert set(cluster.catalog.topics) == {"t"}
+    assert set(cluster.metadata.topics) == {"t"}
 
 
 def test_requests_that_are_sent_ahead_of_a_good_password_are_handled_in_order(client):
@@ -398,7 +398,7 @@ def test_so_is_a_long_token_without_headers(length, is_taken, monkeypatch):
         seen.append(token)
         raise AuthenticationFailed
 
-    monkeypatch.setattr("broker_core.security.sasl_plain.Plain.evaluate", evaluate)
+    monkeypatch.setattr("broker_core.security.sasl_passwords.Plain.evaluate", evaluate)
     client.bare(b"x" * length)
     client.pass_time(100)
     assert (bool(seen), client.closed) == (is_taken, True)

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.wire.error_answers import error_answer
+from broker_core.wire.error_responses import error_response
 from broker_core.wire.framing import decode_request, encode_response
 from broker_core.wire.versions import SERVED
 from tests.support.broker_core.answers import error_codes
@@ -24,7 +24,7 @@ def request_of(name, version):
 def answered(name, version, code=ErrorCode.UNKNOWN_SERVER_ERROR):
     """Go the whole way: through the bytes that a client gets."""
     request = request_of(name, version)
-    data = encode_response(request, error_answer(request, code))
+    data = encode_response(request, error_response(request, code))
     if name == "ApiVersions":
         # kafka-python reads every refusal of ApiVersions as version 0, which is right for one of them only.
         return SERVED[request.api.key].response.decode(data[8:10] + b"\0" * 4, version=0, header=False, framed=False)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker_core.records.header import BatchHeader
 from broker_core.types import AbortedTransaction
-from spark_eos.client.visibility import visible_batches
+from spark_eos.client.aborted_filter import visible_batches
 
 ABORT, COMMIT = "abort", "commit"
 TRANSACTIONAL, CONTROL = 0x10, 0x20

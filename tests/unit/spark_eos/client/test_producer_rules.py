@@ -12,9 +12,9 @@ from broker_core.records.compression import Compression
 from broker_core.records.header import BatchHeader, crc_matches
 from broker_core.types import TopicPartition
 from spark_eos.client.batch_limits import BatchLimits
-from spark_eos.client.control import TransactionIdentity
-from spark_eos.client.lane import PartitionResult
+from spark_eos.client.partition_queue import PartitionResult
 from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.transactions import TransactionIdentity
 from spark_eos.codec.encode import encode_batches
 from spark_eos.errors import (
     AbortableError,
@@ -25,6 +25,7 @@ from spark_eos.errors import (
     TopicError,
     UnansweredError,
 )
+from tests.support.clocks import StandingClock
 from tests.support.spark_eos.client_world import FakeClient, SentProduce, encoded, produced
 
 TOPIC = "t"
@@ -194,17 +195,18 @@ def test_a_size_that_was_refused_is_not_tried_by_the_next_transaction(number: in
     assert client.batch_limits.batch_bytes("another", 1_000_000) == 1_000_000
 
 
-def test_a_size_that_was_refused_is_tried_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = BatchLimits()
+def test_a_size_that_was_refused_is_tried_again_after_a_while() -> None:
+    clock = StandingClock()
+    limits = BatchLimits(clock)
     [batch] = encoded(["x" * 100] * 100)
     limits.note_refused(TOPIC, batch)
     assert limits.is_too_large(TOPIC, batch)
-    monkeypatch.setattr("spark_eos.client.batch_limits._KEPT_SECONDS", -1.0)
+    clock.sleep(601)
     assert not limits.is_too_large(TOPIC, batch) and limits.batch_bytes(TOPIC, 77_777) == 77_777
 
 
 def test_a_refused_size_is_that_before_compression() -> None:
-    limits = BatchLimits()
+    limits = BatchLimits(StandingClock())
     [batch] = encode_batches(
         key=None,
         value=pa.array(["x" * 100] * 100),

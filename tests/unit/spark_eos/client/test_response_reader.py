@@ -10,8 +10,8 @@ import pytest
 from kafka.protocol.consumer import FetchResponse
 
 from broker_core.types import AbortedTransaction
-from spark_eos.client.answers import AnswerReader, MalformedAnswer, _receive
-from spark_eos.client.fetch_answers import RecordsRequest
+from spark_eos.client.fetch_reader import UncopiedFetchRequest
+from spark_eos.client.response_reader import MalformedResponse, ResponseReader, _receive
 
 RECORDS = bytes(range(256)) * 5
 
@@ -30,9 +30,9 @@ def fetch_answer(version: int, records: bytes | None, aborted: list[tuple[int, i
     return bytes(response.encode())
 
 
-def a_request(version: int) -> RecordsRequest:
-    request = RecordsRequest(max_wait_ms=1, min_bytes=1, max_bytes=1, isolation_level=1, session_id=0, session_epoch=-1,
-                             topics=[], forgotten_topics_data=[])  # fmt: skip
+def a_request(version: int) -> UncopiedFetchRequest:
+    request = UncopiedFetchRequest(max_wait_ms=1, min_bytes=1, max_bytes=1, isolation_level=1, session_id=0,
+                             session_epoch=-1, topics=[], forgotten_topics_data=[])  # fmt: skip
     request.API_VERSION = version
     return request
 
@@ -43,7 +43,7 @@ def test_an_answer_to_a_fetch_is_read_in_every_version(
     version: int, records: bytes | None, aborted: list[tuple[int, int]] | None
 ) -> None:
     body = memoryview(fetch_answer(version, records, aborted))
-    read = a_request(version).read_answer(version, body)
+    read = a_request(version).read_response(version, body)
     assert (read.throttle_time_ms, read.error_code) == (4, 0)
     partition = read.responses[0].partitions[0]
     assert (partition.error_code, partition.high_watermark, partition.last_stable_offset) == (0, 20, 10)
@@ -56,16 +56,16 @@ def test_an_answer_to_a_fetch_is_read_in_every_version(
 def test_an_answer_to_a_fetch_that_is_cut_is_refused(version: int) -> None:
     content = fetch_answer(version, RECORDS, [(5, 6)])
     for size in [*range(100), *range(len(content) - 20, len(content))]:
-        with pytest.raises(MalformedAnswer):
+        with pytest.raises(MalformedResponse):
             asked(version).receive_bytes(framed(version, content[:size]))
     ((number, read),) = asked(version).receive_bytes(framed(version, content))
     assert number == 1
     assert bytes(read.responses[0].partitions[0].records) == RECORDS
 
 
-def asked(version: int, times: int = 1) -> AnswerReader:
+def asked(version: int, times: int = 1) -> ResponseReader:
     """Make a reader that waits for answers to fetches."""
-    reader = AnswerReader(client_id="test", receive_message_max_bytes=1 << 28)
+    reader = ResponseReader(client_id="test", receive_message_max_bytes=1 << 28)
     for _ in range(times):
         reader.send_request(a_request(version))
     return reader
@@ -76,7 +76,7 @@ def framed(version: int, content: bytes, number: int = 1) -> bytes:
     return struct.pack(">i", len(header) + len(content)) + header + content
 
 
-def through_a_socket(reader: AnswerReader, data: bytes, piece_bytes: Callable[[int], int]) -> list[tuple[int, Any]]:
+def through_a_socket(reader: ResponseReader, data: bytes, piece_bytes: Callable[[int], int]) -> list[tuple[int, Any]]:
     """Give bytes to a reader as they come from a socket that has so many of them at a time."""
     left = memoryview(data)
     answers: list[tuple[int, Any]] = []

@@ -14,8 +14,8 @@ from broker_core.errors import InvalidBatch
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.header import HEADER_SIZE
 from broker_core.records.varint import append_varint
-from spark_eos.codec import boundaries
-from spark_eos.codec.boundaries import find_records
+from spark_eos.codec import record_boundaries
+from spark_eos.codec.record_boundaries import find_records
 
 RANDOM: Final = np.random.default_rng
 KINDS: Final = ["text", "zeros", "small numbers", "random", "records", "records cut"]
@@ -78,7 +78,9 @@ def lay_out(sections: list[list[NewRecord]]) -> tuple[bytearray, list[tuple[int,
 @contextmanager
 def lanes_for_everything() -> Iterator[None]:
     """Have few records followed in lanes as many are."""
-    with patch.multiple(boundaries, _FEWEST_RECORDS=1, _FEW_LANES=0, _LARGEST_MEAN_BYTES=2**20, _LOOKED_AT_ONCE=2**10):
+    with patch.multiple(
+        record_boundaries, _FEWEST_RECORDS=1, _FEW_LANES=0, _LARGEST_MEAN_BYTES=2**20, _LOOKED_AT_ONCE=2**10
+    ):
         yield
 
 
@@ -163,8 +165,8 @@ def test_few_of_many_records_are_walked(large: bool) -> None:
 
         return plain(data, place, goal, most, note)
 
-    plain = boundaries._walk
-    with patch.object(boundaries, "_walk", counted):
+    plain = record_boundaries._walk
+    with patch.object(record_boundaries, "_walk", counted):
         find_records(data, bounds, counts)
     assert len(walked) < 500
 

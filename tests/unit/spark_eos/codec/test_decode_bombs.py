@@ -1,4 +1,4 @@
-"""Check that no record batch, whatever it unfolds to, costs time or memory out of proportion, and none is lost by that.
+"""Check that no record batch, whatever it decompresses to, costs time or memory out of proportion, and none is lost.
 
 Limits are about ten times the processor time and three times the memory that was measured.
 """
@@ -28,7 +28,7 @@ from broker_core.records.compression import Compression, compress
 from broker_core.records.header import ATTRIBUTES_POSITION, HEADER, HEADER_SIZE, iter_headers
 from broker_core.records.varint import append_varint
 from broker_core.types import TopicPartition
-from spark_eos.codec import decode, header_column, unfold
+from spark_eos.codec import decode, decompress, header_column
 from spark_eos.codec.decode import decode_batches, decode_slabs
 from spark_eos.errors import BrokerError
 from spark_eos.options.source import batch_options
@@ -220,7 +220,7 @@ def test_a_million_tiny_records_are_read(codec: Compression) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_batch_of_equal_rows_is_read_whole(codec: Compression) -> None:
-    # With zstd 64 MiB of rows take 7 kB: what a batch unfolds to says nothing about its honesty.
+    # With zstd 64 MiB of rows take 7 kB: what a batch decompresses to says nothing about its honesty.
     one, value = record(100), bytes(100)
     count = (64 if codec is Compression.ZSTD else 24) * MIB // len(one)
     data = batch(one * count, count, codec)
@@ -276,7 +276,10 @@ def test_one_arrow_batch_is_not_more_than_arrow_holds() -> None:
         with pytest.raises(DecompressedTooLarge, match="more than 2 GiB; decode fewer batches"):
             decoded(data)
         assert sum(slab.num_rows for slab in slabs(data)) == 9
-    with patch.object(unfold, "LARGEST_BYTES", len(data) - 1), pytest.raises(DecompressedTooLarge, match="fetch fewer"):
+    with (
+        patch.object(decompress, "LARGEST_BYTES", len(data) - 1),
+        pytest.raises(DecompressedTooLarge, match="fetch fewer"),
+    ):
         decoded(data)
 
 
@@ -284,7 +287,7 @@ def test_one_arrow_batch_is_not_more_than_arrow_holds() -> None:
 def small_slabs(header_rows: int = 1) -> Iterator[None]:
     """Do with little what is done with much."""
     with (
-        patch.object(unfold, "_SLAB_BYTES", SMALL_SLABS),
+        patch.object(decompress, "_SLAB_BYTES", SMALL_SLABS),
         patch.object(decode, "_ROWS_AT_ONCE", 3),
         patch.multiple(header_column, _FEWEST_ROWS_IN_STEP=header_rows, _MOST_HEADERS=6),
     ):

@@ -3,7 +3,6 @@
 import itertools
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -15,8 +14,7 @@ from broker_core.records.compression import Compression
 from broker_core.records.header import BatchHeader, crc_matches
 from spark_eos.codec import encode as encode_module
 from spark_eos.codec.columns import EncodeError
-from spark_eos.codec.encode import EncodedBatch, encode_batches, encode_groups, seal, split
-from spark_eos.codec.partitioner import group_rows
+from spark_eos.codec.encode import EncodedBatch, encode_batches, seal, split
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 BYTES = st.none() | st.binary(max_size=100) | st.integers(1000, 1100).map(bytes)
@@ -250,34 +248,6 @@ def test_batches_come_one_by_one() -> None:
     assert [batch.record_count for batch in itertools.islice(batches, 2)] == [16, 16]
 
 
-@given(ROWS, st.data(), st.sampled_from(Compression), st.sampled_from([WIDE, 3000, 200, 1]))
-@settings(max_examples=100, deadline=None)
-def test_groups_are_encoded_as_each_alone(rows: list[Row], data: st.DataObject, codec: Compression, limit: int) -> None:
-    ids = data.draw(st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows)))
-    groups = group_rows(np.array(ids))
-    keys, values, headers, stamps = zip(*rows, strict=True)
-    columns = {
-        "key": pa.array(keys, pa.binary()),
-        "value": pa.array(values, pa.binary()),
-        "headers": header_array(list(headers)),
-        "timestamp_ms": pa.array(stamps, pa.int64()),
-    }
-    alone = [
-        (number, batch)
-        for number, partition in enumerate(groups.partitions)
-        for batch in encode(
-            [row for row, place in zip(rows, ids, strict=True) if place == partition], limit=limit, compression=codec
-        )
-    ]
-    together = encode_groups(
-        **columns, boundaries=groups.boundaries, order=groups.order, max_batch_bytes=limit, compression=codec
-    )
-    assert list(together) == alone
-    in_order = {name: column.take(pa.array(groups.order)) for name, column in columns.items()}
-    together = encode_groups(**in_order, boundaries=groups.boundaries, max_batch_bytes=limit, compression=codec)
-    assert list(together) == alone
-
-
 @given(ROWS, st.sampled_from([WIDE, 3000, 200]), st.integers(1, 9), st.integers(1, 2000))
 @settings(max_examples=100, deadline=None)
 def test_batches_of_several_blocks(rows: list[Row], limit: int, block_rows: int, block_bytes: int) -> None:
@@ -288,65 +258,9 @@ def test_batches_of_several_blocks(rows: list[Row], limit: int, block_rows: int,
         assert encode(rows, limit=limit) == whole
 
 
-def test_groups_without_rows_have_no_batch() -> None:
-    value = pa.array(["a", "b"])
-    for boundaries in ([0, 0, 1, 1, 1, 2, 2], np.array([0, 0, 1, 1, 1, 2, 2])):
-        found = encode_groups(
-            key=None, value=value, headers=None, timestamp_ms=1, boundaries=boundaries, max_batch_bytes=1000
-        )
-        assert [(group, batch.record_count) for group, batch in found] == [(1, 1), (4, 1)]
-    none = encode_groups(
-        key=None, value=value[:0], headers=None, timestamp_ms=1, boundaries=[0, 0], max_batch_bytes=1000
-    )
-    assert list(none) == []
-
-
-def test_boundaries_must_be_those_of_the_rows() -> None:
-    """Rows that belong to no group would be lost."""
-    for boundaries in ([0, 1], [1, 2], [0, 3], [0], [], [0, 2, 1, 2]):
-        with pytest.raises(ValueError, match="boundaries"):
-            list(
-                encode_groups(
-                    key=None,
-                    value=pa.array(["a", "b"]),
-                    headers=None,
-                    timestamp_ms=1,
-                    boundaries=boundaries,
-                    max_batch_bytes=1000,
-                )
-            )
-    with pytest.raises(ValueError, match="order"):
-        list(
-            encode_groups(
-                key=None,
-                value=pa.array(["a", "b"]),
-                headers=None,
-                timestamp_ms=1,
-                boundaries=[0, 2],
-                order=np.array([1]),
-                max_batch_bytes=1000,
-            )
-        )
-
-
 @pytest.mark.parametrize("timestamp_ms", [0, 1_700_000_000_000])
-def test_the_outlier_among_groups(timestamp_ms: int) -> None:
-    """One record far larger than its group's limit is alone in its batch and changes nothing about the others."""
+def test_a_record_larger_than_the_limit_is_alone_in_its_batch(timestamp_ms: int) -> None:
     value = pa.array([b"x" * 50, b"y" * 5000, b"z" * 50] * 40)
-    ids = np.arange(120) % 4
-    groups = group_rows(ids)
-    found = list(
-        encode_groups(
-            key=None,
-            value=value,
-            headers=None,
-            timestamp_ms=timestamp_ms,
-            boundaries=groups.boundaries,
-            order=groups.order,
-            max_batch_bytes=400,
-        )
-    )
-    for group in range(4):
-        records = read([batch for number, batch in found if number == group])
-        assert [record.value for record in records] == [value[row].as_py() for row in np.flatnonzero(ids == group)]
-        assert all(batch.size_bytes <= 400 or batch.record_count == 1 for number, batch in found)
+    batches = list(encode_batches(key=None, value=value, headers=None, timestamp_ms=timestamp_ms, max_batch_bytes=400))
+    assert [record.value for record in read(batches)] == value.to_pylist()
+    assert all(batch.size_bytes <= 400 or batch.record_count == 1 for batch in batches)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_eos.codec import pieces
-from spark_eos.codec.pieces import ByteColumn, join
-from spark_eos.codec.varints import varint_pieces
+from spark_eos.codec import binary_views
+from spark_eos.codec.binary_views import ByteColumn, join
+from spark_eos.codec.varints import encode_varints
 
 VALUES = st.lists(st.none() | st.binary(max_size=20), min_size=1, max_size=20)
 KINDS = st.sampled_from([pa.binary(), pa.large_binary()])
@@ -24,7 +24,7 @@ def test_values_and_pieces_alternate(first: Any, second: Any, skipped: int, kind
         pa.array(values, given_kind).slice(min(skipped, len(values) - rows), rows)
         for values, given_kind in ((first, kind), (second, other))
     ]
-    [numbers] = varint_pieces(np.arange(rows))
+    [numbers] = encode_varints(np.arange(rows))
     joined = join([ByteColumn.of(columns[0]), numbers, ByteColumn.of(columns[1])])
     pairs = zip(*(column.to_pylist() for column in columns), strict=True)
     wanted = [(one or b"", bytes([2 * row]), other or b"") for row, (one, other) in enumerate(pairs)]
@@ -45,8 +45,8 @@ def test_rows_are_joined_in_any_order(values: Any, data: st.DataObject) -> None:
 def test_a_buffer_of_many_pages(values: Any) -> None:
     """A view's offset has 31 bits; pages of 16 bytes instead of 1 GiB show how a larger buffer is named."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "_PAGE_BITS", 4)
-        patch.setattr(pieces, "_PAGE_MASK", 15)
+        patch.setattr(binary_views, "_PAGE_BITS", 4)
+        patch.setattr(binary_views, "_PAGE_MASK", 15)
         column = ByteColumn.of(pa.array(values, pa.binary()))
         assert join([column, column]).to_pylist() == [value or b"" for value in values for _ in range(2)]
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from broker_core.errors import InvalidBatch
 from broker_core.records.varint import append_varint
-from spark_eos.codec.pieces import join, merge
-from spark_eos.codec.varints import Pieces, read_varints, varint_pieces, varint_size, varint_sizes
+from spark_eos.codec.binary_views import join, merge
+from spark_eos.codec.varints import InlineBytes, encode_varints, read_varints, varint_size, varint_sizes
 
 POWERS = [sign * 2**power for power in range(63) for sign in (1, -1)]
 NUMBERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-200, 200), st.sampled_from(POWERS))
@@ -31,7 +31,7 @@ def one_at_a_time(values: list[int]) -> list[bytes]:
 @given(COLUMNS)
 def test_pieces_are_the_varints(values: list[int]) -> None:
     column = np.array(values, np.int64)
-    pieces = varint_pieces(column)
+    pieces = encode_varints(column)
     joined = join(pieces).to_pylist()
     assert [b"".join(each) for each in batched(joined, len(pieces))] == one_at_a_time(values)
     sizes = [len(data) for data in one_at_a_time(values)]
@@ -42,8 +42,8 @@ def test_pieces_are_the_varints(values: list[int]) -> None:
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20))
 def test_pieces_are_joined_row_by_row(pairs: list[tuple[int, int]]) -> None:
     first, second = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
-    empty = Pieces(np.zeros(len(pairs), np.uint64), np.zeros(len(pairs), np.int64), 0)
-    columns = [*varint_pieces(first), empty, *varint_pieces(second), empty]
+    empty = InlineBytes(np.zeros(len(pairs), np.uint64), np.zeros(len(pairs), np.int64), 0)
+    columns = [*encode_varints(first), empty, *encode_varints(second), empty]
     wanted = b"".join(one_at_a_time([number for pair in pairs for number in pair]))
     for given_columns in (columns, merge(columns)):
         assert b"".join(join(given_columns).to_pylist()) == wanted

@@ -1,5 +1,6 @@
 """Check what the fetch makes of answers that a healthy broker seldom gives, with a client that follows a script."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +10,11 @@ from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
-from spark_eos.client.lookup import PartitionPlace
-from spark_eos.client.topic_answers import PartitionLeader, TopicAnswer, TopicsAnswer, TopicsRequest
+from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, PartitionLeader, TopicLeaders
+from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.errors import AuthorizationError, BrokerError, UnansweredError
 from spark_eos.options.source import FetchLimits
+from spark_eos.runtime import REAL
 
 TP = TopicPartition("t", 0)
 LIMITS = FetchLimits(max_bytes=1_000, partition_max_bytes=1_000, min_bytes=1, max_wait_ms=1, poll_timeout_ms=1_000)
@@ -40,7 +42,8 @@ class ScriptedClient:
         self.topic_exists = topic_exists
         self.asked: list[tuple[int, int, IsolationLevel]] = []
         self.tries_left = 5
-        self.network = SimpleNamespace(
+        self.runtime = REAL
+        self.transport = SimpleNamespace(
             wait=lambda pending, deadline: None,
             poll=lambda timeout_ms: None,
             cluster=SimpleNamespace(update_metadata=lambda _: None),
@@ -60,14 +63,14 @@ class ScriptedClient:
     def deadline(self, timeout_ms: float | None = None) -> float:
         return timeout_ms or 0.0
 
+    def ask_any_broker(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
+        assert isinstance(make(), FilteredMetadataRequest)
+        topic = TopicLeaders("t", None, False, 0, [PartitionLeader(0, 2, 0)])
+        return FilteredMetadata(None, [topic] if self.topic_exists else [])
+
     def back_off(self, _attempt: int, _deadline: float) -> bool:
         self.tries_left -= 1
         return self.tries_left >= 0
-
-    def send(self, _node_id: None, request: Any, **_: Any) -> TopicsAnswer:
-        assert isinstance(request, TopicsRequest)
-        topic = TopicAnswer("t", None, False, 0, [PartitionLeader(0, 2, 0)])
-        return TopicsAnswer(None, [topic] if self.topic_exists else [])
 
 
 def reading(client: Any) -> RangeFetch:

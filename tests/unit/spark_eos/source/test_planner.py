@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from broker_core.types import IsolationLevel, TopicPartition
-from spark_eos.client.lookup import PartitionPlace
+from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.errors import DataLossError, EosKafkaError, OptionError
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import SourceOptions, batch_options, stream_options

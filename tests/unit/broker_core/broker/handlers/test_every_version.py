@@ -294,9 +294,9 @@ CASES = [(api.name, version) for api in SERVED.values() for version in range(api
 @pytest.fixture
 def client():
     cluster = direct_cluster()
-    cluster.create_topic(TOPIC, 2)
-    cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
-    cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    cluster.controller.create_topic(TOPIC, 2)
+    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     return DirectClient(cluster)
 
 
@@ -329,7 +329,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("name", "version"), CASES, ids=[f"{name}-{version}" for name, version in CASES])
 def test_it_answers(client, name, version):
-    topic_id = client.cluster.catalog.topic(TOPIC).topic_id
+    topic_id = client.cluster.metadata.topic(TOPIC).topic_id
     answer = client.ask(full_requests(version, topic_id)[name](), version)
     assert not client.closed
     codes = set(error_codes(answer))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.markers import append_marker
+from broker_core.broker.marker_writer import append_marker
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import (
@@ -64,13 +64,13 @@ def test_the_coordinator_that_is_found_is_the_one_that_answers(world: MovesWorld
             found = world.clients[1].ask(m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
             [coordinator] = found.coordinators
             assert (coordinator.error_code, coordinator.node_id) == (E.NONE, world.leader(partition))
-            assert coordinator.port == world.cluster.addresses[coordinator.node_id].port
+            assert coordinator.port == world.cluster.controller.addresses[coordinator.node_id].port
             world.move(partition)
 
 
 def test_the_state_topic_is_made_as_kafka_makes_it() -> None:
     cluster = direct_cluster()
-    topic = cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    topic = cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     assert len(topic.partitions) == 50
     form = m.DescribeConfigsRequest.DescribeConfigsResource
     [described] = (
@@ -220,7 +220,7 @@ def test_a_topic_deleted_while_its_marker_is_retried_is_dropped_and_the_rest_com
 ) -> None:
     world = MovesWorld(protocol=protocol)
     assert world.init() is E.NONE
-    world.cluster.create_topic("gone", 1)
+    world.cluster.controller.create_topic("gone", 1)
     gone = TopicPartition("gone", 0)
     if protocol == CLASSIC:
         assert world.add(gone) is E.NONE
@@ -229,7 +229,7 @@ def test_a_topic_deleted_while_its_marker_is_retried_is_dropped_and_the_rest_com
     with monkeypatch.context() as patch:
         holding_markers(patch)
         assert world.end(commit=True)[0] is E.NONE
-    world.cluster.delete_topic("gone")
+    world.cluster.controller.delete_topic("gone")
     world.move(world.state_partition)
     assert world.state() == "CompleteCommit"
     assert world.outcome(P0) == (True, 0)
@@ -239,8 +239,8 @@ def test_the_coordinator_epoch_of_markers_never_goes_down_over_restarts() -> Non
     storage, epochs = MemoryStorage(), []
     for _ in range(3):
         cluster = direct_cluster(storage)
-        cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
-        epochs.append(cluster.catalog.leadership(TopicPartition(TRANSACTION_STATE_TOPIC, 0)).leader_epoch)
+        cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+        epochs.append(cluster.metadata.leadership(TopicPartition(TRANSACTION_STATE_TOPIC, 0)).leader_epoch)
         storage.crash()
     assert epochs == sorted(set(epochs))
 
@@ -274,7 +274,7 @@ def test_tombstones_fit_the_batches_that_the_state_topic_allows_at_the_moment() 
         }
     )
     client = DirectClient(cluster)
-    cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     for number in range(30):
         assert (
             client.ask(
@@ -330,12 +330,12 @@ def test_producer_ids_are_never_given_again_whatever_is_lost_in_a_crash() -> Non
 def test_offsets_may_be_added_before_any_group_was_ever_there() -> None:
     cluster = direct_cluster()
     client = DirectClient(cluster)
-    cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     found = client.ask(
         m.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1),
         4,
     )
-    assert CONSUMER_OFFSETS_TOPIC not in cluster.catalog.topics
+    assert CONSUMER_OFFSETS_TOPIC not in cluster.metadata.topics
     for version in range(5):
         assert (
             client.ask(

@@ -2,16 +2,16 @@
 
 import pytest
 
-from broker_core.broker.markers import deliver
-from broker_core.broker.meters import RECENT, Timing
-from broker_core.broker.metrics import Durations, take_metrics
+from broker_core.broker.marker_writer import MarkerWriter
+from broker_core.broker.monitoring.meters import RECENT, Timing
+from broker_core.broker.monitoring.metrics import Durations, take_metrics
 from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
-from broker_core.wire.error_fields import error_codes
+from broker_core.wire.error_responses import error_codes
 from broker_core.wire.versions import SERVED
 from tests.integration.broker_core.test_embedded import produce as produce_with_librdkafka
 from tests.support.broker_core.sasl_world import SaslClient, plain, secured_cluster
@@ -54,8 +54,8 @@ def storage():
 @pytest.fixture
 def cluster(storage):
     cluster = direct_cluster(storage, settings=SETTINGS)
-    cluster.create_topic(TOPIC, 2)
-    cluster.ensure_topic(TRANSACTION_STATE_TOPIC)
+    cluster.controller.create_topic(TOPIC, 2)
+    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     return cluster
 
 
@@ -383,7 +383,7 @@ def test_each_question_to_a_coordinator_that_is_busy_is_timed(cluster, client, m
 
 
 def test_offsets_in_a_transaction_are_verified_too(cluster, client):
-    cluster.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     identity = init_producer(client)
     form = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
     answer = client.ask(
@@ -417,9 +417,9 @@ def test_offsets_in_a_transaction_are_verified_too(cluster, client):
 
 def test_loads_are_timed_for_each_coordinator(client, storage, cluster, watch):
     watch.step_ms = 2.0
-    cluster.move_leader(TopicPartition(TRANSACTION_STATE_TOPIC, 0), 1)
+    cluster.controller.move_leader(TopicPartition(TRANSACTION_STATE_TOPIC, 0), 1)
     watch.step_ms = 4.0
-    cluster.move_leader(TopicPartition(TRANSACTION_STATE_TOPIC, 1), 1)
+    cluster.controller.move_leader(TopicPartition(TRANSACTION_STATE_TOPIC, 1), 1)
     told = metrics(cluster).transaction_load_time_ms
     # Three at the creation of the topic, when the watch stood still.
     assert (told.count, told.max_ms, told.mean_ms) == (5, 4.0, 6.0 / 5)
@@ -432,10 +432,10 @@ def test_a_marker_for_a_partition_that_cannot_be_found_waits_and_is_counted(clus
 
     def deliver_too_late(*order):
         monkeypatch.undo()
-        cluster.delete_topic(TOPIC)
-        deliver(*order)
+        cluster.controller.delete_topic(TOPIC)
+        MarkerWriter.deliver(*order)
 
-    monkeypatch.setattr("broker_core.broker.cluster.deliver", deliver_too_late)
+    monkeypatch.setattr(MarkerWriter, "deliver", deliver_too_late)
     assert metrics(cluster).unknown_destination_queue_size == 0
     end_transaction(deleting, identity, commit=True)
     assert metrics(cluster).unknown_destination_queue_size == 2
@@ -446,7 +446,9 @@ def test_a_marker_for_a_partition_that_cannot_be_found_waits_and_is_counted(clus
 
 def test_a_marker_that_waits_for_a_partition_that_is_there_has_a_destination(cluster, client, monkeypatch):
     identity = begin(client)
-    monkeypatch.setattr("broker_core.broker.markers.append_marker", lambda *_, **__: ErrorCode.NOT_ENOUGH_REPLICAS)
+    monkeypatch.setattr(
+        "broker_core.broker.marker_writer.append_marker", lambda *_, **__: ErrorCode.NOT_ENOUGH_REPLICAS
+    )
     end_transaction(client, identity, commit=True)
     assert metrics(cluster).unknown_destination_queue_size == 0
     assert [each.markers for each in backlogs(cluster)] == [(TopicPartition(TOPIC, 0),)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from broker_core.types import TransactionState
-from spark_eos.client.connection import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import DifferentRowsError, EosKafkaError, OptionError, TransactionError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions

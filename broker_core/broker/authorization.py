@@ -1,0 +1,90 @@
+"""Ask whether the client of a request may do what it asks for; `security.checks` lists what each API asks for.
+
+Without an authorizer every client may do everything, and a question costs one look at an attribute.
+"""
+
+import logging
+from collections.abc import Callable
+
+from broker_core.broker.request_context import RequestContext
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.security.acls import CLUSTER_NAME, SUPPORTED, Operation, ResourceType
+from broker_core.security.checks import REFUSALS
+
+logger = logging.getLogger(__name__)
+
+
+def is_allowed(
+    context: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
+) -> bool:
+    """Say whether the client may do this to the resource."""
+    authorizer = context.broker.authorizer
+    return authorizer is None or authorizer.allows(
+        context.principal, context.client_host, operation, resource_type, name
+    )
+
+
+def refusal(
+    context: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
+) -> ErrorCode:
+    """Return the verdict on a client that may not do this, NONE on one that may; note in the log what was tried.
+
+    A request has one line for each resource, however many partitions of it are asked for: so it is with Kafka.
+    """
+    if is_allowed(context, operation, resource_type, name):
+        return ErrorCode.NONE
+    if context.refused is None:
+        context.refused = set()
+    if (operation, resource_type, name) in context.refused:
+        return REFUSALS[resource_type]
+    context.refused.add((operation, resource_type, name))
+    # A name may hold line breaks, which would make lines of their own.
+    logger.info(
+        "%r from %s has no right to %s %s %r, which %s needs",
+        str(context.principal),
+        context.client_host,
+        operation.name,
+        resource_type.name,
+        name,
+        context.request.api.name,
+    )
+    return REFUSALS[resource_type]
+
+
+def require(
+    context: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
+) -> None:
+    """Raise the verdict on a client that may not do this.
+
+    Its message may go to the client, so it does not name what was asked for by an id.
+    """
+    code = refusal(context, operation, resource_type, name)
+    if code:
+        raise KafkaError(code, f"{context.principal} has no right to {operation.name} this {resource_type.name}")
+
+
+def is_allowed_on_any(context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
+    """Say whether there may be a resource to which the client may do this."""
+    authorizer = context.broker.authorizer
+    return authorizer is None or authorizer.allows_on_any(
+        context.principal, context.client_host, operation, resource_type
+    )
+
+
+def only_allowed(
+    context: RequestContext, operation: Operation, resource_type: ResourceType
+) -> Callable[[str], bool] | None:
+    """Return what chooses the names that the client may do this to; None where all may be chosen."""
+    if context.broker.authorizer is None:
+        return None
+    return lambda name: is_allowed(context, operation, resource_type, name)
+
+
+def allowed_operations(
+    context: RequestContext, resource_type: ResourceType, name: str = CLUSTER_NAME
+) -> frozenset[int]:
+    """Return the numbers of what the client may do to the resource (KIP-430)."""
+    authorizer = context.broker.authorizer
+    if authorizer is None:
+        return frozenset(SUPPORTED[resource_type])
+    return authorizer.allowed_operations(context.principal, context.client_host, resource_type, name)

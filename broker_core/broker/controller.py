@@ -1,0 +1,276 @@
+"""The controller of a cluster: it creates topics, elects leaders, and knows which brokers run.
+
+Every change is a record of the cluster's metadata first. A coordinator follows the leader of its partition of the
+internal topic. While a broker is away others lead what it led; it gets that back when it returns.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from broker_core.broker.endpoints import Address
+from broker_core.broker.internal_topics import internal_partition_count, internal_topic_config
+from broker_core.broker.log_manager import LogManager
+from broker_core.broker.metadata import ClusterMetadata, Leadership, Topic
+from broker_core.broker.metadata_log import MetadataLog
+from broker_core.broker.monitoring.meters import Meters
+from broker_core.config import BrokerConfig
+from broker_core.coordinator.groups.coordinator import GroupCoordinator
+from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
+from broker_core.errors import DamageError, InvalidBatch
+from broker_core.types import (
+    CONSUMER_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
+    NO_LEADER,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+    coordinator_partition,
+)
+
+logger = logging.getLogger(__name__)
+
+# What a partition of an internal topic is about, and what becomes of that without it.
+_COORDINATED = {
+    TRANSACTION_STATE_TOPIC: (
+        "transactional ids",
+        "the ids are then unknown, and open transactions have to be found and aborted by hand"
+        " (kafka-transactions.sh or eos-kafka transactions, find-hanging)",
+    ),
+    CONSUMER_OFFSETS_TOPIC: ("groups", "the groups then begin without committed offsets"),
+}
+
+
+class ControlledBroker(Protocol):
+    """What the controller needs of a broker."""
+
+    broker_id: int
+    transactions: TransactionCoordinator
+    groups: GroupCoordinator
+
+    def forget_sessions(self) -> None:
+        """Forget what clients have fetched."""
+        ...
+
+
+class _Substitution(NamedTuple):
+    """The broker that a partition goes back to, and the one that leads it meanwhile."""
+
+    preferred: int
+    substitute: int
+
+
+class Controller:
+    """Topics, elections, and brokers that come and go.
+
+    `addresses` are those of the brokers that run, the same mapping for the whole life of the cluster.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        metadata: ClusterMetadata,
+        metadata_log: MetadataLog,
+        logs: LogManager,
+        addresses: dict[int, Address],
+        meters: Meters,
+        new_uuid: Callable[[], UUID],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._metadata_log = metadata_log
+        self._logs = logs
+        self.addresses = addresses
+        # All brokers of the cluster, whether they run or not.
+        self.broker_ids = tuple(addresses)
+        self._meters = meters
+        self._new_uuid = new_uuid
+        self._now_ms = now_ms
+        self.brokers: Mapping[int, ControlledBroker] = {}
+        self._substitutions: dict[TopicPartition, _Substitution] = {}
+        # The preferred leaders of partitions that were to get a leader while no broker ran.
+        self._waiting: dict[TopicPartition, int] = {}
+
+    def start(self, brokers: Mapping[int, ControlledBroker]) -> None:
+        """Take charge of the brokers, and let them coordinate what they lead."""
+        self.brokers = brokers
+        for name in sorted(INTERNAL_TOPICS & set(self._metadata.topics)):
+            self._elect_coordinators(self._metadata.topics[name])
+
+    # Topics
+
+    def create_topic(
+        self,
+        name: str,
+        partition_count: int,
+        config: Mapping[str, str] | None = None,
+        leaders: Sequence[int] | None = None,
+    ) -> Topic:
+        """Create a topic; coordinators are elected at once if it is one of theirs."""
+        self._config.topic_defaults().override(config or {})
+        topic = self._metadata.create_topic(name, self._new_uuid(), partition_count, config or {}, leaders)
+        self._metadata_log.sync()
+        self._logs.clear_leftovers(topic.topic_partitions())
+        if topic.is_internal:
+            self._elect_coordinators(topic)
+        return topic
+
+    def ensure_topic(self, name: str) -> Topic:
+        """Return the topic, creating it with the cluster's defaults if it is not there.
+
+        Kafka answers COORDINATOR_NOT_AVAILABLE while it creates an internal topic and the client asks again; here
+        creation takes no time, so the first answer is already the right one.
+        """
+        topic = self._metadata.topics.get(name)
+        if topic is not None:
+            return topic
+        if name in INTERNAL_TOPICS:
+            count = internal_partition_count(self._config, name)
+            return self.create_topic(name, count, internal_topic_config(self._config, name))
+        return self.create_topic(name, self._config.num_partitions)
+
+    def add_partitions(self, name: str, count: int) -> None:
+        """Give a topic more partitions, `count` in all."""
+        known = len(self._metadata.topic(name).partitions)
+        topic = self._metadata.add_partitions(name, count)
+        self._metadata_log.sync()
+        self._logs.clear_leftovers(topic.topic_partitions()[known:])
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its logs: first the record, durably, then the files."""
+        topic = self._metadata.delete_topic(name)
+        self._metadata_log.sync()
+        now_ms = self._now_ms()
+        self._logs.delete(topic, now_ms)
+        for broker in self.brokers.values():
+            broker.groups.forget_partitions(topic.topic_partitions(), now_ms)
+
+    def coordinator_partition_of(self, topic_name: str, key: str) -> TopicPartition:
+        """Return the partition of an internal topic whose leader coordinates a transactional id or group."""
+        return TopicPartition(topic_name, coordinator_partition(key, len(self.ensure_topic(topic_name).partitions)))
+
+    def allocate_producer_ids(self) -> tuple[int, int]:
+        """Give out a block of producer ids, durably: an id that a crash took back would be given out twice."""
+        found = self._metadata.allocate_producer_ids()
+        self._metadata_log.sync()
+        return found
+
+    # Leaders
+
+    def leader_of(self, topic_partition: TopicPartition) -> ControlledBroker | None:
+        """Return the broker that leads a partition, None while it has no leader."""
+        return self.brokers.get(self._metadata.leadership(topic_partition).leader)
+
+    def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> None:
+        """Make another broker the leader; a coordinator moves with its state partition."""
+        old = self._metadata.leadership(topic_partition)
+        self._begin_term(topic_partition, old, self._metadata.move_leader(topic_partition, broker_id))
+
+    def lose_leader(self, topic_partition: TopicPartition) -> None:
+        """Leave a partition without a leader, and what it coordinates without a coordinator, until it gets one."""
+        old = self._metadata.leadership(topic_partition)
+        if old.leader != NO_LEADER:
+            self._begin_term(topic_partition, old, self._metadata.lose_leader(topic_partition))
+
+    def elect(self, topic_partition: TopicPartition, preferred: int) -> None:
+        """Give a partition without a leader its preferred one, or another broker until that one is back."""
+        if not self._metadata.has_partition(topic_partition) or self.leader_of(topic_partition) is not None:
+            return
+        if not self.addresses:
+            self._waiting[topic_partition] = preferred
+            return
+        leader = preferred if preferred in self.addresses else min(self.addresses)
+        if leader != preferred:
+            self._substitutions[topic_partition] = _Substitution(preferred, leader)
+        self.move_leader(topic_partition, leader)
+
+    def _begin_term(self, topic_partition: TopicPartition, old: Leadership, new: Leadership) -> None:
+        # Before anything is written in the new term: terms that a crash took back would be given out again, and their
+        # markers be refused as a zombie's.
+        self._metadata_log.sync()
+        if new.leader != NO_LEADER:
+            self._logs.begin_leader_epoch(topic_partition, new.leader_epoch)
+        if topic_partition.topic in INTERNAL_TOPICS:
+            if old.leader != NO_LEADER:
+                _coordinator_of(self.brokers[old.leader], topic_partition.topic).resign(topic_partition.partition)
+            self._elect_coordinator(topic_partition, new)
+        self._logs.moved(topic_partition)
+
+    def _elect_coordinators(self, topic: Topic) -> None:
+        for topic_partition, leadership in zip(topic.topic_partitions(), topic.partitions, strict=True):
+            self._elect_coordinator(topic_partition, leadership)
+
+    def _elect_coordinator(self, topic_partition: TopicPartition, leadership: Leadership) -> None:
+        """Let the leader coordinate; a partition that cannot be read costs its own ids their coordinator, no others."""
+        if leadership.leader == NO_LEADER:
+            return
+        began_ms = self._meters.stopwatch()
+        try:
+            _coordinator_of(self.brokers[leadership.leader], topic_partition.topic).become_leader(
+                topic_partition.partition, leadership.leader_epoch, self._now_ms()
+            )
+        except (DamageError, InvalidBatch) as damage:
+            what, without = _COORDINATED[topic_partition.topic]
+            logger.error(
+                "%s cannot be read: %s. Nobody coordinates the %s of this partition until a restart: they are answered"
+                " COORDINATOR_LOAD_IN_PROGRESS, all others go on. Look at the folder %s with Kafka's kafka-dump-log.sh."
+                " To go on without it, stop the broker, move the folder away, and start again: %s",
+                topic_partition,
+                damage,
+                what,
+                topic_partition,
+                without,
+            )
+        else:
+            self._meters.loaded(topic_partition.topic, began_ms)
+
+    # Brokers that come and go
+
+    def broker_left(self, broker_id: int) -> None:
+        """Let other brokers lead what a broker led; without others that waits for the first broker that returns."""
+        if self.addresses.pop(broker_id, None) is None:
+            return
+        self._metadata.broker_ids = others = tuple(self.addresses)
+        if others:
+            for index, topic_partition in enumerate(self._led_by(broker_id)):
+                substitute = others[index % len(others)]
+                known = self._substitutions.get(topic_partition)
+                preferred = broker_id if known is None else known.preferred
+                self._substitutions[topic_partition] = _Substitution(preferred, substitute)
+                self.move_leader(topic_partition, substitute)
+
+    def broker_joined(self, broker_id: int, address: Address) -> None:
+        """Let a broker lead again what it led, except where another leader was chosen on purpose meanwhile."""
+        # In their order, and in the very mapping that connections know.
+        ordered = sorted({**self.addresses, broker_id: address}.items())
+        self.addresses.clear()
+        self.addresses.update(ordered)
+        self._metadata.broker_ids = tuple(self.addresses)
+        self.brokers[broker_id].forget_sessions()
+        for topic_partition, substitution in list(self._substitutions.items()):
+            if substitution.preferred == broker_id:
+                del self._substitutions[topic_partition]
+                if topic_partition in self._led_by(substitution.substitute):
+                    self.move_leader(topic_partition, broker_id)
+        for absent in self.brokers.keys() - self.addresses.keys():
+            for topic_partition in self._led_by(absent):
+                self._substitutions[topic_partition] = _Substitution(absent, broker_id)
+                self.move_leader(topic_partition, broker_id)
+        waiting, self._waiting = self._waiting, {}
+        for topic_partition, preferred in waiting.items():
+            self.elect(topic_partition, preferred)
+
+    def _led_by(self, broker_id: int) -> list[TopicPartition]:
+        return [
+            topic_partition
+            for topic in self._metadata.topics.values()
+            for topic_partition, leadership in zip(topic.topic_partitions(), topic.partitions, strict=True)
+            if leadership.leader == broker_id
+        ]
+
+
+def _coordinator_of(broker: ControlledBroker, topic: str) -> TransactionCoordinator | GroupCoordinator:
+    """Return the broker's coordinator that keeps its state in this internal topic."""
+    return broker.transactions if topic == TRANSACTION_STATE_TOPIC else broker.groups

@@ -1,0 +1,308 @@
+"""Break one request on purpose: before it is handled, after it took effect, or in the middle of a transaction's end.
+
+A fault meets a request at one of three moments, and each moment offers the same few ways out: go on, answer an error,
+lose it, cut the connection. So an action is written once and means the same everywhere.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, Self
+
+from broker_core.broker.monitoring.request_log import RequestLog, RequestSeen, is_refusal
+from broker_core.broker.request_context import RequestContext
+from broker_core.errors import ErrorCode
+from broker_core.wire.error_responses import error_response
+from broker_core.wire.versions import SERVED
+
+BEFORE, AFTER_APPLY, MID = "before", "after_apply", "mid"
+_MOMENTS: Final = (BEFORE, AFTER_APPLY, MID)
+_APIS: Final = frozenset(api.name for api in SERVED.values())
+# What a marker order tells of itself; it has no client.
+_OF_MARKERS: Final = frozenset({"transactional_id", "topic", "partition", "broker"})
+_LOOK_AGAIN_S: Final = 0.005
+# How a coordinator tells that the partition's leader has not answered it.
+_LOST: Final = ErrorCode.NETWORK_EXCEPTION
+
+
+class Crashed(BaseException):
+    """Be the sudden end of all brokers; no handler of errors may outlive it."""
+
+
+class Flag(Protocol):
+    """Say when what is held may go on; `threading.Event` does."""
+
+    def is_set(self) -> bool:
+        """Say whether it may."""
+        ...
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Offer what can be done with a request that a fault has met."""
+
+    seen: RequestSeen
+    go_on: Callable[[], None]
+    refuse: Callable[[ErrorCode], None]
+    lose: Callable[[], None]
+    cut: Callable[[], None]
+    later: Callable[[float, Callable[[], None]], None]
+
+
+@dataclass(frozen=True)
+class Error:
+    """Answer with an error, in the form that the request's API and version have for it.
+
+    `code` is a name, a number or an `ErrorCode`. With `when="after_apply"` the request has taken effect all the same;
+    with "mid" it is what the partition's leader answers the coordinator.
+    """
+
+    code: ErrorCode | str | int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.code, str):
+            if self.code not in ErrorCode.__members__:
+                raise ValueError(f"there is no error {self.code!r}; codes are Kafka's, such as NOT_COORDINATOR")
+            object.__setattr__(self, "code", ErrorCode[self.code])
+        else:
+            object.__setattr__(self, "code", ErrorCode(self.code))
+
+    def meet(self, turn: Turn) -> None:
+        """Refuse."""
+        assert isinstance(self.code, ErrorCode)
+        turn.refuse(self.code)
+
+
+@dataclass(frozen=True)
+class Delay:
+    """Go on after some seconds of real time, though the broker's clock may be virtual."""
+
+    seconds: float
+
+    def meet(self, turn: Turn) -> None:
+        """Wait, then go on."""
+        turn.later(self.seconds, turn.go_on)
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Lose the request (before) or its answer (after_apply); the client hears nothing and waits for its own timeout.
+
+    In the middle it is the marker that is lost on its way to the partition's leader; the coordinator tries again.
+    """
+
+    def meet(self, turn: Turn) -> None:
+        """Do nothing."""
+        turn.lose()
+
+
+@dataclass(frozen=True)
+class Disconnect:
+    """Close the client's connection instead of handling the request (before) or of answering it (after_apply).
+
+    In the middle it is the connection from the coordinator to the partition's leader: the same as `Drop`.
+    """
+
+    def meet(self, turn: Turn) -> None:
+        """Hang up."""
+        turn.cut()
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Go on when the event is set, such as a `threading.Event`."""
+
+    event: Flag
+
+    def meet(self, turn: Turn) -> None:
+        """Look again and again."""
+        if self.event.is_set():
+            turn.go_on()
+        else:
+            turn.later(_LOOK_AGAIN_S, lambda: self.meet(turn))
+
+
+Action = Error | Delay | Drop | Disconnect | Hold | Callable[[RequestSeen], object]
+
+
+class Fault:
+    """Strike the requests that match; made by `EmbeddedBroker.fault`.
+
+    `hits` counts how often it has struck, `matched` how many requests it was meant for. It ends with `remove()`, at
+    the end of a `with` block, or when it has struck as often as it may.
+    """
+
+    def __init__(
+        self,
+        remove: "Callable[[Fault], None]",
+        *,
+        api: str | None,
+        when: str,
+        action: Action,
+        times: int | None,
+        nth: int | None,
+        **wanted: Any,
+    ) -> None:
+        self.api, self.when, self.action = api, when, action
+        self.hits = self.matched = 0
+        self._wanted = {name: value for name, value in wanted.items() if value is not None}
+        self._nth = 1 if nth is None else nth
+        self._times = 1 if times is None and nth is not None else times
+        self._remove = remove
+        self._check()
+
+    def _check(self) -> None:
+        if self.when not in _MOMENTS:
+            raise ValueError(f"when={self.when!r}: expected one of {', '.join(_MOMENTS)}")
+        if self.api is not None and self.api not in _APIS:
+            raise ValueError(f"api={self.api!r} is not served; there are {', '.join(sorted(_APIS))}")
+        if self._nth < 1 or (self._times is not None and self._times < 1):
+            raise ValueError("nth and times count from 1")
+        if not (callable(self.action) or hasattr(self.action, "meet")):
+            raise ValueError(f"action={self.action!r}: expected Error, Delay, Drop, Disconnect, Hold or a function")
+        if self.when == MID:
+            if self.api not in (None, "EndTxn"):
+                raise ValueError(f"when='mid' is between the two phases of EndTxn; {self.api} has no middle")
+            unknown = sorted(self._wanted.keys() - _OF_MARKERS)
+            if unknown:
+                raise ValueError(f"{unknown[0]}: markers have no client; when='mid' can match {sorted(_OF_MARKERS)}")
+
+    def remove(self) -> None:
+        """Strike no more; what is held or delayed already goes on when its time comes."""
+        self._remove(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        wanted = "".join(f", {name}={value!r}" for name, value in self._wanted.items())
+        return f"<fault {self.api or 'any'} {self.when}{wanted}: {self.action!r}, {self.hits} hits>"
+
+    def strikes(self, when: str, seen: RequestSeen) -> bool:
+        """Say whether it is this request's turn, and count."""
+        if when != self.when or (self.api is not None and self.api != seen.api) or not self._matches(seen):
+            return False
+        self.matched += 1
+        if self.matched < self._nth or (self._times is not None and self.hits >= self._times):
+            return False
+        self.hits += 1
+        return True
+
+    def _matches(self, seen: RequestSeen) -> bool:
+        wanted = self._wanted
+        for name in ("version", "client_id", "broker"):
+            if name in wanted and getattr(seen, name) != wanted[name]:
+                return False
+        if "principal" in wanted and wanted["principal"] not in (seen.principal, seen.principal.partition(":")[2]):
+            return False
+        if "transactional_id" in wanted and wanted["transactional_id"] not in seen.transactional_ids:
+            return False
+        if "group" in wanted and wanted["group"] not in seen.groups:
+            return False
+        topic, partition = wanted.get("topic"), wanted.get("partition")
+        if partition is None:
+            return topic is None or topic in seen.topics
+        return any(each.partition == partition and topic in (None, each.topic) for each in seen.partitions)
+
+
+class FaultInjector:
+    """Stand at the door of a cluster: note each request, and let faults strike.
+
+    `later(seconds, action)` runs an action after some real time, as a turn of the cluster of its own.
+    """
+
+    def __init__(self, log: RequestLog, later: Callable[[float, Callable[[], None]], None]) -> None:
+        self.log = log
+        self.faults: tuple[Fault, ...] = ()
+        self._later = later
+
+    def add(self, fault: Fault) -> None:
+        """Let a fault strike from now on; of several that match, the first one does."""
+        self.faults = (*self.faults, fault)
+
+    def remove(self, fault: Fault) -> None:
+        """Let it strike no more."""
+        self.faults = tuple(each for each in self.faults if each is not fault)
+
+    def _struck(self, when: str, seen: RequestSeen) -> Fault | None:
+        return next((fault for fault in self.faults if fault.strikes(when, seen)), None)
+
+    def dispatch(self, context: RequestContext, handler: Callable[[RequestContext], None]) -> None:
+        """Hand the request on, unless a fault meets it."""
+        seen = RequestSeen.of(context)
+        self.log.add(seen)
+        context.on_answer = lambda response: self._leave(context, seen, response)
+        fault = self._struck(BEFORE, seen)
+        if fault is None:
+            handler(context)
+        else:
+            _meet(fault.action, self._turn(context, seen, lambda: self._handle(context, handler)))
+
+    def _handle(self, context: RequestContext, handler: Callable[[RequestContext], None]) -> None:
+        # Late: it may be another time by now.
+        context.now_ms = context.broker.services.now_ms()
+        context.guarded(handler, None)(context)
+
+    def _leave(self, context: RequestContext, seen: RequestSeen, response: Any | None) -> None:
+        """Let an answer go; a fault meets it when what it promises is durable."""
+        # What was refused has not taken effect: the fault waits for the one that has.
+        fault = None if is_refusal(response, context.version) else self._struck(AFTER_APPLY, seen)
+        if fault is None:
+            self._send(context, seen, response)
+            return
+        turn = self._turn(context, seen, lambda: self._send(context, seen, response))
+        context.broker.sync_queue.put(lambda _now_ms: _meet(fault.action, turn))
+
+    @staticmethod
+    def _send(context: RequestContext, seen: RequestSeen, response: Any | None) -> None:
+        if response is None:
+            seen.outcome = "none expected"
+        else:
+            seen.answered(response, context.version)
+        context.send(response)
+
+    def _turn(self, context: RequestContext, seen: RequestSeen, go_on: Callable[[], None]) -> Turn:
+        def lose() -> None:
+            seen.outcome = "dropped by a fault"
+
+        def cut() -> None:
+            seen.outcome = "disconnected by a fault"
+            context.hang_up("a fault was asked for that does so")
+
+        return Turn(
+            seen,
+            go_on,
+            lambda code: self._send(context, seen, error_response(context.request, code)),
+            lose,
+            cut,
+            self._later,
+        )
+
+    def meets_marker(
+        self,
+        seen: RequestSeen,
+        write: Callable[[], None],
+        answer: Callable[[ErrorCode], None],
+        sync: Callable[[], None],
+    ) -> bool:
+        """Let a fault meet one marker that is about to be written; say whether one did.
+
+        `write` writes it after all, `answer` gives the coordinator a leader's answer without it.
+        """
+        fault = self._struck(MID, seen)
+        if fault is None:
+            return False
+        # What was written before it is to survive what the fault may do.
+        sync()
+        _meet(fault.action, Turn(seen, write, answer, lambda: answer(_LOST), lambda: answer(_LOST), self._later))
+        return True
+
+
+def _meet(action: Action, turn: Turn) -> None:
+    if isinstance(action, Error | Delay | Drop | Disconnect | Hold):
+        action.meet(turn)
+    else:
+        action(turn.seen)
+        turn.go_on()

@@ -1,0 +1,183 @@
+"""Look into logs without reading records: offsets by time, ends of epochs, producers; and cut logs short."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from broker_core.broker.authorization import is_allowed, require
+from broker_core.broker.metadata import check_topic_name
+from broker_core.broker.request_context import RequestContext
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log.partition_log import PartitionLog
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, TopicPartition
+from broker_core.wire import messages as m
+
+_LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
+_EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -4, -5, -6
+# The version that brought each special timestamp (facts D.3).
+_SINCE = {
+    _LATEST: 1,
+    _EARLIEST: 1,
+    _MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL: 8,
+    _LATEST_TIERED: 9,
+    _EARLIEST_PENDING_UPLOAD: 11,
+}
+_DEBUGGING_REPLICA = -2
+_NO_OFFSET = -1
+
+_Found = tuple[int, int, int]
+_NOTHING: _Found = (_NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
+
+
+def list_offsets(context: RequestContext) -> None:
+    """Find offsets by time or by name; a reader of committed data is told the last stable offset as the end."""
+    named = Counter((topic.name, entry.partition_index) for topic in context.body.topics for entry in topic.partitions)
+    form = m.ListOffsetsResponse.ListOffsetsTopicResponse
+    topics = []
+    for topic in context.body.topics:
+        partitions = []
+        for entry in topic.partitions:
+            code, (offset, timestamp, epoch) = ErrorCode.NONE, _NOTHING
+            try:
+                require(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+                if named[topic.name, entry.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
+                offset, timestamp, epoch = _find_offset(context, topic.name, entry)
+            except KafkaError as error:
+                code = error.code
+            partitions.append(
+                form.ListOffsetsPartitionResponse(
+                    partition_index=entry.partition_index,
+                    error_code=code,
+                    timestamp=timestamp,
+                    offset=offset,
+                    leader_epoch=epoch,
+                )
+            )
+        topics.append(form(name=topic.name, partitions=partitions))
+    context.answer(m.ListOffsetsResponse(topics=topics))
+
+
+def _find_offset(context: RequestContext, topic: str, entry: Any) -> _Found:
+    wanted = entry.timestamp
+    if wanted < 0 and context.version < _SINCE.get(wanted, 2**15):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted} is not known in version {context.version}")
+    client_epoch = entry.current_leader_epoch if context.version >= 4 else NO_LEADER_EPOCH
+    log, leader_epoch = context.broker.led_log(
+        TopicPartition(topic, entry.partition_index), context.now_ms, client_epoch
+    )
+    isolation = context.isolation() if context.version >= 2 else IsolationLevel.READ_UNCOMMITTED
+    if wanted == _LATEST:
+        if context.body.replica_id == _DEBUGGING_REPLICA:
+            return log.log_end_offset, NO_TIMESTAMP, leader_epoch
+        stable = isolation is IsolationLevel.READ_COMMITTED
+        return log.last_stable_offset if stable else log.high_watermark, NO_TIMESTAMP, leader_epoch
+    if wanted in (_EARLIEST, _EARLIEST_LOCAL):
+        return log.log_start_offset, NO_TIMESTAMP, log.first_leader_epoch
+    if wanted in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
+        return _NOTHING
+    found = log.max_timestamp(isolation) if wanted == _MAX_TIMESTAMP else log.offset_for_timestamp(wanted, isolation)
+    return found or _NOTHING
+
+
+def offset_for_leader_epoch(context: RequestContext) -> None:
+    """Tell where a leader's term ended, so that a reader can find out whether the log was cut (KIP-320)."""
+    # Brokers need no right to the topic; a reader looks for what was cut.
+    is_broker = is_allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+
+    def end_of(topic_partition: TopicPartition, entry: Any, result: dict[str, Any]) -> None:
+        if not is_broker:
+            require(context, Operation.DESCRIBE, ResourceType.TOPIC, topic_partition.topic)
+        log, _ = context.broker.led_log(topic_partition, context.now_ms, entry.current_leader_epoch)
+        epoch, end_offset = log.end_offset_for_epoch(entry.leader_epoch)
+        result.update(leader_epoch=epoch, end_offset=end_offset)
+
+    form = m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+    topics = []
+    for topic in context.body.topics:
+        partitions = []
+        for entry in topic.partitions:
+            result = {"leader_epoch": NO_LEADER_EPOCH, "end_offset": _NO_OFFSET}
+            code = _attempt(end_of, TopicPartition(topic.topic, entry.partition), entry, result)
+            partitions.append(form.EpochEndOffset(partition=entry.partition, error_code=code, **result))
+        topics.append(form(topic=topic.topic, partitions=partitions))
+    context.answer(m.OffsetForLeaderEpochResponse(topics=topics))
+
+
+def delete_records(context: RequestContext) -> None:
+    """Move logs' start offsets up, never beyond the high watermark (KIP-107)."""
+
+    def cut(topic_partition: TopicPartition, entry: Any, result: dict[str, Any]) -> None:
+        require(context, Operation.DELETE, ResourceType.TOPIC, topic_partition.topic)
+        log, _ = context.broker.led_log(topic_partition, context.now_ms)
+        result["low_watermark"] = log.delete_records_before(entry.offset)
+        context.broker.logs.appended(topic_partition)
+
+    form = m.DeleteRecordsResponse.DeleteRecordsTopicResult
+    topics = []
+    for topic in context.body.topics:
+        partitions = []
+        for entry in topic.partitions:
+            result = {"low_watermark": _NO_OFFSET}
+            code = _attempt(cut, TopicPartition(topic.name, entry.partition_index), entry, result)
+            partitions.append(
+                form.DeleteRecordsPartitionResult(partition_index=entry.partition_index, error_code=code, **result)
+            )
+        topics.append(form(name=topic.name, partitions=partitions))
+    context.answer(m.DeleteRecordsResponse(topics=topics))
+
+
+def _attempt(
+    action: Callable[[TopicPartition, Any, dict[str, Any]], None],
+    topic_partition: TopicPartition,
+    entry: Any,
+    result: dict[str, Any],
+) -> ErrorCode:
+    try:
+        action(topic_partition, entry, result)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def describe_producers(context: RequestContext) -> None:
+    """Show each producer a partition remembers, with its open transaction (KIP-664, facts F.1).
+
+    Every broker answers and not the leader alone: Kafka asks any replica, and here all brokers share the logs.
+    """
+    response = m.DescribeProducersResponse
+    topics = []
+    for topic in context.body.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            code, message, producers = ErrorCode.NONE, None, []
+            try:
+                check_topic_name(topic.name)
+                require(context, Operation.READ, ResourceType.TOPIC, topic.name)
+                producers = _producers(context.broker.logs.get(TopicPartition(topic.name, index), context.now_ms))
+            except KafkaError as error:
+                code, message = error.code, error.message
+            partitions.append(
+                response.TopicResponse.PartitionResponse(
+                    partition_index=index, error_code=code, error_message=message, active_producers=producers
+                )
+            )
+        topics.append(response.TopicResponse(name=topic.name, partitions=partitions))
+    context.answer(response(topics=topics))
+
+
+def _producers(log: PartitionLog) -> list[Any]:
+    form = m.DescribeProducersResponse.TopicResponse.PartitionResponse.ProducerState
+    return [
+        form(
+            producer_id=entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            last_sequence=entry.last_sequence,
+            last_timestamp=entry.last_timestamp_ms,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_start_offset=-1 if entry.current_txn_first_offset is None else entry.current_txn_first_offset,
+        )
+        for entry in log.producers()
+    ]

@@ -1,0 +1,72 @@
+"""Write end-of-transaction markers on request: another coordinator's, or an administrator's abort (KIP-664)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from broker_core.broker.authorization import is_allowed, refusal
+from broker_core.broker.marker_writer import append_marker
+from broker_core.broker.request_context import RequestContext
+from broker_core.errors import ErrorCode
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.wire import messages as m
+
+_FIRST_WITH_TRANSACTION_VERSION = 2
+
+
+def write_markers(context: RequestContext) -> None:
+    """Write each marker to each of its partitions that this broker leads (facts A.13).
+
+    The answer tells markers apart by producer id alone, so those of one producer are answered as one.
+    """
+    answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
+    for marker in context.body.markers:
+        for topic_partition, code in _written(context, marker):
+            topics = answers.setdefault(marker.producer_id, {})
+            topics.setdefault(topic_partition.topic, {})[topic_partition.partition] = code
+    context.answer(
+        m.WriteTxnMarkersResponse(markers=[_result(producer_id, topics) for producer_id, topics in answers.items()])
+    )
+
+
+def _written(context: RequestContext, marker: Any) -> Iterator[tuple[TopicPartition, ErrorCode]]:
+    producer = ProducerIdentity(marker.producer_id, marker.producer_epoch)
+    # A coordinator has the one right, an administrator the other (KIP-664).
+    refused = not is_allowed(context, Operation.ALTER, ResourceType.CLUSTER) and refusal(
+        context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER
+    )
+    version = marker.transaction_version if context.version >= _FIRST_WITH_TRANSACTION_VERSION else 0
+    for topic in marker.topics:
+        for index in topic.partition_indexes:
+            topic_partition = TopicPartition(topic.name, index)
+            yield (
+                topic_partition,
+                refused
+                or append_marker(
+                    context.broker,
+                    topic_partition,
+                    producer,
+                    commit=marker.transaction_result,
+                    coordinator_epoch=marker.coordinator_epoch,
+                    transaction_version=version,
+                    now_ms=context.now_ms,
+                ),
+            )
+
+
+def _result(producer_id: int, topics: dict[str, dict[int, ErrorCode]]) -> Any:
+    result = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
+    form = result.WritableTxnMarkerTopicResult
+    return result(
+        producer_id=producer_id,
+        topics=[
+            form(
+                name=name,
+                partitions=[
+                    form.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                    for index, code in partitions.items()
+                ],
+            )
+            for name, partitions in topics.items()
+        ],
+    )

@@ -1,0 +1,143 @@
+"""The writing of the markers that end transactions, for coordinators and for administrators."""
+
+from collections.abc import Callable, Container, Mapping
+from functools import partial
+from typing import Protocol
+
+from broker_core.broker.broker import Broker
+from broker_core.broker.metadata import ClusterMetadata
+from broker_core.broker.monitoring.request_log import RequestSeen
+from broker_core.broker.sync_queue import SyncQueue
+from broker_core.coordinator.transactions.messages import MarkerOrder
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition
+
+
+class MarkerInterceptor(Protocol):
+    """What may meet a marker that is about to be written."""
+
+    def meets_marker(
+        self,
+        seen: RequestSeen,
+        write: Callable[[], None],
+        answer: Callable[[ErrorCode], None],
+        sync: Callable[[], None],
+    ) -> bool:
+        """Say whether the marker is taken care of; `write` writes it after all, `answer` answers without it."""
+        ...
+
+
+class MarkerWriter:
+    """The way of markers from the coordinators of a cluster to the leaders of the partitions."""
+
+    def __init__(
+        self,
+        *,
+        brokers: Mapping[int, Broker],
+        running: Container[int],
+        metadata: ClusterMetadata,
+        sync_queue: SyncQueue,
+        sync: Callable[[], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._brokers = brokers
+        self._running = running
+        self._metadata = metadata
+        self._sync_queue = sync_queue
+        self._sync = sync
+        self._now_ms = now_ms
+        # Faults are injected only into a cluster that is open: opening one writes the markers an earlier life left.
+        self.interceptor: MarkerInterceptor | None = None
+
+    def deliver(self, sender: Broker, order: MarkerOrder, now_ms: int) -> None:
+        """Carry a coordinator's order to the leader of each partition, and the answers back.
+
+        The answers wait for the markers to be durable, like any other: a completion that outlived a marker which a
+        crash took back would leave the partition with a transaction that never ends.
+        """
+        answers = {}
+        for topic_partition in sorted(order.partitions):
+            if self.interceptor is not None and self._is_met(self.interceptor, sender, order, topic_partition, now_ms):
+                continue
+            if sender.broker_id not in self._running:
+                # A fault has stopped the coordinator in the middle; the one that follows it begins again.
+                return
+            answers[topic_partition] = self._write(order, topic_partition, now_ms)
+        self._sync_queue.put(partial(sender.transactions.marker_answered, order, answers))
+
+    def _is_met(
+        self,
+        interceptor: MarkerInterceptor,
+        sender: Broker,
+        order: MarkerOrder,
+        topic_partition: TopicPartition,
+        now_ms: int,
+    ) -> bool:
+        """Say whether a fault takes care of this marker; its answer then comes on its own, now or later."""
+
+        def answer(code: ErrorCode) -> None:
+            self._sync_queue.put(partial(sender.transactions.marker_answered, order, {topic_partition: code}))
+
+        def write() -> None:
+            if sender.broker_id in self._running:
+                answer(self._write(order, topic_partition, self._now_ms()))
+
+        seen = RequestSeen.of_marker(topic_partition, order.transactional_id, sender.broker_id, now_ms)
+        return interceptor.meets_marker(seen, write, answer, self._sync)
+
+    def _write(self, order: MarkerOrder, topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
+        leader = self._leader_of(topic_partition)
+        if leader is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return append_marker(
+            leader,
+            topic_partition,
+            ProducerIdentity(order.producer_id, order.producer_epoch),
+            commit=order.commit,
+            coordinator_epoch=order.coordinator_epoch,
+            transaction_version=order.transaction_version,
+            now_ms=now_ms,
+        )
+
+    def _leader_of(self, topic_partition: TopicPartition) -> Broker | None:
+        try:
+            return self._brokers.get(self._metadata.leadership(topic_partition).leader)
+        except KafkaError:
+            return None
+
+
+def append_marker(
+    broker: Broker,
+    topic_partition: TopicPartition,
+    producer: ProducerIdentity,
+    *,
+    commit: bool,
+    coordinator_epoch: int,
+    transaction_version: int,
+    now_ms: int,
+) -> ErrorCode:
+    """Write one marker as the partition's leader; answer as WriteTxnMarkers does (facts A.13, C.6)."""
+    try:
+        if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
+            return broker.groups.complete_transaction(
+                topic_partition.partition,
+                producer,
+                commit=commit,
+                txn_coordinator_epoch=coordinator_epoch,
+                transaction_version=transaction_version,
+                now_ms=now_ms,
+            )
+        log, leader_epoch = broker.led_log(topic_partition, now_ms)
+        log.append_end_txn_marker(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            now_ms=now_ms,
+            leader_epoch=leader_epoch,
+            transaction_version=transaction_version,
+        )
+    except KafkaError as error:
+        return error.code
+    broker.logs.appended(topic_partition)
+    return ErrorCode.NONE

@@ -1,0 +1,376 @@
+"""Know which topics there are, who leads their partitions, and what the cluster has agreed on.
+
+The metadata is a journal like the coordinators': a change is decided, recorded, and only `replay` alters
+state, live and at load alike. Its records are JSON because nobody but us reads them: Kafka keeps the same
+facts in KRaft's metadata log. Every opening of the cluster is a record too and raises all leader epochs, so
+that what an earlier life of the cluster still says about a partition is refused as stale.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+from uuid import UUID
+
+from broker_core.broker.metadata_records import damaged, read_metadata_record
+from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.security.acls import Acl, stored_acl
+from broker_core.security.authorizer import Acls
+from broker_core.security.sasl_passwords import ScramCredential
+from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, TopicPartition
+
+PRODUCER_ID_BLOCK = 1000
+TRANSACTION_VERSION = "transaction.version"
+GROUP_VERSION = "group.version"
+# The features there are, each with its highest level.
+FEATURES = {TRANSACTION_VERSION: 2, GROUP_VERSION: 1}
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """Say which broker leads a partition, and in which term; `NO_LEADER` while none does."""
+
+    leader: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """Describe a topic: its identity, the leaders of its partitions, and the settings it overrides."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[Leadership, ...]
+    config: Mapping[str, str]
+
+    @property
+    def is_internal(self) -> bool:
+        """Say whether only coordinators may write to it."""
+        return self.name in INTERNAL_TOPICS
+
+    def topic_partitions(self) -> list[TopicPartition]:
+        """Name all its partitions."""
+        return [TopicPartition(self.name, index) for index in range(len(self.partitions))]
+
+
+def check_topic_name(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
+    if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic name {name!r} is illegal: 1 to 249 of ASCII letters, digits, '.', '_' and '-'",
+        )
+
+
+class ClusterMetadata:
+    """Hold the cluster's metadata; `append` makes a change durable before it is replayed."""
+
+    def __init__(self, append: Callable[[bytes, bytes], int], broker_ids: Iterable[int]) -> None:
+        self._append = append
+        self.broker_ids = tuple(broker_ids)
+        self.topics: dict[str, Topic] = {}
+        self.names: dict[UUID, str] = {}
+        self.cluster_id = ""
+        self.features = dict.fromkeys(FEATURES, 0)
+        self.features_epoch = 0
+        self._settings: Mapping[str, int] = {}
+        self.acls = Acls()
+        # By mechanism and user.
+        self.scram: dict[tuple[str, str], ScramCredential] = {}
+        # Grows whenever a topic changes, so that what was worked out from the topics can be kept until then.
+        self.topics_version = 0
+        self._next_producer_id = 0
+        self._next_leader = 0
+
+    # Reading
+
+    @property
+    def transaction_version(self) -> int:
+        """Return the finalized level of `transaction.version` (KIP-890)."""
+        return self.features[TRANSACTION_VERSION]
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic, or raise UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self.topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return topic
+
+    def topic_by_id(self, topic_id: UUID) -> Topic:
+        """Return the topic of that id, or raise UNKNOWN_TOPIC_ID."""
+        name = self.names.get(topic_id)
+        if name is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+        return self.topics[name]
+
+    def leadership(self, topic_partition: TopicPartition) -> Leadership:
+        """Return who leads the partition, or raise UNKNOWN_TOPIC_OR_PARTITION."""
+        partitions = self.topic(topic_partition.topic).partitions
+        if not 0 <= topic_partition.partition < len(partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic_partition}")
+        return partitions[topic_partition.partition]
+
+    def has_partition(self, topic_partition: TopicPartition) -> bool:
+        """Say whether the partition exists."""
+        topic = self.topics.get(topic_partition.topic)
+        return topic is not None and 0 <= topic_partition.partition < len(topic.partitions)
+
+    # Deciding and recording
+
+    def open_cluster(self, cluster_id: str, transaction_version: int, group_version: int = 0) -> None:
+        """Record that the cluster starts: a new term for every partition, and the feature levels to run at.
+
+        A level from the settings rules a new cluster, as formatting one does with Kafka, and again whenever somebody
+        has changed the setting. As long as it stays the same, what was changed at run time outlives the restart.
+        """
+        is_new = not self.cluster_id
+        before, settings = self._settings, {TRANSACTION_VERSION: transaction_version, GROUP_VERSION: group_version}
+        for name, level in settings.items():
+            # A cluster of before the settings were recorded keeps what it has.
+            if (is_new or level != before.get(name, level)) and level != self.features[name]:
+                self.set_feature(name, level)
+        # Last: a crash in between must not leave a cluster that counts as opened without its levels.
+        self._record(
+            {
+                "type": "opened",
+                "cluster_id": self.cluster_id or cluster_id,
+                "brokers": self.broker_ids,
+                "settings": settings,
+            }
+        )
+
+    def set_feature(self, name: str, level: int) -> None:
+        """Record the finalized level of a feature (KIP-584)."""
+        if not 0 <= level <= FEATURES[name]:
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{name} {level} is outside 0..{FEATURES[name]}")
+        self._record({"type": "feature", "name": name, "level": level})
+
+    def check_new_topic(self, name: str) -> None:
+        """Raise the verdict Kafka gives on a topic name that cannot be created."""
+        check_topic_name(name)
+        if name == CLUSTER_METADATA_TOPIC:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is the cluster's own and cannot be created")
+        if name in self.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        # Names that differ in '.' and '_' only would share the names of their metrics.
+        twin = next((other for other in self.topics if other.replace(".", "_") == name.replace(".", "_")), None)
+        if twin is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {twin}")
+
+    def create_topic(
+        self,
+        name: str,
+        topic_id: UUID,
+        partition_count: int,
+        config: Mapping[str, str],
+        leaders: Sequence[int] | None = None,
+    ) -> Topic:
+        """Record a new topic, its partitions led by the brokers in turn unless `leaders` names them."""
+        self.check_new_topic(name)
+        leaders = leaders or [self._take_leader() for _ in range(partition_count)]
+        self._record(
+            {
+                "type": "topic",
+                "name": name,
+                "id": str(topic_id),
+                "config": dict(config),
+                "partitions": [[leader, 0] for leader in leaders],
+            }
+        )
+        return self.topics[name]
+
+    def add_partitions(self, name: str, count: int) -> Topic:
+        """Record that the topic now has `count` partitions."""
+        topic = self.topic(name)
+        if count <= len(topic.partitions):
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Topic currently has {len(topic.partitions)} partitions, which is higher than or equal to the "
+                f"requested {count}.",
+            )
+        added = tuple(Leadership(self._take_leader(), 0) for _ in range(count - len(topic.partitions)))
+        return self._change_topic(replace(topic, partitions=topic.partitions + added))
+
+    def configure_topic(self, name: str, config: Mapping[str, str]) -> Topic:
+        """Record the settings the topic overrides."""
+        return self._change_topic(replace(self.topic(name), config=dict(config)))
+
+    def move_leader(self, topic_partition: TopicPartition, leader: int) -> Leadership:
+        """Record a new leader of the partition, in a new term."""
+        self.leadership(topic_partition)
+        if leader not in self.broker_ids:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {leader}")
+        return self._begin_term(topic_partition, leader)
+
+    def lose_leader(self, topic_partition: TopicPartition) -> Leadership:
+        """Record that the partition has no leader; that is a new term too, as with Kafka's controller."""
+        return self._begin_term(topic_partition, NO_LEADER)
+
+    def _begin_term(self, topic_partition: TopicPartition, leader: int) -> Leadership:
+        old = self.leadership(topic_partition)
+        topic = self.topic(topic_partition.topic)
+        partitions = list(topic.partitions)
+        partitions[topic_partition.partition] = Leadership(leader, old.leader_epoch + 1)
+        self._change_topic(replace(topic, partitions=tuple(partitions)))
+        return partitions[topic_partition.partition]
+
+    def delete_topic(self, name: str) -> Topic:
+        """Record that the topic is gone; return what it was."""
+        topic = self.topic(name)
+        self._record({"type": "topic_deleted", "name": name})
+        return topic
+
+    def allocate_producer_ids(self) -> tuple[int, int]:
+        """Record that a block of producer ids is given out; return its first id and size (facts A.14)."""
+        first = self._next_producer_id
+        self._record({"type": "producer_ids", "next": first + PRODUCER_ID_BLOCK})
+        return first, PRODUCER_ID_BLOCK
+
+    def create_acl(self, acl: Acl) -> None:
+        """Record an ACL; one that is there already needs no record."""
+        if acl not in self.acls:
+            self._record_acl(acl, exists=True)
+
+    def delete_acl(self, acl: Acl) -> None:
+        """Record that an ACL is gone."""
+        self._record_acl(acl, exists=False)
+
+    def _record_acl(self, acl: Acl, *, exists: bool) -> None:
+        # All of an ACL is its name, so that of the records about one ACL the last says whether it is there.
+        self._record({"type": "acl", "name": json.dumps([*acl.pattern, *acl[1:]]), "exists": exists})
+
+    def set_scram(self, mechanism: str, user_name: str, credential: ScramCredential | None) -> None:
+        """Record what the cluster knows of a user's password; None: nothing any more."""
+        # Who may read the log learns no password: keys made of it with a salt, as RFC 5802 has them.
+        kept = credential and [
+            credential.iterations,
+            *(part.hex() for part in (credential.salt, credential.stored_key, credential.server_key)),
+        ]
+        self._record({"type": "scram", "name": json.dumps([mechanism, user_name]), "credential": kept})
+
+    def _take_leader(self) -> int:
+        self._next_leader += 1
+        return self.broker_ids[(self._next_leader - 1) % len(self.broker_ids)]
+
+    def _change_topic(self, topic: Topic) -> Topic:
+        self._record(
+            {
+                "type": "topic",
+                "name": topic.name,
+                "id": str(topic.topic_id),
+                "config": dict(topic.config),
+                "partitions": [[p.leader, p.leader_epoch] for p in topic.partitions],
+            }
+        )
+        return topic
+
+    def _record(self, record: dict[str, Any]) -> None:
+        key = f"{record['type']}/{record.get('name', '')}"
+        offset = self._append(key.encode(), json.dumps(record, sort_keys=True).encode())
+        self.replay(offset, record)
+
+    # Replaying
+
+    def load(self, records: Iterable[tuple[int, bytes]]) -> None:
+        """Replay the journal from its start: pairs of offset and value; `DamageError` names one that cannot be."""
+        for offset, value in records:
+            record = read_metadata_record(offset, value)
+            try:
+                self.replay(offset, record)
+            except (LookupError, ValueError) as error:
+                raise damaged(offset, value, f"{type(error).__name__}: {error}") from None
+
+    def replay(self, offset: int, record: Mapping[str, Any]) -> None:
+        """Apply one record; nothing else changes the metadata."""
+        self._REPLAY[record["type"]](self, record)
+        if record["type"] == "feature":
+            self.features_epoch = offset
+
+    def _replay_opened(self, record: Mapping[str, Any]) -> None:
+        self.cluster_id = record["cluster_id"]
+        self._settings = record.get("settings", {})
+        brokers = record["brokers"]
+        for topic in list(self.topics.values()):
+            partitions = tuple(
+                Leadership(p.leader if p.leader in brokers else brokers[index % len(brokers)], p.leader_epoch + 1)
+                for index, p in enumerate(topic.partitions)
+            )
+            self.topics[topic.name] = replace(topic, partitions=partitions)
+
+    def _replay_topic(self, record: Mapping[str, Any]) -> None:
+        partitions = tuple(Leadership(leader, epoch) for leader, epoch in record["partitions"])
+        topic = Topic(record["name"], UUID(record["id"]), partitions, record["config"])
+        known = self.topics.get(topic.name, topic).topic_id
+        if (known, self.names.get(known, topic.name)) != (topic.topic_id, topic.name):
+            raise ValueError(f"the topic {topic.name} and the id {topic.topic_id} are not each other's only ones")
+        self.topics[topic.name] = topic
+        self.names[topic.topic_id] = topic.name
+        self.topics_version += 1
+
+    def _replay_topic_deleted(self, record: Mapping[str, Any]) -> None:
+        topic = self.topics.pop(record["name"])
+        del self.names[topic.topic_id]
+        self.topics_version += 1
+
+    def _replay_producer_ids(self, record: Mapping[str, Any]) -> None:
+        self._next_producer_id = record["next"]
+
+    def _replay_feature(self, record: Mapping[str, Any]) -> None:
+        name, level = record["name"], record["level"]
+        if not 0 <= level <= FEATURES.get(name, -1):
+            raise ValueError(f"there is no {name} {level}")
+        self.features[name] = level
+
+    def _replay_acl(self, record: Mapping[str, Any]) -> None:
+        acl = stored_acl(*json.loads(record["name"]))
+        if record["exists"]:
+            self.acls.add(acl)
+        else:
+            self.acls.remove(acl)
+
+    def _replay_scram(self, record: Mapping[str, Any]) -> None:
+        mechanism, user_name = json.loads(record["name"])
+        if record["credential"] is None:
+            self.scram.pop((mechanism, user_name), None)
+        else:
+            iterations, *keys = record["credential"]
+            self.scram[mechanism, user_name] = ScramCredential(iterations, *map(bytes.fromhex, keys))
+
+    _REPLAY: ClassVar[Mapping[str, Callable[["ClusterMetadata", Mapping[str, Any]], None]]] = {
+        "opened": _replay_opened,
+        "topic": _replay_topic,
+        "topic_deleted": _replay_topic_deleted,
+        "producer_ids": _replay_producer_ids,
+        "feature": _replay_feature,
+        "acl": _replay_acl,
+        "scram": _replay_scram,
+    }
+
+
+class SubscribableTopics:
+    """Be the `Topics` that consumer groups subscribe to."""
+
+    def __init__(self, metadata: ClusterMetadata) -> None:
+        self._metadata = metadata
+
+    @property
+    def version(self) -> int:
+        """Return a number that grows with every change of a topic; a move of its leader counts as one, too."""
+        return self._metadata.topics_version
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all topics, internal ones included, as Kafka's coordinator sees them."""
+        return self._metadata.topics
+
+    def find(self, name: str) -> TopicFacts | None:
+        """Return a topic's id and size."""
+        topic = self._metadata.topics.get(name)
+        return None if topic is None else TopicFacts(topic.topic_id, len(topic.partitions))
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Return the name of a topic that is still there."""
+        return self._metadata.names.get(topic_id)

@@ -1,0 +1,42 @@
+"""The log that keeps the cluster's metadata, one record for each change."""
+
+from collections.abc import Callable, Iterator
+
+from broker_core.config import TopicConfig
+from broker_core.log.partition_log import PartitionLog
+from broker_core.ports import Storage
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.types import CLUSTER_METADATA_TOPIC, TopicPartition
+
+
+class MetadataLog:
+    """The log of the one partition of `__cluster_metadata`; what is appended is durable after `sync`."""
+
+    def __init__(self, storage: Storage, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._log = PartitionLog.open(
+            storage,
+            f"{CLUSTER_METADATA_TOPIC}-0",
+            TopicPartition(CLUSTER_METADATA_TOPIC, 0),
+            TopicConfig(cleanup_policy="compact"),
+            now_ms(),
+        )
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the offset and the value of each record, from the start."""
+        return ((offset, record.value) for offset, _, record in self._log.read_journal() if record.value)
+
+    def append(self, key: bytes, value: bytes) -> int:
+        """Append a record; return its offset."""
+        now_ms = self._now_ms()
+        batch = build_batch([NewRecord(key, value, (), now_ms)])
+        return self._log.append_as_leader(batch, now_ms=now_ms, leader_epoch=0).base_offset
+
+    def sync(self) -> None:
+        """Make durable what was appended."""
+        if self._log.unsynced:
+            self._log.sync()
+
+    def close(self, now_ms: int) -> None:
+        """Close the log cleanly."""
+        self._log.close(now_ms)

@@ -1,0 +1,121 @@
+"""Read the records of the cluster's own journal, JSON of the types and fields that the metadata writes.
+
+The files outlive the program that wrote them, so a record that is not understood is damage, named before it can
+change anything: a cluster that started without some of its topics or rights would look whole.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+from uuid import UUID
+
+from broker_core.errors import DamageError
+from broker_core.types import NO_LEADER
+
+Shape = Callable[[Any], bool]
+_SHOWN_BYTES: Final = 200
+_MISSING: Final = object()
+# What Python says of values that are not what they are used as, and of JSON that is none or nested without end.
+_MISFITS: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+_ACL_SHAPES: Final[tuple[type, ...]] = (int, int, str, str, str, int, int)
+
+
+def read_metadata_record(offset: int, value: bytes) -> Mapping[str, Any]:
+    """Return a record whose every field has the shape that `replay` relies on; `DamageError` for any other."""
+    try:
+        record: dict[str, Any] = json.loads(value)
+        fields = SHAPES[record["type"]]
+    except _MISFITS as error:
+        raise damaged(offset, value, f"{type(error).__name__}: {error}") from None
+    wrong = [name for name, shape in fields.items() if not _fits(record.get(name, _MISSING), shape)]
+    if wrong:
+        raise damaged(offset, value, f"{', '.join(wrong)} missing or of a wrong kind")
+    return record
+
+
+def damaged(offset: int, value: bytes, why: str) -> DamageError:
+    """Say which record of the journal is not understood, and why."""
+    return DamageError(
+        f"record {offset} of the cluster's metadata is not understood ({why}): {value[:_SHOWN_BYTES]!r}; "
+        "the data folder may be of a newer version"
+    )
+
+
+def _fits(value: Any, shape: Shape) -> bool:
+    try:
+        return shape(value)
+    except _MISFITS:
+        return False
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_uuid(value: Any) -> bool:
+    return _is_text(value) and str(UUID(value)) == value
+
+
+def _are(value: Any, shape: Shape) -> bool:
+    return isinstance(value, list) and all(map(shape, value))
+
+
+def _are_brokers(value: Any) -> bool:
+    return _are(value, _is_count) and bool(value)
+
+
+def _are_partitions(value: Any) -> bool:
+    return _are(value, _is_leadership) and bool(value)
+
+
+def _is_leadership(value: Any) -> bool:
+    leader, leader_epoch = value
+    return isinstance(value, list) and (_is_count(leader) or leader == NO_LEADER) and _is_count(leader_epoch)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
+def _are_levels(value: Any) -> bool:
+    # Clusters of before the settings were recorded have none.
+    return value is _MISSING or (isinstance(value, dict) and all(map(_is_count, value.values())))
+
+
+def _is_acl(value: Any) -> bool:
+    parts = json.loads(value)
+    return len(parts) == len(_ACL_SHAPES) and all(map(isinstance, parts, _ACL_SHAPES))
+
+
+def _is_user(value: Any) -> bool:
+    parts = json.loads(value)
+    return _are(parts, _is_text) and len(parts) == 2
+
+
+def _is_credential(value: Any) -> bool:
+    if value is None:
+        return True
+    iterations, *keys = value
+    return _is_count(iterations) and len(keys) == 3 and all(bytes.fromhex(each) for each in keys)
+
+
+SHAPES: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
+    {
+        "opened": {"cluster_id": _is_text, "brokers": _are_brokers, "settings": _are_levels},
+        "topic": {"name": _is_text, "id": _is_uuid, "partitions": _are_partitions, "config": _are_texts},
+        "topic_deleted": {"name": _is_text},
+        "producer_ids": {"next": _is_count},
+        "feature": {"name": _is_text, "level": _is_count},
+        "acl": {"name": _is_acl, "exists": _is_flag},
+        "scram": {"name": _is_user, "credential": _is_credential},
+    }
+)

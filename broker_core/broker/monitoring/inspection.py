@@ -1,0 +1,187 @@
+"""Look into a cluster from outside its protocol: transactions, partitions, and what keeps it from being at rest."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from broker_core.broker.cluster import Cluster
+from broker_core.log.partition_log import PartitionLog
+from broker_core.log.producer_entry import ProducerStateEntry
+from broker_core.log.producer_state import OngoingTransaction
+from broker_core.log.transaction_index import AbortedEntry
+from broker_core.records.batch import Record
+from broker_core.records.control import control_type_of
+from broker_core.records.header import BatchHeader
+from broker_core.types import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition
+
+_SHOWN_BYTES = 40
+_SHOWN_RECORDS = 5
+_ENDED = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionView:
+    """Tell how a transactional id stood at one moment.
+
+    `state` is Kafka's name of it: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit or CompleteAbort;
+    `partitions` are those without their marker; `start_ms` is -1 when no transaction was begun.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    partitions: frozenset[TopicPartition]
+    timeout_ms: int
+    start_ms: int
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """Tell how a partition stood at one moment: its four marks, its leader, its producers and their transactions."""
+
+    topic_partition: TopicPartition
+    leader: int
+    leader_epoch: int
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    log_end_offset: int
+    open_transactions: tuple[OngoingTransaction, ...]
+    aborted_transactions: tuple[AbortedEntry, ...]
+    producers: tuple[ProducerStateEntry, ...]
+    _listing: tuple[str, ...]
+
+    def dump(self) -> str:
+        """Return a listing for people: the marks, then a line for each batch with its first few records."""
+        marks = (
+            f"{self.topic_partition}: log start {self.log_start_offset}, LSO {self.last_stable_offset}, "
+            f"HW {self.high_watermark}, log end {self.log_end_offset}, leader {self.leader} at epoch "
+            f"{self.leader_epoch}"
+        )
+        return "\n".join([marks, *(f"  {line}" for line in self._listing)])
+
+
+def transaction_view(cluster: Cluster, transactional_id: str) -> TransactionView | None:
+    """Return how an id stands, None for an id that its coordinator does not know."""
+    if TRANSACTION_STATE_TOPIC not in cluster.metadata.topics:
+        return None
+    partition = cluster.controller.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
+    broker = cluster.controller.leader_of(partition)
+    if broker is None:
+        return None
+    image = broker.transactions.images().get(transactional_id)
+    if image is None:
+        return None
+    found = broker.transactions.describe(transactional_id)
+    return TransactionView(
+        transactional_id,
+        image.state.label,
+        image.producer_id,
+        image.producer_epoch,
+        image.partitions if isinstance(found, int) else found.partitions,
+        image.timeout_ms,
+        image.start_ms,
+        broker.broker_id,
+    )
+
+
+def partition_view(cluster: Cluster, topic_partition: TopicPartition) -> PartitionView:
+    """Return how a partition stands; raises UNKNOWN_TOPIC_OR_PARTITION."""
+    leadership = cluster.metadata.leadership(topic_partition)
+    log = cluster.logs.get(topic_partition, cluster.now_ms)
+    return PartitionView(
+        topic_partition,
+        leadership.leader,
+        leadership.leader_epoch,
+        log.log_start_offset,
+        log.last_stable_offset,
+        log.high_watermark,
+        log.log_end_offset,
+        tuple(log.open_transactions()),
+        tuple(log.aborted_transactions()),
+        tuple(log.producers()),
+        tuple(_listing(log)),
+    )
+
+
+def _listing(log: PartitionLog) -> Iterator[str]:
+    """Describe batch by batch; `read_journal` gives records, so those of one batch are gathered first."""
+    open_now = {entry.producer_id for entry in log.open_transactions()}
+    header: BatchHeader | None = None
+    records: list[tuple[int, Record]] = []
+    for offset, its_header, record in log.read_journal():
+        if header is not None and its_header is not header and its_header.base_offset != header.base_offset:
+            yield _line(header, records, open_now)
+            records = []
+        header = its_header
+        records.append((offset, record))
+    if header is not None:
+        yield _line(header, records, open_now)
+
+
+def _line(header: BatchHeader, records: list[tuple[int, Record]], open_now: set[int]) -> str:
+    where = f"{records[0][0]}" if len(records) == 1 else f"{records[0][0]}..{records[-1][0]}"
+    who = f" producer {header.producer_id}/{header.producer_epoch}" if header.producer_id >= 0 else ""
+    if header.is_control:
+        kind = control_type_of(records[0][1].key)
+        return f"{where}{who} {'control' if kind is None else kind.name}"
+    if header.is_transactional:
+        who += " transactional" + (", its producer has one open" if header.producer_id in open_now else "")
+    elif header.producer_id >= 0:
+        who += f" sequence {header.base_sequence}"
+    shown = ", ".join(f"{_text(record.key)}={_text(record.value)}" for _, record in records[:_SHOWN_RECORDS])
+    more = f", ... {len(records) - _SHOWN_RECORDS} more" if len(records) > _SHOWN_RECORDS else ""
+    return f"{where}{who}: {shown}{more}"
+
+
+def _text(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    text = repr(bytes(data[:_SHOWN_BYTES]))[1:]
+    return f"{text}..." if len(data) > _SHOWN_BYTES else text
+
+
+def pending_work(cluster: Cluster, *, clients_may_wait: bool) -> list[str]:
+    """Name all that is still under way: open transactions, unstable partitions and, unless they may, what waits."""
+    found = []
+    for broker in cluster.brokers.values():
+        for name, image in sorted(broker.transactions.images().items()):
+            if image.state.label not in _ENDED:
+                waiting = ", ".join(map(str, sorted(image.partitions))) or "no partition"
+                found.append(
+                    f"transaction {name!r} is {image.state.label} (producer {image.producer_id}, epoch "
+                    f"{image.producer_epoch}) over {waiting}"
+                )
+    for log in cluster.logs.opened():
+        if log.last_stable_offset != log.high_watermark:
+            open_ones = "; ".join(
+                f"producer {each.producer_id} has one open from offset {each.first_offset}"
+                for each in log.open_transactions()
+            )
+            found.append(
+                f"partition {log.topic_partition} has LSO {log.last_stable_offset} below HW "
+                f"{log.high_watermark}: {open_ones or 'no transaction is open there'}"
+            )
+    found += [
+        f"partition {each} has no leader"
+        for topic in cluster.metadata.topics.values()
+        for each in topic.topic_partitions()
+        if cluster.controller.leader_of(each) is None
+    ]
+    waiting_count = 0 if clients_may_wait else cluster.purgatory.waiting_count
+    if waiting_count:
+        found.append(
+            f"purgatory holds {waiting_count} waiting request(s), such as the fetch of a consumer that is "
+            "still open: close it first, or allow it with clients_may_wait=True"
+        )
+    return found
+
+
+def written_partitions(cluster: Cluster) -> list[TopicPartition]:
+    """Name the partitions of the users' topics that hold anything."""
+    return [
+        log.topic_partition
+        for log in cluster.logs.opened()
+        if log.topic_partition.topic not in INTERNAL_TOPICS and log.log_end_offset > 0
+    ]

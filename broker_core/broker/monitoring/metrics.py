@@ -1,0 +1,196 @@
+"""Say how a cluster stands: gauges worked out when they are asked for, beside the counters of `Meters`.
+
+No request pays for a gauge. What is asked for is a picture of one moment: all numbers in it belong together.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from broker_core.broker.cluster import Cluster
+from broker_core.broker.monitoring.meters import RequestMeter, Timing
+from broker_core.errors import DamageError, ErrorCode, KafkaError
+from broker_core.log.partition_log import PartitionLog
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """Hold how long something took, in milliseconds; quantiles are those of its latest 1,024 durations."""
+
+    count: int = 0
+    total_ms: float = 0.0
+    max_ms: float = 0.0
+    recent_ms: tuple[float, ...] = ()
+
+    @property
+    def mean_ms(self) -> float:
+        """Return the mean over all of them, 0 while there is none."""
+        return self.total_ms / self.count if self.count else 0.0
+
+    def quantile(self, share: float) -> float:
+        """Return the smallest recent duration that is no shorter than this share (0 to 1) of them; 0 without any."""
+        if not self.recent_ms:
+            return 0.0
+        return self.recent_ms[max(0, math.ceil(share * len(self.recent_ms)) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMetrics:
+    """Hold what became of the requests of one API; `errors` counts codes other than NONE, by Kafka's names.
+
+    One answer may hold several codes, one for each partition.
+    """
+
+    by_version: Mapping[int, int] = field(default_factory=dict)
+    errors: Mapping[str, int] = field(default_factory=dict)
+    latency_ms: Durations = field(default_factory=Durations)
+
+    @property
+    def count(self) -> int:
+        """Return how many were answered."""
+        return sum(self.by_version.values())
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetrics:
+    """Hold the marks of one partition."""
+
+    log_start_offset: int = 0
+    last_stable_offset: int = 0
+    high_watermark: int = 0
+    log_end_offset: int = 0
+    has_late_transaction: bool = False
+
+    @property
+    def last_stable_offset_lag(self) -> int:
+        """Return how far the last stable offset is behind the high watermark."""
+        return self.high_watermark - self.last_stable_offset
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerMetrics:
+    """Hold how a cluster stood at one moment, all its broker ids together.
+
+    `producer_ids` are the distinct live ones; `producer_id_count` counts one for each partition that knows it, as
+    Kafka's ProducerIdCount does. `transactional_ids` counts those the coordinators remember, by the state of their
+    transaction as Kafka writes it (Empty, Ongoing, PrepareCommit, ...). `unknown_destination_queue_size` counts
+    markers that wait because their partition cannot be found or has no leader, `log_append_retry_queue_size`
+    transactions whose markers are all written and whose completion could not be recorded yet. A load is that of one
+    partition of the coordinators' internal topic.
+
+    >>> from broker_core.embedded import EmbeddedBroker
+    >>> with EmbeddedBroker(topics={"t": 1}) as kafka:  # doctest: +SKIP
+    ...     metrics = kafka.metrics
+    >>> metrics.last_stable_offset_lag(("t", 0)), metrics.requests("Produce").errors  # doctest: +SKIP
+    (0, {})
+    """
+
+    producer_ids: frozenset[int]
+    producer_id_count: int
+    transactional_ids: Mapping[str, int]
+    partitions: Mapping[TopicPartition, PartitionMetrics]
+    unknown_destination_queue_size: int
+    log_append_retry_queue_size: int
+    verification_time_ms: Durations
+    verification_failures: int
+    transaction_load_time_ms: Durations
+    group_load_time_ms: Durations
+    by_api: Mapping[str, RequestMetrics]
+
+    @property
+    def active_transactional_ids(self) -> int:
+        """Return how many transactional ids the coordinators remember: known, and not expired."""
+        return sum(self.transactional_ids.values())
+
+    @property
+    def partitions_with_late_transactions(self) -> int:
+        """Return how many partitions hold a transaction silent for longer than any timeout allows, and five minutes."""
+        return sum(partition.has_late_transaction for partition in self.partitions.values())
+
+    def last_stable_offset(self, topic_partition: tuple[str, int]) -> int:
+        """Return the offset below which every transaction of the partition is decided; KeyError if there is none."""
+        return self.partitions[TopicPartition(*topic_partition)].last_stable_offset
+
+    def last_stable_offset_lag(self, topic_partition: tuple[str, int]) -> int:
+        """Return how far that is behind the high watermark; KeyError for a partition there is not."""
+        return self.partitions[TopicPartition(*topic_partition)].last_stable_offset_lag
+
+    def requests(self, api: str) -> RequestMetrics:
+        """Return what became of the requests of an API, by Kafka's name: Produce, EndTxn; zeros where none came."""
+        return self.by_api.get(api, RequestMetrics())
+
+
+def take_metrics(cluster: Cluster, now_ms: int) -> BrokerMetrics:
+    """Look at everything.
+
+    Logs that nobody has asked for since the start are opened: one of them may hold the transaction that hangs.
+    """
+    meters = cluster.meters
+    logs = dict(_logs(cluster, now_ms))
+    live = [entry.producer_id for log in logs.values() if log is not None for entry in log.producers()]
+    backlogs = [broker.transactions.marker_backlog() for broker in cluster.brokers.values()]
+    return BrokerMetrics(
+        producer_ids=frozenset(live),
+        producer_id_count=len(live),
+        transactional_ids=Counter(
+            image.state.label for broker in cluster.brokers.values() for image in broker.transactions.images().values()
+        ),
+        partitions={each: _partition(cluster, log, now_ms) for each, log in logs.items()},
+        unknown_destination_queue_size=sum(
+            not _has_leader(cluster, each) for backlog in backlogs for each in backlog.markers
+        ),
+        log_append_retry_queue_size=sum(backlog.completions for backlog in backlogs),
+        verification_time_ms=_durations(meters.verification),
+        verification_failures=meters.verification_failures,
+        transaction_load_time_ms=_durations(meters.loads.get(TRANSACTION_STATE_TOPIC, Timing())),
+        group_load_time_ms=_durations(meters.loads.get(CONSUMER_OFFSETS_TOPIC, Timing())),
+        by_api={api: _request(meter) for api, meter in sorted(meters.requests.items())},
+    )
+
+
+def _has_leader(cluster: Cluster, topic_partition: TopicPartition) -> bool:
+    return cluster.metadata.has_partition(topic_partition) and cluster.controller.leader_of(topic_partition) is not None
+
+
+def _logs(cluster: Cluster, now_ms: int) -> Iterator[tuple[TopicPartition, PartitionLog | None]]:
+    """Yield each partition with its log, None where nothing was ever written; leave out what cannot be read."""
+    for topic in list(cluster.metadata.topics.values()):
+        for topic_partition in topic.topic_partitions():
+            if cluster.logs.is_untouched(topic_partition):
+                yield topic_partition, None
+                continue
+            try:
+                yield topic_partition, cluster.logs.get(topic_partition, now_ms)
+            except (DamageError, KafkaError):
+                # Whoever needs it is told; what can be measured is measured all the same.
+                continue
+
+
+def _partition(cluster: Cluster, log: PartitionLog | None, now_ms: int) -> PartitionMetrics:
+    if log is None:
+        return PartitionMetrics()
+    return PartitionMetrics(
+        log.log_start_offset,
+        log.last_stable_offset,
+        log.high_watermark,
+        log.log_end_offset,
+        log.has_late_transaction(now_ms, cluster.config.transaction_max_timeout_ms),
+    )
+
+
+def _durations(timing: Timing) -> Durations:
+    return Durations(timing.count, timing.total_ms, timing.max_ms, tuple(sorted(timing.recent_ms)))
+
+
+def _request(meter: RequestMeter) -> RequestMetrics:
+    return RequestMetrics(
+        dict(sorted(meter.by_version.items())),
+        {_name(code): count for code, count in sorted(meter.errors.items())},
+        _durations(meter.latency),
+    )
+
+
+def _name(code: int) -> str:
+    return ErrorCode(code).name if code in tuple(ErrorCode) else str(code)

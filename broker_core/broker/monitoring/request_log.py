@@ -1,0 +1,255 @@
+"""Remember the newest requests: who asked for what, and what came of it.
+
+It is for people who look for the reason of a failed test. What a request is about is worked out when somebody looks;
+only of large requests at once, so that the log never holds many bytes.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from broker_core.broker.request_context import RequestContext
+from broker_core.errors import ErrorCode
+from broker_core.types import TopicPartition
+from broker_core.wire.error_responses import error_codes
+from broker_core.wire.framing import Request
+
+_LARGE_BYTES: Final = 16_384
+_TRANSACTIONAL_IDS: Final = frozenset({"transactional_id", "v3_and_below_transactional_id", "transactional_ids"})
+_GROUPS: Final = frozenset({"group_id", "group_ids", "groups_names", "groups"})
+_TOPIC_NAMES: Final = frozenset({"topic_names", "subscribed_topic_names"})
+_TOPICS: Final = frozenset({"topics", "topic_data", "v3_and_below_topics", "topic_partitions"})
+_PARTITIONS: Final = frozenset({"partitions", "partition_data", "partition_indexes"})
+_INDEX: Final = ("index", "partition_index", "partition")
+# What else is worth a word in a line.
+_TELLING: Final = (
+    "producer_id",
+    "v3_and_below_producer_id",
+    "producer_epoch",
+    "v3_and_below_producer_epoch",
+    "committed",
+    "generation_id",
+    "member_id",
+    "member_epoch",
+    "acks",
+)
+_GROUP_KEY: Final = 0
+
+
+class RequestSubject(NamedTuple):
+    """Say what a request is about."""
+
+    transactional_ids: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    topics: frozenset[str] = frozenset()
+    partitions: frozenset[TopicPartition] = frozenset()
+    details: str = ""
+
+
+class RequestSeen:
+    """Tell of one request: `api`, `version`, `client_id`, `principal`, `broker`, `time_ms`, and what came of it.
+
+    `outcome` is "no answer" until there is one, then "answered", "none expected" (Produce with acks=0) or what a fault
+    has done; `error_codes` holds the different codes in the answer, without NONE.
+    """
+
+    def __init__(
+        self,
+        api: str,
+        version: int,
+        client_id: str,
+        principal: str,
+        broker: int,
+        time_ms: int,
+        size_bytes: int = 0,
+    ) -> None:
+        self.api = api
+        self.version = version
+        self.client_id = client_id
+        self.principal = principal
+        self.broker = broker
+        self.time_ms = time_ms
+        self.size_bytes = size_bytes
+        self.outcome = "no answer"
+        self.error_codes: tuple[ErrorCode, ...] = ()
+        self._subject: RequestSubject | None = None
+        self._request: Request | None = None
+        self._topic_names: Mapping[UUID, str] = {}
+
+    @classmethod
+    def of(cls, context: RequestContext) -> "RequestSeen":
+        """Note a request that has just come in."""
+        request = context.request
+        seen = cls(
+            request.api.name,
+            request.version,
+            context.client_id,
+            str(context.principal),
+            context.broker.broker_id,
+            context.now_ms,
+            request.size_bytes,
+        )
+        seen._request, seen._topic_names = request, context.broker.metadata.names
+        if request.size_bytes > _LARGE_BYTES:
+            _ = seen.subject
+        return seen
+
+    @classmethod
+    def of_marker(
+        cls, topic_partition: TopicPartition, transactional_id: str, broker: int, time_ms: int
+    ) -> "RequestSeen":
+        """Tell of one marker that the end of a transaction has to write; it has no client."""
+        seen = cls("EndTxn", -1, "", "", broker, time_ms)
+        seen._subject = RequestSubject(
+            frozenset({transactional_id}),
+            topics=frozenset({topic_partition.topic}),
+            partitions=frozenset({topic_partition}),
+            details="marker",
+        )
+        return seen
+
+    @property
+    def subject(self) -> RequestSubject:
+        """Return what the request is about."""
+        if self._subject is None:
+            assert self._request is not None
+            self._subject, self._request = _subject(self._request, self._topic_names), None
+        return self._subject
+
+    @property
+    def transactional_ids(self) -> frozenset[str]:
+        """Return the transactional ids named."""
+        return self.subject.transactional_ids
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """Return the groups named."""
+        return self.subject.groups
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Return the topics named."""
+        return self.subject.topics
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """Return the partitions named."""
+        return self.subject.partitions
+
+    @property
+    def summary(self) -> str:
+        """Return what the request is about, as one line."""
+        subject = self.subject
+        parts = [f"transactional_id={name}" for name in sorted(subject.transactional_ids)]
+        parts += [f"group={name}" for name in sorted(subject.groups)]
+        named = {each.topic for each in subject.partitions}
+        parts += sorted(subject.topics - named)
+        parts += [str(each) for each in sorted(subject.partitions)]
+        return " ".join([*parts, *([subject.details] if subject.details else [])])
+
+    def answered(self, response: Any, version: int) -> None:
+        """Note the answer."""
+        self.outcome = "answered"
+        self.error_codes = tuple(sorted({_named(code) for code in error_codes(response, version) if code}))
+
+    def __str__(self) -> str:
+        errors = ", ".join(code.name for code in self.error_codes)
+        who = f"{_plain(self.client_id or '-')} {_plain(str(self.principal))}"
+        return (
+            f"{self.time_ms} broker {self.broker} {self.api} v{self.version} {who}: "
+            f"{self.summary or '-'} -> {self.outcome}{f' {errors}' if errors else ''}"
+        )
+
+    __repr__ = __str__
+
+
+def _plain(name: str) -> str:
+    """Write a name that a client has chosen so that it makes no lines of its own."""
+    return repr(name)[1:-1]
+
+
+def is_refusal(response: Any | None, version: int) -> bool:
+    """Say whether an answer holds nothing but errors, so that nothing has taken effect."""
+    codes = [] if response is None else list(error_codes(response, version))
+    return bool(codes) and 0 not in codes
+
+
+class RequestLog:
+    """Keep the newest `kept` requests, oldest first."""
+
+    def __init__(self, kept: int) -> None:
+        self._seen: deque[RequestSeen] = deque(maxlen=kept)
+
+    def __iter__(self) -> Iterator[RequestSeen]:
+        return iter(self._seen)
+
+    def add(self, seen: RequestSeen) -> None:
+        """Keep one more."""
+        self._seen.append(seen)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._seen.clear()
+
+
+class _Found:
+    def __init__(self, topic_names: Mapping[UUID, str]) -> None:
+        self.topic_names = topic_names
+        self.ids: set[str] = set()
+        self.groups: set[str] = set()
+        self.topics: set[str] = set()
+        self.partitions: set[TopicPartition] = set()
+
+    def walk(self, message: Any, struct: Any, version: int) -> None:
+        for field in struct._fields:
+            value = getattr(message, field.name) if field.for_version_q(version) else None
+            if value is None:
+                continue
+            if field.name in _TOPICS and field.is_struct_array():
+                for item in value:
+                    self._topic(item, field, version)
+            elif field.is_struct_array():
+                for item in value:
+                    self.walk(item, field, version)
+            elif field.name in _TRANSACTIONAL_IDS:
+                self.ids.update([value] if isinstance(value, str) else value)
+            elif field.name in _GROUPS:
+                self.groups.update([value] if isinstance(value, str) else value)
+            elif field.name in _TOPIC_NAMES:
+                self.topics.update(value)
+
+    def _topic(self, item: Any, struct: Any, version: int) -> None:
+        fields = {field.name: field for field in struct._fields if field.for_version_q(version)}
+        name = next((getattr(item, key) for key in ("name", "topic") if key in fields), None)
+        if name is None and "topic_id" in fields:
+            name = self.topic_names.get(item.topic_id, str(item.topic_id))
+        if name is None:
+            return
+        self.topics.add(name)
+        for key in _PARTITIONS & fields.keys():
+            for part in getattr(item, key) or ():
+                index = part if isinstance(part, int) else next(getattr(part, k) for k in _INDEX if hasattr(part, k))
+                self.partitions.add(TopicPartition(name, index))
+
+
+def _subject(request: Request, topic_names: Mapping[UUID, str]) -> RequestSubject:
+    body, found = request.body, _Found(topic_names)
+    found.walk(body, body._struct, request.version)
+    fields = {field.name for field in body._struct._fields if field.for_version_q(request.version)}
+    if request.api.name == "FindCoordinator":
+        keys = body.coordinator_keys if request.version >= 4 else [body.key]
+        is_group = request.version < 1 or body.key_type == _GROUP_KEY
+        (found.groups if is_group else found.ids).update(keys)
+    details = " ".join(
+        f"{name.removeprefix('v3_and_below_')}={getattr(body, name)}"
+        for name in _TELLING
+        if name in fields and getattr(body, name) not in (None, "", -1)
+    )
+    return RequestSubject(
+        frozenset(found.ids), frozenset(found.groups), frozenset(found.topics), frozenset(found.partitions), details
+    )
+
+
+def _named(code: int) -> ErrorCode:
+    return ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,0 +1,178 @@
+"""A broker that is cut off from the others and answers its clients from what it knew at that moment.
+
+What Apache Kafka's broker does then (ReplicaManager, TransactionStateManager, KafkaApis): it keeps the roles it had,
+since only the controller could take them away, and answers every look at them: FindCoordinator, Metadata, OffsetFetch,
+DescribeTransactions, ListTransactions, Fetch, ListOffsets, DescribeProducers. What needs the other replicas fails when
+its time is up, because the high watermark stands: REQUEST_TIMED_OUT, of which the coordinators make
+COORDINATOR_NOT_AVAILABLE and a leader that has to ask another broker's coordinator NOT_ENOUGH_REPLICAS. Meanwhile the
+others elect new leaders and go on, and when the broker comes back it follows them.
+
+Here the failures come at once, acks=0 and acks=1 fail too (Kafka acknowledges such writes, and the broker drops them
+when it comes back), and time stands for the broker: it times nothing out.
+"""
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from broker_core.broker.broker import Broker, BrokerServices
+from broker_core.broker.cluster import Cluster
+from broker_core.broker.controller import ControlledBroker, Controller
+from broker_core.broker.endpoints import Address
+from broker_core.broker.internal_topics import with_actual_counts
+from broker_core.broker.log_manager import LogManager
+from broker_core.broker.metadata import ClusterMetadata, Leadership
+from broker_core.broker.metadata_log import MetadataLog
+from broker_core.broker.monitoring.meters import Meters
+from broker_core.coordinator.producer_ids import ProducerIds
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log.partition_log import PartitionLog
+from broker_core.ports import Storage
+from broker_core.security.authorizer import authorizer_for
+from broker_core.types import TopicPartition
+
+
+def cut_off(cluster: Cluster, broker_id: int, addresses: Mapping[str, Mapping[int, Address]], memory: Storage) -> None:
+    """Part a broker from the others, which take over what it leads and coordinates; see above for what it does.
+
+    `addresses` are those that clients learn now, by listener; `memory` is empty and takes what the broker has of
+    the logs. Raises ValueError when there is no other broker.
+    """
+    running = cluster.controller.addresses
+    if len(running) < 2 or broker_id not in running:
+        raise ValueError(
+            f"broker {broker_id} cannot be cut off from others: the brokers that run are "
+            f"{', '.join(map(str, running)) or 'none'}"
+        )
+    copy_storage(cluster.storage, memory)
+    twin = _stale_twin(cluster, broker_id, addresses, memory)
+    cluster.controller.broker_left(broker_id)
+    cluster.brokers[broker_id].stale_twin = twin
+
+
+def rejoin(cluster: Cluster, broker_id: int) -> None:
+    """Let a broker that was cut off follow the others again, and lead what it led; any other is left alone."""
+    twin = cluster.brokers[broker_id].stale_twin
+    if twin is not None:
+        cluster.brokers[broker_id].stale_twin = None
+        cluster.controller.broker_joined(broker_id, twin.controller.addresses[broker_id])
+
+
+def is_cut_off(cluster: Cluster, broker_id: int) -> bool:
+    """Say whether a broker is cut off."""
+    return cluster.brokers[broker_id].stale_twin is not None
+
+
+def copy_storage(source: Storage, target: Storage) -> None:
+    """Copy all files, which lie in the root or one folder below it."""
+    for name in source.list_folder(""):
+        try:
+            _copy_file(source, target, name)
+        except IsADirectoryError:
+            for file_name in source.list_folder(name):
+                _copy_file(source, target, f"{name}/{file_name}")
+
+
+def _copy_file(source: Storage, target: Storage, path: str) -> None:
+    file = source.open(path)
+    try:
+        target.open(path).append(file.read(0, file.size()))
+    finally:
+        file.close()
+
+
+def _stale_twin(
+    cluster: Cluster, broker_id: int, addresses: Mapping[str, Mapping[int, Address]], storage: Storage
+) -> Broker:
+    """Return the broker as it was when it was cut off; answers leave, and requests wait, by way of its cluster."""
+    present, standing_ms = cluster.brokers[broker_id], cluster.now_ms
+
+    def now_ms() -> int:
+        return standing_ms
+
+    metadata_log = _StaleMetadataLog(storage, now_ms)
+    metadata = ClusterMetadata(metadata_log.append, cluster.controller.addresses)
+    metadata.load(metadata_log.records())
+    config = with_actual_counts(present.config, metadata.topics)
+    logs = _StaleLogManager(storage, config, metadata)
+    controller = _UnreachableController(
+        config=config,
+        metadata=metadata,
+        metadata_log=metadata_log,
+        logs=logs,
+        addresses=dict(cluster.controller.addresses),
+        # What it loads was loaded before.
+        meters=Meters(),
+        new_uuid=cluster.new_uuid,
+        now_ms=now_ms,
+    )
+    twin = Broker(
+        broker_id,
+        BrokerServices(
+            config=config,
+            metadata=metadata,
+            authorizer=authorizer_for(config, metadata.acls),
+            logs=logs,
+            controller=controller,
+            purgatory=present.purgatory,
+            sync_queue=present.sync_queue,
+            meters=present.meters,
+            next_producer_id=ProducerIds(controller.allocate_producer_ids).next,
+            new_member_id=present.services.new_member_id,
+            now_ms=now_ms,
+            stale_addresses={name: dict(each) for name, each in addresses.items()},
+        ),
+    )
+    twin.sessions = present.sessions
+    controller.start({broker_id: twin})
+    return twin
+
+
+class _UnreachableController(Controller):
+    """The part of the controller that a broker can do without it: look, and coordinate what it leads."""
+
+    def leader_of(self, topic_partition: TopicPartition) -> ControlledBroker | None:
+        """Return the leader if it is the broker itself; raise NETWORK_EXCEPTION for another, which it cannot ask."""
+        leader = self._metadata.leadership(topic_partition).leader
+        if leader in self.broker_ids and leader not in self.brokers:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"broker {leader} cannot be reached")
+        return self.brokers.get(leader)
+
+    def allocate_producer_ids(self) -> NoReturn:
+        """Refuse."""
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the controller cannot be reached")
+
+    def _elect_coordinator(self, topic_partition: TopicPartition, leadership: Leadership) -> None:
+        if leadership.leader in self.brokers:
+            super()._elect_coordinator(topic_partition, leadership)
+
+
+class _StaleMetadataLog(MetadataLog):
+    """The cluster's metadata as they were; a change would need the controller."""
+
+    def append(self, key: bytes, value: bytes) -> NoReturn:
+        """Refuse."""
+        _refuse("the cluster's metadata")
+
+
+class _StaleLog(PartitionLog):
+    """A log that can be read and takes nothing more."""
+
+    def append_as_leader(self, *_: object, **__: object) -> NoReturn:
+        """Refuse."""
+        _refuse(self.topic_partition)
+
+    def append_end_txn_marker(self, **_: object) -> NoReturn:
+        """Refuse."""
+        _refuse(self.topic_partition)
+
+    def delete_records_before(self, offset: int) -> NoReturn:
+        """Refuse."""
+        _refuse(self.topic_partition)
+
+
+class _StaleLogManager(LogManager):
+    log_type = _StaleLog
+
+
+def _refuse(what: object) -> NoReturn:
+    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"a write to {what} was not replicated: the broker is cut off")

@@ -1,0 +1,131 @@
+"""The identities of clients: principals, and the names of certificates with the rules that shorten them.
+
+A certificate's subject is written as Java prints it.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from asn1crypto.x509 import Certificate, Name, NameTypeAndValue
+
+from broker_core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Be one user as ACLs name it: a kind, which is `User` unless somebody defines others, and a name.
+
+    >>> str(Principal("User", "alice"))
+    'User:alice'
+    """
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+def user(name: str) -> Principal:
+    """Return the principal of a user name."""
+    return Principal("User", name)
+
+
+# Who a client is that was not asked.
+ANONYMOUS = user("ANONYMOUS")
+
+
+# RFC 2253's own keywords; every other attribute goes by its number, and its value in hexadecimal.
+_KEYWORDS: Final = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.25": "DC",
+    "0.9.2342.19200300.100.1.1": "UID",
+}
+_ESCAPED: Final = frozenset(',=+<>#;"\\')
+_RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,\s*|$)")
+_REFERENCE: Final = re.compile(r"\\(.)|\$(\d)")
+
+
+def subject_name(certificate: bytes) -> str:
+    """Return the subject of a DER certificate in RFC 2253's form, most specific part first: `CN=alice,O=Example`."""
+    return printed_name(Certificate.load(certificate).subject)
+
+
+def printed_name(name: Name) -> str:
+    """Return a distinguished name in RFC 2253's form."""
+    return ",".join("+".join(_attribute(pair) for pair in part) for part in reversed(list(name.chosen)))
+
+
+def _attribute(pair: NameTypeAndValue) -> str:
+    number, value = pair["type"].dotted, pair["value"]
+    keyword, text = _KEYWORDS.get(number), value.native
+    if keyword is None or not isinstance(text, str):
+        return f"{keyword or number}=#{value.dump().hex()}"
+    return f"{keyword}={_escape(text)}"
+
+
+def _escape(text: str) -> str:
+    inner = text.strip(" \r")
+    start = text.find(inner) if inner else len(text)
+    end = start + len(inner)
+    return "".join(
+        "\\00"
+        if character == "\0"
+        else f"\\{character}"
+        if character in _ESCAPED or not start <= index < end
+        else character
+        for index, character in enumerate(text)
+    )
+
+
+class PrincipalRules:
+    """Turn distinguished names into user names by Kafka's `ssl.principal.mapping.rules`.
+
+    >>> PrincipalRules("RULE:^CN=(.*?),.*$/$1/L, DEFAULT").apply("CN=Alice,O=Example")
+    'alice'
+    """
+
+    def __init__(self, text: str) -> None:
+        self._rules: list[tuple[re.Pattern[str] | None, str, str]] = []
+        position, text = 0, text.strip()
+        while position < len(text):
+            rule = _RULE.match(text, position)
+            if rule is None:
+                raise ConfigError(
+                    f"ssl.principal.mapping.rules: {text[position:]!r} is neither DEFAULT nor "
+                    "RULE:pattern/replacement/[LU]"
+                )
+            self._rules.append((None, "", "") if rule[1] else _compile(rule))
+            position = rule.end()
+
+    def apply(self, name: str) -> str | None:
+        """Return what the first rule that matches makes of the name, or None when none does."""
+        for pattern, replacement, letters in self._rules:
+            if pattern is None:
+                return name
+            if pattern.fullmatch(name):
+                short = pattern.sub(replacement, name)
+                return short.lower() if letters == "L" else short.upper() if letters == "U" else short
+        return None
+
+
+def _compile(rule: re.Match[str]) -> tuple[re.Pattern[str], str, str]:
+    try:
+        pattern = re.compile(rule[2])
+    except re.error as error:
+        raise ConfigError(f"ssl.principal.mapping.rules: {rule[2]!r} is no regular expression: {error}") from None
+
+    def python(found: re.Match[str]) -> str:
+        """Write a group of Java's as Python does; one that the pattern has not is meant literally."""
+        if found[1] is not None:
+            return found[1].replace("\\", "\\\\")
+        return rf"\g<{found[2]}>" if int(found[2]) <= pattern.groups else found[0]
+
+    return pattern, _REFERENCE.sub(python, rule[3]), rule[4]

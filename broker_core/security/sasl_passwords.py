@@ -1,0 +1,153 @@
+"""The SASL mechanisms that check a password: PLAIN (RFC 4616) and SCRAM (RFC 5802).
+
+PLAIN's password comes in the clear. With SCRAM a client shows that it knows the password without sending it.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from typing import Final
+
+from scramp import ScramException, ScramMechanism
+from scramp.core import ScramServer
+
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.ports import Entropy
+from broker_core.security.sasl import AuthenticationFailed
+
+# The mechanisms by the numbers that Kafka's admin messages have for them.
+SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+MECHANISM_NAMES: Final = frozenset(SCRAM_MECHANISMS.values())
+MIN_ITERATIONS: Final = 4096
+MAX_ITERATIONS: Final = 16_384
+# scramp uses no shorter ones.
+MIN_SALT_BYTES: Final = 12
+_SALT_BYTES: Final = 24
+_NONCE_BYTES: Final = 24
+_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """Hold what the server knows of a password: enough to check a client, not enough to be one."""
+
+    iterations: int
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+    def is_of(self, mechanism: str, password: str) -> bool:
+        """Say whether it is this password's."""
+        salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), self.salt, self.iterations)
+        found = credential_of_salted(mechanism, salted, self.salt, self.iterations)
+        return hmac.compare_digest(found.stored_key, self.stored_key)
+
+
+def check_new_credential(user_name: str, mechanism: int, iterations: int, salt: bytes) -> None:
+    """Raise the verdict on a credential that cannot be kept."""
+    check_user_and_mechanism(user_name, mechanism)
+    if iterations < MIN_ITERATIONS:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    if iterations > MAX_ITERATIONS:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    if len(salt) < MIN_SALT_BYTES:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"The salt is shorter than {MIN_SALT_BYTES} bytes")
+
+
+def check_user_and_mechanism(user_name: str, mechanism: int) -> None:
+    """Raise the verdict on a user or mechanism that cannot be."""
+    if not user_name:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if mechanism not in SCRAM_MECHANISMS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+
+
+def credential_of_salted(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> ScramCredential:
+    """Return the credential of a password that the client has salted itself, as admin clients do."""
+    name = _HASHES[mechanism]
+    client_key = hmac.digest(salted_password, b"Client Key", name)
+    return ScramCredential(
+        iterations, salt, hashlib.new(name, client_key).digest(), hmac.digest(salted_password, b"Server Key", name)
+    )
+
+
+def credential_of_password(mechanism: str, password: str, entropy: Entropy) -> ScramCredential:
+    """Return a credential of a password, with a salt of its own."""
+    salt = entropy.random_bytes(_SALT_BYTES)
+    salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, MIN_ITERATIONS)
+    return credential_of_salted(mechanism, salted, salt, MIN_ITERATIONS)
+
+
+class Scram:
+    """Be the server's side of one SCRAM exchange: a challenge, then the proof."""
+
+    expires_ms = None
+
+    def __init__(
+        self, mechanism: str, credential_of: Callable[[str, str], ScramCredential | None], entropy: Entropy
+    ) -> None:
+        self.user_name: str | None = None
+        self._mechanism = mechanism
+        self._credential_of = credential_of
+        self._claimed = ""
+        self._is_challenged = False
+        nonce = entropy.random_bytes(_NONCE_BYTES).hex()
+        self._server: ScramServer = ScramMechanism(mechanism).make_server(self._look_up, s_nonce=nonce)
+
+    def evaluate(self, token: bytes, now_ms: int) -> bytes:
+        """Take the client's first message, then its final one."""
+        try:
+            message = token.decode()
+            reply = self._finish(message) if self._is_challenged else self._challenge(message)
+        except (ScramException, LookupError, ValueError):
+            # What was wrong is nobody's business: it may say whether there is such a user.
+            raise AuthenticationFailed from None
+        return reply.encode()
+
+    def _challenge(self, message: str) -> str:
+        self._server.set_client_first(message)
+        self._is_challenged = True
+        return str(self._server.get_server_first())
+
+    def _finish(self, message: str) -> str:
+        self._server.set_client_final(message)
+        reply = str(self._server.get_server_final())
+        self.user_name = self._claimed
+        return reply
+
+    def _look_up(self, user_name: str) -> tuple[bytes, bytes, bytes, int] | None:
+        self._claimed = user_name
+        known = self._credential_of(self._mechanism, user_name)
+        return None if known is None else (known.salt, known.stored_key, known.server_key, known.iterations)
+
+
+class Plain:
+    """Be the server's side of one PLAIN exchange: one token, and the client is known or refused."""
+
+    expires_ms = None
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self._passwords = passwords
+        self.user_name: str | None = None
+
+    def evaluate(self, token: bytes, now_ms: int) -> bytes:
+        """Take `authorization id, NUL, name, NUL, password`."""
+        parts = token.decode(errors="replace").split("\0", 3)
+        if len(parts) != 3:
+            raise AuthenticationFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+        authorization_id, name, password = parts
+        if not name:
+            raise AuthenticationFailed("Authentication failed: username not specified")
+        if not password:
+            raise AuthenticationFailed("Authentication failed: password not specified")
+        # An unknown user costs a comparison too, so that the time tells no names; no password is empty.
+        if not compare_digest(self._passwords.get(name, "").encode(), password.encode()):
+            raise AuthenticationFailed("Authentication failed: Invalid username or password")
+        if authorization_id not in ("", name):
+            raise AuthenticationFailed(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        self.user_name = name
+        return b""

@@ -1,0 +1,254 @@
+"""Exchange requests with brokers synchronously, by node id or with any of them.
+
+Requests are not repeated, since only the sender knows whether that is safe; what only reads (the bootstrap, metadata)
+is, until its deadline.
+"""
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from spark_eos.client.metadata import FIRST_METADATA_VERSION, BrokerAddress, FinalizedFeatures, metadata_request
+from spark_eos.client.transport import SocketTransport
+from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, UnsupportedError
+from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import REAL, KafkaTransport, Pending, Runtime
+
+
+class BrokerClient:
+    """The connections of one process to the brokers of one cluster."""
+
+    def __init__(self, options: ClientOptions, runtime: Runtime = REAL) -> None:
+        self.options = options
+        self.runtime = runtime
+        self._transport: KafkaTransport | None = None
+        self._connected = False
+        # Of the transport's lifetime: a cluster that is connected to later may have been set up again.
+        self.features = FinalizedFeatures(runtime.clock)
+        self._monotonic = runtime.clock.monotonic
+
+    def __enter__(self) -> Self:
+        """Hand out the client; it connects at first use."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close all connections."""
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; the client connects anew if it is used again."""
+        transport, self._transport = self._transport, None
+        self._connected = False
+        if transport is not None:
+            transport.close()
+
+    @property
+    def transport(self) -> KafkaTransport:
+        """Return the connections and their loop, for what keeps several requests in flight."""
+        if self._transport is None:
+            self.features = FinalizedFeatures(self.runtime.clock)
+            open_transport = self.runtime.open_transport or SocketTransport
+            self._transport = open_transport(self.options, self.runtime, self.features.note)
+        self._transport.check_usable()
+        return self._transport
+
+    def connect(self, timeout_ms: int | None = None) -> None:
+        """Find the cluster; raises `UnreachableError` naming every address tried, within the timeout."""
+        if not self._connected:
+            self._bootstrap(self.deadline(timeout_ms))
+
+    def deadline(self, timeout_ms: float | None = None) -> float:
+        """Turn a timeout into a point on the monotonic clock; None means the options' API timeout."""
+        return self._monotonic() + (self.options.api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+
+    def remaining_ms(self, deadline: float) -> float:
+        """Return how much time is left; never zero, so that what is already there can still be taken."""
+        return max(1.0, (deadline - self._monotonic()) * 1000)
+
+    def back_off(self, attempt: int, deadline: float, *, first_ms: float | None = None) -> bool:
+        """Wait before the next attempt (0, 1, ...), keep connections alive; False when the deadline leaves no time."""
+        first_ms = self.options.retry_backoff_ms if first_ms is None else first_ms
+        backoff_ms = min(first_ms * 2.0 ** min(attempt, 20), self.options.retry_backoff_max_ms)
+        seconds = backoff_ms * self.runtime.random.uniform(0.8, 1.2) / 1000
+        if self._monotonic() + seconds >= deadline:
+            return False
+        self.transport.pause(seconds)
+        return True
+
+    # Requests.
+
+    def send(
+        self,
+        node_id: int | None,
+        request: Any,
+        *,
+        min_version: int | None = None,
+        max_version: int | None = None,
+        timeout_ms: float | None = None,
+    ) -> Any:
+        """Exchange one request with a broker (None: any) at the newest version both sides know within the bounds.
+
+        Raises `UnansweredError` when there is no answer; the response's error codes are the caller's business.
+        """
+        deadline = self.deadline(timeout_ms)
+        pending = self.start(node_id, request, deadline, min_version=min_version, max_version=max_version)
+        self.transport.wait([pending], deadline)
+        return self.outcome(pending, request, node_id)
+
+    def send_all(
+        self,
+        requests: Sequence[tuple[int | None, Any]],
+        *,
+        min_version: int | None = None,
+        max_version: int | None = None,
+        timeout_ms: float | None = None,
+    ) -> list[Any]:
+        """Exchange many requests at once; each place of the result holds a response or an `EosKafkaError`.
+
+        A node that has left the cluster is the trouble of its own requests only: `UnansweredError`, so that whoever
+        remembered it as a leader or coordinator forgets it and asks anew.
+        """
+        deadline = self.deadline(timeout_ms)
+        started: list[Pending | UnansweredError] = []
+        for node_id, request in requests:
+            try:
+                started.append(self.start(node_id, request, deadline, min_version=min_version, max_version=max_version))
+            except UnansweredError as error:
+                started.append(error)
+        self.transport.wait([each for each in started if not isinstance(each, UnansweredError)], deadline)
+        results: list[Any] = []
+        for each, (node_id, request) in zip(started, requests, strict=True):
+            try:
+                results.append(each if isinstance(each, UnansweredError) else self.outcome(each, request, node_id))
+            except EosKafkaError as error:
+                results.append(error)
+        return results
+
+    def start(
+        self,
+        node_id: int | None,
+        request: Any,
+        deadline: float,
+        *,
+        min_version: int | None = None,
+        max_version: int | None = None,
+    ) -> Pending:
+        """Start an exchange without waiting for it; see `transport` for polling and `outcome` for its end."""
+        self._ensure_connected(deadline)
+        node = self._any_node() if node_id is None else self._known_node(node_id, deadline)
+        return self.transport.start(node, request, deadline, min_version=min_version, max_version=max_version)
+
+    def outcome(self, pending: Pending, request: Any, node_id: int | None) -> Any:
+        """Take the response of a started exchange, or raise."""
+        target = "a broker" if node_id is None else f"broker {node_id}"
+        return self.transport.outcome(pending, f"{type(request).__name__} to {target}")
+
+    def api_version(self, request_class: Any, *, min_version: int = 0, max_version: int | None = None) -> int:
+        """Say which version of a request would be sent; raises `UnsupportedError` when there is none."""
+        self._ensure_connected(self.deadline())
+        data = self.transport.broker_version_data
+        try:
+            version: int = data.api_version(
+                request_class, min_version=min_version, max_version=float("inf") if max_version is None else max_version
+            )
+        except Exception as error:
+            raise UnsupportedError(f"The broker does not serve {request_class.__name__}: {error}") from error
+        return version
+
+    def ask_any_broker(
+        self, make: Callable[[], Any], *, min_version: int | None = None, timeout_ms: float | None = None
+    ) -> Any:
+        """Send a request that only reads metadata to one broker after the other until one answers.
+
+        `make` builds the request for each attempt. Raises `UnreachableError` when none has answered in time.
+        """
+        deadline = self.deadline(timeout_ms)
+        attempt = 0
+        while True:
+            try:
+                return self.send(None, make(), min_version=min_version, timeout_ms=self.remaining_ms(deadline))
+            except UnansweredError as error:
+                if not self.back_off(attempt, deadline):
+                    raise UnreachableError(
+                        "No broker answered a metadata request",
+                        checked=f"Brokers asked: {self._address_list()}; the last one: {error.happened}",
+                    ) from error
+                attempt += 1
+
+    def brokers(self) -> list[BrokerAddress]:
+        """List the brokers the cluster named last."""
+        self._ensure_connected(self.deadline())
+        return [BrokerAddress(each.node_id, each.host, each.port) for each in self.transport.cluster.brokers()]
+
+    def _ensure_connected(self, deadline: float) -> None:
+        if not self._connected or self._transport is None:
+            self._bootstrap(deadline)
+
+    def _bootstrap(self, deadline: float) -> None:
+        transport = self.transport
+        started = self._monotonic()
+        causes: dict[str, str] = {}
+        servers = transport.cluster.bootstrap_brokers()
+        self.runtime.random.shuffle(servers)
+        attempt = 0
+        while True:
+            for server in servers:
+                try:
+                    self._ask_brokers(server.node_id, deadline)
+                except UnansweredError as error:
+                    causes[f"{server.host}:{server.port}"] = _root_cause(error)
+                else:
+                    transport.close_connection(server.node_id)
+                    self._connected = True
+                    return
+            if self._monotonic() >= deadline or not self.back_off(attempt, deadline):
+                raise self._unreachable(causes, self._monotonic() - started)
+            attempt += 1
+
+    def _ask_brokers(self, node_id: int | str, deadline: float) -> None:
+        pending = self.transport.start(node_id, metadata_request([]), deadline, min_version=1)
+        self.transport.wait([pending], deadline)
+        response = self.transport.outcome(pending, "The first metadata request")
+        if not response.brokers:
+            raise UnansweredError("The broker named no brokers: it is starting or shutting down")
+        self.transport.cluster.update_metadata(response)
+
+    def _unreachable(self, causes: dict[str, str], waited_seconds: float) -> UnreachableError:
+        tried = "; ".join(f"{address} ({cause})" for address, cause in causes.items())
+        return UnreachableError(
+            f"No Kafka broker could be reached within {waited_seconds:.1f} s",
+            checked=f"Tried {tried} with security protocol {self.options.security_protocol}",
+        )
+
+    def _known_node(self, node_id: int, deadline: float) -> int:
+        """Ask for the brokers again when a node id is new, as after a broker was added."""
+        cluster = self.transport.cluster
+        if cluster.broker_metadata(node_id) is None:
+            response = self.ask_any_broker(
+                lambda: metadata_request([]), min_version=FIRST_METADATA_VERSION, timeout_ms=self.remaining_ms(deadline)
+            )
+            cluster.update_metadata(response)
+        if cluster.broker_metadata(node_id) is None:
+            raise UnansweredError(f"Broker {node_id} is not in the cluster's metadata", checked=self._address_list())
+        return node_id
+
+    def _any_node(self) -> int | str:
+        """Choose a broker that is not failing; when all are, go back to the bootstrap servers."""
+        node_id: int | str | None = self.transport.any_node()
+        return (
+            node_id
+            if node_id is not None
+            else str(self.runtime.random.choice(self.transport.cluster.bootstrap_brokers()).node_id)
+        )
+
+    def _address_list(self) -> str:
+        brokers = self.brokers() if self._connected else []
+        return ", ".join(f"{each.host}:{each.port}" for each in brokers) or ", ".join(self.options.bootstrap_servers)
+
+
+def _root_cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error) or type(error).__name__

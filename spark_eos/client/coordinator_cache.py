@@ -1,0 +1,116 @@
+"""The brokers that coordinate groups and transactional ids, as far as they are known.
+
+`KafkaClient` sends the requests; here are the cache, and how FindCoordinator is written and read.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from kafka.protocol.metadata import FindCoordinatorRequest
+
+from broker_core.errors import ErrorCode
+from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
+from spark_eos.errors import EosKafkaError, UnansweredError
+
+# The first version that takes several keys.
+FIRST_BATCHED_VERSION: Final = 4
+# More keys than one driver or task uses at a time; a stream that runs for weeks meets any number of them.
+MAX_REMEMBERED: Final = 10_000
+
+
+class CoordinatorType(IntEnum):
+    """The kind of key that a coordinator belongs to."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    @property
+    def word(self) -> str:
+        """Name the kind of key in messages."""
+        return "group" if self is CoordinatorType.GROUP else "transactional id"
+
+
+class CoordinatorCache:
+    """The coordinators of the keys used last, each until it is said to have moved."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[tuple[CoordinatorType, str], int] = {}
+        # Forgotten last: a broker that is cut off from its peers goes on to name itself.
+        self._doubted: int | None = None
+
+    def __len__(self) -> int:
+        """Count the keys remembered."""
+        return len(self._nodes)
+
+    def known(self, key_type: CoordinatorType, keys: Collection[str]) -> dict[str, int]:
+        """Return the remembered nodes of keys that were looked up."""
+        return {key: self._nodes[key_type, key] for key in keys}
+
+    def missing(self, key_type: CoordinatorType, keys: Collection[str]) -> list[str]:
+        """List the keys that are not known; the others count as used."""
+        for each in [(key_type, key) for key in keys if (key_type, key) in self._nodes]:
+            # Used last, dropped last.
+            self._nodes[each] = self._nodes.pop(each)
+        return [key for key in dict.fromkeys(keys) if (key_type, key) not in self._nodes]
+
+    def remember(self, key_type: CoordinatorType, found: Mapping[str, int]) -> None:
+        """Note the coordinators of keys."""
+        self._nodes.update({(key_type, key): node_id for key, node_id in found.items()})
+
+    def drop_oldest(self, wanted_count: int) -> None:
+        """Drop the keys used longest ago where there are too many; as many as are wanted now stay at least."""
+        for oldest in list(self._nodes)[: -max(MAX_REMEMBERED, wanted_count)]:
+            del self._nodes[oldest]
+
+    def forget(self, key_type: CoordinatorType, keys: Iterable[str]) -> None:
+        """Drop the coordinators of keys; the node forgotten last is not the one to ask next."""
+        for key in keys:
+            self._doubted = self._nodes.pop((key_type, key), self._doubted)
+
+    def drop(self, key_type: CoordinatorType, key: str) -> None:
+        """Drop the coordinator of a key that is looked up again without a doubt about it."""
+        self._nodes.pop((key_type, key), None)
+
+    def take_doubted(self) -> int | None:
+        """Return the node that was forgotten last, once."""
+        doubted, self._doubted = self._doubted, None
+        return doubted
+
+
+class FoundCoordinators(NamedTuple):
+    """The coordinators that a broker has named, and the last trouble that is worth another try, None for none."""
+
+    nodes: Mapping[str, int]
+    trouble: str | None
+
+
+def find_coordinator_request(key_type: CoordinatorType, keys: Sequence[str]) -> Any:
+    """Make the request for the coordinators of keys; a version that takes one key takes the first."""
+    return FindCoordinatorRequest(key=keys[0], key_type=int(key_type), coordinator_keys=list(keys))
+
+
+def read_coordinators(
+    key_type: CoordinatorType, keys: Sequence[str], response: Any, is_batched: bool
+) -> FoundCoordinators:
+    """Read what a broker has answered, or raise what another try does not change."""
+    if isinstance(response, UnansweredError):
+        return FoundCoordinators({}, response.happened)
+    if isinstance(response, EosKafkaError):
+        raise response
+    nodes: dict[str, int] = {}
+    trouble: str | None = None
+    answered = {each.key: each for each in response.coordinators} if is_batched else {keys[0]: response}
+    for key in keys:
+        each = answered.get(key)
+        if each is None:
+            trouble = f"one that leaves out {key!r}"
+            continue
+        verdict = classify(Api.FIND_COORDINATOR, each.error_code)
+        if each.error_code == ErrorCode.NONE:
+            nodes[key] = each.node_id
+        elif verdict in (Verdict.RETRIABLE, Verdict.REFRESH):
+            trouble = code_name(each.error_code)
+        else:
+            raise failure(Api.FIND_COORDINATOR, each.error_code, f"{key_type.word} {key!r}")
+    return FoundCoordinators(nodes, trouble)

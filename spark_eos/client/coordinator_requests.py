@@ -1,0 +1,145 @@
+"""Repeat a request to a coordinator until it gives an answer that is one, or the deadline passes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from broker_core.errors import ErrorCode
+from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.error_table import Api, Verdict, classify, code_name
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.errors import EosKafkaError, UnansweredError
+
+RESENT: Final = (Verdict.RETRIABLE, Verdict.REFRESH)
+# Most often the coordinator is completing the id's last transaction, which takes it some milliseconds.
+_FIRST_BACKOFF_MS: Final = 20
+# A broker that is cut off from its peers may say for ever that it is loading: it gets no new producer ids, for one.
+_LOOKED_UP_EVERY: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRequest:
+    """Describe one request to the coordinator of `key`; `make` builds it anew for each attempt.
+
+    One that does not `repeat` raises `UnansweredError` at the first attempt that is not answered at all.
+    """
+
+    key: str
+    make: Callable[[], Any]
+    code: Callable[[Any], int]
+    repeats: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorAnswer:
+    """Hold the last answer: the response, or None when no attempt was answered; its code, and the node that gave it."""
+
+    response: Any
+    error_code: int
+    node_id: int
+
+    @property
+    def is_final(self) -> bool:
+        """Say whether the coordinator gave an answer that another attempt would not change."""
+        return self.response is not None
+
+
+def ask_coordinator(
+    client: KafkaClient,
+    api: Api,
+    key_type: CoordinatorType,
+    exchange: CoordinatorRequest,
+    *,
+    deadline: float,
+    min_version: int | None = None,
+    max_version: int | None = None,
+) -> Any:
+    """Ask one coordinator; raises `UnansweredError` when it gave nothing but retriable codes until the deadline."""
+    return final_answer(
+        client, api, key_type, exchange, deadline=deadline, min_version=min_version, max_version=max_version
+    ).response
+
+
+def final_answer(
+    client: KafkaClient,
+    api: Api,
+    key_type: CoordinatorType,
+    exchange: CoordinatorRequest,
+    *,
+    deadline: float,
+    min_version: int | None = None,
+    max_version: int | None = None,
+) -> CoordinatorAnswer:
+    """Ask one coordinator as `ask_coordinator` does, and say as well which node has answered."""
+    answer = ask_coordinators(
+        client, api, key_type, [exchange], deadline=deadline, min_version=min_version, max_version=max_version
+    )[exchange.key]
+    if not answer.is_final:
+        raise no_final_answer(api, key_type, exchange.key, answer.error_code)
+    return answer
+
+
+def ask_coordinators(
+    client: KafkaClient,
+    api: Api,
+    key_type: CoordinatorType,
+    exchanges: Sequence[CoordinatorRequest],
+    *,
+    deadline: float,
+    min_version: int | None = None,
+    max_version: int | None = None,
+) -> Mapping[str, CoordinatorAnswer]:
+    """Ask the coordinators of many keys at once, again and again for those that do not settle.
+
+    A lost connection is answered with the same request, unless an exchange says otherwise.
+    """
+    open_exchanges = {exchange.key: exchange for exchange in exchanges}
+    assert len(open_exchanges) == len(exchanges), "two exchanges for one key would hide each other"
+    answers: dict[str, CoordinatorAnswer] = {}
+    attempt = 0
+    while open_exchanges:
+        nodes = client.find_coordinators(key_type, list(open_exchanges), timeout_ms=client.remaining_ms(deadline))
+        responses = client.send_all(
+            [(nodes[key], exchange.make()) for key, exchange in open_exchanges.items()],
+            min_version=min_version,
+            max_version=max_version,
+            timeout_ms=client.remaining_ms(deadline),
+        )
+        for exchange, response in zip(list(open_exchanges.values()), responses, strict=True):
+            answer = _judge(client, api, key_type, exchange, response, nodes[exchange.key])
+            answers[exchange.key] = answer
+            if answer.is_final:
+                del open_exchanges[exchange.key]
+        if open_exchanges and not client.back_off(attempt, deadline, first_ms=_FIRST_BACKOFF_MS):
+            break
+        attempt += 1
+        if attempt % _LOOKED_UP_EVERY == 0:
+            client.forget_coordinators(key_type, open_exchanges)
+    return answers
+
+
+def no_final_answer(api: Api, key_type: CoordinatorType, key: str, error_code: int) -> EosKafkaError:
+    """Word the failure of a coordinator that gave no final answer in time."""
+    return UnansweredError(
+        f"{api.value} for {key_type.word} {key!r} got no final answer in time",
+        checked=f"The last one was {code_name(error_code)}",
+        remedy="Check that the brokers which lead the coordinator's partition are up",
+        error_code=error_code,
+    )
+
+
+def _judge(
+    client: KafkaClient, api: Api, key_type: CoordinatorType, exchange: CoordinatorRequest, response: Any, node_id: int
+) -> CoordinatorAnswer:
+    if isinstance(response, UnansweredError):
+        client.forget_coordinator(key_type, exchange.key)
+        if not exchange.repeats:
+            raise response
+        return CoordinatorAnswer(None, ErrorCode.NETWORK_EXCEPTION, node_id)
+    if isinstance(response, EosKafkaError):
+        raise response
+    code = exchange.code(response)
+    verdict = classify(api, code)
+    if verdict is Verdict.REFRESH:
+        client.forget_coordinator(key_type, exchange.key)
+    return CoordinatorAnswer(None if verdict in RESENT else response, code, node_id)

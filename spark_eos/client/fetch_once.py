@@ -1,0 +1,92 @@
+"""Fetch once from many partitions, each at one offset, by one request for each leader."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from kafka.protocol.consumer import FetchRequest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.client.fetch import LAST_VERSION_WITH_TOPIC_NAMES, NO_SESSION_EPOCH, RETRIED, FetchedChunk, read_chunk
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import PartitionPlace, partition_error
+from spark_eos.errors import EosKafkaError, UnansweredError
+from spark_eos.options.source import FetchLimits
+
+# So that no partition's share is left out of an answer for want of room.
+_PARTITIONS_AT_ONCE: Final = 64
+_ANSWERED: Final = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE})
+_Wanted = Mapping[TopicPartition, tuple[PartitionPlace, int]]
+
+
+def fetch_once(
+    client: KafkaClient, wanted: _Wanted, isolation: IsolationLevel, limits: FetchLimits, timeout_ms: float
+) -> dict[TopicPartition, FetchedChunk | int]:
+    """Give what each leader answered, or its error code; a partition that has no answer is left out.
+
+    An answer may hold nothing, where nothing is visible yet.
+    """
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for place, (known, _) in wanted.items():
+        by_leader.setdefault(known.leader_id, []).append(place)
+    by_leader.pop(-1, None)
+    shares = [
+        (leader, places[at : at + _PARTITIONS_AT_ONCE])
+        for leader, places in by_leader.items()
+        for at in range(0, len(places), _PARTITIONS_AT_ONCE)
+    ]
+    with_ids = all(known.topic_id is not None for known, _ in wanted.values())
+    responses = client.send_all(
+        [(leader, _request(wanted, places, isolation, limits)) for leader, places in shares],
+        max_version=None if with_ids else LAST_VERSION_WITH_TOPIC_NAMES,
+        timeout_ms=timeout_ms,
+    )
+    found: dict[TopicPartition, FetchedChunk | int] = {}
+    for response in responses:
+        if isinstance(response, EosKafkaError) and not isinstance(response, UnansweredError):
+            raise response
+        if not isinstance(response, EosKafkaError) and response.error_code == ErrorCode.NONE:
+            found |= _answers(response, wanted, isolation)
+    return found
+
+
+def _request(wanted: _Wanted, places: Sequence[TopicPartition], isolation: IsolationLevel, limits: FetchLimits) -> Any:
+    form = FetchRequest.FetchTopic
+    topics: dict[str, list[Any]] = {}
+    for place in places:
+        known, offset = wanted[place]
+        topics.setdefault(place.topic, []).append(
+            form.FetchPartition(
+                partition=place.partition,
+                current_leader_epoch=known.leader_epoch,
+                fetch_offset=offset,
+                partition_max_bytes=limits.partition_max_bytes,
+            )
+        )
+    ids = {place.topic: wanted[place][0].topic_id for place in places}
+    return FetchRequest(
+        max_wait_ms=limits.max_wait_ms,
+        min_bytes=limits.min_bytes,
+        max_bytes=limits.max_bytes,
+        isolation_level=int(isolation),
+        session_id=0,
+        session_epoch=NO_SESSION_EPOCH,
+        topics=[form(topic=name, topic_id=ids[name] or UUID(int=0), partitions=each) for name, each in topics.items()],
+        forgotten_topics_data=[],
+    )
+
+
+def _answers(response: Any, wanted: _Wanted, isolation: IsolationLevel) -> dict[TopicPartition, FetchedChunk | int]:
+    names = {known.topic_id: place.topic for place, (known, _) in wanted.items()}
+    found: dict[TopicPartition, FetchedChunk | int] = {}
+    for topic in response.responses:
+        name = topic.topic or names.get(topic.topic_id, "")
+        for each in topic.partitions:
+            place = TopicPartition(name, each.partition_index)
+            if place in wanted:
+                offset, code = wanted[place][1], each.error_code
+                if code not in _ANSWERED and code not in RETRIED:
+                    raise partition_error(place, code, f"fetching from offset {offset}")
+                found[place] = read_chunk(place, each, offset, isolation) if code == ErrorCode.NONE else code
+    return found

@@ -1,0 +1,240 @@
+"""The synchronous Kafka client of the driver and the tasks: brokers, topics, coordinators, feature levels.
+
+A client lives in one process and one thread at a time, connects at first use, and keeps no topic metadata: what needs
+leaders asks for them and keeps them. The look-ups of topics and coordinators are repeated until their deadline.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
+
+from broker_core.errors import ErrorCode
+from spark_eos.client.batch_limits import BatchLimits
+from spark_eos.client.broker_client import BrokerClient
+from spark_eos.client.coordinator_cache import (
+    FIRST_BATCHED_VERSION,
+    CoordinatorCache,
+    CoordinatorType,
+    FoundCoordinators,
+    find_coordinator_request,
+    read_coordinators,
+)
+from spark_eos.client.metadata import (
+    FIRST_METADATA_VERSION,
+    WAITED_FOR,
+    RecentTopics,
+    TopicMetadata,
+    metadata_request,
+    problem_with,
+    topic_error,
+    topics_of,
+)
+from spark_eos.errors import UnansweredError, UnreachableError
+from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import REAL, Runtime
+
+_TRANSACTION_FEATURE: Final = "transaction.version"
+# Nothing that a transaction has to wait for.
+_FEATURES_TIMEOUT_MS: Final = 2_000
+# A topic made a moment ago may be unknown to some brokers; one that stays unknown this long is not there.
+_MISSING_TOPIC_GRACE_SECONDS: Final = 2.0
+_SOFTWARE_VERSION: Final = "1"
+
+
+class KafkaClient(BrokerClient):
+    """Sends requests to brokers by node id, found by metadata and coordinator look-ups.
+
+    >>> with KafkaClient(options) as client:                                        # doctest: +SKIP
+    ...     topic = client.require_topics(["lines"])["lines"]
+    ...     client.send(topic.partitions[0].leader, request, timeout_ms=5_000)
+    """
+
+    def __init__(self, options: ClientOptions, runtime: Runtime = REAL) -> None:
+        super().__init__(options, runtime)
+        self._coordinators = CoordinatorCache()
+        self.recent = RecentTopics()
+        self.batch_limits = BatchLimits(runtime.clock)
+
+    # Topics.
+
+    def metadata(
+        self,
+        topics: Collection[str] | None,
+        *,
+        allow_auto_topic_creation: bool = False,
+        timeout_ms: float | None = None,
+    ) -> dict[str, TopicMetadata]:
+        """Describe topics (None: all of them), each with its own error code; asks until some broker answers."""
+        response = self.ask_any_broker(
+            lambda: metadata_request(topics, allow_auto_topic_creation=allow_auto_topic_creation),
+            min_version=FIRST_METADATA_VERSION,
+            timeout_ms=timeout_ms,
+        )
+        self.transport.cluster.update_metadata(response)
+        found = topics_of(response)
+        self.recent.note(found, self._monotonic())
+        return found
+
+    def require_topics(
+        self,
+        topics: Collection[str],
+        *,
+        allow_auto_topic_creation: bool = False,
+        need_leaders: bool = True,
+        timeout_ms: float | None = None,
+        max_age_ms: float = 0,
+    ) -> dict[str, TopicMetadata]:
+        """Describe topics that must exist and have leaders; waits for elections, refuses what is missing.
+
+        With `max_age_ms`, leaders not needed, an answer of that age will do: writers ask the same again and again.
+        """
+        recent = self.recent.since(topics, self._monotonic() - max_age_ms / 1000) if max_age_ms else None
+        if recent is not None and not need_leaders:
+            return recent
+        deadline = self.deadline(timeout_ms)
+        missing_until = min(deadline, self._monotonic() + _MISSING_TOPIC_GRACE_SECONDS)
+        attempt = 0
+        while True:
+            found = self.metadata(
+                topics,
+                allow_auto_topic_creation=allow_auto_topic_creation,
+                timeout_ms=self.remaining_ms(deadline),
+            )
+            problems = {name: problem_with(found.get(name), need_leaders) for name in topics}
+            bad = {name: code for name, code in problems.items() if code is not ErrorCode.NONE}
+            if not bad:
+                return found
+            until = missing_until if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in bad.values() else deadline
+            hopeless = [code for code in bad.values() if code not in WAITED_FOR]
+            if hopeless or not self.back_off(attempt, until):
+                raise topic_error(bad, self._address_list())
+            attempt += 1
+
+    # Coordinators.
+
+    def find_coordinator(self, key_type: CoordinatorType, key: str, *, timeout_ms: float | None = None) -> int:
+        """Find the node that coordinates a group or transactional id; remembered until it is forgotten."""
+        return self.find_coordinators(key_type, [key], timeout_ms=timeout_ms)[key]
+
+    def find_coordinators(
+        self, key_type: CoordinatorType, keys: Collection[str], *, timeout_ms: float | None = None
+    ) -> dict[str, int]:
+        """Find the coordinators of many keys with as few requests as the broker's version allows."""
+        deadline = self.deadline(timeout_ms)
+        attempt = 0
+        while missing := self._coordinators.missing(key_type, keys):
+            trouble = self._look_up_coordinators(key_type, missing, deadline)
+            self._coordinators.drop_oldest(len(keys))
+            if trouble is None:
+                break
+            if not self.back_off(attempt, deadline):
+                raise UnreachableError(
+                    f"No coordinator is known for {key_type.word} {next(iter(keys))!r}",
+                    checked=f"Brokers asked: {self._address_list()}; the last answer: {trouble}",
+                )
+            attempt += 1
+        return self._coordinators.known(key_type, keys)
+
+    def _look_up_coordinators(self, key_type: CoordinatorType, keys: Sequence[str], deadline: float) -> str | None:
+        """Ask once and remember the answers; returns the last trouble that is worth another try, or None."""
+        is_batched = self._finds_in_batches()
+        groups = [keys] if is_batched else [[key] for key in keys]
+        node_id = self._other_than(self._coordinators.take_doubted())
+        asked = [(node_id, group) for group in groups]
+        trouble: str | None = None
+        for found in self._ask_for_coordinators(key_type, asked, is_batched, deadline):
+            self._coordinators.remember(key_type, found.nodes)
+            trouble = found.trouble or trouble
+        return trouble
+
+    def agree_on_coordinator(self, key_type: CoordinatorType, key: str, *, timeout_ms: float | None = None) -> None:
+        """Find the coordinator that every broker names; raises `UnansweredError` where they do not come to agree.
+
+        A broker that is cut off from its peers names itself, and its answers are of the past. But a coordinator knows
+        that it is one: where no broker names another, no other has accepted anything.
+        """
+        deadline = self.deadline(timeout_ms)
+        attempt = 0
+        while (trouble := self._disagreement(key_type, key, deadline)) is not None:
+            if not self.back_off(attempt, deadline):
+                raise UnansweredError(
+                    f"The brokers do not agree on the coordinator of {key_type.word} {key!r}",
+                    checked=f"FindCoordinator, asked of each: {trouble}",
+                    remedy="Look for a broker that is cut off from the others, or does not answer",
+                )
+            attempt += 1
+
+    def _disagreement(self, key_type: CoordinatorType, key: str, deadline: float) -> str | None:
+        """Ask every broker once, all at the same time, and remember the coordinator that all of them name."""
+        self._coordinators.drop(key_type, key)
+        self.metadata([], timeout_ms=self.remaining_ms(deadline))
+        node_ids = [each.node_id for each in self.brokers()]
+        asked = [(node_id, [key]) for node_id in node_ids]
+        answers = list(self._ask_for_coordinators(key_type, asked, self._finds_in_batches(), deadline))
+        named = {None if each.trouble is not None else each.nodes[key] for each in answers}
+        if len(named) == 1 and (agreed := named.pop()) is not None:
+            self._coordinators.remember(key_type, {key: agreed})
+            return None
+        said = [each.trouble or f"broker {each.nodes[key]}" for each in answers]
+        return "; ".join(f"broker {node_id} says {answer}" for node_id, answer in zip(node_ids, said, strict=True))
+
+    def _ask_for_coordinators(
+        self,
+        key_type: CoordinatorType,
+        asked: Sequence[tuple[int | None, Sequence[str]]],
+        is_batched: bool,
+        deadline: float,
+    ) -> Iterator[FoundCoordinators]:
+        """Ask brokers (None: any) for the coordinators of keys, all at once."""
+        responses = self.send_all(
+            [(node_id, find_coordinator_request(key_type, keys)) for node_id, keys in asked],
+            max_version=None if is_batched else FIRST_BATCHED_VERSION - 1,
+            timeout_ms=self.remaining_ms(deadline),
+        )
+        for (_, keys), response in zip(asked, responses, strict=True):
+            yield read_coordinators(key_type, keys, response, is_batched)
+
+    def _finds_in_batches(self) -> bool:
+        return self.api_version(FindCoordinatorRequest) >= FIRST_BATCHED_VERSION
+
+    def _other_than(self, doubted: int | None) -> int | None:
+        """Choose a broker to ask; None where any will do. Any is most often the one that is connected already."""
+        others = [] if doubted is None else [each.node_id for each in self.brokers() if each.node_id != doubted]
+        return self.runtime.random.choice(others) if others else None
+
+    def forget_coordinator(self, key_type: CoordinatorType, key: str) -> None:
+        """Drop a remembered coordinator after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or a lost connection."""
+        self.forget_coordinators(key_type, [key])
+
+    def forget_coordinators(self, key_type: CoordinatorType, keys: Iterable[str]) -> None:
+        """Drop the remembered coordinators of these keys, so that the next request to each asks who it is."""
+        self._coordinators.forget(key_type, keys)
+
+    # Features.
+
+    def transaction_version(self, *, refresh: bool = False, timeout_ms: float | None = None) -> int:
+        """Give the cluster's finalized `transaction.version`, 0, 1 or 2 (KIP-890), for a transaction that begins now.
+
+        Connections learn it as they open. A broker is asked where none has named it for `FEATURES_MAX_AGE_SECONDS`,
+        since a transaction has failed, or to `refresh` it; where it does not answer, what was known before counts.
+        """
+        deadline = self.deadline(timeout_ms)
+        self._ensure_connected(deadline)
+        features = self.features
+        if refresh or not features.is_fresh:
+            request = ApiVersionsRequest(client_software_name="spark-eos", client_software_version=_SOFTWARE_VERSION)
+            try:
+                self.send(None, request, timeout_ms=min(self.remaining_ms(deadline), _FEATURES_TIMEOUT_MS))
+            except UnansweredError:
+                features.go_on()
+        return features.level(_TRANSACTION_FEATURE)
+
+    def known_transaction_version(self, *, timeout_ms: float | None = None) -> int:
+        """Give the level learned last, without a request: for what ends transactions, and must not wait."""
+        self._ensure_connected(self.deadline(timeout_ms))
+        return self.features.level(_TRANSACTION_FEATURE)
+
+    def doubt_features(self) -> None:
+        """Have the next transaction ask for the feature levels: one has failed, perhaps since they have changed."""
+        self.features.doubt()

@@ -1,0 +1,50 @@
+"""Remember what a reader knows of a log, to notice when a newer leader's log says something else (KIP-320).
+
+A leader that lagged behind can be elected when all others are lost (or `unclean.leader.election.enable` is set). It
+cuts off what it never had, and new records take the same offsets: who goes on reading by offsets alone reads a log
+that never existed. Every record batch carries the epoch of the leader that appended it, so a newer leader can be asked
+where, in its log, the epoch that the reader knows has ended.
+"""
+
+from typing import NamedTuple
+
+from broker_core.types import NO_LEADER_EPOCH
+
+
+class LogPoint(NamedTuple):
+    """Say that the log of the leader of one epoch reached up to an offset."""
+
+    leader_epoch: int = NO_LEADER_EPOCH
+    offset: int = 0
+
+    def survives(self, end_offset: int | None) -> bool:
+        """Say whether a log in which the epoch ended at `end_offset` holds all up to here; None for no such epoch."""
+        return end_offset is not None and end_offset >= self.offset
+
+
+class LeaderEpochCheck:
+    """Keep the furthest point known of a log, and the newest leader epoch whose log is known to agree."""
+
+    def __init__(self, planned: LogPoint) -> None:
+        self._point = planned
+        self._is_plan = planned.leader_epoch > NO_LEADER_EPOCH
+        self._agreed_epoch = planned.leader_epoch
+
+    def doubted_by(self, leader_epoch: int) -> LogPoint | None:
+        """Give the point a leader has to be asked about before anything is read from it; None for nothing to ask."""
+        nothing_known = self._point.leader_epoch <= NO_LEADER_EPOCH
+        return None if nothing_known or leader_epoch <= self._agreed_epoch else self._point
+
+    def agree(self, leader_epoch: int) -> None:
+        """Note that the log of this leader holds all that is known."""
+        self._agreed_epoch = leader_epoch
+
+    def extend(self, batch_epoch: int, next_offset: int, leader_epoch: int) -> None:
+        """Note what was read from a leader; a plan reaches further than that and stays what is asked about."""
+        self._agreed_epoch = max(self._agreed_epoch, leader_epoch)
+        if not self._is_plan and batch_epoch > NO_LEADER_EPOCH:
+            self._point = LogPoint(batch_epoch, next_offset)
+
+    def forget(self) -> None:
+        """Begin anew, after a loss was told."""
+        self._point, self._is_plan = LogPoint(), False

@@ -1,0 +1,156 @@
+"""Read from Metadata answers what a reader of topics needs: names first, and only of topics that are wanted the rest.
+
+A cluster's topics can only be listed with all their partitions. kafka-python makes an object of each partition, which
+takes seconds where there are a hundred thousand of them; here those of other topics are stepped over.
+"""
+
+import struct
+from collections.abc import Callable, Collection
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+
+from broker_core.wire.layout import check_body
+from spark_eos.client.compact_fields import LAST_SHORT_LENGTH, count, skip, skip_tags, text
+
+# The first with compact lengths and tagged fields; Apache Kafka 2.4 has it.
+_FIRST_VERSION: Final = 9
+_FIRST_VERSION_WITH_IDS: Final = 10
+_ERROR_CODE: Final = struct.Struct(">h")
+_OPERATIONS_BYTES: Final = 4
+_PARTITION: Final = struct.Struct(">hiii")
+_NO_TOPICS: Final = b"\x01"
+
+
+class PartitionLeader(NamedTuple):
+    """Say who leads a partition; the leader is -1 while there is none."""
+
+    partition: int
+    leader_id: int
+    leader_epoch: int
+
+
+class TopicLeaders(NamedTuple):
+    """Describe one topic; the id is None on brokers older than 2.8."""
+
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    error_code: int
+    leaders: list[PartitionLeader]
+
+
+class FilteredMetadata:
+    """The topics that were wanted of one answer, and the answer without its topics."""
+
+    def __init__(self, cluster: Any, topics: list[TopicLeaders]) -> None:
+        self.cluster = cluster
+        self.topics = topics
+
+    @property
+    def throttle_time_ms(self) -> int:
+        """Return how long the broker wants to be left in peace."""
+        return int(self.cluster.throttle_time_ms)
+
+
+class FilteredMetadataRequest(MetadataRequest, init=False):  # type: ignore[misc, call-arg]
+    """Ask for topics (None: all of them), and read of the answer those whose names are wanted."""
+
+    def __init__(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> None:
+        super().__init__(
+            topics=None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+        self._wanted = wanted
+
+    def read_response(self, version: int, body: memoryview) -> FilteredMetadata:
+        """Read the body of an answer; raises what an answer reader takes for malformed."""
+        if version < _FIRST_VERSION:
+            return self._read_old(version, body)
+        data = bytes(body)
+        start = _skip_brokers(data)
+        topics, end = self._read_topics(data, start, version)
+        rest = memoryview(data[:start] + _NO_TOPICS + data[end:])
+        check_body(MetadataResponse, version, rest)
+        return FilteredMetadata(MetadataResponse[version].decode(rest), topics)
+
+    def _read_old(self, version: int, body: memoryview) -> FilteredMetadata:
+        check_body(MetadataResponse, version, body)
+        response = MetadataResponse[version].decode(body)
+        topics = [
+            TopicLeaders(
+                each.name,
+                None,
+                bool(each.is_internal),
+                each.error_code,
+                [PartitionLeader(part.partition_index, part.leader_id, part.leader_epoch) for part in each.partitions],
+            )
+            for each in response.topics
+            if self._wanted(each.name)
+        ]
+        response.topics = []
+        return FilteredMetadata(response, topics)
+
+    def _read_topics(self, data: bytes, position: int, version: int) -> tuple[list[TopicLeaders], int]:
+        topics = []
+        id_bytes = 16 if version >= _FIRST_VERSION_WITH_IDS else 0
+        topic_count, position = count(data, position)
+        # A count that lies is found out where the bytes end.
+        for _ in range(topic_count):
+            (error_code,) = _ERROR_CODE.unpack_from(data, position)
+            name, position = text(data, position + _ERROR_CODE.size)
+            topic_id = UUID(bytes=data[position : position + id_bytes]) if id_bytes else None
+            is_internal = bool(data[position + id_bytes])
+            position += id_bytes + 1
+            if name is not None and self._wanted(name):
+                leaders, position = _partitions(data, position)
+                known_id = topic_id if topic_id is not None and topic_id.int else None
+                topics.append(TopicLeaders(name, known_id, is_internal, error_code, leaders))
+            else:
+                position = _skip_partitions(data, position)
+            position = skip_tags(data, position + _OPERATIONS_BYTES)
+        return topics, position
+
+
+def _skip_brokers(data: bytes) -> int:
+    """Step over all that stands before the topics."""
+    broker_count, position = count(data, 4)
+    for _ in range(broker_count):
+        _, position = text(data, position + 4)
+        _, position = text(data, position + 4)
+        position = skip_tags(data, position)
+    _, position = text(data, position)
+    return position + 4
+
+
+def _partitions(data: bytes, position: int) -> tuple[list[PartitionLeader], int]:
+    leaders = []
+    partition_count, position = count(data, position)
+    for _ in range(partition_count):
+        _, partition, leader_id, leader_epoch = _PARTITION.unpack_from(data, position)
+        leaders.append(PartitionLeader(partition, leader_id, leader_epoch))
+        position = _skip_partition(data, position)
+    return leaders, position
+
+
+def _skip_partitions(data: bytes, position: int) -> int:
+    partition_count, position = count(data, position)
+    for _ in range(partition_count):
+        position = _skip_partition(data, position)
+    return position
+
+
+def _skip_partition(data: bytes, position: int) -> int:
+    position += _PARTITION.size
+    # Replicas, those in sync and those offline, each with its length plus one: nearly always one byte.
+    for _ in range(3):
+        length = data[position]
+        if 0 < length <= LAST_SHORT_LENGTH:
+            position += 4 * length - 3
+        else:
+            replica_count, position = count(data, position)
+            position = skip(data, position, 4 * replica_count)
+    return position + 1 if data[position] == 0 else skip_tags(data, position)

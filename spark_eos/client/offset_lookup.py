@@ -1,0 +1,237 @@
+"""Ask brokers which partitions there are and which offsets belong to a time or an end of the log."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import FIRST_METADATA_VERSION
+from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, TopicLeaders
+from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, TopicError, UnansweredError
+
+# Leaders move, starting leaders do not know their high watermark yet, and metadata lags behind both.
+STALE_LEADER: Final = frozenset({
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT, ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.OFFSET_NOT_AVAILABLE,
+})  # fmt: skip
+_ABSENT: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
+_FIRST_VERSION_WITH_ISOLATION: Final = 2
+# The first in which a leader refuses to answer for an epoch that is not its own.
+FIRST_FENCED_VERSION: Final = 2
+
+_Answers = dict[TopicPartition, int | None]
+
+
+class PartitionPlace(NamedTuple):
+    """Say which incarnation of a topic a partition belongs to and who leads it, as far as is known."""
+
+    topic_id: UUID | None = None
+    leader_id: int = -1
+    leader_epoch: int = NO_LEADER_EPOCH
+
+
+class OffsetLookup:
+    """Look partitions and offsets up, with retries where leaders move; one per query."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+        self._places: dict[TopicPartition, PartitionPlace] = {}
+        self._answered_epochs: dict[TopicPartition, int] = {}
+
+    def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
+        """Find the partitions of all topics whose names are wanted and that are not internal to Kafka."""
+        found = _places_of(topic for topic in self._describe(None, wanted) if not topic.is_internal)
+        self._remember(dict(found))
+        return found
+
+    def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
+        """Find the partitions of topics; topics that do not exist are left out."""
+        asked = set(topics)
+        found = _places_of(self._describe(asked, asked.__contains__)) if asked else {}
+        self._remember({tp: place for tp, place in self._places.items() if tp.topic not in asked} | found)
+        return found
+
+    def _remember(self, places: dict[TopicPartition, PartitionPlace]) -> None:
+        # Topics come and go while a query runs.
+        self._places = places
+        self._answered_epochs = {tp: epoch for tp, epoch in self._answered_epochs.items() if tp in places}
+
+    def _describe(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> list[TopicLeaders]:
+        """Ask brokers until one answers."""
+        answer: FilteredMetadata = self._client.ask_any_broker(
+            lambda: FilteredMetadataRequest(topics, wanted), min_version=FIRST_METADATA_VERSION
+        )
+        self._client.transport.cluster.update_metadata(answer.cluster)
+        return answer.topics
+
+    def offsets(
+        self, timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
+    ) -> dict[TopicPartition, int | None]:
+        """Find the first offset at or after a time, or an end of the log (-1 latest, -2 earliest).
+
+        None stands where no record is that young; a partition that does not exist any more is left out.
+        """
+        return self._look_up(
+            timestamps_ms,
+            lambda partitions: _request(partitions, timestamps_ms, isolation),
+            self._collect,
+            _FIRST_VERSION_WITH_ISOLATION,
+        )
+
+    def answered_epoch(self, topic_partition: TopicPartition) -> int:
+        """Give the epoch of the leader that named the last offset of a partition, which metadata may lag behind."""
+        return self._answered_epochs.get(topic_partition, NO_LEADER_EPOCH)
+
+    def epoch_ends(self, leader_epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Find where leader epochs ended in the logs of now; None where the leader has no trace of one (KIP-320)."""
+
+        def current(topic_partition: TopicPartition) -> int:
+            # A broker that has not heard of the newest leader must not answer for it.
+            return max(self._places[topic_partition].leader_epoch, self.answered_epoch(topic_partition))
+
+        return self._look_up(
+            leader_epochs,
+            lambda partitions: epoch_end_request({tp: (current(tp), leader_epochs[tp]) for tp in partitions}),
+            _collect_epoch_ends,
+            FIRST_FENCED_VERSION,
+        )
+
+    def _look_up(
+        self,
+        asked: Collection[TopicPartition],
+        request: Callable[[list[TopicPartition]], Any],
+        collect: Callable[[Any, _Answers], str],
+        min_version: int,
+    ) -> _Answers:
+        """Ask the leaders until each has answered; a partition that does not exist any more is left out."""
+        answers: _Answers = {}
+        wanted = set(asked)
+        deadline = self._client.deadline()
+        attempt = 0
+        while wanted:
+            if attempt > 0 or not wanted <= self._places.keys():
+                wanted &= self.places({tp.topic for tp in wanted}).keys()
+            trouble = self._ask(wanted, request, collect, min_version, answers)
+            wanted -= answers.keys()
+            if wanted and not self._client.back_off(attempt, deadline):
+                raise UnansweredError(
+                    f"The offsets of {len(wanted)} partitions could not be looked up, of {min(wanted)} among others",
+                    checked=f"Asked their leaders {attempt + 1} times; the last answer: {trouble}",
+                    remedy="Check that every partition has a leader",
+                )
+            attempt += 1
+        return answers
+
+    def _ask(
+        self,
+        wanted: Iterable[TopicPartition],
+        request: Callable[[list[TopicPartition]], Any],
+        collect: Callable[[Any, _Answers], str],
+        min_version: int,
+        answers: _Answers,
+    ) -> str:
+        """Ask every leader once, put what is answered into `answers` and tell what went wrong last."""
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for tp in sorted(wanted):
+            by_leader.setdefault(self._places[tp].leader_id, []).append(tp)
+        trouble = "no leader" if by_leader.pop(-1, None) else ""
+        requests = [(leader, request(partitions)) for leader, partitions in by_leader.items()]
+        for response in self._client.send_all(requests, min_version=min_version):
+            if isinstance(response, UnansweredError):
+                trouble = response.happened
+            elif isinstance(response, EosKafkaError):
+                raise response
+            else:
+                trouble = collect(response, answers) or trouble
+        return trouble
+
+    def _collect(self, response: Any, answers: _Answers) -> str:
+        trouble = ""
+        for topic in response.topics:
+            for partition in topic.partitions:
+                tp = TopicPartition(topic.name, partition.partition_index)
+                if partition.error_code == ErrorCode.NONE:
+                    answers[tp] = partition.offset if partition.offset >= 0 else None
+                    self._answered_epochs[tp] = partition.leader_epoch
+                else:
+                    trouble = _passing_trouble(tp, partition.error_code, "looking up offsets")
+        return trouble
+
+
+def _request(
+    partitions: Iterable[TopicPartition], timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
+) -> Any:
+    topics: dict[str, list[Any]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(
+            ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+                partition_index=tp.partition, current_leader_epoch=NO_LEADER_EPOCH, timestamp=timestamps_ms[tp]
+            )
+        )
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(isolation),
+        topics=[ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=each) for name, each in topics.items()],
+    )
+
+
+def epoch_end_request(epochs: Mapping[TopicPartition, tuple[int, int]]) -> Any:
+    """Ask where leader epochs ended; each partition comes with the leader's own epoch and the one asked about."""
+    form = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    topics: dict[str, list[Any]] = {}
+    for tp, (current, asked) in epochs.items():
+        topics.setdefault(tp.topic, []).append(
+            form.OffsetForLeaderPartition(partition=tp.partition, current_leader_epoch=current, leader_epoch=asked)
+        )
+    return OffsetForLeaderEpochRequest(
+        replica_id=-1, topics=[form(topic=name, partitions=each) for name, each in topics.items()]
+    )
+
+
+def _collect_epoch_ends(response: Any, answers: _Answers) -> str:
+    trouble = ""
+    for topic in response.topics:
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.topic, partition.partition)
+            if partition.error_code == ErrorCode.NONE:
+                answers[tp] = partition.end_offset if partition.end_offset >= 0 else None
+            else:
+                trouble = _passing_trouble(tp, partition.error_code, "asking where a leader's epoch ended")
+    return trouble
+
+
+def _passing_trouble(topic_partition: TopicPartition, error_code: int, doing: str) -> str:
+    """Name trouble that asking again cures; raise any other."""
+    if error_code in STALE_LEADER:
+        return f"{topic_partition}: {ErrorCode(error_code).name}"
+    raise partition_error(topic_partition, error_code, doing)
+
+
+def _places_of(topics: Iterable[TopicLeaders]) -> dict[TopicPartition, PartitionPlace]:
+    places = {}
+    for topic in topics:
+        if topic.error_code != ErrorCode.NONE and topic.error_code not in _ABSENT:
+            raise partition_error(topic.name, topic.error_code, "asking for metadata")
+        for each in topic.leaders:
+            place = PartitionPlace(topic.topic_id, each.leader_id, each.leader_epoch)
+            places[TopicPartition(topic.name, each.partition)] = place
+    return places
+
+
+def partition_error(where: object, error_code: int, doing: str) -> EosKafkaError:
+    """Put an error code that asking again would not cure into words."""
+    known = error_code in tuple(ErrorCode)
+    happened = f"{where}: {ErrorCode(error_code).name if known else f'error {error_code}'} when {doing}"
+    if error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return AuthorizationError(
+            happened, remedy="Grant the principal DESCRIBE and READ on the topic", error_code=error_code
+        )
+    if error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+        return TopicError(happened, remedy="Correct the name of the topic", error_code=error_code)
+    return BrokerError(happened, remedy="See the log of the broker", error_code=error_code)

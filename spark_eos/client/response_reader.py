@@ -1,0 +1,277 @@
+"""Read what brokers answer so that no answer, however wrong, costs more than its connection.
+
+kafka-python trusts a broker: bytes that are no answer end its reader with whatever the decoder trips over, and the
+connection stays open, deaf, until the request times out; a few bytes can have it take memory for the longest frame,
+or count for hours. Here a frame takes memory as its bytes come, and is measured against Kafka's schema before it is
+decoded. Whatever is wrong is a `KafkaProtocolError`, upon which kafka-python closes the connection and fails what waits
+for it.
+"""
+
+import functools
+import io
+import ssl
+import struct
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
+
+import kafka.errors as kafka_errors
+from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.sasl import SaslBytesResponse
+
+from broker_core.wire.layout import API_VERSIONS_KEY, MalformedLayout, answer_has_tags, check_body, check_tags
+from spark_eos.errors import UnansweredError
+
+Part = TypeVar("Part")
+NoteVersions: TypeAlias = Callable[[Any], None]
+ReadResponse: TypeAlias = Callable[[int, memoryview], Any]
+
+_LENGTH: Final = struct.Struct(">i")
+_RECEIVED_AT_ONCE_BYTES: Final = 1 << 20
+_PIECE_BYTES: Final = 1 << 16
+# As much as a fetch asks for by default. Memory that is not written to is none yet.
+_FRAME_STEP_BYTES: Final = 5 << 20
+_CORRELATION_ID: Final = struct.Struct(">i")
+_ERROR_CODE: Final = struct.Struct(">h")
+
+
+class MalformedResponse(kafka_errors.KafkaProtocolError):  # type: ignore[misc]
+    """Report bytes that are no answer to what was asked."""
+
+    def __str__(self) -> str:
+        """Say what is wrong without the name of the class."""
+        return str(self.args[0])
+
+
+def install_response_reader(
+    manager: Any, note_versions: NoteVersions | None = None, prepare: Callable[[Any], None] | None = None
+) -> None:
+    """Have every connection that kafka-python's manager opens from now on read its answers here.
+
+    `note_versions` is called with each ApiVersions answer: kafka-python drops the features in it. `prepare` gets each
+    transport before it is used.
+    """
+    manager._connect = functools.partial(
+        _connect, weakref.proxy(manager), type(manager)._connect, note_versions, prepare
+    )
+
+
+async def _connect(
+    manager: Any,
+    connect: Any,
+    note_versions: NoteVersions | None,
+    prepare: Callable[[Any], None] | None,
+    node: Any,
+    connection: Any,
+    **how: Any,
+) -> None:
+    made = connection.connection_made
+    # The manager limits all connections to what the first broker could do, although it may have been upgraded since.
+    connection.broker_version_data = None
+
+    def connection_made(transport: Any) -> None:
+        if prepare is not None:
+            prepare(transport)
+        made(transport)
+        reader = ResponseReader(
+            client_id=connection.config["client_id"],
+            receive_message_max_bytes=connection.config["receive_message_max_bytes"],
+        )
+        reader.note_versions = note_versions
+        connection.parser = reader
+        transport._sock_recv = functools.partial(_receive, transport, reader.frame)
+
+    connection.connection_made = connection_made
+    await connect(manager, node, connection, **how)
+
+
+def _receive(transport: Any, frame: "_LargeFrame | None" = None) -> tuple[bytes, BaseException | None]:
+    """Take what has come, up to a limit: a broker that never stops sending must not keep the loop here for ever.
+
+    The bytes of a large frame go where they stay, the others are given back.
+    """
+    sock = transport._sock
+    is_tls = isinstance(sock, ssl.SSLSocket)
+    pieces: list[bytes] = []
+    size_bytes = 0
+    # What TLS has decrypted already does not wake the selector, so it has to be taken now.
+    while size_bytes < _RECEIVED_AT_ONCE_BYTES or (is_tls and sock.pending()):
+        try:
+            if frame is not None and frame.is_open() and not pieces:
+                taken = frame.fill(sock.recv_into)
+                full = frame.is_open()
+            else:
+                piece = sock.recv(_PIECE_BYTES)
+                pieces.append(piece)
+                taken, full = len(piece), len(piece) == _PIECE_BYTES
+        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            break
+        except OSError as error:
+            return b"", kafka_errors.KafkaConnectionError(error)
+        if not taken:
+            if size_bytes:
+                break
+            return b"", kafka_errors.KafkaConnectionError("socket disconnected")
+        size_bytes += taken
+        if not full and not is_tls:
+            # There is no more: what comes now wakes the selector.
+            break
+    return b"".join(pieces), None
+
+
+class _LargeFrame:
+    """The frame that a connection is in the midst of, when it is large: it takes its bytes from the socket itself."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._size_bytes = self._filled_bytes = 0
+
+    def is_open(self) -> bool:
+        """Say whether bytes are missing."""
+        return self._filled_bytes < self._size_bytes
+
+    def open(self, size_bytes: int, first: bytes | bytearray | memoryview) -> None:
+        """Begin a frame of which some bytes are here; memory is taken in steps, since a length can lie."""
+        self._size_bytes, self._filled_bytes = size_bytes, len(first)
+        self._data = bytearray(min(size_bytes, max(_FRAME_STEP_BYTES, 2 * len(first))))
+        self._data[: len(first)] = first
+
+    def fill(self, receive_into: Callable[[memoryview], int]) -> int:
+        """Let bytes be put where they are missing; gives their number."""
+        if self._filled_bytes == len(self._data):
+            self._data += bytes(min(len(self._data), self._size_bytes - len(self._data)))
+        taken = receive_into(memoryview(self._data)[self._filled_bytes :])
+        self._filled_bytes += taken
+        return taken
+
+    def take(self) -> bytearray | None:
+        """Give a frame that is whole, once."""
+        if self.is_open() or not self._size_bytes:
+            return None
+        data, self._data = self._data, bytearray()
+        self._size_bytes = self._filled_bytes = 0
+        return data
+
+
+class ResponseReader(KafkaProtocol):  # type: ignore[misc]
+    """Cut the stream of one connection into frames and decode them as answers to the requests sent."""
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__(**config)
+        self.frame = _LargeFrame()
+        self._received = bytearray()
+        self._readers: dict[int, ReadResponse] = {}
+        self.note_versions: NoteVersions | None = None
+
+    def send_request(self, request: Any, correlation_id: int | None = None) -> int:
+        """Encode a request for sending; one with a method `read_response` reads the body of its answer itself."""
+        number: int = super().send_request(request, correlation_id)
+        reader = getattr(request, "read_response", None)
+        if reader is not None:
+            self._readers[number] = reader
+        return number
+
+    def receive_bytes(self, data: bytes) -> list[tuple[int, Any]]:
+        """Take bytes; give the answers they complete, each with its correlation id, or raise KafkaProtocolError."""
+        rest = memoryview(data)
+        while rest and self.frame.is_open():
+            taken = self.frame.fill(functools.partial(_copy_into, rest))
+            rest = rest[taken:]
+        whole = self.frame.take()
+        answers = [] if whole is None else [self._answer(whole)]
+        if self.frame.is_open():
+            return answers
+        self._received += rest
+        position = 0
+        while len(self._received) - position >= _LENGTH.size:
+            (size_bytes,) = _LENGTH.unpack_from(self._received, position)
+            self._validate_frame_size(size_bytes)
+            begin = position + _LENGTH.size
+            end = begin + size_bytes
+            if end > len(self._received):
+                if size_bytes > _PIECE_BYTES:
+                    self.frame.open(size_bytes, memoryview(self._received)[begin:])
+                    position = len(self._received)
+                break
+            frame = bytes(memoryview(self._received)[begin:end])
+            position = end
+            answers.append(self._answer(frame))
+        del self._received[:position]
+        return answers
+
+    def _answer(self, frame: bytes | bytearray) -> tuple[int, Any]:
+        if not self.in_flight_requests:
+            raise MalformedResponse("an answer came though nothing was asked")
+        request = self.in_flight_requests.popleft()
+        kind = request.get_response_class()
+        if kind is None:
+            raise MalformedResponse(f"API {request.request_api_key} has no known answer")
+        reader = self._readers.pop(request.correlation_id, None)
+        try:
+            if reader is not None:
+                version = request.request_api_version
+                return request.correlation_id, reader(version, _body(frame, kind, version, request.correlation_id))
+            if isinstance(kind, SaslBytesResponse):
+                stream = io.BytesIO(frame)
+                _check_number(request, kind.parse_header(stream).correlation_id)
+                return request.correlation_id, kind.decode(stream)
+            whole = memoryview(frame)
+            _check_number(request, *_CORRELATION_ID.unpack_from(whole))
+            start = _CORRELATION_ID.size
+            if answer_has_tags(kind, request.request_api_version):
+                start = check_tags(whole, start)
+            body = whole[start:]
+            check_body(kind, _version_of(kind, request.request_api_version, body), body)
+            answer = kind.decode(body)
+            if kind.API_KEY == API_VERSIONS_KEY and self.note_versions is not None:
+                self.note_versions(answer)
+            return request.correlation_id, answer
+        except kafka_errors.KafkaProtocolError:
+            raise
+        except MalformedLayout as error:
+            what = f"{kind.name} version {request.request_api_version}"
+            raise MalformedResponse(f"{what} cannot be decoded: {error}") from None
+        except Exception as error:
+            raise MalformedResponse(f"an answer cannot be decoded, {type(error).__name__}: {error}") from None
+
+
+def _copy_into(source: memoryview, space: memoryview) -> int:
+    size_bytes = min(len(source), len(space))
+    space[:size_bytes] = source[:size_bytes]
+    return size_bytes
+
+
+def _body(frame: bytes | bytearray, kind: Any, version: int, asked: int) -> memoryview:
+    """Give what follows the header of an answer, without copying it."""
+    view = memoryview(frame).toreadonly()
+    (answered,) = _CORRELATION_ID.unpack_from(view)
+    if answered != asked:
+        raise MalformedResponse(f"request {asked} got the answer to request {answered}")
+    position = _CORRELATION_ID.size
+    return view[check_tags(view, position) if answer_has_tags(kind, version) else position :]
+
+
+def _check_number(request: Any, answered: int) -> None:
+    if answered != request.correlation_id:
+        raise MalformedResponse(f"request {request.correlation_id} got the answer to request {answered}")
+
+
+def _version_of(kind: Any, version: int, body: memoryview) -> int:
+    if kind.API_KEY == API_VERSIONS_KEY and len(body) >= _ERROR_CODE.size and _ERROR_CODE.unpack_from(body)[0]:
+        # A broker that does not know the version asked for says so in the oldest one.
+        return 0
+    return version
+
+
+def only_part(parts: Sequence[Part], what: str) -> Part:
+    """Give what was asked for alone; raises `UnansweredError` when the answer leaves it out."""
+    if not parts:
+        raise UnansweredError(f"{what}: the broker's answer leaves out what was asked for")
+    return parts[0]
+
+
+def check_complete(asked: Collection[Any], answered: Collection[Any], what: str) -> None:
+    """Raise `UnansweredError` when an answer says nothing of something that was asked for: that is no success."""
+    left_out = [each for each in asked if each not in answered]
+    if left_out:
+        raise UnansweredError(f"{what}: the broker's answer leaves out {left_out[0]} and {len(left_out) - 1} others")

@@ -1,0 +1,247 @@
+"""Begin and end transactions from outside the producer that fills them.
+
+Each function is one exchange with transaction coordinators, repeated until it is answered. `end_txns` passes no
+judgement on the codes it gets: what became of a transaction is what `inspection.describe_transactions` says.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.coordinator_requests import CoordinatorRequest, ask_coordinator, ask_coordinators
+from spark_eos.client.error_table import Api, failure, worst_code
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.response_reader import check_complete
+from spark_eos.errors import UnansweredError
+
+TV2: Final = 2
+_NEVER: Final = 1 << 15
+LAST_TV1_END_TXN: Final = 4
+FIRST_TV2_END_TXN: Final = 5
+# Versions from 4 on are for brokers only (KIP-890 part 1).
+LAST_CLIENT_ADD_PARTITIONS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TransactionIdentity:
+    """Name one transaction: its id, the producer that fills it, and the protocol it was begun with.
+
+    `transaction_version` is kept because the EndTxn version must match it, however the cluster's feature level
+    has changed since: a version 4 EndTxn repeated as version 5 is an error for a transaction that is committed.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    transaction_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndTxnResult:
+    """Hold the last answer to EndTxn; `next_identity` is the producer's next one where the broker gave it (TV2).
+
+    `answered` is False when no final answer came in time; `error_code` is then the last retriable one.
+    """
+
+    identity: TransactionIdentity
+    error_code: int
+    answered: bool
+    next_identity: TransactionIdentity | None
+
+
+def init_producer_id(
+    client: KafkaClient,
+    transactional_id: str,
+    *,
+    transaction_timeout_ms: int,
+    transaction_version: int | None = None,
+    timeout_ms: float | None = None,
+    repeats: bool = True,
+) -> TransactionIdentity:
+    """Take over a transactional id: abort what it has open, fence its former owner, get a fresh epoch.
+
+    `transaction_version` is what the next transaction will be begun with; None asks the cluster. Without `repeats` the
+    first request that stays unanswered is an `UnansweredError`.
+    """
+    deadline = client.deadline(timeout_ms)
+    if transaction_version is None:
+        transaction_version = client.transaction_version(timeout_ms=timeout_ms)
+
+    def make() -> Any:
+        return InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_PRODUCER_EPOCH,
+        )
+
+    response = ask_coordinator(
+        client,
+        Api.INIT_PRODUCER_ID,
+        CoordinatorType.TRANSACTION,
+        CoordinatorRequest(transactional_id, make, _error_code, repeats),
+        deadline=deadline,
+        max_version=5,
+    )
+    if response.error_code != ErrorCode.NONE:
+        raise failure(
+            Api.INIT_PRODUCER_ID,
+            response.error_code,
+            f"transactional id {transactional_id!r}",
+            detail=f"asked with a transaction timeout of {transaction_timeout_ms} ms",
+        )
+    return TransactionIdentity(transactional_id, response.producer_id, response.producer_epoch, transaction_version)
+
+
+def own_one_of(
+    client: KafkaClient, transactional_ids: Iterable[str], *, transaction_timeout_ms: int
+) -> TransactionIdentity:
+    """Take over the first of these ids whose coordinator answers.
+
+    A request that stays unanswered may be applied late, and would then abort what its id has open by that time. So it
+    is not sent again, its id is given up, and the next one is tried, until the client's deadline.
+    """
+    deadline = client.deadline(None)
+    for attempt, transactional_id in enumerate(transactional_ids):
+        try:
+            return init_producer_id(
+                client,
+                transactional_id,
+                transaction_timeout_ms=transaction_timeout_ms,
+                timeout_ms=client.remaining_ms(deadline),
+                repeats=False,
+            )
+        except UnansweredError:
+            if not client.back_off(attempt, deadline):
+                raise
+    raise AssertionError("there are ever more ids")
+
+
+def end_txn(
+    client: KafkaClient, identity: TransactionIdentity, *, commit: bool, timeout_ms: float | None = None
+) -> EndTxnResult:
+    """End one transaction; see `end_txns`."""
+    return end_txns(client, [identity], commit=commit, timeout_ms=timeout_ms)[identity]
+
+
+def end_txns(
+    client: KafkaClient,
+    identities: Collection[TransactionIdentity],
+    *,
+    commit: bool,
+    timeout_ms: float | None = None,
+) -> dict[TransactionIdentity, EndTxnResult]:
+    """Commit or abort many transactions in parallel, each repeated until it is answered.
+
+    Code 0 says that the coordinator has recorded the end. Every other code leaves open what became of the
+    transaction: describe it.
+
+    A transaction ends by the protocol it was begun with. Only where the level has fallen to 0 since, one of TV2 ends by
+    the old one: Apache Kafka's coordinator could not write down any other end, and would refuse the id from then on.
+    """
+    deadline = client.deadline(timeout_ms)
+    first_tv2 = TV2 if client.known_transaction_version(timeout_ms=timeout_ms) > 0 else _NEVER
+    results: dict[TransactionIdentity, EndTxnResult] = {}
+    for by_tv2 in (True, False):
+        group = [each for each in identities if (each.transaction_version >= first_tv2) == by_tv2]
+        answers = ask_coordinators(
+            client,
+            Api.END_TXN,
+            CoordinatorType.TRANSACTION,
+            [_end_exchange(identity, commit) for identity in group],
+            deadline=deadline,
+            min_version=FIRST_TV2_END_TXN if by_tv2 else None,
+            max_version=FIRST_TV2_END_TXN if by_tv2 else LAST_TV1_END_TXN,
+        )
+        for identity in group:
+            answer = answers[identity.transactional_id]
+            results[identity] = EndTxnResult(
+                identity, answer.error_code, answer.is_final, _next_identity(identity, answer.response, by_tv2)
+            )
+    return results
+
+
+def _end_exchange(identity: TransactionIdentity, commit: bool) -> CoordinatorRequest:
+    def make() -> Any:
+        return EndTxnRequest(
+            transactional_id=identity.transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            committed=commit,
+        )
+
+    return CoordinatorRequest(identity.transactional_id, make, _error_code)
+
+
+def _next_identity(identity: TransactionIdentity, response: Any, by_tv2: bool) -> TransactionIdentity | None:
+    if response is None or response.error_code != ErrorCode.NONE:
+        return None
+    if not by_tv2:
+        return identity
+    if response.producer_id == NO_PRODUCER_ID:
+        return None
+    return replace(identity, producer_id=response.producer_id, producer_epoch=response.producer_epoch)
+
+
+def add_partitions_to_txn(
+    client: KafkaClient,
+    identity: TransactionIdentity,
+    topic_partitions: Iterable[TopicPartition],
+    *,
+    timeout_ms: float | None = None,
+) -> None:
+    """Register partitions with the transaction before the first produce to them (TV1)."""
+    partitions_of: dict[str, list[int]] = {}
+    asked = list(topic_partitions)
+    for each in asked:
+        partitions_of.setdefault(each.topic, []).append(each.partition)
+
+    def make() -> Any:
+        topic_class = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=identity.transactional_id,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.producer_epoch,
+            v3_and_below_topics=[
+                topic_class(name=name, partitions=partitions) for name, partitions in partitions_of.items()
+            ],
+        )
+
+    response = ask_coordinator(
+        client,
+        Api.ADD_PARTITIONS,
+        CoordinatorType.TRANSACTION,
+        CoordinatorRequest(identity.transactional_id, make, _worst_partition_code),
+        deadline=client.deadline(timeout_ms),
+        max_version=LAST_CLIENT_ADD_PARTITIONS,
+    )
+    worst = _worst_partition_code(response)
+    if worst != ErrorCode.NONE:
+        refused = next(each for each, code in _partition_codes(response).items() if code == worst)
+        raise failure(Api.ADD_PARTITIONS, worst, f"{refused} in transaction {identity.transactional_id!r}")
+    what = f"{Api.ADD_PARTITIONS.value} for {identity.transactional_id!r}"
+    check_complete(asked, _partition_codes(response), what)
+
+
+def _partition_codes(response: Any) -> Mapping[TopicPartition, int]:
+    return {
+        TopicPartition(topic.name, partition.partition_index): partition.partition_error_code
+        for topic in response.results_by_topic_v3_and_below
+        for partition in topic.results_by_partition
+    }
+
+
+def _worst_partition_code(response: Any) -> int:
+    """Choose the code that decides; "not attempted" only says that another partition has the reason."""
+    codes = list(_partition_codes(response).values())
+    reasons = [code for code in codes if code != ErrorCode.OPERATION_NOT_ATTEMPTED]
+    return worst_code(Api.ADD_PARTITIONS, reasons) or worst_code(Api.ADD_PARTITIONS, codes)
+
+
+def _error_code(response: Any) -> int:
+    return int(response.error_code)

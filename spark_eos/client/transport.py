@@ -1,0 +1,278 @@
+"""Drive kafka-python's connections synchronously, each wait with a deadline.
+
+`kafka.net` is known here and in `event_loop`. There is no thread: the loop runs while someone waits or polls. A forked
+child inherits the parent's sockets and its epoll set, which the kernel shares: a child that closed them the usual
+way would take the parent's registrations out of the shared set. So after a fork every inherited transport is
+abandoned in the child, silently and without touching the shared set.
+"""
+
+import contextlib
+import re
+import selectors
+import socket
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+import kafka.errors as kafka_errors
+from kafka.future import Future
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.transport import KafkaTCPTransport
+
+from spark_eos.client.credentials import keep_out_of_logs, token_provider
+from spark_eos.client.event_loop import EventLoop, write_directly
+from spark_eos.client.response_reader import MalformedResponse, install_response_reader
+from spark_eos.client.tls import TlsContext, tls_context
+from spark_eos.errors import AuthenticationError, ClientStateError, EosKafkaError, UnansweredError, UnsupportedError
+from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import Clock, Pending, Runtime
+
+_MANY_IN_FLIGHT: Final = 1_000
+_THROTTLE_CHECK_SECONDS: Final = 0.02
+_IDLE_SECONDS: Final = 1.0
+# TLS alerts that a broker sends about what the client has shown, as OpenSSL names them.
+_REFUSED_CERTIFICATE: Final = re.compile(r"ALERT_(BAD_CERTIFICATE|CERTIFICATE_|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA)")
+
+
+class SocketTransport:
+    """Own one event loop and one connection for each broker."""
+
+    def __init__(self, options: ClientOptions, runtime: Runtime, note_versions: Callable[[Any], None]) -> None:
+        self.options = options
+        self.closed = False
+        self._monotonic = runtime.clock.monotonic
+        self._getpid = runtime.process.getpid
+        self._process_id = self._getpid()
+        keep_out_of_logs()
+        self._selector = EventLoop(self._monotonic, client_id=options.client_id, slow_task_threshold_secs=0)
+        try:
+            config = manager_config(options, tls_context(options), runtime.clock)
+            self._manager = KafkaConnectionManager(self._selector, **config)
+        except BaseException:
+            self._selector.close()
+            raise
+        self._tcp_transports: weakref.WeakSet[Any] = weakref.WeakSet()
+        install_response_reader(self._manager, note_versions, self._take)
+        runtime.process.abandon_in_children(self)
+
+    @property
+    def cluster(self) -> Any:
+        """Give kafka-python's view of the brokers."""
+        return self._manager.cluster
+
+    @property
+    def broker_version_data(self) -> Any:
+        """Give the API versions of the first broker that answered, None before that."""
+        return self._manager.broker_version_data
+
+    def start(
+        self,
+        node_id: int | str,
+        request: Any,
+        deadline: float,
+        *,
+        min_version: int | None = None,
+        max_version: int | None = None,
+    ) -> Pending:
+        """Start an exchange with one broker; poll until its future is done, then take its `outcome`."""
+        self.check_usable()
+        low = 0 if min_version is None else min_version
+        high = float("inf") if max_version is None else max_version
+        connection = self._manager._conns.get(node_id)
+        if connection is not None and connection.connected and self._is_idle(connection):
+            # Brokers close what is not used, and a request that is sent then gets no answer.
+            self.poll(0)
+        if connection is not None and connection.connected and not connection.paused:
+            try:
+                return cast(Pending, self._send(connection, request, deadline, low, high))
+            except Exception as error:
+                return cast(Pending, Future().failure(error))
+        return cast(Pending, self._manager.call_soon(self._exchange, node_id, request, deadline, low, high))
+
+    def poll(self, timeout_ms: float) -> None:
+        """Do what can be done now; wait at most `timeout_ms` for the first event."""
+        self.check_usable()
+        self._selector.poll(timeout_ms=timeout_ms)
+        self._selector.drain()
+
+    def wait(self, pending: Sequence[Pending], deadline: float) -> None:
+        """Run the loop until every exchange is done or the deadline passes."""
+        self.check_usable()
+        for future in pending:
+            remaining = max(0.0, deadline - self._monotonic())
+            if not future.is_done:
+                self._selector.poll(timeout_ms=remaining * 1000, future=future)
+
+    def wait_any(self, pending: Sequence[Pending], deadline: float) -> None:
+        """Run the loop until one exchange is done or the deadline passes."""
+        while pending and not any(future.is_done for future in pending):
+            remaining = deadline - self._monotonic()
+            if remaining <= 0:
+                return
+            self.poll(remaining * 1000)
+
+    def pause(self, seconds: float) -> None:
+        """Run the loop for some time, as a back-off that keeps connections alive."""
+        until = self._monotonic() + seconds
+        while (remaining := until - self._monotonic()) > 0:
+            self.poll(remaining * 1000)
+
+    def outcome(self, future: Pending, described: str) -> Any:
+        """Give the response, or raise what went wrong in our own words."""
+        if not future.is_done:
+            raise UnansweredError(f"{described} was not answered in time")
+        if future.exception is None:
+            return future.value
+        raise translate(future.exception, described) from future.exception
+
+    def any_node(self) -> int | str | None:
+        """Choose the broker with the least to do that is not failing; None when there is none."""
+        return cast("int | str | None", self._manager.least_loaded_node())
+
+    def close_connection(self, node_id: int | str) -> None:
+        """Close the connection to one broker, so that the next request opens another."""
+        self._manager.close(node_id=node_id)
+
+    def check_usable(self) -> None:
+        """Refuse use after close and in another process than the one that opened it."""
+        if self._process_id != self._getpid():
+            raise ClientStateError(
+                f"A Kafka client opened in process {self._process_id} is used in process {self._getpid()}",
+                remedy="Open a client in each process; connections cannot be shared over a fork",
+            )
+        if self.closed:
+            raise ClientStateError("The Kafka client is closed", remedy="Open a new one")
+
+    def close(self) -> None:
+        """Close every connection; safe to call twice, and in a forked child."""
+        if self.closed or self._process_id != self._getpid():
+            return
+        self.closed = True
+        self._manager.close()
+        self._selector.close()
+        _close(self._sockets())
+
+    def _sockets(self) -> list[Any]:
+        """List the sockets that are open; one that was given up while it was set up is in no list of the manager's."""
+        return [transport._sock for transport in self._tcp_transports if transport._sock is not None]
+
+    def _take(self, transport: Any) -> None:
+        if isinstance(transport, KafkaTCPTransport):
+            write_directly(transport)
+            self._tcp_transports.add(transport)
+
+    def abandon(self) -> None:
+        """Let go of a parent's sockets in a forked child without disturbing the parent."""
+        if self.closed:
+            return
+        self.closed = True
+        inherited, self._selector._selector = self._selector._selector, selectors.SelectSelector()
+        inherited.close()
+        _close([*self._sockets(), self._selector._wakeup_r, self._selector._wakeup_w])
+
+    def _is_idle(self, connection: Any) -> bool:
+        return bool(self._monotonic() - connection.transport.last_activity > _IDLE_SECONDS)
+
+    async def _exchange(self, node_id: int | str, request: Any, deadline: float, low: int, high: float) -> Any:
+        connection = await self._connection(node_id, deadline)
+        while connection.paused:
+            # The broker asked us to be silent for a while (KIP-219).
+            if self._monotonic() >= deadline:
+                raise kafka_errors.KafkaTimeoutError(f"throttled by broker {node_id} until after the deadline")
+            await self._selector.sleep(_THROTTLE_CHECK_SECONDS)
+        return await self._send(connection, request, deadline, low, high)
+
+    def _send(self, connection: Any, request: Any, deadline: float, low: int, high: float) -> Any:
+        request.API_VERSION = connection.broker_version_data.api_version(request, min_version=low, max_version=high)
+        remaining_ms = (deadline - self._monotonic()) * 1000
+        timeout_ms = max(1.0, min(float(self.options.request_timeout_ms), remaining_ms))
+        return connection.send_request(request, request_timeout_ms=timeout_ms)
+
+    async def _connection(self, node_id: int | str, deadline: float) -> Any:
+        delay = self._manager.connection_delay(node_id)
+        while delay > 0:
+            if self._monotonic() + delay > deadline:
+                raise kafka_errors.KafkaTimeoutError(f"broker {node_id} refused connections until the deadline")
+            await self._selector.sleep(delay)
+            delay = self._manager.connection_delay(node_id)
+        remaining_ms = (deadline - self._monotonic()) * 1000
+        timeout_ms = min(self._manager.socket_connection_setup_timeout_ms(node_id), max(1.0, remaining_ms))
+        connection = self._manager.get_connection(node_id, timeout_ms=timeout_ms, refresh_metadata_on_err=False)
+        try:
+            return await connection
+        except (kafka_errors.KafkaError, EosKafkaError):
+            raise
+        except Exception as error:
+            # kafka-python trips over addresses that are none, and over what it is answered while it authenticates.
+            raise MalformedResponse(f"no connection can be set up, {type(error).__name__}: {error}") from None
+
+
+def _close(sockets: Sequence[Any]) -> None:
+    for each in sockets:
+        with contextlib.suppress(OSError):
+            each.close()
+
+
+def translate(error: BaseException, described: str) -> EosKafkaError | BaseException:
+    """Put one of kafka-python's exceptions into our families; a bug stays what it is."""
+    if isinstance(error, kafka_errors.IncompatibleBrokerVersion):
+        return UnsupportedError(
+            f"{described} needs a newer broker: {error}", remedy="Use brokers of Apache Kafka 3.0 or later"
+        )
+    if isinstance(
+        error,
+        kafka_errors.SaslAuthenticationFailedError
+        | kafka_errors.UnsupportedSaslMechanismError
+        | kafka_errors.IllegalSaslStateError,
+    ):
+        return AuthenticationError(f"The broker refused the credentials: {error}")
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return AuthenticationError(
+            f"The broker's certificate is not trusted: {error}",
+            remedy="Give the certificate authority as PEM with kafka.ssl.truststore.location",
+        )
+    if _REFUSED_CERTIFICATE.search(str(error)):
+        return AuthenticationError(
+            f"The broker refused the client's certificate, or the want of one: {error}",
+            remedy="Give a certificate that the broker trusts, and its key, with kafka.ssl.keystore.location (PEM)",
+        )
+    if isinstance(error, kafka_errors.KafkaProtocolError):
+        return UnansweredError(
+            f"{described} was answered with something that is no answer: {error}",
+            remedy="Check that kafka.bootstrap.servers names Kafka brokers and that kafka.security.protocol is theirs",
+        )
+    if isinstance(error, kafka_errors.KafkaError):
+        return UnansweredError(f"{described} got no answer: {error or type(error).__name__}")
+    return error
+
+
+def manager_config(options: ClientOptions, context: TlsContext | None, clock: Clock) -> dict[str, Any]:
+    """Say in kafka-python's words how to reach a cluster."""
+    socket_options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    if options.send_buffer_bytes:
+        socket_options.append((socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes))
+    if options.receive_buffer_bytes:
+        socket_options.append((socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer_bytes))
+    return {
+        "bootstrap_servers": list(options.bootstrap_servers),
+        "client_id": options.client_id,
+        "client_software_name": "spark-eos",
+        "receive_message_max_bytes": options.receive_message_max_bytes,
+        "reconnect_backoff_ms": options.reconnect_backoff_ms,
+        "reconnect_backoff_max_ms": options.reconnect_backoff_max_ms,
+        "request_timeout_ms": options.request_timeout_ms,
+        "socket_connection_setup_timeout_ms": options.connection_setup_timeout_ms,
+        "socket_connection_setup_timeout_max_ms": options.connection_setup_timeout_max_ms,
+        "socket_options": socket_options,
+        "max_in_flight_requests_per_connection": _MANY_IN_FLIGHT,
+        "connections_max_idle_ms": options.connections_max_idle_ms,
+        "security_protocol": options.security_protocol,
+        "ssl_context": context,
+        "sasl_mechanism": options.sasl_mechanism,
+        "sasl_plain_username": options.sasl_username,
+        "sasl_plain_password": options.sasl_password,
+        "sasl_oauth_token_provider": token_provider(options, clock),
+        "sasl_kerberos_service_name": options.sasl_kerberos_service_name,
+        "sasl_kerberos_domain_name": options.sasl_kerberos_domain_name,
+        "client_dns_lookup": options.client_dns_lookup,
+    }

@@ -1,0 +1,223 @@
+"""The ports to the outside: clock, randomness, identity of the process, transport; and what a process keeps.
+
+A `Runtime` is given to what needs it: Kafka clients carry one, a cluster has its client's, and the sink's and source's
+parts have their cluster's. So a simulated process sees simulated time and connections, and nothing has to be patched.
+"""
+
+import os
+import random
+import secrets
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+
+from spark_eos.options.client import ClientOptions
+
+Item = TypeVar("Item")
+Part = TypeVar("Part")
+
+
+class Clock(Protocol):
+    """The clocks of a machine; to read one is cheap."""
+
+    def monotonic(self) -> float:
+        """Return seconds on a clock that never goes back; for durations and deadlines."""
+
+    def time_ns(self) -> int:
+        """Return nanoseconds since 1970 as the machine has them; for what is written down or compared with brokers."""
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+
+
+class Randomness(Protocol):
+    """Random choices, and names that nothing else has."""
+
+    def uniform(self, low: float, high: float) -> float:
+        """Return a number between two."""
+
+    def choice(self, items: Sequence[Item]) -> Item:
+        """Return one of some items."""
+
+    def shuffle(self, items: list[Any]) -> None:
+        """Put items into another order, in place."""
+
+    def token_hex(self, byte_count: int) -> str:
+        """Return a token as hexadecimal digits, two for each byte."""
+
+    def generator(self) -> random.Random:
+        """Return a generator of its own, for a place that draws often."""
+
+
+class Abandonable(Protocol):
+    """What a forked child inherits and must let go of without disturbing its parent."""
+
+    def abandon(self) -> None:
+        """Let go of it, in the child."""
+
+
+class Process(Protocol):
+    """The process that a piece of code runs in."""
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """Return the environment variables."""
+
+    def getpid(self) -> int:
+        """Return the id; a forked child has another one."""
+
+    def abandon_in_children(self, resource: Abandonable) -> None:
+        """Have a resource abandoned in every child that is forked from now on; it is not kept alive by that."""
+
+
+class Pending(Protocol):
+    """An exchange that is under way; kafka-python's Future is one."""
+
+    is_done: bool
+    value: Any
+    exception: BaseException | None
+
+
+class KafkaTransport(Protocol):
+    """The connections of one client: requests to brokers by node id, and the loop that drives them."""
+
+    @property
+    def cluster(self) -> Any:
+        """Return kafka-python's view of the brokers."""
+
+    @property
+    def broker_version_data(self) -> Any:
+        """Return the API versions of the first broker that answered, None before that."""
+
+    def start(
+        self,
+        node_id: int | str,
+        request: Any,
+        deadline: float,
+        *,
+        min_version: int | None = None,
+        max_version: int | None = None,
+    ) -> Pending:
+        """Start an exchange with one broker; poll until it is done, then take its `outcome`."""
+
+    def poll(self, timeout_ms: float) -> None:
+        """Do what can be done now; wait at most `timeout_ms` for the first event."""
+
+    def wait(self, pending: Sequence[Any], deadline: float) -> None:
+        """Run the loop until every exchange is done or the deadline passes."""
+
+    def wait_any(self, pending: Sequence[Any], deadline: float) -> None:
+        """Run the loop until one exchange is done or the deadline passes."""
+
+    def pause(self, seconds: float) -> None:
+        """Run the loop for some time, as a back-off that keeps connections alive."""
+
+    def outcome(self, pending: Any, described: str) -> Any:
+        """Return the response, or raise an `EosKafkaError`."""
+
+    def any_node(self) -> int | str | None:
+        """Choose the broker with the least to do that is not failing; None when there is none."""
+
+    def close_connection(self, node_id: int | str) -> None:
+        """Close the connection to one broker, so that the next request opens another."""
+
+    def check_usable(self) -> None:
+        """Refuse use after close and in another process than the one that opened it."""
+
+    def close(self) -> None:
+        """Close every connection; safe to call twice, and in a forked child."""
+
+
+# Opens connections; the last argument is called with the response to each ApiVersions request.
+OpenTransport = Callable[[ClientOptions, "Runtime", Callable[[Any], None]], KafkaTransport]
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The outside of one process; without `open_transport` clients connect by sockets."""
+
+    clock: Clock
+    random: Randomness
+    process: Process
+    open_transport: OpenTransport | None = None
+
+
+class RealClock:
+    """The clocks of this machine."""
+
+    monotonic = staticmethod(time.monotonic)
+    time_ns = staticmethod(time.time_ns)
+    sleep = staticmethod(time.sleep)
+
+
+class RealRandomness:
+    """Python's own generator, and the system's for tokens."""
+
+    uniform = staticmethod(random.uniform)
+    choice = staticmethod(random.choice)
+    shuffle = staticmethod(random.shuffle)
+    token_hex = staticmethod(secrets.token_hex)
+    generator = staticmethod(random.Random)
+
+
+class RealProcess:
+    """This process."""
+
+    environ = os.environ
+    getpid = staticmethod(os.getpid)
+
+    def __init__(self) -> None:
+        self._inherited: weakref.WeakSet[Abandonable] = weakref.WeakSet()
+        self._is_hooked = False
+
+    def abandon_in_children(self, resource: Abandonable) -> None:
+        """Have a resource abandoned in every child that is forked from now on; it is not kept alive by that."""
+        if not self._is_hooked:
+            os.register_at_fork(after_in_child=self._abandon_all)
+            self._is_hooked = True
+        self._inherited.add(resource)
+
+    def _abandon_all(self) -> None:
+        for resource in list(self._inherited):
+            resource.abandon()
+        self._inherited.clear()
+
+
+REAL: Final = Runtime(RealClock(), RealRandomness(), RealProcess())
+
+
+def now_ms(clock: Clock) -> int:
+    """Return the time of day in milliseconds since 1970."""
+    return clock.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class ProcessState:
+    """What a process keeps from one task or micro-batch to the next: clients, pools, what runs have learned.
+
+    Each package keeps its part, of a type of its own that is made with the runtime.
+    """
+
+    runtime: Runtime
+    _parts: dict[Any, Any] = field(default_factory=dict)
+
+    def part(self, kind: Callable[[Runtime], Part]) -> Part:
+        """Return the part of a type, made now if there is none."""
+        found: Part | None = self._parts.get(kind)
+        if found is None:
+            found = self._parts[kind] = kind(self.runtime)
+        return found
+
+
+# By process: a forked child inherits its parent's state and leaves it alone.
+_states: Final[dict[int, ProcessState]] = {}
+
+
+def process_state() -> ProcessState:
+    """Return the state of this process."""
+    process_id = REAL.process.getpid()
+    if process_id not in _states:
+        _states[process_id] = ProcessState(REAL)
+    return _states[process_id]
