@@ -1,6 +1,83 @@
-"""Be a Kafka broker in pure Python: transactions whole, embeddable in a test, able to run in a simulation.
+"""A Kafka-compatible broker in pure Python, to be embedded in tests or run inside a simulation.
 
-Owns: the rooms below it, each with its label; `broker_core.embedded` is the door for tests.
-Asks: kafka-python for messages, crc32c and cramjam for batches, the standard library.
-Never: imports `spark_eos`, Spark, Arrow or numpy.
+    from broker_core import EmbeddedBroker
+
+    with EmbeddedBroker(topics={"lines": 4}) as kafka:
+        run_my_code(kafka.bootstrap_servers)
+
+The names in `__all__` are public, and so are the fixtures of `broker_core.pytest_plugin` and the command line
+`python -m broker_core`. All other modules are internal and may change in any release. The public names are imported
+when they are first used, so that `import broker_core` costs next to nothing. The package does not import `spark_eos`,
+Spark, Arrow or numpy.
 """
+
+# Type checkers take a variable of this name as true; importing typing for it would cost more than all of this module.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from broker_core.broker.fault_injection import Delay, Disconnect, Drop, Error, Fault, Hold
+    from broker_core.broker.monitoring.inspection import PartitionView, RecordView, TransactionView
+    from broker_core.broker.monitoring.metrics import BrokerMetrics
+    from broker_core.broker.monitoring.request_log import RequestSeen
+    from broker_core.embedded import EmbeddedBroker
+    from broker_core.errors import ConfigError, DamageError, ErrorCode, KafkaError
+    from broker_core.security.sasl_oauthbearer import InvalidToken, ValidToken
+    from broker_core.server.cluster_controls import BrokerHandle, ClockHandle, Outage
+    from broker_core.types import TopicPartition
+
+__all__ = [
+    "BrokerHandle",
+    "BrokerMetrics",
+    "ClockHandle",
+    "ConfigError",
+    "DamageError",
+    "Delay",
+    "Disconnect",
+    "Drop",
+    "EmbeddedBroker",
+    "Error",
+    "ErrorCode",
+    "Fault",
+    "Hold",
+    "InvalidToken",
+    "KafkaError",
+    "Outage",
+    "PartitionView",
+    "RecordView",
+    "RequestSeen",
+    "TopicPartition",
+    "TransactionView",
+    "ValidToken",
+    "__version__",
+]
+
+# setup.cfg takes the version of the distribution from here.
+__version__ = "0.1.0"
+
+# The module of each public name, as in the imports for type checkers above.
+_MODULES = {
+    "broker_core.broker.fault_injection": ("Delay", "Disconnect", "Drop", "Error", "Fault", "Hold"),
+    "broker_core.broker.monitoring.inspection": ("PartitionView", "RecordView", "TransactionView"),
+    "broker_core.broker.monitoring.metrics": ("BrokerMetrics",),
+    "broker_core.broker.monitoring.request_log": ("RequestSeen",),
+    "broker_core.embedded": ("EmbeddedBroker",),
+    "broker_core.errors": ("ConfigError", "DamageError", "ErrorCode", "KafkaError"),
+    "broker_core.security.sasl_oauthbearer": ("InvalidToken", "ValidToken"),
+    "broker_core.server.cluster_controls": ("BrokerHandle", "ClockHandle", "Outage"),
+    "broker_core.types": ("TopicPartition",),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used (PEP 562)."""
+    for module, names in _MODULES.items():
+        if name in names:
+            from importlib import import_module
+
+            value = globals()[name] = getattr(import_module(module), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, those that are not imported yet included."""
+    return sorted({*globals(), *__all__})

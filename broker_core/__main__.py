@@ -1,4 +1,4 @@
-"""Run a standalone broker: `python -m broker_core --port 9092 --data-dir DIR --config conf/broker.properties`."""
+"""A standalone broker: `python -m broker_core --port 9092 --data-dir DIR --config conf/broker.properties`."""
 
 import argparse
 import asyncio
@@ -16,7 +16,7 @@ from broker_core.server.clock import SystemClock, SystemEntropy
 from broker_core.server.disk import DiskStorage
 from broker_core.server.listeners import plan_listeners
 from broker_core.server.metrics_endpoint import MetricsEndpoint
-from broker_core.server.network import Server
+from broker_core.server.socket_server import SocketServer
 from broker_core.simulation.disk import MemoryStorage
 
 
@@ -49,7 +49,7 @@ def _config(path: Path | None) -> BrokerConfig:
 async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
     storage: Storage = MemoryStorage() if arguments.data_dir is None else DiskStorage(arguments.data_dir)
     plans = plan_listeners(config, brokers=arguments.brokers, host=arguments.host, port=arguments.port)
-    server = Server(
+    server = SocketServer(
         storage=storage,
         entropy=SystemEntropy(),
         clock=SystemClock(),
@@ -82,8 +82,8 @@ async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
         server.failure.result()
 
 
-def _where(server: Server) -> str:
-    """Write the addresses as clients want them; the names of listeners only where there are several."""
+def _where(server: SocketServer) -> str:
+    """Return the addresses in the form clients take; with listener names only where there are several."""
     by_listener = {
         name: ",".join(f"{host}:{port}" for host, port in addresses.values())
         for name, addresses in server.addresses.items()

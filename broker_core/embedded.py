@@ -1,9 +1,4 @@
-"""Run a broker inside a test process.
-
-`with EmbeddedBroker() as kafka:` starts a real broker in a background thread on a free loopback port, keeps
-its logs in memory unless it is given a folder, and is gone without a trace when the block ends. It can be looked
-into, broken at any request, stopped, crashed and started again, and its time can stand.
-"""
+"""The broker inside a test process: `EmbeddedBroker`."""
 
 import asyncio
 import ssl
@@ -14,12 +9,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from broker_core.broker.fault_injection import Action, Crashed, Delay, Disconnect, Drop, Error, Fault, Hold
+from broker_core.broker.fault_injection import Action, Crashed, Fault
 from broker_core.broker.monitoring.inspection import (
     PartitionView,
+    RecordView,
     TransactionView,
+    partition_counts,
     partition_view,
     pending_work,
+    record_views,
     transaction_view,
     written_partitions,
 )
@@ -31,30 +29,15 @@ from broker_core.errors import ConfigError
 from broker_core.ports import Storage
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.clock import SystemClock, SystemEntropy
-from broker_core.server.controls import Controls, Outage
+from broker_core.server.cluster_controls import BrokerHandle, ClockHandle, ClusterControls
 from broker_core.server.disk import DiskStorage
-from broker_core.server.handles import BrokerHandle, ClockHandle
-from broker_core.server.listeners import listener_settings, plan_listeners
-from broker_core.server.network import Server
+from broker_core.server.listeners import check_used, listener_settings, plan_listeners
+from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
 from broker_core.server.virtual_time import RealTimePurgatory, VirtualClock
 from broker_core.simulation.clock import SeededEntropy
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import TopicPartition
-
-__all__ = [
-    "Delay",
-    "Disconnect",
-    "Drop",
-    "EmbeddedBroker",
-    "Error",
-    "Fault",
-    "Hold",
-    "Outage",
-    "PartitionView",
-    "RequestSeen",
-    "TransactionView",
-]
 
 T = TypeVar("T")
 
@@ -62,29 +45,75 @@ _PAUSE_S = 0.01
 _CLOCKS = ("real", "virtual")
 
 
-class EmbeddedBroker(Controls):
-    """Hold a running Kafka-compatible cluster.
+class EmbeddedBroker(ClusterControls):
+    """A Kafka-compatible cluster in a background thread of this process.
 
-    `brokers` broker ids share one set of logs; `topics` maps names to partition counts; `config` takes
-    Kafka's broker settings by their own names. Raises `ConfigError` for a setting that cannot be used, `OSError` when
-    a port is taken and `DamageError` for a `data_dir` that cannot be understood, such as one of a newer version.
+    It speaks Kafka's protocol on loopback ports, so any client can use it, and keeps its logs in memory unless it is
+    given a folder. It runs between `start` and `close`, or for a `with` or `async with` block:
 
-    `listeners` maps names to protocols (PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL); every broker has each of them.
-    `users` maps names to the passwords with which they come in by PLAIN and SCRAM. A SCRAM password that a `data_dir`
-    has already stays as it is, whoever set it; one that was deleted there is made again. `tls` serves SSL and SASL_SSL:
-    any server-side `ssl.SSLContext`, which decides about client certificates too. `token_validator(token, now_ms)`
-    returns a `ValidToken` or raises `InvalidToken`, and switches OAUTHBEARER on. `port` is the first of as many in a
-    row as there are listeners times brokers; 0 means free ones.
-
-    With `clock="virtual"` time stands until `clock.advance` moves it; only a client's own patience, such as a fetch's
-    max_wait, goes by real time. A `seed` makes ids repeatable. The newest `requests_kept` requests can be looked at.
-
+    >>> from broker_core import EmbeddedBroker
+    >>> from confluent_kafka import Producer
     >>> with EmbeddedBroker(topics={"lines": 4}) as kafka:
-    ...     kafka.partition("lines", 0).high_watermark
+    ...     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "writer"})
+    ...     producer.init_transactions()
+    ...     producer.begin_transaction()
+    ...     producer.produce("lines", b"one line", partition=0)
+    ...     producer.commit_transaction()
+    ...     [(each.value, each.marker) for each in kafka.records("lines", 0) if each.value == b"one line"]
+    ...     kafka.transaction("writer").state
+    [(b'one line', None)]
+    'CompleteCommit'
+
+    Several brokers share one set of logs, as if each were a replica in sync. `broker` stops, crashes and starts single
+    brokers, `crash` and `restart` all of them; `move_leader`, `without_leader`, `move_coordinator`,
+    `without_coordinator` and `stale_broker` change who leads and coordinates. `fault` breaks requests that match:
+
+    >>> from broker_core import Disconnect
+    >>> with EmbeddedBroker() as kafka:
+    ...     with kafka.fault(api="EndTxn", when="after_apply", action=Disconnect(), times=1) as fault:
+    ...         fault.hits
     0
+
+    With `clock="virtual"` time stands still until `clock.advance` moves it; only the waits of clients, such as a
+    fetch's `max_wait_ms`, follow real time:
+
+    >>> with EmbeddedBroker(clock="virtual", seed=7) as kafka:
+    ...     kafka.clock.advance(seconds=3600)
+
+    Listeners have a security protocol each. Users sign in with SASL, PLAIN or SCRAM; `tls` serves the encrypted ones:
+
     >>> with EmbeddedBroker(listeners={"SECURE": "SASL_PLAINTEXT"}, users={"alice": "secret"}) as kafka:
     ...     kafka.bootstrap("SECURE").split(":")[0]
     '127.0.0.1'
+
+    `transaction`, `partition`, `records`, `requests`, `topics` and `metrics` show the state; `wait_for` and
+    `assert_quiescent` help to check it. In tests with pytest the fixture `kafka` provides an `EmbeddedBroker`.
+
+    Args:
+        brokers: The number of brokers. Their ids count from the setting `node.id`, which is 1 by default.
+        topics: Topics to create, with their numbers of partitions; existing ones in a `data_dir` are left as they are.
+        transaction_version: The feature level of transactions: 2 for KIP-890, 0 or 1 for the protocol before it.
+        config: Kafka's broker settings by their own names, over all other arguments; `conf/broker.properties` lists
+            them.
+        data_dir: The folder for the logs; by default they are kept in memory and lost at `close`.
+        host: The address to listen on.
+        port: The first of as many ports in a row as there are listeners times brokers; 0 for free ports.
+        listeners: Names of listeners with their protocols: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. Every broker has
+            each of them; by default one, PLAINTEXT.
+        users: Names with the passwords that PLAIN and SCRAM accept. A SCRAM credential that a `data_dir` already
+            contains keeps its password; one that was deleted there is created again.
+        tls: A server-side context for SSL and SASL_SSL; it decides about client certificates, too. Without it, the
+            `ssl.*` settings in `config` apply.
+        token_validator: Enables OAUTHBEARER: `token_validator(token, now_ms)` returns a `ValidToken` or raises
+            `InvalidToken`. It runs in the broker's thread and must not block.
+        clock: "real" or "virtual".
+        seed: Makes the ids that the broker generates (member ids, UUIDs) repeatable.
+        requests_kept: The number of newest requests that `requests` returns.
+
+    Raises:
+        ConfigError: An argument or a setting cannot be used.
+        OSError: A port is taken (raised by `start`).
+        DamageError: The `data_dir` cannot be read, for example if a newer version wrote it (raised by `start`).
     """
 
     def __init__(
@@ -111,7 +140,7 @@ class EmbeddedBroker(Controls):
             raise ConfigError(f"clock={clock!r}: expected one of {', '.join(_CLOCKS)}")
         settings = {"transaction.version": str(transaction_version)}
         if clock == "virtual":
-            # A connection is as real as its client: it does not grow old with the broker's clock.
+            # Connections are used by clients in real time; they must not become idle by a move of the broker's clock.
             settings["connections.max.idle.ms"] = "-1"
         if listeners is not None:
             settings |= listener_settings(listeners, host, port, brokers)
@@ -123,15 +152,7 @@ class EmbeddedBroker(Controls):
         self._brokers = brokers
         self._plans = plan_listeners(self._config, brokers=brokers, host=host, port=port)
         self._users, self._tls, self._token_validator = dict(users or {}), tls, token_validator
-        for name, value, is_used in (
-            ("users", users, any(plan.has_sasl for plan in self._plans)),
-            ("tls", tls, any(plan.has_tls for plan in self._plans)),
-        ):
-            if value and not is_used:
-                raise ConfigError(
-                    f"{name}: no listener asks for that; give listeners={{'SECURE': 'SASL_SSL'}}, or one "
-                    "with SASL_PLAINTEXT or SSL"
-                )
+        check_used(self._plans, users=users, tls=tls)
         self._clock = VirtualClock() if clock == "virtual" else SystemClock()
         self._entropy = SystemEntropy() if seed is None else SeededEntropy(seed)
         self._requests = RequestLog(requests_kept)
@@ -140,38 +161,41 @@ class EmbeddedBroker(Controls):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return the addresses clients connect to, separated by commas; of several listeners the first's."""
+        """The addresses that clients connect to, separated by commas; of several listeners, those of the first."""
         return self.bootstrap(self._plans[0].name)
 
     @property
     def client_settings(self) -> dict[str, str]:
-        """Return what a librdkafka client needs to find the broker: what runs on a real cluster too asks for this."""
+        """The settings with which a librdkafka client connects; on a real cluster, security settings too."""
         return {"bootstrap.servers": self.bootstrap_servers}
 
     def bootstrap(self, listener: str) -> str:
-        """Return the addresses of one listener, separated by commas."""
+        """Return the addresses of one listener, separated by commas; ValueError if there is no such listener."""
         addresses = self._thread.running().addresses
         if listener.upper() not in addresses:
             raise ValueError(f"there is no listener {listener!r}; there are {', '.join(addresses)}")
         return ",".join(f"{host}:{port}" for host, port in addresses[listener.upper()].values())
 
     def start(self) -> Self:
-        """Start and return when clients can connect."""
+        """Start the cluster, and return when clients can connect; it cannot be started again after `close`."""
         self._thread.start()
         return self
 
     def close(self) -> None:
-        """Stop, flush and close; a broker that is not running is left alone."""
+        """Stop the cluster and close its logs cleanly; no effect when it is not running."""
         self._thread.stop()
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Create a topic without a client."""
-        self.call(lambda cluster: cluster.controller.create_topic(name, partitions, config))
+        """Create a topic with its number of partitions and its settings, by Kafka's names.
+
+        Raises `KafkaError`, for example with TOPIC_ALREADY_EXISTS.
+        """
+        self._call(lambda cluster: cluster.controller.create_topic(name, partitions, config))
 
     # Brokers and time
 
     def broker(self, broker_id: int) -> BrokerHandle:
-        """Return the handle of one broker; ids count from `node.id`, which is 1 unless set.
+        """Return one broker, to be stopped, crashed or started; ids count from `node.id`, which is 1 unless set.
 
         >>> with EmbeddedBroker(brokers=2, topics={"in": 2}) as kafka:
         ...     kafka.broker(1).crash()
@@ -185,27 +209,27 @@ class EmbeddedBroker(Controls):
         return BrokerHandle(broker_id, self._thread)
 
     def crash(self) -> None:
-        """Let all brokers crash at once; `restart` opens what is left.
+        """Crash all brokers at once; `restart` starts them with what is left.
 
-        Of logs in memory only what was synced is left. Files in a folder stay as the operating system has them, as
-        after SIGKILL. From inside a fault it ends the work on the request there and then.
+        Logs in memory lose what was not synced. Files in a `data_dir` stay as the operating system has them, as after
+        SIGKILL. Called from the function of a fault, it ends the handling of the request at once.
         """
-        self._thread.act(lambda server: server.fall(cleanly=False))
+        self._thread.act(lambda server: server.shut_down(cleanly=False))
         if self._thread.is_here:
             raise Crashed
-        self._thread.wait_for(lambda server: server.all_shut())
+        self._thread.wait_for(lambda server: server.all_closed())
 
     def restart(self) -> None:
-        """Start all brokers that are away, at their old addresses; if none is, stop them all in good order first."""
+        """Start all brokers that are not running, at their old addresses; if all are, stop them cleanly first."""
         brokers = [self.broker(broker_id) for broker_id in self.broker_ids]
         if all(broker.is_running for broker in brokers):
-            self._thread.act(lambda server: server.fall(cleanly=True))
+            self._thread.act(lambda server: server.shut_down(cleanly=True))
         for broker in brokers:
             broker.start()
 
     @property
     def clock(self) -> ClockHandle:
-        """Return the clock of a broker that was made with `clock="virtual"`; RuntimeError for any other.
+        """The clock of a cluster with `clock="virtual"`; RuntimeError for any other.
 
         >>> with EmbeddedBroker(clock="virtual") as kafka:
         ...     before = kafka.clock.now_ms()
@@ -236,19 +260,30 @@ class EmbeddedBroker(Controls):
         group: str | None = None,
         transactional_id: str | None = None,
     ) -> Fault:
-        """Strike requests that match all that is given, `times` times (for ever unless set), or only the `nth`.
+        """Inject a fault into requests that match all the given arguments, until `remove()` or the end of its block.
 
-        `when` is "before" the request is handled; "after_apply", when it has taken effect durably and only the answer
-        is missing (what was refused is not struck); or "mid", for each marker that the end of a transaction has to
-        write: the transaction is prepared.
-        `action` is `Error`, `Delay`, `Drop`, `Disconnect`, `Hold`, or a function that is called with the `RequestSeen`
-        in the broker's thread, where it may use `call`, `move_leader`, `crash` and the like. Raises ValueError for
-        what can never match.
-
+        >>> from broker_core import Error
         >>> with EmbeddedBroker() as kafka:
         ...     with kafka.fault(api="Metadata", action=Error("BROKER_NOT_AVAILABLE"), times=1) as fault:
         ...         fault.hits
         0
+
+        Args:
+            api: Kafka's name of the request's API, such as "Produce".
+            when: The moment: "before" the request is handled; "after_apply", when it has taken effect durably and only
+                its answer is missing (requests that were refused do not match); "mid", for each marker that the end of
+                a transaction has to write, when the transaction is prepared.
+            action: `Error`, `Delay`, `Drop`, `Disconnect` or `Hold`; or a function, which is called with the
+                `RequestSeen` in the broker's thread before the request goes on, and may use `move_leader`, `crash` and
+                the like.
+            times: How many requests at most; by default all.
+            nth: Only the nth request that matches, counted from 1.
+            version, client_id, broker: The API version, the client's `client.id`, the id of the broker that is asked.
+            principal: The user, with or without "User:".
+            topic, partition, group, transactional_id: What the request is about; of several, one has to match.
+
+        Raises:
+            ValueError: The arguments can never match; markers, for example, have no client.
         """
         fault_injector = self._thread.running().fault_injector
         assert fault_injector is not None
@@ -274,29 +309,46 @@ class EmbeddedBroker(Controls):
     # Inspection
 
     def transaction(self, transactional_id: str) -> TransactionView:
-        """Return how a transactional id stands now; KeyError when its coordinator does not know it."""
-        view = self.call(lambda cluster: transaction_view(cluster, transactional_id))
+        """Return the state of a transactional id; KeyError when its coordinator does not know it."""
+        view = self._call(lambda cluster: transaction_view(cluster, transactional_id))
         if view is None:
             raise KeyError(f"no coordinator knows transactional id {transactional_id!r}")
         return view
 
+    @property
+    def topics(self) -> dict[str, int]:
+        """The topics and their numbers of partitions, internal topics left out.
+
+        >>> with EmbeddedBroker(topics={"in": 4}) as kafka:
+        ...     kafka.topics
+        {'in': 4}
+        """
+        return self._call(partition_counts)
+
     def partition(self, topic: str, partition: int) -> PartitionView:
-        """Return how a partition stands now; raises `KafkaError` when there is none.
+        """Return the state of a partition; raises `KafkaError` if it does not exist.
 
         >>> with EmbeddedBroker(topics={"in": 1}) as kafka:
         ...     print(kafka.partition("in", 0).dump())
         in-0: log start 0, LSO 0, HW 0, log end 0, leader 1 at epoch 0
         """
-        return self.call(lambda cluster: partition_view(cluster, TopicPartition(topic, partition)))
+        return self._call(lambda cluster: partition_view(cluster, TopicPartition(topic, partition)))
+
+    def records(self, topic: str, partition: int) -> list[RecordView]:
+        """Return all records in a partition's log, in their order, whatever their transactions; control records too.
+
+        Raises `KafkaError` if the partition does not exist.
+        """
+        return self._call(lambda cluster: record_views(cluster, TopicPartition(topic, partition)))
 
     def written_partitions(self) -> list[TopicPartition]:
-        """Name the partitions, internal ones left out, that hold anything."""
-        return self.call(written_partitions)
+        """Return the partitions that records were written to, internal topics left out."""
+        return self._call(written_partitions)
 
     def requests(
         self, *, api: str | None = None, client_id: str | None = None, transactional_id: str | None = None
     ) -> list[RequestSeen]:
-        """Return the newest requests that match, oldest first; each prints as a line."""
+        """Return the newest requests that match, oldest first; `str()` of each is a line for people."""
         seen = self._thread.act(lambda _: list(self._requests))
         return [
             each
@@ -308,7 +360,7 @@ class EmbeddedBroker(Controls):
 
     @staticmethod
     def wait_for(condition: Callable[[], T], timeout: float = 10) -> T:
-        """Wait until `condition()` is true and return what it gave; AssertionError after `timeout` seconds.
+        """Call `condition` until its result is true, and return the result; AssertionError after `timeout` seconds.
 
         >>> with EmbeddedBroker() as kafka:
         ...     kafka.wait_for(lambda: kafka.broker(1).is_running)
@@ -322,20 +374,21 @@ class EmbeddedBroker(Controls):
         return found
 
     def assert_quiescent(self, *, clients_may_wait: bool = False) -> None:
-        """Raise AssertionError that names every open transaction, unstable partition and waiting request.
+        """Check that nothing is in progress: no open transaction, unstable partition or waiting request.
 
-        With `clients_may_wait` the fetches of consumers that are still open are no matter.
+        Raises AssertionError that names what is. With `clients_may_wait`, the waiting fetches of open consumers are
+        ignored.
         """
-        found = self.call(lambda cluster: pending_work(cluster, clients_may_wait=clients_may_wait))
+        found = self._call(lambda cluster: pending_work(cluster, clients_may_wait=clients_may_wait))
         assert not found, "the broker is not at rest: " + "; ".join(found)
 
     @property
     def metrics(self) -> BrokerMetrics:
-        """Return how the cluster stands at this moment; ask again for another moment."""
+        """The metrics of the cluster at this moment."""
         return self._thread.act(lambda server: server.metrics())
 
     @property
-    def _server(self) -> Server | None:
+    def _server(self) -> SocketServer | None:
         return self._thread.server
 
     @property
@@ -346,17 +399,17 @@ class EmbeddedBroker(Controls):
     def _memory(self) -> Storage:
         return MemoryStorage()
 
-    def _make(self) -> Server:
+    def _make(self) -> SocketServer:
         storage: Storage
-        forget = None
+        lose_unsynced = None
         if self._data_dir is None:
             storage = memory = MemoryStorage()
-            forget = memory.crash
+            lose_unsynced = memory.crash
         else:
             storage = disk = DiskStorage(Path(self._data_dir))
             self._after.callback(disk.close)
         clock = self._clock
-        return Server(
+        return SocketServer(
             storage=storage,
             entropy=self._entropy,
             clock=clock,
@@ -368,10 +421,10 @@ class EmbeddedBroker(Controls):
             token_validator=self._token_validator,
             purgatory=(lambda: RealTimePurgatory(clock)) if isinstance(clock, VirtualClock) else Purgatory,
             request_log=self._requests,
-            forget=forget,
+            lose_unsynced=lose_unsynced,
         )
 
-    def _prepare(self, server: Server) -> None:
+    def _prepare(self, server: SocketServer) -> None:
         for name, partitions in self._topics.items():
             if name not in server.cluster.metadata.topics:
                 server.cluster.controller.create_topic(name, partitions)

@@ -8,7 +8,7 @@ import tempfile
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from broker_core.embedded import Disconnect, EmbeddedBroker
+from broker_core import Disconnect, EmbeddedBroker
 
 COUNT = 300
 

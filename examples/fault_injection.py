@@ -7,7 +7,7 @@ has taken effect, and a coordinator that dies between the markers of two partiti
 
 from confluent_kafka import Consumer, Producer
 
-from broker_core.embedded import Disconnect, EmbeddedBroker, Error
+from broker_core import Disconnect, EmbeddedBroker, Error
 
 ORDERS = [b"order %d" % number for number in range(5)]
 

@@ -9,7 +9,7 @@ import tempfile
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 
 COUNT = 50
 

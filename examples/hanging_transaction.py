@@ -4,16 +4,22 @@ A write is held up by the network until its transaction is over. A broker that d
 of a new one, of which no coordinator knows: readers of committed data wait for ever (KIP-664, KIP-890).
 """
 
+import subprocess
+import sys
 import threading
 import time
 
 from confluent_kafka import KafkaException, Producer
 
-from broker_core.embedded import EmbeddedBroker, Hold
-from spark_eos.admin.command import main as eos_kafka
+from broker_core import EmbeddedBroker, Hold
 
 FOUND = 5
 HOUR_MS = 3_600_000
+
+
+def eos_kafka(*arguments: str) -> int:
+    """Run the command `eos-kafka` and return its exit code."""
+    return subprocess.call([sys.executable, "-m", "spark_eos.admin", *arguments])
 
 
 def main() -> None:
@@ -46,11 +52,10 @@ def main() -> None:
         print(kafka.partition("orders", 0).dump())
         start = kafka.partition("orders", 0).open_transactions[0].first_offset
         servers = ("--bootstrap-server", kafka.bootstrap_servers)
-        found = eos_kafka(["transactions", *servers, "find-hanging", "--topic", "orders"])
+        found = eos_kafka("transactions", *servers, "find-hanging", "--topic", "orders")
         stuck_at = kafka.partition("orders", 0).last_stable_offset
-        ended = eos_kafka(
-            ["transactions", *servers, "abort", "--topic", "orders", "--partition", "0", "--start-offset", str(start)]
-        )
+        orders = ("--topic", "orders", "--partition", "0", "--start-offset", str(start))
+        ended = eos_kafka("transactions", *servers, "abort", *orders)
         kafka.assert_quiescent(clients_may_wait=True)
         seen = kafka.partition("orders", 0)
     assert (found, ended) == (FOUND, 0)

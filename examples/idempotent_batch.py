@@ -5,7 +5,7 @@ A scheduler that does not know whether a job has ended starts it again. With the
 
 from pyspark.sql import SparkSession
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 
 COUNT = 100
 

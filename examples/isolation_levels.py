@@ -5,7 +5,7 @@ A transaction that is open hides what lies behind it from readers of committed d
 
 from confluent_kafka import Consumer, Producer
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 
 
 def read(kafka: EmbeddedBroker, isolation_level: str) -> list[str]:

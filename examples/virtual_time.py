@@ -7,7 +7,7 @@ import time
 
 from confluent_kafka import KafkaException, Producer
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 
 HOUR_S = 3600
 

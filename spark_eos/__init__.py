@@ -1,6 +1,101 @@
-"""Read and write Kafka from PySpark exactly once, as the data source `eos-kafka`.
+"""Kafka from PySpark, exactly once: the data source `eos-kafka`.
 
-Owns: the floors of the data source; its public names are the format `eos-kafka` and `spark_eos.errors`.
-Asks: `broker_core` for its vocabulary and the record batch format; `kafka.net` and `kafka.protocol` for the wire.
-Never: imports anything heavy here: every Spark session that looks for data sources runs this file.
+Spark finds the format by itself where the package is installed:
+
+    rows.writeStream.format("eos-kafka").option("kafka.bootstrap.servers", address).option("topic", "shouted")
+
+Options, guarantees and limits are described in `EosKafkaDataSource`. The names in `__all__` are public; all other
+modules are internal and may change in any release. The public names are imported when they are first used: every Spark
+session that looks for data sources imports this package.
 """
+
+# Type checkers take a variable of this name as true; importing typing for it would cost more than all of this module.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from broker_core import __version__
+    from spark_eos.datasource import EosKafkaDataSource
+    from spark_eos.errors import (
+        AbortableError,
+        AuthenticationError,
+        AuthorizationError,
+        BrokerError,
+        ClientStateError,
+        DataLossError,
+        DeliveryTimeoutError,
+        DifferentRowsError,
+        EosKafkaError,
+        FencedError,
+        LostTransactionError,
+        OptionError,
+        RecordTooLargeError,
+        TopicError,
+        TransactionError,
+        UnansweredError,
+        UnreachableError,
+        UnsupportedError,
+    )
+
+__all__ = [
+    "AbortableError",
+    "AuthenticationError",
+    "AuthorizationError",
+    "BrokerError",
+    "ClientStateError",
+    "DataLossError",
+    "DeliveryTimeoutError",
+    "DifferentRowsError",
+    "EosKafkaDataSource",
+    "EosKafkaError",
+    "FencedError",
+    "LostTransactionError",
+    "OptionError",
+    "RecordTooLargeError",
+    "TopicError",
+    "TransactionError",
+    "UnansweredError",
+    "UnreachableError",
+    "UnsupportedError",
+    "__version__",
+]
+
+# The module of each public name, as in the imports for type checkers above.
+_MODULES = {
+    "broker_core": ("__version__",),
+    "spark_eos.datasource": ("EosKafkaDataSource",),
+    "spark_eos.errors": (
+        "AbortableError",
+        "AuthenticationError",
+        "AuthorizationError",
+        "BrokerError",
+        "ClientStateError",
+        "DataLossError",
+        "DeliveryTimeoutError",
+        "DifferentRowsError",
+        "EosKafkaError",
+        "FencedError",
+        "LostTransactionError",
+        "OptionError",
+        "RecordTooLargeError",
+        "TopicError",
+        "TransactionError",
+        "UnansweredError",
+        "UnreachableError",
+        "UnsupportedError",
+    ),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used (PEP 562)."""
+    for module, names in _MODULES.items():
+        if name in names:
+            from importlib import import_module
+
+            value = globals()[name] = getattr(import_module(module), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, those that are not imported yet included."""
+    return sorted({*globals(), *__all__})

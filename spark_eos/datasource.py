@@ -1,7 +1,7 @@
-"""The format `eos-kafka`: its names, schema, readers and writers.
+"""The data source `eos-kafka`, which Spark asks for its readers and writers.
 
-The packages are imported inside the methods: Spark imports this module in every session to learn the names of data
-sources, and a task that only reads has no use for the sink.
+The readers and writers are imported inside the methods: Spark imports this module in every session to learn the names
+of data sources, and a task that only reads does not need the sink.
 """
 
 from typing import TYPE_CHECKING
@@ -21,43 +21,97 @@ FORMAT_NAME = "eos-kafka"
 
 
 class EosKafkaDataSource(DataSource):
-    """The drop-in for Spark's own `format("kafka")` that writes exactly once and reads only what was committed.
+    """Spark's `format("kafka")` with exactly-once writes, and reads that see committed records only.
 
-    Example: `spark.read.format("eos-kafka").option("kafka.bootstrap.servers", address).option("subscribe", "t").load()`
+    Users do not create it: where the package is installed, Spark finds the format `eos-kafka`. Columns and options are
+    those of `kafka` (Spark's Structured Streaming + Kafka Integration Guide), options of the Kafka client with the
+    prefix `kafka.`. It needs PySpark 4.2 and Kafka 3.6, or newer. The examples use a session `spark` and a broker:
+
+    >>> from broker_core import EmbeddedBroker
+    >>> kafka = EmbeddedBroker(topics={"lines": 2, "shouted": 2}).start()
+    >>> address = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+
+    **Batch jobs.** A write needs the column `value`, binary or string, and takes `key`, `topic`, `headers`, `partition`
+    and `timestamp`. All rows become visible or none. A job that is run again under the same `jobId`, with the same
+    rows, writes nothing twice:
+
+    >>> rows = spark.createDataFrame([("1", "a line"), ("2", "another")], "key string, value string")
+    >>> write = rows.write.format("eos-kafka").mode("append").options(**address)
+    >>> write.option("topic", "lines").option("jobId", "load-2026-11-22").save()
+    >>> write.option("topic", "lines").option("jobId", "load-2026-11-22").save()
+
+    A read has the columns `key`, `value`, `topic`, `partition`, `offset`, `timestamp` and `timestampType`, and with
+    `includeHeaders` also `headers`. It ends at the last stable offset, and aborted records are left out:
+
+    >>> lines = spark.read.format("eos-kafka").options(**address).option("subscribe", "lines").load()
+    >>> sorted(row.text for row in lines.selectExpr("cast(value as string) as text").collect())
+    ['a line', 'another']
+
+    **Streams.** Every micro-batch is written exactly once, whatever tasks, the driver or brokers do. The checkpoint
+    decides what a restarted query reads, and it can be one of `format("kafka")`:
+
+    >>> import tempfile
+    >>> checkpoint = tempfile.TemporaryDirectory()
+    >>> query = (
+    ...     spark.readStream.format("eos-kafka").options(**address)
+    ...     .option("subscribe", "lines").option("startingOffsets", "earliest").load()
+    ...     .selectExpr("key", "upper(cast(value as string)) as value")
+    ...     .writeStream.format("eos-kafka").options(**address).option("topic", "shouted")
+    ...     .option("checkpointLocation", checkpoint.name).trigger(availableNow=True).start()
+    ... )
+    >>> query.awaitTermination(120)
+    True
+    >>> shouted = kafka.records("shouted", 0) + kafka.records("shouted", 1)
+    >>> sorted(each.value for each in shouted if not each.is_control)
+    [b'A LINE', b'ANOTHER']
+    >>> kafka.close()
+    >>> checkpoint.cleanup()
+
+    Spark refuses the output mode `update` for all Python sinks. Write such a query in `foreachBatch`, with the same
+    options; a write there needs no `jobId`, only a `writeName` if the function writes to one topic twice.
+
+    **Guarantees and limits.** Each task writes in a transaction of its own; the driver records one decision for each
+    micro-batch and then commits them all (KIP-98, KIP-890). Consumers have to read with
+    `isolation.level=read_committed`. The transactions of a micro-batch become visible one after the other. It has to
+    end within `transactionTimeout`, by default the broker's `transaction.max.timeout.ms` but at most 15 minutes. A
+    micro-batch or job that is run again with other rows stops with an error; the rows are not written.
+
+    Errors derive from `spark_eos.EosKafkaError` and say what happened, what was checked, and what to do; options
+    that cannot be used raise `spark_eos.OptionError`. The project's README has all options, metrics and access rights.
     """
 
     @classmethod
     def name(cls) -> str:
-        """Name the format, as users write it."""
+        """Return the name of the format."""
         return FORMAT_NAME
 
     def schema(self) -> "StructType":
-        """Give the fixed schema of the source, which only `includeHeaders` changes."""
+        """Return the schema of the source, which depends on `includeHeaders` only."""
         from spark_eos.options.source import include_headers
         from spark_eos.source.schema import source_schema
 
         return source_schema(include_headers(self.options))
 
     def reader(self, schema: "StructType") -> DataSourceReader:
-        """Read a bounded range of a topic once."""
+        """Return the reader of a batch query."""
         from spark_eos.source.spark_readers import batch_reader
 
         return batch_reader(self.options, schema)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """Read a topic micro-batch by micro-batch."""
+        """Return the reader of a streaming query."""
         from spark_eos.source.spark_readers import StreamReader
 
         return StreamReader(self.options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceArrowWriter:
-        """Write one DataFrame, all of it or nothing."""
+        """Return the writer of a batch job."""
         from spark_eos.sink.spark_writers import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """Write every micro-batch exactly once."""
+        """Return the writer of a streaming query."""
         from spark_eos.sink.spark_writers import StreamWriter
 
         return StreamWriter(self.options, schema, overwrite)

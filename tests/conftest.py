@@ -23,7 +23,7 @@ def pytest_configure() -> None:
     """Show at once why a broker stopped: the tests that share it would only say that nobody answers."""
     last_words = logging.StreamHandler(sys.__stderr__)
     last_words.setLevel(logging.ERROR)
-    logging.getLogger("broker_core.server.network").addHandler(last_words)
+    logging.getLogger("broker_core.server.socket_server").addHandler(last_words)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -110,7 +110,7 @@ class Cleaner:
         A group of segments that is not done then stays as it is.
         """
         state, plan = self._state, self._plan
-        self._make_sure_of_the_rest()
+        self._make_durable()
         self._map_keys()
         groups = group_segments(state, plan.end_at)
         bytes_before = sum(segment.size_bytes for group in groups for segment in group)
@@ -122,7 +122,7 @@ class Cleaner:
             plan.first_dirty_offset, plan.end_offset, bytes_before, bytes_after, plan.end_at, len(groups)
         )
 
-    def _make_sure_of_the_rest(self) -> None:
+    def _make_durable(self) -> None:
         """Make durable what the pass builds on, and let no replay begin in the middle of what it takes away."""
         state = self._state
         # What may be dropped depends on later batches, so no loss of power may take those.

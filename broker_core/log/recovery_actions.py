@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.producer_state import ProducerState
-from broker_core.log.recovery_table import RECOVERY_TABLE, LogCondition, RecoveryAction, RecoveryFinding
+from broker_core.log.recovery_table import RECOVERY_TABLE, LogCondition, LogRecoveryAction, RecoveryFinding
 from broker_core.log.segment import Segment
 from broker_core.log.segment_swap import finish_swap, replaced_by_swap
 from broker_core.log.state import LogState
@@ -172,20 +172,20 @@ def _aborts(shadow: LogState, segment: Segment, end_offset: int) -> Iterator[Abo
                 yield aborted
 
 
-ACTIONS: Final[Mapping[RecoveryAction, Callable[[RecoveryActions, RecoverySubject], None]]] = {
-    RecoveryAction.NOTHING: RecoveryActions.go_on,
-    RecoveryAction.REPLAY: RecoveryActions.go_on,
-    RecoveryAction.CREATE_SEGMENT: RecoveryActions.create_segment,
-    RecoveryAction.DELETE_FILE: RecoveryActions.delete_file,
-    RecoveryAction.FINISH_SWAP: RecoveryActions.finish_swap,
-    RecoveryAction.DELETE_SEGMENT: RecoveryActions.delete_segment,
-    RecoveryAction.DELETE_SNAPSHOT: RecoveryActions.delete_snapshot,
-    RecoveryAction.USE_FIRST_SEGMENT: RecoveryActions.use_first_segment,
-    RecoveryAction.START_EMPTY: RecoveryActions.start_empty,
-    RecoveryAction.REBUILD_INDEX: RecoveryActions.rebuild_index,
-    RecoveryAction.REBUILD_TRANSACTION_INDEX: RecoveryActions.rebuild_transaction_index,
-    RecoveryAction.CUT_SEGMENT: RecoveryActions.cut_segment,
-    RecoveryAction.REBUILD_EPOCHS: RecoveryActions.rebuild_epochs,
-    RecoveryAction.CUT_EPOCHS: RecoveryActions.cut_epochs,
-    RecoveryAction.CLEAN_FROM_START: RecoveryActions.clean_from_start,
+ACTIONS: Final[Mapping[LogRecoveryAction, Callable[[RecoveryActions, RecoverySubject], None]]] = {
+    LogRecoveryAction.NOTHING: RecoveryActions.go_on,
+    LogRecoveryAction.REPLAY: RecoveryActions.go_on,
+    LogRecoveryAction.CREATE_SEGMENT: RecoveryActions.create_segment,
+    LogRecoveryAction.DELETE_FILE: RecoveryActions.delete_file,
+    LogRecoveryAction.FINISH_SWAP: RecoveryActions.finish_swap,
+    LogRecoveryAction.DELETE_SEGMENT: RecoveryActions.delete_segment,
+    LogRecoveryAction.DELETE_SNAPSHOT: RecoveryActions.delete_snapshot,
+    LogRecoveryAction.USE_FIRST_SEGMENT: RecoveryActions.use_first_segment,
+    LogRecoveryAction.START_EMPTY: RecoveryActions.start_empty,
+    LogRecoveryAction.REBUILD_INDEX: RecoveryActions.rebuild_index,
+    LogRecoveryAction.REBUILD_TRANSACTION_INDEX: RecoveryActions.rebuild_transaction_index,
+    LogRecoveryAction.CUT_SEGMENT: RecoveryActions.cut_segment,
+    LogRecoveryAction.REBUILD_EPOCHS: RecoveryActions.rebuild_epochs,
+    LogRecoveryAction.CUT_EPOCHS: RecoveryActions.cut_epochs,
+    LogRecoveryAction.CLEAN_FROM_START: RecoveryActions.clean_from_start,
 }

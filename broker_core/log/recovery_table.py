@@ -38,7 +38,7 @@ class LogCondition(Enum):
     CLEANER_AHEAD = "a checkpoint of compaction beyond the log end"
 
 
-class RecoveryAction(Enum):
+class LogRecoveryAction(Enum):
     """What recovery does; each is one method of `RecoveryActions`."""
 
     NOTHING = "go on"
@@ -62,44 +62,48 @@ class RecoveryDecision(NamedTuple):
     """One row: what is kept of the log, and what is done."""
 
     kept: str
-    action: RecoveryAction
+    action: LogRecoveryAction
 
 
 RECOVERY_TABLE: Final[Mapping[LogCondition, RecoveryDecision]] = {
-    LogCondition.NO_SEGMENT: RecoveryDecision("nothing; the log start if there is one", RecoveryAction.CREATE_SEGMENT),
-    LogCondition.LEFTOVER_FILE: RecoveryDecision("the log without it", RecoveryAction.DELETE_FILE),
+    LogCondition.NO_SEGMENT: RecoveryDecision(
+        "nothing; the log start if there is one", LogRecoveryAction.CREATE_SEGMENT
+    ),
+    LogCondition.LEFTOVER_FILE: RecoveryDecision("the log without it", LogRecoveryAction.DELETE_FILE),
     LogCondition.UNFINISHED_SWAP: RecoveryDecision(
-        "the log as it is when compaction is through with it", RecoveryAction.FINISH_SWAP
+        "the log as it is when compaction is through with it", LogRecoveryAction.FINISH_SWAP
     ),
-    LogCondition.ORPHAN_INDEX: RecoveryDecision("the log without it", RecoveryAction.DELETE_FILE),
+    LogCondition.ORPHAN_INDEX: RecoveryDecision("the log without it", LogRecoveryAction.DELETE_FILE),
     LogCondition.SEGMENT_BELOW_LOG_START: RecoveryDecision(
-        "the segments from the log start on", RecoveryAction.DELETE_SEGMENT
+        "the segments from the log start on", LogRecoveryAction.DELETE_SEGMENT
     ),
-    LogCondition.LOG_START_DAMAGED: RecoveryDecision("every segment there is", RecoveryAction.USE_FIRST_SEGMENT),
+    LogCondition.LOG_START_DAMAGED: RecoveryDecision("every segment there is", LogRecoveryAction.USE_FIRST_SEGMENT),
     LogCondition.LOG_START_AHEAD: RecoveryDecision(
-        "the promise that deleted records stay deleted", RecoveryAction.START_EMPTY
+        "the promise that deleted records stay deleted", LogRecoveryAction.START_EMPTY
     ),
-    LogCondition.SNAPSHOT_DAMAGED: RecoveryDecision("all batches, older snapshots", RecoveryAction.DELETE_SNAPSHOT),
-    LogCondition.SNAPSHOT_AHEAD: RecoveryDecision("all batches, older snapshots", RecoveryAction.DELETE_SNAPSHOT),
-    LogCondition.SNAPSHOT_STRAY: RecoveryDecision("all batches, newer snapshots", RecoveryAction.DELETE_SNAPSHOT),
+    LogCondition.SNAPSHOT_DAMAGED: RecoveryDecision("all batches, older snapshots", LogRecoveryAction.DELETE_SNAPSHOT),
+    LogCondition.SNAPSHOT_AHEAD: RecoveryDecision("all batches, older snapshots", LogRecoveryAction.DELETE_SNAPSHOT),
+    LogCondition.SNAPSHOT_STRAY: RecoveryDecision("all batches, newer snapshots", LogRecoveryAction.DELETE_SNAPSHOT),
     LogCondition.SNAPSHOT_BEHIND: RecoveryDecision(
-        "the snapshot and all whole batches behind it", RecoveryAction.REPLAY
+        "the snapshot and all whole batches behind it", LogRecoveryAction.REPLAY
     ),
-    LogCondition.NO_SNAPSHOT: RecoveryDecision("all whole batches", RecoveryAction.REPLAY),
-    LogCondition.INDEX_MISSING: RecoveryDecision("all batches", RecoveryAction.REBUILD_INDEX),
-    LogCondition.INDEX_DAMAGED: RecoveryDecision("all batches", RecoveryAction.REBUILD_INDEX),
-    LogCondition.TRANSACTION_INDEX_DAMAGED: RecoveryDecision("all batches", RecoveryAction.REBUILD_TRANSACTION_INDEX),
-    LogCondition.TORN_TAIL: RecoveryDecision("the batches before it", RecoveryAction.CUT_SEGMENT),
-    LogCondition.SEGMENT_AFTER_DAMAGE: RecoveryDecision("the segments before it", RecoveryAction.DELETE_SEGMENT),
-    LogCondition.HALF_CREATED_SEGMENT: RecoveryDecision("the segment: appends go on in it", RecoveryAction.NOTHING),
+    LogCondition.NO_SNAPSHOT: RecoveryDecision("all whole batches", LogRecoveryAction.REPLAY),
+    LogCondition.INDEX_MISSING: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_INDEX),
+    LogCondition.INDEX_DAMAGED: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_INDEX),
+    LogCondition.TRANSACTION_INDEX_DAMAGED: RecoveryDecision(
+        "all batches", LogRecoveryAction.REBUILD_TRANSACTION_INDEX
+    ),
+    LogCondition.TORN_TAIL: RecoveryDecision("the batches before it", LogRecoveryAction.CUT_SEGMENT),
+    LogCondition.SEGMENT_AFTER_DAMAGE: RecoveryDecision("the segments before it", LogRecoveryAction.DELETE_SEGMENT),
+    LogCondition.HALF_CREATED_SEGMENT: RecoveryDecision("the segment: appends go on in it", LogRecoveryAction.NOTHING),
     LogCondition.MARKER_UNREADABLE: RecoveryDecision(
-        "the batch, without any effect on transactions", RecoveryAction.NOTHING
+        "the batch, without any effect on transactions", LogRecoveryAction.NOTHING
     ),
-    LogCondition.EPOCHS_MISSING: RecoveryDecision("all batches", RecoveryAction.REBUILD_EPOCHS),
-    LogCondition.EPOCHS_DAMAGED: RecoveryDecision("all batches", RecoveryAction.REBUILD_EPOCHS),
-    LogCondition.EPOCHS_AHEAD: RecoveryDecision("the epochs that wrote something", RecoveryAction.CUT_EPOCHS),
-    LogCondition.CLEANER_DAMAGED: RecoveryDecision("all batches", RecoveryAction.CLEAN_FROM_START),
-    LogCondition.CLEANER_AHEAD: RecoveryDecision("all batches", RecoveryAction.CLEAN_FROM_START),
+    LogCondition.EPOCHS_MISSING: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_EPOCHS),
+    LogCondition.EPOCHS_DAMAGED: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_EPOCHS),
+    LogCondition.EPOCHS_AHEAD: RecoveryDecision("the epochs that wrote something", LogRecoveryAction.CUT_EPOCHS),
+    LogCondition.CLEANER_DAMAGED: RecoveryDecision("all batches", LogRecoveryAction.CLEAN_FROM_START),
+    LogCondition.CLEANER_AHEAD: RecoveryDecision("all batches", LogRecoveryAction.CLEAN_FROM_START),
 }
 
 

@@ -46,7 +46,7 @@ def apply_retention(state: LogState, now_ms: int) -> int:
     """Delete the oldest segments that are too old or too much, never above the high watermark; return how many."""
     before = len(state.segments)
     if "delete" in state.config.cleanup_policy:
-        count = max(_too_old(state, now_ms), _too_much(state))
+        count = max(_count_too_old(state, now_ms), _count_too_large(state))
         if count == len(state.segments):
             if state.segments.active.size_bytes == 0:
                 count -= 1
@@ -67,7 +67,7 @@ def _deletable(state: LogState) -> int:
     return sum(1 for end in ends if end <= state.high_watermark)
 
 
-def _too_old(state: LogState, now_ms: int) -> int:
+def _count_too_old(state: LogState, now_ms: int) -> int:
     limit_ms = state.config.retention_ms
     if limit_ms < 0:
         return 0
@@ -86,7 +86,7 @@ def _too_old(state: LogState, now_ms: int) -> int:
     return deletable
 
 
-def _too_much(state: LogState) -> int:
+def _count_too_large(state: LogState) -> int:
     limit_bytes = state.config.retention_bytes
     if limit_bytes < 0:
         return 0

@@ -123,17 +123,17 @@ class Segment:
         """Return the position of the first batch that ends at or after `offset`, the size when there is none."""
         found = self._bookmarks.get(offset)
         if found is None:
-            self._heal_indexes()
+            self._repair_indexes()
             found = self._walk_to(offset, self.offset_index.lookup(offset))
             self.remember(offset, found)
         return found
 
     def position_for_time(self, timestamp_ms: int) -> int:
         """Return a position before which no batch reaches `timestamp_ms`."""
-        self._heal_indexes()
+        self._repair_indexes()
         return self.position_of(max(self.time_index.lookup(timestamp_ms), self.base_offset))
 
-    def _heal_indexes(self) -> None:
+    def _repair_indexes(self) -> None:
         """Read the indexes if they were not needed yet, and rebuild them if they turn out to be damaged.
 
         Recovery only looks at the last entries of closed segments: reading all would make opening a log slow.

@@ -1,7 +1,7 @@
-"""Give tests a Kafka: `kafka` fresh for each, `kafka_cluster` shared, and clients that are closed for them.
+"""A pytest plugin with Kafka fixtures: `kafka`, new for each test, `kafka_cluster`, shared, and their clients.
 
-Owns: the fixtures, the marker, the option, what a failed test's report carries.
-Asks: `embedded` for a broker; `real_cluster` for one that is not ours.
+Owns: the fixtures, the marker, the options, and the sections about the broker in a failed test's report.
+Asks: `embedded` for a broker; `real_cluster` for a cluster that exists already.
 Never: imports a client or the broker before a test needs it: the plugin is loaded in every run of pytest.
 
     import pytest
@@ -11,12 +11,13 @@ Never: imports a client or the broker before a test needs it: the plugin is load
         kafka_producer().produce("in", b"hello")
         ...
 
-The marker takes what `EmbeddedBroker` takes. When a test fails, its report carries the newest requests and the listings
+The marker takes the arguments of `EmbeddedBroker`. The report of a failed test has the newest requests and the listings
 of the partitions that were written.
 
-With `--kafka-bootstrap host:port` the same tests run on a real cluster; a test that asks for what cannot be had there
-is skipped and says for what. `real_cluster` tells what becomes of topics and groups there. `--kafka-config file` says
-how clients get in; `kafka.client_settings` gives it to clients that the factories have not made.
+With `--kafka-bootstrap host:port` the same tests run on a real cluster; a test that needs what a real cluster does not
+offer is skipped, with the reason. `real_cluster` describes what happens to topics and groups there. `--kafka-config
+file` contains the clients' security settings; clients that the fixtures do not create take them from
+`kafka.client_settings`.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -45,7 +46,7 @@ _ON_ANY_CLUSTER = frozenset({"topics", "brokers"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the tests run on a real cluster."""
+    """Add the options for running tests on a real cluster."""
     parser.getgroup("kafka").addoption(
         "--kafka-bootstrap",
         metavar="HOST:PORT",
@@ -61,7 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, and read how to get into the real cluster."""
+    """Register the marker, and read the client settings for the real cluster."""
     path = config.getoption("--kafka-config")
     if path and not config.getoption("--kafka-bootstrap"):
         raise pytest.UsageError("--kafka-config says how to get into a real cluster: name it with --kafka-bootstrap")
@@ -69,12 +70,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "kafka(brokers=1, topics=None, transaction_version=2, ...): what the fixture kafka is made with; "
-        "takes the arguments of broker_core.embedded.EmbeddedBroker",
+        "takes the arguments of broker_core.EmbeddedBroker",
     )
 
 
 def _read_settings(path: str) -> dict[str, str]:
-    """Read `name=value` lines, comments and empty ones left out; a file that is no such thing ends the run."""
+    """Read `name=value` lines, skipping comments and empty lines; a malformed file is a usage error."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -82,7 +83,7 @@ def _read_settings(path: str) -> dict[str, str]:
     pairs = [line.partition("=") for line in map(str.strip, lines) if line and not line.startswith("#")]
     nameless = [number for number, (name, equals, _) in enumerate(pairs, 1) if not name.strip() or not equals]
     if nameless:
-        # What the line says may be secret.
+        # The content of the line is not shown: it may be secret.
         raise pytest.UsageError(f"--kafka-config {path}: setting {nameless[0]} is not of the form name=value")
     return {name.strip(): value.strip() for name, _, value in pairs}
 
@@ -105,7 +106,7 @@ def _running(config: pytest.Config, options: dict[str, Any]) -> "EmbeddedBroker 
 
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest) -> "Iterator[EmbeddedBroker | RealCluster]":
-    """Give a broker of the test's own, made with the arguments of its marker `kafka`."""
+    """Provide a broker for this test alone, created with the arguments of its marker `kafka`."""
     marker = request.node.get_closest_marker("kafka")
     options = dict(marker.kwargs) if marker is not None else {}
     with _running(request.config, options) as broker:
@@ -115,7 +116,7 @@ def kafka(request: pytest.FixtureRequest) -> "Iterator[EmbeddedBroker | RealClus
 
 @pytest.fixture(scope="session")
 def kafka_cluster(request: pytest.FixtureRequest) -> "Iterator[EmbeddedBroker | RealCluster]":
-    """Give a broker that all tests of the run share: each has to use names of its own."""
+    """Provide a broker that all tests of the run share; each has to use its own topic, group and transactional ids."""
     with _running(request.config, {}) as broker:
         request.session.stash[_SHARED] = broker
         yield broker
@@ -124,14 +125,14 @@ def kafka_cluster(request: pytest.FixtureRequest) -> "Iterator[EmbeddedBroker | 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Note which tests use the shared broker, for their reports."""
+    """Record which tests use the shared broker, for their reports."""
     if "kafka_cluster" in getattr(item, "fixturenames", ()) and _SHARED in item.session.stash:
         _remember(item, item.session.stash[_SHARED])
 
 
 @pytest.fixture
 def kafka_producer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Producer]]":
-    """Give a function that makes producers: `kafka_producer({"transactional.id": "t"})`."""
+    """Provide a function that creates producers: `kafka_producer({"transactional.id": "t"})`."""
     from confluent_kafka import Producer
 
     broker = _broker_of(request)
@@ -145,21 +146,21 @@ def kafka_producer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Pr
 
     yield make
     while made:
-        # What a test has left unsent is not worth waiting for, and `close` would wait for a broker that is away.
+        # Unsent records of a finished test are dropped: `close` would wait for a broker that is not running.
         made[-1].purge()
         made[-1].flush(0)
         if real is not None:
             real.abort_open_transaction(made[-1])
-        # Its last reference, unless the test has failed: then its frames are still there.
+        # The last reference, unless the test has failed and its frames are kept for the report.
         made.pop()
 
 
 @pytest.fixture
 def kafka_consumer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Consumer]]":
-    """Give a function that makes consumers: `kafka_consumer("in", {"isolation.level": "read_uncommitted"})`.
+    """Provide a function that creates consumers: `kafka_consumer("in", {"isolation.level": "read_uncommitted"})`.
 
-    They begin at the start of the topics named. Unless the settings say otherwise they belong to group `test`, on a
-    real cluster to one that the test shares with nobody.
+    They subscribe to the given topics and start at their beginning. Unless the settings name a group they belong to
+    group `test`, on a real cluster to a group for this test alone.
     """
     from confluent_kafka import Consumer
 
@@ -189,7 +190,7 @@ def kafka_consumer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Co
 
 
 def _broker_of(request: pytest.FixtureRequest) -> "EmbeddedBroker | RealCluster":
-    """Return the broker that the test has asked for; the fresh one unless it named only the shared one."""
+    """Return the broker that the test uses: `kafka`, unless it requests only `kafka_cluster`."""
     shared = "kafka_cluster" in request.fixturenames and "kafka" not in request.fixturenames
     broker: EmbeddedBroker | RealCluster = request.getfixturevalue("kafka_cluster" if shared else "kafka")
     _remember(request.node, broker)
@@ -197,7 +198,7 @@ def _broker_of(request: pytest.FixtureRequest) -> "EmbeddedBroker | RealCluster"
 
 
 def _real(request: pytest.FixtureRequest, broker: object) -> "RealCluster | None":
-    """Return the broker if it is the real cluster of this run; a fixture of the test's own may be neither."""
+    """Return the broker if it is the real cluster of this run; a fixture that overrides `kafka` may be neither."""
     if _REAL_RUN not in request.config.stash:
         return None
     from broker_core.pytest_plugin.real_cluster import RealCluster
@@ -206,7 +207,7 @@ def _real(request: pytest.FixtureRequest, broker: object) -> "RealCluster | None
 
 
 def _client_settings(broker: "EmbeddedBroker | RealCluster", real: "RealCluster | None") -> dict[str, str]:
-    """Return how a client gets in; a fixture of the test's own may know no more than its address."""
+    """Return a client's settings; a fixture that overrides `kafka` may have no more than `bootstrap_servers`."""
     return {"bootstrap.servers": broker.bootstrap_servers} if real is None else real.client_settings
 
 
@@ -216,7 +217,7 @@ def _remember(item: pytest.Item, broker: "EmbeddedBroker | RealCluster") -> None
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put into the report of a failed test what its broker has seen."""
+    """Add the broker's requests and partitions to the report of a failed test."""
     report = yield
     if report.failed and report.when == "call" and _BROKER in item.stash:
         from broker_core.embedded import EmbeddedBroker
@@ -233,7 +234,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Say what the run leaves on a real cluster."""
+    """Print what the run leaves on a real cluster."""
     if _REAL_RUN in config.stash:
         for line in config.stash[_REAL_RUN].left():
             terminalreporter.write_line(line)

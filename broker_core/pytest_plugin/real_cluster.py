@@ -1,10 +1,10 @@
-"""Stand for a cluster that is not ours, and leave it as it was found.
+"""The broker of the fixtures when tests run on a real cluster, which is left as it was found.
 
-A test's topics are those that `create_topic` made or that a producer of `kafka_producer` wrote to; its groups are those
-that a consumer of `kafka_consumer` joined. They are deleted after it and its transactions aborted, so that the next
-test begins as it would with a broker of its own. What was there before the test may be somebody's: it stays, and a test
-that wants to make or join it is skipped. What else comes up (the code under test has clients of its own) stays too,
-and is named when the run ends. A cluster forgets no transactional id; the next producer that has it fences the former.
+A test's topics are those that `create_topic` created or that a producer of `kafka_producer` wrote to; its groups are
+those that a consumer of `kafka_consumer` joined. After the test they are deleted and its transactions aborted, so that
+the next test starts as with a new broker. What existed before the test may be in use: it stays, and a test that wants
+to create or join it is skipped. What other clients of the code under test create stays too, and is listed when the run
+ends. A cluster keeps transactional ids; the next producer with the same id fences the former.
 """
 
 import secrets
@@ -22,18 +22,18 @@ from broker_core.embedded import EmbeddedBroker
 T = TypeVar("T")
 
 _PATIENCE_S = 30
-# A report comes soon, or does without.
+# A failed test's report does not wait long for the cluster.
 _REPORT_PATIENCE_S = 5
 _SHOWN_RECORDS = 10
 _SHOWN_BYTES = 60
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-# A test may have deleted what is its own, and a consumer that never asked for a group has made none.
+# A test may have deleted its topics itself, and a consumer that never polled has created no group.
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 
 
 class RealRun:
-    """Hold what a whole run of pytest has to know of its cluster."""
+    """The connection to the cluster, and what the whole run of pytest has to remember."""
 
     def __init__(self, address: str, settings: Mapping[str, str]) -> None:
         self.address = address
@@ -49,15 +49,15 @@ class RealRun:
         try:
             self._topics_before = self.topics(_PATIENCE_S)
         except KafkaException as error:
-            # Each test would wait in vain as long as the first one.
+            # Every test would wait for this timeout again.
             self.problem = f"--kafka-bootstrap {address}: no broker told its topics in {_PATIENCE_S} s ({_text(error)})"
 
     def topics(self, timeout_s: float) -> set[str]:
-        """Return the names of the topics there are now, internal ones left out."""
+        """Return the names of the existing topics, internal ones left out."""
         return {name for name in self.admin.list_topics(timeout=timeout_s).topics if not name.startswith("__")}
 
     def left(self) -> list[str]:
-        """Say what the run leaves on the cluster, as far as that can be told."""
+        """Return lines about what the run leaves on the cluster, as far as it can be found out."""
         left = list(self.not_deleted)
         with suppress(KafkaException):
             came_up = sorted(self.topics(_REPORT_PATIENCE_S) - self._topics_before) if not self.problem else []
@@ -67,7 +67,7 @@ class RealRun:
 
 
 class RealCluster:
-    """Have addresses and topics, for one test or for all that share it; a test that wants more is skipped."""
+    """The part of `EmbeddedBroker` that a real cluster can offer; a test that uses more is skipped."""
 
     def __init__(self, run: RealRun, brokers: int, topics: Mapping[str, int]) -> None:
         if run.problem:
@@ -99,7 +99,7 @@ class RealCluster:
         self._clean_up()
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Create a topic, which goes with the test; the test is skipped if it is there already: it is not ours."""
+        """Create a topic, which is deleted after the test; the test is skipped if the topic exists already."""
         if name in self._run.topics(_PATIENCE_S):
             pytest.skip(f"the real cluster has a topic {name!r} already, and it may be somebody's")
         created = self._run.admin.create_topics([NewTopic(name, partitions, config=dict(config or {}))])
@@ -108,18 +108,18 @@ class RealCluster:
         self.wait_for(lambda: self._has_leaders(name), _PATIENCE_S)
 
     def _has_leaders(self, name: str) -> bool:
-        """Say whether clients find the topic: a broker hears of it after the controller has answered."""
+        """Return whether clients find the topic: brokers learn of it after the controller has answered."""
         topic = self._run.admin.list_topics(timeout=_PATIENCE_S).topics.get(name)
         return topic is not None and all(each.leader >= 0 for each in topic.partitions.values())
 
     def wait_for(self, condition: Callable[[], T], timeout: float = 10) -> T:
-        """Wait until `condition()` is true and return what it gave; AssertionError after `timeout` seconds."""
+        """Call `condition` until its result is true, and return the result; AssertionError after `timeout` seconds."""
         return EmbeddedBroker.wait_for(condition, timeout)
 
     # The test's clients
 
     def producer(self, settings: Mapping[str, Any]) -> Producer:
-        """Return a producer; a topic that comes up because it writes there goes with the test."""
+        """Return a producer; topics that are created because it writes to them are deleted after the test."""
         topics, before = self._topics, self._topics_before
 
         class NotingProducer(Producer):
@@ -134,13 +134,13 @@ class RealCluster:
         return NotingProducer(dict(settings))
 
     def abort_open_transaction(self, producer: Producer) -> None:
-        """End what a test has left open: it would hold up readers until its timeout."""
-        # Of the states a producer may be in, most have nothing to abort.
+        """Abort a transaction that a test has left open: it would block readers until its timeout."""
+        # In most states of a producer there is nothing to abort.
         with suppress(KafkaException):
             producer.abort_transaction(_PATIENCE_S)
 
     def group(self, wanted: str | None) -> str:
-        """Return the group for a consumer, which goes with the test; one of the test's own where none is wanted."""
+        """Return the group for a consumer, which is deleted after the test; without a name, one for this test alone."""
         name = self._own_group if wanted is None else wanted
         if name in self._groups_before:
             pytest.skip(f"the real cluster has a group {name!r} already, and it may be somebody's")
@@ -149,14 +149,14 @@ class RealCluster:
 
     def _clean_up(self) -> None:
         admin, topics, groups = self._run.admin, sorted(self._topics), sorted(self._groups)
-        # Groups first: with a topic the offsets committed for it go, some time later.
+        # Groups first: the offsets committed for a topic are deleted some time after the topic.
         self._await("group", admin.delete_consumer_groups(groups) if groups else {})
         deleted = self._await("topic", admin.delete_topics(topics) if topics else {})
-        # The next test may have topics of the same names.
+        # The next test may use the same topic names.
         self.wait_for(lambda: not deleted & self._run.topics(_PATIENCE_S), _PATIENCE_S)
 
     def _await(self, kind: str, futures: "Mapping[str, Future[Any]]") -> set[str]:
-        """Wait for deletions and return those that came about; the others are noted for the end of the run."""
+        """Wait for deletions and return those that succeeded; the others are listed at the end of the run."""
         deleted = set()
         for name, future in futures.items():
             try:
@@ -168,12 +168,12 @@ class RealCluster:
             deleted.add(name)
         return deleted
 
-    # What a test's report has
+    # A failed test's report
 
     def story(self, most: int) -> str:
-        """List the partitions of topics that came up since the test began, `most` of them, with their newest records.
+        """Return a listing of at most `most` partitions of new topics, with their newest records.
 
-        Records of open and aborted transactions are among them.
+        Records of open and aborted transactions are included.
         """
         try:
             came_up = self._run.topics(_REPORT_PATIENCE_S) - self._topics_before
@@ -205,7 +205,7 @@ class RealCluster:
         return [asked[place].result(_REPORT_PATIENCE_S).offset for place in places]
 
     def _newest(self, place: TopicPartition, start: int, end: int) -> Iterator[str]:
-        """Describe the last records of a partition; markers and what was compacted away leave gaps."""
+        """Describe the last records of a partition; markers and compacted records leave gaps."""
         first = max(start, end - _SHOWN_RECORDS)
         if first > start:
             yield f"  ... {first - start} earlier offsets"
@@ -232,7 +232,7 @@ class RealCluster:
 
 
 def _text(error: Exception) -> str:
-    """Say what went wrong in librdkafka's words; a deadline has none."""
+    """Return librdkafka's description of an error; a deadline has none."""
     first = error.args[0] if error.args else None
     return first.str() if isinstance(first, KafkaError) else "no answer in time"
 

@@ -1,6 +1,6 @@
-"""Run the core in the real world: TCP, the system's clock, its disk and its randomness.
+"""The broker core over TCP, on asyncio, with the system's clock, disk and randomness.
 
 Owns: sockets, the event loop that drives the core, files.
-Asks: `broker`, and the floors below it.
-Never: decides anything that Kafka's protocol speaks of.
+Asks: `broker` and the layers below it.
+Never: decides anything that Kafka's protocol defines.
 """

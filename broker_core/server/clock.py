@@ -1,14 +1,14 @@
-"""Read the system's clock and draw the system's randomness."""
+"""The system's clock and its source of randomness."""
 
 import os
 import time
 
 
 class SystemClock:
-    """Tell the time; Kafka's timestamps are wall-clock milliseconds since the epoch.
+    """The wall clock, in milliseconds since the epoch as in Kafka's timestamps, and monotonic.
 
-    The wall is looked at once, at the start: afterwards the time only goes forward, so that a clock set back or
-    ahead neither stops what waits nor times out what is open.
+    The wall clock is read once, at the start; from then on the time follows the monotonic clock. A system clock that is
+    set back or ahead therefore neither delays timeouts nor expires open transactions.
     """
 
     def __init__(self) -> None:
@@ -19,12 +19,12 @@ class SystemClock:
         return (self._started_ns + time.monotonic_ns()) // 1_000_000
 
     def stopwatch_ms(self) -> float:
-        """Return milliseconds, in fractions, of which only differences mean anything."""
+        """Return fractional milliseconds since an arbitrary point, for measuring durations."""
         return time.perf_counter_ns() / 1_000_000
 
 
 class SystemEntropy:
-    """Draw random bytes from the operating system."""
+    """Random bytes from the operating system."""
 
     def random_bytes(self, count: int) -> bytes:
         """Return `count` unpredictable bytes."""

@@ -1,11 +1,11 @@
-"""Keep files on a real disk, under one root folder.
+"""Storage on a real disk, under one root folder.
 
-Thousands of partitions have more files than a process may hold open, so a file only borrows a descriptor from a
-bounded pool and opens itself again when it lost it. Syncing through a new descriptor is enough: the kernel keeps
-dirty pages by file, not by descriptor.
+Thousands of partitions have more files than a process may keep open, so a file borrows a descriptor from a bounded pool
+and opens itself again after losing it. Syncing through a new descriptor is enough: the kernel keeps dirty pages by
+file, not by descriptor.
 
-A sync waits for the disk and little else, and the kernel writes what many threads wait for in one go: syncs of
-different files run side by side, or a hundred transactions in fifty partitions would wait fifty times.
+A sync mostly waits for the disk, and the kernel combines the writes that many threads wait for. Syncs of different
+files therefore run in parallel; otherwise a hundred transactions in fifty partitions would wait fifty times.
 """
 
 import os
@@ -21,7 +21,7 @@ _sync_descriptor: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
 class DiskFile:
-    """Be one file of a `DiskStorage`."""
+    """A file of a `DiskStorage`."""
 
     __slots__ = ("_descriptor", "_path", "_storage")
 
@@ -39,7 +39,7 @@ class DiskFile:
         descriptor = self._borrow()
         written = os.write(descriptor, data)
         while written < len(data):
-            # A full disk or a signal can cut a write short; the rest is tried, and fails with the reason.
+            # A full disk or a signal can cut a write short; writing the rest succeeds or fails with the reason.
             written += os.write(descriptor, memoryview(data)[written:])
 
     def read(self, position: int, size_bytes: int) -> bytes:
@@ -62,7 +62,7 @@ class DiskFile:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Give the descriptor back; the file opens itself again if it is still used."""
+        """Return the descriptor to the pool; the file opens itself again if it is still used."""
         self._storage.pool.pop(self, None)
         self.give_up()
 
@@ -80,13 +80,13 @@ class DiskFile:
 
 
 class DiskStorage:
-    """Keep named files below `root`, holding at most `max_open_files` of them open."""
+    """Files below the folder `root`, of which at most `max_open_files` are kept open."""
 
     def __init__(self, root: str | os.PathLike[str], *, max_open_files: int = 512) -> None:
         self._root = os.path.abspath(root)
         self._max_open_files = max(1, max_open_files)
         self.pool: OrderedDict[DiskFile, None] = OrderedDict()
-        # Held while a syncing thread takes a descriptor of its own, which the pool cannot take away.
+        # Held while a syncing thread duplicates a descriptor, so that the pool does not close it meanwhile.
         self.borrowing = threading.Lock()
         self._syncing: ThreadPoolExecutor | None = None
         os.makedirs(self._root, exist_ok=True)
@@ -103,7 +103,7 @@ class DiskStorage:
         return file
 
     def exists(self, path: str) -> bool:
-        """Say whether a file or folder of that name is there."""
+        """Return whether a file or folder of that name exists."""
         return os.path.exists(self._place(path))
 
     def list_folder(self, path: str) -> list[str]:
@@ -118,7 +118,7 @@ class DiskStorage:
         os.makedirs(self._place(path), exist_ok=True)
 
     def delete(self, path: str) -> None:
-        """Remove the file, or the folder with all in it; nothing happens if it is not there."""
+        """Remove the file, or the folder with its content; no effect if it does not exist."""
         full_path = self._place(path)
         if os.path.isdir(full_path) and not os.path.islink(full_path):
             shutil.rmtree(full_path)
@@ -129,7 +129,7 @@ class DiskStorage:
             return
 
     def rename(self, old_path: str, new_path: str) -> None:
-        """Put the file or folder in the place of `new_path`, atomically; its open files must be closed before."""
+        """Rename the file or folder, replacing `new_path`, atomically; its open files must be closed first."""
         target = self._place(new_path)
         try:
             os.replace(self._place(old_path), target)
@@ -150,7 +150,7 @@ class DiskStorage:
     def sync_all(self, syncs: Sequence[Callable[[], None]]) -> None:
         """Run syncs of different files side by side; raise a failure when all have ended."""
         if len(syncs) == 1:
-            # Alone it has nobody to wait beside, and no thread to be handed to.
+            # A single sync gains nothing from another thread.
             syncs[0]()
             return
         if self._syncing is None:
@@ -160,7 +160,7 @@ class DiskStorage:
             each.result()
 
     def close(self) -> None:
-        """Give back every descriptor and end the syncing threads; whoever goes on gets new ones."""
+        """Close every descriptor and end the syncing threads; later use opens new ones."""
         if self._syncing is not None:
             self._syncing.shutdown()
             self._syncing = None
@@ -168,7 +168,7 @@ class DiskStorage:
             self.pool.popitem()[0].give_up()
 
     def register(self, file: DiskFile) -> None:
-        """Note that `file` holds a descriptor, taking one from the file that has held its own longest."""
+        """Note that `file` has a descriptor; when there are too many, close the one opened longest ago."""
         self.pool[file] = None
         if len(self.pool) > self._max_open_files:
             self.pool.popitem(last=False)[0].give_up()

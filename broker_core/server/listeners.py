@@ -1,7 +1,7 @@
-"""Read which listeners there are, where each broker has them, and how each is protected."""
+"""The listeners that the settings ask for: their addresses on each broker, their protocols and settings."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from broker_core.broker.endpoints import PLAINTEXT, Address
@@ -10,13 +10,17 @@ from broker_core.errors import ConfigError
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _ENTRY = re.compile(r"(?P<name>\w+)://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>\d+)")
-# An address that says "every interface" tells a client nothing.
-_NOWHERE = ("0.0.0.0", "::")
+# A client cannot connect to an address that stands for every interface.
+_UNSPECIFIED = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerPlan:
-    """Say where a listener is to be; broker n has it n ports further on, or on a free port where the port is 0."""
+    """A listener's name, protocol, addresses and settings.
+
+    The addresses are those of the first broker; broker number n listens n ports further on, or on a free port where the
+    port is 0.
+    """
 
     name: str
     protocol: str
@@ -26,17 +30,17 @@ class ListenerPlan:
 
     @property
     def has_tls(self) -> bool:
-        """Say whether bytes are encrypted."""
+        """Whether connections are encrypted."""
         return self.protocol.endswith("SSL")
 
     @property
     def has_sasl(self) -> bool:
-        """Say whether clients have to authenticate with SASL."""
+        """Whether clients have to authenticate with SASL."""
         return self.protocol.startswith("SASL")
 
     @property
     def client_auth(self) -> str:
-        """Say whether clients show certificates; with SASL only where this very listener is told to ask for them."""
+        """The value of `ssl.client.auth`; with SASL only the listener's own setting counts."""
         own_key = f"{LISTENER_PREFIX}{self.name.lower()}.ssl.client.auth"
         if self.has_sasl and own_key not in dict(self.config.listener_overrides):
             return "none"
@@ -47,13 +51,13 @@ class ListenerPlan:
         return self.bind.port + index if self.bind.port else 0
 
     def advertised_address(self, index: int, bound_port: int) -> Address:
-        """Return what clients are told of broker number `index`."""
+        """Return the address of broker number `index` that clients are given."""
         port = self.advertised.port
         return Address(self.advertised.host, port + index if port else bound_port)
 
 
 def listener_settings(listeners: Mapping[str, str], host: str, port: int, brokers: int) -> dict[str, str]:
-    """Say in Kafka's settings which listeners are wanted."""
+    """Return Kafka's settings for the listeners that `EmbeddedBroker(listeners=...)` asks for."""
     if not listeners:
         raise ConfigError("listeners={}: a broker has at least one; leave it out for one in plaintext")
     place = f"[{host}]" if ":" in host else host
@@ -79,7 +83,7 @@ def plan_listeners(config: BrokerConfig, *, brokers: int, host: str, port: int) 
         _check_names("inter.broker.listener.name", [config.inter_broker_listener_name], bound)
     _check_ports(plans, brokers)
     for plan in plans:
-        if config.listeners and plan.advertised.host in _NOWHERE:
+        if config.listeners and plan.advertised.host in _UNSPECIFIED:
             raise ConfigError(
                 f"advertised.listeners: clients cannot connect to {plan.advertised.host}; "
                 f"add {plan.name}://<a name they know>:{plan.advertised.port}"
@@ -87,8 +91,21 @@ def plan_listeners(config: BrokerConfig, *, brokers: int, host: str, port: int) 
     return plans
 
 
+def check_used(plans: Sequence[ListenerPlan], *, users: object, tls: object) -> None:
+    """Raise `ConfigError` for users or a TLS context that no listener uses."""
+    for name, value, is_used in (
+        ("users", users, any(plan.has_sasl for plan in plans)),
+        ("tls", tls, any(plan.has_tls for plan in plans)),
+    ):
+        if value and not is_used:
+            raise ConfigError(
+                f"{name}: no listener asks for that; give listeners={{'SECURE': 'SASL_SSL'}}, or one "
+                "with SASL_PLAINTEXT or SSL"
+            )
+
+
 def _entries(key: str, text: str, host: str) -> dict[str, Address]:
-    """Read `NAME://host:port,...`; an empty host is the one the server was started with."""
+    """Parse `NAME://host:port,...`; an empty host stands for the one the server was started with."""
     entries: dict[str, Address] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         entry = _ENTRY.fullmatch(part)

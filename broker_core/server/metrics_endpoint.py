@@ -1,6 +1,6 @@
-"""Serve a broker's metrics over HTTP, in the text form that Prometheus reads.
+"""The HTTP endpoint for a broker's metrics, in Prometheus's text format.
 
-prometheus-client answers in threads of its own; the numbers are taken in the broker's thread, all at one moment.
+prometheus-client answers in threads of its own; the metrics are taken in the broker's thread, all at one moment.
 """
 
 import asyncio
@@ -13,26 +13,26 @@ from broker_core.errors import ConfigError
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-# The first time, logs that nobody has asked for since the start are opened and may have to be recovered.
-_PATIENCE_S: Final = 60
+# The first request opens logs that have not been used since the start, and they may have to be recovered.
+_TIMEOUT_S: Final = 60
 _LAST_PORT: Final = 65_535
 
 
-class Measured(Protocol):
-    """Be what is measured, in the thread of its event loop."""
+class MetricsSource(Protocol):
+    """The server whose metrics are served; asked in the thread of its event loop."""
 
     def metrics(self) -> BrokerMetrics:
-        """Say how things stand now."""
+        """Return the metrics at this moment."""
         ...
 
 
 class MetricsEndpoint:
-    """Answer at `http://host:port/metrics` until closed.
+    """The endpoint `http://host:port/metrics`, served until it is closed.
 
     Raises `ConfigError` where prometheus-client is not installed or there is no such port, `OSError` when it is taken.
     """
 
-    def __init__(self, measured: Measured, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
+    def __init__(self, source: MetricsSource, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
         try:
             from prometheus_client import CollectorRegistry, start_http_server
         except ImportError as error:
@@ -43,7 +43,7 @@ class MetricsEndpoint:
         if not 0 <= port <= _LAST_PORT:
             raise ConfigError(f"metrics cannot be served at port {port}: give one from 0 to {_LAST_PORT}")
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(measured, loop))
+        registry.register(_MetricsCollector(source, loop))
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
@@ -52,25 +52,25 @@ class MetricsEndpoint:
         self.url: Final = f"http://{place}:{self._server.server_port}/metrics"
 
     def close(self) -> None:
-        """Stop answering; not in the thread of the event loop, which an answer may be waiting for."""
+        """Stop serving; not in the thread of the event loop, which an answer may be waiting for."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
 
-class _Collector:
-    """Take the numbers when Prometheus asks for them."""
+class _MetricsCollector:
+    """The collector that takes the metrics when they are requested."""
 
-    def __init__(self, measured: Measured, loop: asyncio.AbstractEventLoop) -> None:
-        self._measured = measured
+    def __init__(self, source: MetricsSource, loop: asyncio.AbstractEventLoop) -> None:
+        self._source = source
         self._loop = loop
 
     def collect(self) -> "Iterable[Metric]":
-        """Return every metric as it is now."""
+        """Return all metrics at this moment."""
         from broker_core.server.metrics_families import families
 
-        metrics = asyncio.run_coroutine_threadsafe(self._take(), self._loop).result(_PATIENCE_S)
+        metrics = asyncio.run_coroutine_threadsafe(self._take(), self._loop).result(_TIMEOUT_S)
         return list(families(metrics))
 
     async def _take(self) -> BrokerMetrics:
-        return self._measured.metrics()
+        return self._source.metrics()

@@ -1,7 +1,7 @@
-"""Name the metrics as Prometheus wants them: one row a metric, with what it means and where it is found.
+"""The table of metrics for Prometheus: one row for each, with its name, kind, meaning and samples.
 
-What Kafka has is named as the JMX exporter's example configuration for Kafka (kafka-2_0_0.yml) names it, so that
-dashboards made for Kafka find it. What Kafka has not begins with `broker_core_`.
+Metrics that Kafka has are named as in the JMX exporter's example configuration for Kafka (kafka-2_0_0.yml), so that
+dashboards made for Kafka find them. The names of the others begin with `broker_core_`.
 """
 
 from collections.abc import Callable, Iterable, Iterator

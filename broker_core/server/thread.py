@@ -1,4 +1,4 @@
-"""Run a server in a thread of its own, and reach it from others."""
+"""A server in a thread of its own, and access to it from other threads."""
 
 import asyncio
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from broker_core.server.network import Server
+from broker_core.server.socket_server import SocketServer
 
 T = TypeVar("T")
 
@@ -14,13 +14,14 @@ _START_SECONDS = 60
 
 
 class ServerThread:
-    """Hold the thread; `make` makes the server there and `prepare` has the last word before clients may come.
+    """The thread that runs a `SocketServer`.
 
-    `close` is called in the end, whatever happened.
+    `make` creates the server in the thread, and `prepare` is called with it before `start` returns. `close` is called
+    when the thread ends, after failures too.
     """
 
     def __init__(
-        self, make: Callable[[], Server], prepare: Callable[[Server], None], close: Callable[[], None]
+        self, make: Callable[[], SocketServer], prepare: Callable[[SocketServer], None], close: Callable[[], None]
     ) -> None:
         self._make = make
         self._prepare = prepare
@@ -29,15 +30,15 @@ class ServerThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._failure: BaseException | None = None
-        self.server: Server | None = None
+        self.server: SocketServer | None = None
 
     @property
     def is_here(self) -> bool:
-        """Say whether the caller is in the thread."""
+        """Whether the caller runs in the thread."""
         return threading.current_thread() is self._thread
 
     def start(self) -> None:
-        """Start and return when clients can connect."""
+        """Start the server, and return when clients can connect."""
         if self._thread is not None:
             raise RuntimeError("this broker is already running; make another one")
         started: Future[None] = Future()
@@ -51,30 +52,30 @@ class ServerThread:
             raise
 
     def stop(self) -> None:
-        """Stop, flush and close; a server that is not running is left alone."""
+        """Stop the server and close its logs; no effect on a server that is not running."""
         if self._thread is None or self._loop is None or self._stopping is None:
             return
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         self._thread = None
 
-    def running(self) -> Server:
-        """Return the server; raise RuntimeError when there is none, or it has failed."""
+    def running(self) -> SocketServer:
+        """Return the server; raise RuntimeError when it is not running or has failed."""
         if self._failure is not None:
             raise RuntimeError(f"the broker has stopped: {self._failure}") from self._failure
         if self.server is None:
             raise RuntimeError("the broker is not running: use `with EmbeddedBroker() as kafka:` or call start()")
         return self.server
 
-    def act(self, action: Callable[[Server], T]) -> T:
-        """Run an action in the thread and let the server settle; in the thread already, just run it."""
+    def act(self, action: Callable[[SocketServer], T]) -> T:
+        """Run an action in the thread and let the cluster settle; called in the thread itself, only run it."""
         if self.is_here:
-            # Whoever runs us settles.
+            # The server's current step settles when it ends.
             return action(self.running())
-        return self.wait_for(lambda server: _settled(server, action))
+        return self.wait_for(lambda server: _act_and_settle(server, action))
 
-    def wait_for(self, task: Callable[[Server], Awaitable[T]]) -> T:
-        """Run a task in the thread and wait for its end."""
+    def wait_for(self, task: Callable[[SocketServer], Awaitable[T]]) -> T:
+        """Run a task in the thread, wait for its end and return its result."""
         server = self.running()
         assert self._loop is not None
 
@@ -97,7 +98,7 @@ class ServerThread:
             server = self._make()
             await server.start()
             self._prepare(server)
-            server.settle()
+            server.settle_cluster()
         except Exception as error:
             if server is not None:
                 await server.stop()
@@ -116,9 +117,9 @@ class ServerThread:
         self.server = None
 
 
-async def _settled(server: Server, action: Callable[[Server], T]) -> T:
+async def _act_and_settle(server: SocketServer, action: Callable[[SocketServer], T]) -> T:
     try:
         return action(server)
     finally:
-        # What it has appended before it failed has to be made durable and told, too.
-        server.settle()
+        # Also after a failure: what was appended until then has to become durable, and its answers have to be sent.
+        server.settle_cluster()

@@ -1,4 +1,4 @@
-"""Make the TLS context of a listener from Kafka's settings, which name PEM files or hold their text."""
+"""TLS contexts from Kafka's settings, which name PEM files or contain their text."""
 
 import ssl
 import tempfile
@@ -49,7 +49,7 @@ def _load_identity(context: ssl.SSLContext, plan: ListenerPlan) -> None:
                 f"listener {plan.name} has no certificate: give ssl.keystore.location (a PEM file with key and chain), "
                 "or ssl.keystore.certificate.chain and ssl.keystore.key (their text)"
             )
-        # Python reads keys from files only; the folder is nobody else's, and gone at once.
+        # Python reads keys from files only; the folder is private to this user and removed at once.
         with tempfile.TemporaryDirectory() as folder:
             chain, key = Path(folder, "chain.pem"), Path(folder, "key.pem")
             chain.write_text(config.ssl_keystore_certificate_chain, encoding="utf-8")
@@ -82,7 +82,7 @@ def _load_trust(context: ssl.SSLContext, plan: ListenerPlan) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Say what is wrong without what it is wrong with: a message may quote what it read."""
+    """Return what is wrong, without the text of the error: it may quote the key."""
     if isinstance(error, ssl.SSLError):
         return error.reason or "there is no PEM in it, or the password is another"
     return error.strerror or type(error).__name__ if isinstance(error, OSError) else type(error).__name__

@@ -1,8 +1,8 @@
-"""Let time stand until a test moves it; what waits for a client's patience goes by real time all the same.
+"""A clock that stands still until a test moves it, and a purgatory that follows real time beside it.
 
-Logs, coordinators and sessions live in virtual time: transactions and members time out, segments grow old when the
-test says so. A fetch that waits for data, a pause between two tries or a delay before a refusal is a matter between
-the broker and a client whose clock is real; in standing time it would never end.
+Logs, coordinators and sessions use virtual time: transactions and members time out and segments age when the test moves
+the clock. The waits of requests follow real time, as their clients do: a fetch that waits for data, a pause between two
+tries, a delay before a refusal would never end while time stands.
 """
 
 from collections.abc import Callable
@@ -11,24 +11,24 @@ from typing import Protocol
 from broker_core.broker.purgatory import Purgatory, Waiting
 from broker_core.server.clock import SystemClock
 
-# However far time is moved, in no more steps than this; what comes due in between happens at the end of its step.
+# A move takes at most this many steps, however far; what comes due within a step runs at its end.
 _MOST_STEPS = 1000
 
 
 class Clock(Protocol):
-    """Tell the time, and how long something takes."""
+    """A source of the time and of durations."""
 
     def now_ms(self) -> int:
         """Return the time in milliseconds."""
         ...
 
     def stopwatch_ms(self) -> float:
-        """Return milliseconds, in fractions, of which only differences mean anything."""
+        """Return fractional milliseconds since an arbitrary point, for measuring durations."""
         ...
 
 
 class VirtualClock(SystemClock):
-    """Show the time at which it was made, or to which it was set."""
+    """A clock that stands at `start_ms`, or at the time of its creation, until it is moved."""
 
     def __init__(self, start_ms: int | None = None) -> None:
         super().__init__()
@@ -39,11 +39,11 @@ class VirtualClock(SystemClock):
         return self._now_ms
 
     def real_ms(self) -> int:
-        """Return the time outside, of which only differences mean anything here."""
+        """Return the real time, for measuring durations."""
         return super().now_ms()
 
     def pass_by(self, duration_ms: int, next_deadline_ms: Callable[[], int], advance: Callable[[], None]) -> None:
-        """Let time pass from deadline to deadline, so that each finds its own time."""
+        """Move the time ahead from deadline to deadline, calling `advance` at each."""
         end_ms = self._now_ms + duration_ms
         step_ms = max(1, duration_ms // _MOST_STEPS)
         while self._now_ms < end_ms:
@@ -52,18 +52,18 @@ class VirtualClock(SystemClock):
 
 
 class RealTimePurgatory(Purgatory):
-    """Let requests wait as long as their clients do, while the broker's own time stands."""
+    """A purgatory whose deadlines follow real time while the broker's clock stands."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
         self._clock = clock
 
     def wait(self, waiting: Waiting) -> None:
-        """Let a request wait; its deadline is so far off as it is in virtual time now."""
+        """Add a waiting request; its deadline is as far ahead in real time as it is in virtual time."""
         expire = waiting.expire
         due_ms = waiting.deadline_ms
 
-        # It is told the time at which it wanted to be called: how long it has waited must not be nothing.
+        # Called with its own deadline at least: virtual time may not have moved, and the wait must not appear to be 0.
         def expire_then(now_ms: int) -> None:
             expire(max(self._clock.now_ms(), due_ms))
 
@@ -72,10 +72,10 @@ class RealTimePurgatory(Purgatory):
         super().wait(waiting)
 
     def advance(self, now_ms: int) -> None:
-        """Expire what has waited long enough outside."""
+        """Expire the requests whose deadline has passed in real time."""
         super().advance(self._clock.real_ms())
 
     def next_deadline_ms(self) -> int | None:
-        """Return when, if virtual time went on as time does outside."""
+        """Return the next deadline in virtual time, as if both clocks ran at the same speed."""
         due_ms = super().next_deadline_ms()
         return None if due_ms is None else due_ms - self._clock.real_ms() + self._clock.now_ms()

@@ -1,6 +1,6 @@
-"""Play the worlds a broker may find itself in, from a seed and without the real one.
+"""A deterministic simulation of the world around a broker, determined by a seed.
 
-Owns: the order of events, virtual time, a network and a disk that fail, and the count of how they did.
-Asks: the broker that is played, the protocols of `ports`.
-Never: touches a real clock, socket, file or source of chance; the twins of clock, network and disk are in `server`.
+Owns: the order of events, virtual time, a network and a disk that fail, and the count of faults that occurred.
+Asks: `broker` and the layers below it, the protocols of `ports`.
+Never: uses a real clock, socket, file or source of randomness; the real twins of its parts are in `server`.
 """

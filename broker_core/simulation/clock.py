@@ -1,15 +1,15 @@
-"""Tell virtual time, as a wall clock that may jump, and draw chance from the seed."""
+"""Virtual time, shown by wall clocks that may jump, and randomness drawn from the seed."""
 
 from random import Random
 
 from broker_core.simulation.scheduler import US_PER_MS, Scheduler
 
-# An ordinary day, so that timestamps look like timestamps.
+# A realistic date, so that timestamps look like timestamps.
 START_MS = 1_700_000_000_000
 
 
 class SimulatedClock:
-    """Tell the time of one machine; `offset_ms` is how far it is from the world's."""
+    """The wall clock of one machine, `offset_ms` ahead of the scheduler's time."""
 
     def __init__(self, scheduler: Scheduler, *, offset_ms: int = 0) -> None:
         self._scheduler = scheduler
@@ -20,16 +20,16 @@ class SimulatedClock:
         return START_MS + self.offset_ms + self._scheduler.now_us // US_PER_MS
 
     def jump(self, by_ms: int) -> None:
-        """Set the clock ahead, or back if negative."""
+        """Set the clock ahead, or back if `by_ms` is negative."""
         self.offset_ms += by_ms
 
     def when_us(self, time_ms: int) -> int:
-        """Return when, in the scheduler's time, this clock will show `time_ms` if it does not jump."""
+        """Return the scheduler's time at which this clock will show `time_ms` if it does not jump."""
         return (time_ms - START_MS - self.offset_ms) * US_PER_MS
 
 
 class SeededEntropy:
-    """Draw bytes that the seed decides."""
+    """Random bytes determined by a seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)

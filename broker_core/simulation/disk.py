@@ -1,4 +1,4 @@
-"""Keep files in memory and remember which bytes and names would survive a crash.
+"""Files in memory, with a record of which bytes and names would survive a crash.
 
 The rule is the strictest a file system may apply: bytes are durable once their file was synced, a name (created,
 renamed, deleted) once its folder was synced, and a folder only lives as long as its own name in the folder above.
@@ -8,30 +8,30 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
-from broker_core.simulation.faults import Fault, FaultCounts
+from broker_core.simulation.faults import FaultCounts, FaultKind
 
 _Survivor = Callable[[str, int], int]
 
 
 class _Node:
-    """Hold a file's bytes, and what a crash would put back."""
+    """The bytes of a file, and the durable bytes a crash would restore."""
 
     __slots__ = ("cut_tail", "data", "durable_bytes")
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
         self.durable_bytes = len(data)
-        # What a truncation took from the durable bytes and a crash before the next sync gives back.
+        # Durable bytes that were truncated; a crash before the next sync restores them.
         self.cut_tail = b""
 
     def after_crash(self, surviving_bytes: int) -> "_Node":
-        """Return the file a crash leaves when `surviving_bytes` of the unsynced bytes got through."""
+        """Return the file after a crash that `surviving_bytes` of the unsynced bytes survive."""
         kept = bytes(self.data[: self.durable_bytes + surviving_bytes])
         return _Node(kept if surviving_bytes else kept + self.cut_tail)
 
 
 class _Folder:
-    """Hold names, and the names a crash would put back."""
+    """The names in a folder, and the durable names a crash would restore."""
 
     __slots__ = ("durable", "entries")
 
@@ -41,7 +41,7 @@ class _Folder:
 
 
 class MemoryFile:
-    """Be one open file of a `MemoryStorage`."""
+    """An open file of a `MemoryStorage`."""
 
     __slots__ = ("_node", "_storage")
 
@@ -81,7 +81,7 @@ class MemoryFile:
 
 
 class MemoryStorage:
-    """Keep named files in memory; `crash` drops all that was not made durable."""
+    """Storage in memory; `crash` drops everything that was not made durable."""
 
     def __init__(self) -> None:
         self._root = _Folder()
@@ -102,7 +102,7 @@ class MemoryStorage:
         return MemoryFile(self, node)
 
     def exists(self, path: str) -> bool:
-        """Say whether a file or folder of that name is there."""
+        """Return whether a file or folder of that name exists."""
         return self._find(path) is not None
 
     def list_folder(self, path: str) -> list[str]:
@@ -115,14 +115,14 @@ class MemoryStorage:
         self._make(path)
 
     def delete(self, path: str) -> None:
-        """Remove the file, or the folder with all in it; nothing happens if it is not there."""
+        """Remove the file, or the folder with its content; no effect if it does not exist."""
         folder_path, _, name = path.rpartition("/")
         folder = self._find(folder_path)
         if isinstance(folder, _Folder):
             folder.entries.pop(name, None)
 
     def rename(self, old_path: str, new_path: str) -> None:
-        """Put the file or folder in the place of `new_path`, atomically."""
+        """Rename the file or folder, replacing `new_path`, atomically."""
         folder_path, _, name = old_path.rpartition("/")
         folder = self._find(folder_path)
         if not isinstance(folder, _Folder) or name not in folder.entries:
@@ -143,10 +143,10 @@ class MemoryStorage:
             sync()
 
     def crash(self, *, torn_bytes: int = 0, survives: _Survivor | None = None, names_survive: bool = False) -> None:
-        """Fall back to what is durable, as after a loss of power; open files are dead from here on.
+        """Revert to what is durable, as after a loss of power; open files must not be used any more.
 
-        `torn_bytes` of the unsynced bytes of the file written last get through all the same. `survives(path,
-        unsynced_bytes)` decides that for every file instead. `names_survive` keeps names that nobody synced.
+        `torn_bytes` of the unsynced bytes of the file written last survive. `survives(path, unsynced_bytes)` returns
+        that number for every file instead. `names_survive` keeps names that were not synced.
         """
         last = self.last_written
 
@@ -159,7 +159,7 @@ class MemoryStorage:
         self.last_written = None
 
     def files(self) -> Iterator[tuple[str, bytes]]:
-        """Yield every path with its content, for comparing two worlds."""
+        """Yield every path with its content, for comparing two storages."""
         yield from _walk(self._root, "")
 
     def _find(self, path: str) -> "_Node | _Folder | None":
@@ -183,11 +183,11 @@ class MemoryStorage:
 
 
 class PowerLoss(BaseException):
-    """Be the end of a process whose machine lost its power; no handler of errors may outlive it."""
+    """The end of a process whose machine lost power; a `BaseException`, so that no error handler continues."""
 
 
 class SimulatedFile(MemoryFile):
-    """Be a file on a disk that may be full, or lose its power at any operation."""
+    """A file on a disk that may be full, or lose power at any operation."""
 
     __slots__ = ("_disk",)
 
@@ -196,11 +196,11 @@ class SimulatedFile(MemoryFile):
         self._disk = disk
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        """Write at the end; a full disk takes a part of it and refuses the rest."""
+        """Write at the end; a full disk takes a part of the data and fails with ENOSPC."""
         self._disk.use()
         if self._disk.is_full:
             super().append(bytes(data)[: self._disk.random.randrange(len(data) + 1)])
-            self._disk.faults.struck(Fault.DISK_FULL)
+            self._disk.faults.record(FaultKind.DISK_FULL)
             raise OSError(errno.ENOSPC, "no space left on the simulated disk")
         super().append(data)
 
@@ -216,10 +216,10 @@ class SimulatedFile(MemoryFile):
 
 
 class SimulatedDisk(MemoryStorage):
-    """Keep files on a disk that can be full and lose its power between any two operations.
+    """A disk that can be full and can lose power between any two operations.
 
-    `fuse` counts down the operations that change it; the one that finds it at zero raises `PowerLoss` instead, and
-    `lose_power` then decides, file by file, what of the unsynced bytes has got through.
+    `fuse` is the number of operations until the power fails: the operation that finds it at zero raises `PowerLoss`,
+    and `lose_power` then draws for each file how many of its unsynced bytes survive.
     """
 
     def __init__(self, random: Random, faults: FaultCounts) -> None:
@@ -230,7 +230,7 @@ class SimulatedDisk(MemoryStorage):
         self.fuse: int | None = None
 
     def use(self) -> None:
-        """Burn the fuse down by one operation."""
+        """Count one operation; raise `PowerLoss` when it is the one at which the power fails."""
         if self.fuse is not None:
             self.fuse -= 1
             if self.fuse < 0:
@@ -241,12 +241,12 @@ class SimulatedDisk(MemoryStorage):
         return SimulatedFile(self, node)
 
     def delete(self, path: str) -> None:
-        """Remove the file, or the folder with all in it; nothing happens if it is not there."""
+        """Remove the file, or the folder with its content; no effect if it does not exist."""
         self.use()
         super().delete(path)
 
     def rename(self, old_path: str, new_path: str) -> None:
-        """Put the file or folder in the place of `new_path`, atomically."""
+        """Rename the file or folder, replacing `new_path`, atomically."""
         self.use()
         super().rename(old_path, new_path)
 
@@ -256,7 +256,7 @@ class SimulatedDisk(MemoryStorage):
         super().sync_folder(path)
 
     def lose_power(self) -> None:
-        """Forget what was not made durable; of each file a part of it may have got through, in no order."""
+        """Drop what was not made durable; of each file a part of it may survive, independently of the others."""
         self.fuse = None
         keep = self.random.choice((0.0, 0.3, 1.0))
         self.crash(
@@ -264,16 +264,16 @@ class SimulatedDisk(MemoryStorage):
         )
 
     def lose_process(self) -> None:
-        """Keep all that was written, as the operating system does when only a process dies; not a byte more is safe."""
+        """Keep all that was written, as the operating system does when only a process dies; nothing more is durable."""
         self.fuse = None
 
     def _survived(self, unsynced_bytes: int, keep: float) -> int:
         if not unsynced_bytes:
             return 0
         if self.random.random() >= keep:
-            self.faults.struck(Fault.FORGOTTEN_WRITE)
+            self.faults.record(FaultKind.FORGOTTEN_WRITE)
             return 0
-        self.faults.struck(Fault.TORN_WRITE)
+        self.faults.record(FaultKind.TORN_WRITE)
         return self.random.randrange(unsynced_bytes + 1)
 
 

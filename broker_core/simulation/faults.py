@@ -1,6 +1,6 @@
-"""Say how bad the weather is, and count what it did.
+"""The kinds of faults a simulation injects, how likely they are, and how often each has occurred.
 
-A fault that is planned but never strikes proves nothing, so each is counted where it takes effect.
+A planned fault that never occurs proves nothing, so each is counted where it takes effect.
 """
 
 from collections import Counter
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Fault(StrEnum):
-    """Name the kinds of faults."""
+class FaultKind(StrEnum):
+    """A kind of fault."""
 
     DELAYED = "message delayed"
     FRAGMENTED = "message in pieces"
@@ -48,35 +48,35 @@ class Fault(StrEnum):
 
 
 class FaultCounts:
-    """Count what has struck."""
+    """The number of occurrences of each kind of fault."""
 
     def __init__(self) -> None:
-        self.by_kind: Counter[Fault] = Counter()
+        self.by_kind: Counter[FaultKind] = Counter()
 
-    def struck(self, fault: Fault, times: int = 1) -> None:
-        """Count a fault."""
+    def record(self, fault: FaultKind, times: int = 1) -> None:
+        """Count `times` occurrences of a fault."""
         self.by_kind[fault] += times
 
 
-def never_struck(counts: Counter[Fault], switched_off: Collection[Fault] = ()) -> list[Fault]:
-    """Return the kinds that have not struck once, in their order, but for those that are switched off."""
-    return [fault for fault in Fault if not counts[fault] and fault not in switched_off]
+def never_occurred(counts: Counter[FaultKind], switched_off: Collection[FaultKind] = ()) -> list[FaultKind]:
+    """Return the kinds that have not occurred, without those that are switched off, in the order of `FaultKind`."""
+    return [fault for fault in FaultKind if not counts[fault] and fault not in switched_off]
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
-    """Hold how likely each message meets which fate; times are in microseconds."""
+class NetworkConditions:
+    """The latency of messages and the probability of each fault; times are in microseconds."""
 
     latency_us: tuple[int, int] = (200, 4_000)
     slow_chance: float = 0.0
     slow_us: tuple[int, int] = (100_000, 5_000_000)
-    # The same for requests that write or change a transaction: just long enough for their sender to give up.
+    # The same for requests that write or change a transaction: just long enough for their client to give up.
     aimed_slow_chance: float = 0.0
     aimed_slow_us: tuple[int, int] = (900_000, 3_000_000)
     fragment_chance: float = 0.0
     lose_request_chance: float = 0.0
     lose_answer_chance: float = 0.0
-    settle_us: tuple[int, int] = (0, 3_000)
+    settle_delay_us: tuple[int, int] = (0, 3_000)
 
 
-CALM = Weather()
+NO_FAULTS = NetworkConditions()

@@ -1,109 +1,355 @@
-"""Serve the core in virtual time over links that fail: the twin of the server on TCP.
+"""The simulated network: links that carry bytes as TCP does, late, in pieces, or not at all.
 
-What arrives within one turn is settled together, as there; between arrival and settling the power may fail. Brokers
-share one process: it is killed, paused and started again as a whole, while a single broker can be taken down, its
-partitions and coordinators moved elsewhere.
+What a client has sent can arrive after the client has given up and closed the connection. This is how a request is
+handled twice, how two requests on two connections change places, and how a request of an older transaction arrives in
+a newer one (KIP-890).
 """
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
+from random import Random
+from typing import NamedTuple, Protocol
 
-from broker_core.broker import stale_broker
-from broker_core.broker.cluster import Cluster
 from broker_core.broker.connection import Connection
-from broker_core.broker.endpoints import PLAINTEXT, Address
-from broker_core.config import BrokerConfig
-from broker_core.errors import ErrorCode, KafkaError
-from broker_core.ports import Entropy
-from broker_core.simulation.clock import SimulatedClock
-from broker_core.simulation.disk import MemoryStorage, PowerLoss, SimulatedDisk
-from broker_core.simulation.faults import CALM, Fault, FaultCounts, Weather
-from broker_core.simulation.links import API_KEY_PLACE, ClientEnd, Link, Sent, Transport
-from broker_core.simulation.scheduler import Event, Scheduler
+from broker_core.simulation.faults import NO_FAULTS, FaultCounts, FaultKind, NetworkConditions
+from broker_core.simulation.scheduler import Scheduler
+from broker_core.wire import messages as m
 
-PORT = 9092
+# The bytes of a framed request that hold its API key.
+API_KEY_PLACE = slice(4, 6)
+# The APIs that write records or change a transaction.
+_CHANGING = frozenset(
+    request.API_KEY.to_bytes(2, "big")
+    for request in (
+        m.ProduceRequest,
+        m.InitProducerIdRequest,
+        m.AddPartitionsToTxnRequest,
+        m.AddOffsetsToTxnRequest,
+        m.EndTxnRequest,
+        m.TxnOffsetCommitRequest,
+    )
+)
+
+
+class SentRequest(NamedTuple):
+    """A request on the wire: its client, its number among all requests, its API key.
+
+    `asked` identifies what the client wants, so that a repeated request is recognised; None where the
+    client does not say. `changes` is true for requests that write records or change a transaction.
+    """
+
+    client: str
+    number: int
+    api: bytes
+    asked: object
+    changes: bool
+
+
+class ClientEnd(Protocol):
+    """The client's end of a link."""
+
+    def received(self, data: bytes) -> None:
+        """Take bytes from the broker."""
+        ...
+
+    def lost(self) -> None:
+        """Note that the connection is gone."""
+        ...
+
+
+class NetworkServer(Protocol):
+    """The server at the brokers' end of all links."""
+
+    def accept(self, link: "Link") -> Connection | None:
+        """Return the connection of a new link, None when the server refuses it."""
+        ...
+
+    def received(self, link: "Link", connection: Connection, data: bytes, sent: SentRequest | None = None) -> None:
+        """Take bytes from a client; `sent` is the request that they complete."""
+        ...
+
+    def lost(self, link: "Link", connection: Connection) -> None:
+        """Note that a client's connection is gone."""
+        ...
+
+
+class _Channel:
+    """One direction of a link; delivers in order, and nothing while the link's client is cut off."""
+
+    def __init__(self, link: "Link", name: str, random: Random) -> None:
+        self._link = link
+        self._name = name
+        self._random = random
+        self._free_us = 0
+        self._held: deque[Callable[[], None]] = deque()
+        self.under_way = 0
+
+    def send(self, arrive: Callable[[], None], *, is_aimed_at: bool = False) -> None:
+        """Run `arrive` at the other end, after everything that was sent earlier."""
+        network = self._link.network
+        scheduler, conditions = network.scheduler, network.conditions
+        delay_us = self._random.randint(*conditions.latency_us)
+        if self._chance(conditions.slow_chance):
+            delay_us += self._random.randint(*conditions.slow_us)
+            network.faults.record(FaultKind.DELAYED)
+        elif is_aimed_at and self._chance(conditions.aimed_slow_chance):
+            delay_us += self._random.randint(*conditions.aimed_slow_us)
+            network.faults.record(FaultKind.DELAYED)
+        self._free_us = max(self._free_us, scheduler.now_us + delay_us)
+        self.under_way += 1
+        scheduler.at(self._free_us, partial(self._arrive, arrive))
+
+    def pieces(self, data: bytes) -> list[bytes]:
+        """Return the message in one piece or, by chance, in two."""
+        if len(data) > 1 and self._chance(self._link.network.conditions.fragment_chance):
+            self._link.network.faults.record(FaultKind.FRAGMENTED)
+            cut = self._random.randrange(1, len(data))
+            return [data[:cut], data[cut:]]
+        return [data]
+
+    def _chance(self, probability: float) -> bool:
+        return probability > 0 and self._random.random() < probability
+
+    def loses(self, probability: float) -> bool:
+        """Draw whether the connection breaks with this message."""
+        return self._chance(probability)
+
+    def _arrive(self, arrive: Callable[[], None]) -> None:
+        if self._held or self._link.network.is_cut(self._link.client):
+            self._link.network.faults.record(FaultKind.HELD_BACK)
+            self._held.append(arrive)
+            return
+        self.under_way -= 1
+        arrive()
+
+    def release(self) -> None:
+        """Deliver what was held back."""
+        while self._held:
+            self.under_way -= 1
+            self._held.popleft()()
+
+
+class Link:
+    """A connection of a client to a broker; the broker's end is the transport of its `Connection`."""
+
+    def __init__(self, network: "SimulatedNetwork", number: int, client: str, broker_id: int, end: ClientEnd) -> None:
+        self.network = network
+        self.number = number
+        self.client = client
+        self.broker_id = broker_id
+        self._end: ClientEnd | None = end
+        self._connection: Connection | None = None
+        # One random source for each link: the order in which two links send must not change what happens on a third.
+        random = Random(network.scheduler.seed * 1_000_003 + number)
+        self._up, self._down = _Channel(self, "up", random), _Channel(self, "down", random)
+        self._is_reset = False
+        self._up.send(self._accept)
+
+    def __str__(self) -> str:
+        return f"link {self.number} {self.client}-{self.broker_id}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client has not closed or lost the link."""
+        return self._end is not None
+
+    # The client's side
+
+    def send(self, data: bytes, asked: object = None) -> None:
+        """Send a framed request to the broker; for `asked` see `SentRequest`."""
+        if self._end is None:
+            return
+        network = self.network
+        if self._up.loses(network.conditions.lose_request_chance):
+            network.faults.record(FaultKind.REQUEST_LOST)
+            network.scheduler.note(f"{self} breaks, a request is lost")
+            self.reset()
+            return
+        api = data[API_KEY_PLACE]
+        sent = network.number(self.client, api, asked, changes=api in _CHANGING)
+        *pieces, last = self._up.pieces(data)
+        for piece in pieces:
+            self._up.send(partial(self._received_by_broker, piece, None), is_aimed_at=sent.changes)
+        self._up.send(partial(self._received_by_broker, last, sent), is_aimed_at=sent.changes)
+
+    def give_up(self, *, may_arrive: bool) -> None:
+        """Close the link at the client's end; with `may_arrive`, what the client has sent can still arrive."""
+        if self._end is None:
+            return
+        self._end = None
+        if not may_arrive:
+            self._is_reset = True
+        self._up.send(self._lost_by_broker)
+
+    # The broker's side
+
+    def _accept(self) -> None:
+        if self._is_reset:
+            return
+        connection = self.network.server.accept(self)
+        if connection is None:
+            self.network.faults.record(FaultKind.REFUSED)
+            self._is_reset = True
+            self._down.send(self._lost_by_client)
+        self._connection = connection
+
+    def _received_by_broker(self, data: bytes, sent: SentRequest | None) -> None:
+        """Pass bytes to the server; `sent` is the request that they complete."""
+        if self._is_reset or self._connection is None:
+            return
+        self.network.scheduler.note(f"{self} > {len(data)}")
+        self.network.server.received(self, self._connection, data, sent)
+
+    def _received_by_client(self, data: bytes) -> None:
+        if self._end is not None:
+            self.network.scheduler.note(f"{self} < {len(data)}")
+            self._end.received(data)
+
+    def _lost_by_broker(self) -> None:
+        connection, self._connection = self._connection, None
+        self._is_reset = True
+        if connection is not None:
+            self.network.server.lost(self, connection)
+        self.network.forget(self)
+
+    def _lost_by_client(self) -> None:
+        end, self._end = self._end, None
+        if end is not None:
+            end.lost()
+        self.network.forget(self)
+
+    def deliver(self, data: bytes) -> None:
+        """Carry an answer to the client."""
+        if self._is_reset:
+            return
+        network = self.network
+        if self._down.loses(network.conditions.lose_answer_chance):
+            network.faults.record(FaultKind.ANSWER_LOST)
+            network.scheduler.note(f"{self} breaks, an answer is lost")
+            self.reset()
+            return
+        for piece in self._down.pieces(data):
+            self._down.send(partial(self._received_by_client, piece))
+
+    def close(self) -> None:
+        """Close the connection from the broker's end, after what was sent."""
+        self._connection = None
+        self._down.send(self._lost_by_client)
+
+    # The network
+
+    def reset(self) -> None:
+        """Break the link: nothing more arrives, and both ends are notified."""
+        self._is_reset = True
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self.network.server.lost(self, connection)
+        self._down.send(self._lost_by_client)
+
+    def release(self) -> None:
+        """Deliver what was held back while the client was cut off."""
+        self._up.release()
+        self._down.release()
+
+
+class LinkTransport:
+    """The broker's end of a link, in the form a `Connection` writes to."""
+
+    __slots__ = ("_link",)
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def send(self, data: bytes) -> None:
+        """Send bytes, in order."""
+        self._link.deliver(data)
+
+    def close(self) -> None:
+        """Close the connection after what was sent."""
+        self._link.close()
 
 
 class SimulatedNetwork:
-    """Know the links, and who is cut off."""
+    """All links between clients and brokers, and the clients that are cut off."""
 
     def __init__(self, scheduler: Scheduler, faults: FaultCounts) -> None:
         self.scheduler = scheduler
         self.faults = faults
-        self.weather: Weather = CALM
-        self._server: SimulatedServer | None = None
+        self.conditions: NetworkConditions = NO_FAULTS
+        self._server: NetworkServer | None = None
         self._links: dict[int, Link] = {}
         self._link_count = 0
         self._cut: set[str] = set()
         self._sent_count = 0
         self._handled: set[tuple[str, object]] = set()
-        self._newest: dict[str, Sent] = {}
-        # Which requests of whom were handled after their sender gave up, by API key as on the wire.
+        self._newest: dict[str, SentRequest] = {}
+        # Requests that were handled after their client gave up: (client, API key as on the wire).
         self.late: set[tuple[str, bytes]] = set()
 
     @property
-    def server(self) -> "SimulatedServer":
-        """Return who serves."""
-        assert self._server is not None, "nobody serves this network"
+    def server(self) -> NetworkServer:
+        """The attached server."""
+        assert self._server is not None, "no server is attached to this network"
         return self._server
 
-    def served_by(self, server: "SimulatedServer") -> None:
-        """Take note of who serves."""
+    def attach_server(self, server: NetworkServer) -> None:
+        """Make `server` the other end of all links."""
         self._server = server
 
     def connect(self, client: str, broker_id: int, end: ClientEnd) -> Link:
-        """Begin a connection; the client may send at once and learns later if nobody is there."""
+        """Open a link; the client can send at once and is notified later if the broker refuses the connection."""
         self._link_count += 1
         link = self._links[self._link_count] = Link(self, self._link_count, client, broker_id, end)
         return link
 
     def forget(self, link: Link) -> None:
-        """Drop a link that is gone."""
+        """Remove a link that is closed or broken."""
         self._links.pop(link.number, None)
 
-    def number(self, client: str, api: bytes, asked: object, *, changes: bool) -> Sent:
-        """Name a request that goes out."""
+    def number(self, client: str, api: bytes, asked: object, *, changes: bool) -> SentRequest:
+        """Assign a number to a request that a client sends."""
         self._sent_count += 1
-        return Sent(client, self._sent_count, api, asked, changes)
+        return SentRequest(client, self._sent_count, api, asked, changes)
 
-    def handled(self, sent: Sent, *, is_late: bool) -> None:
-        """Count a request that a broker handles late, for the second time, or after one that was sent later.
+    def handled(self, sent: SentRequest, *, is_late: bool) -> None:
+        """Count a request that is handled late, for the second time, or after a request that was sent later.
 
-        Only what changes something counts as coming twice or out of order: two looks may change places unnoticed. A
-        request that is overtaken by nothing but its own repetition comes twice, but not out of order.
+        Only requests that change something count as duplicated or reordered: the order of two reads is of no
+        consequence. A request that is overtaken only by its own repetition counts as duplicated, not as reordered.
         """
         if is_late:
-            self.faults.struck(Fault.LATE_REQUEST)
+            self.faults.record(FaultKind.LATE_REQUEST)
             self.late.add((sent.client, sent.api))
         if not sent.changes:
             return
         if sent.asked is not None:
             name = (sent.client, sent.asked)
             if name in self._handled:
-                self.faults.struck(Fault.DUPLICATED)
+                self.faults.record(FaultKind.DUPLICATED)
             self._handled.add(name)
         newest = self._newest.get(sent.client)
         if newest is None or newest.number < sent.number:
             self._newest[sent.client] = sent
         elif newest.asked is None or newest.asked != sent.asked:
-            self.faults.struck(Fault.REORDERED)
+            self.faults.record(FaultKind.REORDERED)
 
     def is_cut(self, client: str) -> bool:
-        """Say whether a client is cut off."""
+        """Return whether a client is cut off."""
         return client in self._cut
 
     def cut(self, client: str) -> None:
-        """Part a client from all brokers; what is under way is held back."""
+        """Cut a client off from all brokers; messages in flight are held back."""
         self._cut.add(client)
 
     def heal(self, client: str) -> None:
-        """Join a client to the brokers again, and let arrive what was held back."""
+        """Connect a client to the brokers again and deliver what was held back."""
         self._cut.discard(client)
         for link in [each for each in self._links.values() if each.client == client]:
             link.release()
 
     def heal_all(self) -> None:
-        """Join everybody."""
+        """Connect all clients again."""
         for client in sorted(self._cut):
             self.heal(client)
 
@@ -116,228 +362,3 @@ class SimulatedNetwork:
     def links_of(self, client: str) -> list[Link]:
         """Return the links of a client."""
         return [each for each in self._links.values() if each.client == client]
-
-
-class SimulatedServer:
-    """Drive a cluster over a network and a disk, and survive its deaths."""
-
-    def __init__(
-        self,
-        *,
-        network: SimulatedNetwork,
-        disk: SimulatedDisk,
-        entropy: Entropy,
-        clock: SimulatedClock,
-        config: BrokerConfig,
-        broker_count: int,
-    ) -> None:
-        self.network = network
-        self.scheduler = network.scheduler
-        self.faults = network.faults
-        self.disk = disk
-        self.clock = clock
-        self._entropy = entropy
-        self._config = config
-        self._addresses = {number: Address(f"broker{number}", PORT) for number in range(1, broker_count + 1)}
-        self._cluster: Cluster | None = None
-        self._settling: Event | None = None
-        self._timer: Event | None = None
-        self._waiting: list[Callable[[], None]] | None = None
-        self.down: set[int] = set()
-        self._mine: tuple[bytes, int] | None = None
-        # What no fault explains: bugs of ours.
-        self.bugs: list[BaseException] = []
-        # Called when the process has died, with whether its machine lost its power.
-        self.died: Callable[[bool], None] = lambda _power: None
-        network.served_by(self)
-
-    # Life and death
-
-    @property
-    def is_running(self) -> bool:
-        """Say whether there is a process."""
-        return self._cluster is not None
-
-    @property
-    def cluster(self) -> Cluster:
-        """Return the running cluster."""
-        assert self._cluster is not None, "the cluster is not running"
-        return self._cluster
-
-    def start(self) -> bool:
-        """Open the cluster over what the disk has; say whether it came up."""
-        assert self._cluster is None
-        try:
-            self._cluster = Cluster(
-                storage=self.disk,
-                entropy=self._entropy,
-                config=self._config,
-                addresses=self._addresses,
-                now_ms=self.clock.now_ms(),
-            )
-        except PowerLoss:
-            self._fell(power=True, fault=Fault.POWER_LOST_WRITING)
-        except Exception as error:
-            self._fell(power=False, fault=Fault.STOPPED_FULL, error=error)
-        else:
-            self.scheduler.note("cluster up")
-            self._arm()
-        return self._cluster is not None
-
-    def stop(self) -> None:
-        """Close the cluster cleanly."""
-        self._drive(self.cluster.close)
-        if self._cluster is not None:
-            self._end()
-
-    def kill(self, *, power: bool) -> None:
-        """End the process now; with `power` its machine too, and what was not made durable."""
-        if self._cluster is not None:
-            self._fell(power=power, fault=Fault.POWER_LOST if power else Fault.KILLED)
-
-    def pause(self, duration_us: int) -> None:
-        """Stop the process for some time; what arrives waits."""
-        if self._waiting is None:
-            self._waiting = []
-            self.faults.struck(Fault.BROKER_PAUSED)
-            self.scheduler.after(duration_us, self.resume)
-
-    def resume(self) -> None:
-        """Let it go on."""
-        waiting, self._waiting = self._waiting or [], None
-        for action in waiting:
-            action()
-
-    def lose_power_at(self, api_key: int, operations: int) -> None:
-        """Let the power fail so many operations of the disk after the next request of an API has come in."""
-        self._mine = (api_key.to_bytes(2, "big"), operations)
-
-    def take_down(self, broker_id: int) -> None:
-        """Let one broker be unreachable until `bring_up`."""
-        self.down.add(broker_id)
-        self.faults.struck(Fault.BROKER_DOWN)
-        self.network.reset(broker_id)
-
-    def bring_up(self, broker_id: int) -> None:
-        """Let it be reached again."""
-        self.down.discard(broker_id)
-
-    def cut_off(self, broker_id: int) -> None:
-        """Cut a broker off from the others, if there are any; clients reach it as before."""
-
-        def cut(cluster: Cluster) -> None:
-            if broker_id in cluster.controller.addresses and len(cluster.controller.addresses) > 1:
-                stale_broker.cut_off(cluster, broker_id, {PLAINTEXT: cluster.controller.addresses}, MemoryStorage())
-                self.faults.struck(Fault.STALE_BROKER)
-
-        self.act(cut)
-
-    def rejoin(self, broker_id: int) -> None:
-        """Let a broker that was cut off be one of them again."""
-        self.act(lambda cluster: stale_broker.rejoin(cluster, broker_id))
-
-    def jump(self, by_ms: int) -> None:
-        """Set the clock of the running cluster ahead."""
-        self.clock.jump(by_ms)
-        self.faults.struck(Fault.CLOCK_AHEAD)
-        if self._cluster is not None:
-            self._arm()
-
-    def act(self, action: Callable[[Cluster], None]) -> None:
-        """Do something to the running cluster, then settle."""
-        if self._cluster is not None:
-            self._drive(lambda _now_ms: action(self.cluster))
-            self.settle_soon()
-
-    # What arrives
-
-    def accept(self, link: Link) -> Connection | None:
-        """Give a link its connection; None when nobody listens."""
-        if self._cluster is None or link.broker_id in self.down:
-            return None
-        return Connection(self._cluster.brokers[link.broker_id], Transport(link), link.client)
-
-    def received(self, link: Link, connection: Connection, data: bytes, sent: Sent | None = None) -> None:
-        """Hand bytes to the core, and settle when this turn's bytes are all in; `sent` names what they complete."""
-        if self._waiting is not None:
-            self._waiting.append(partial(self.received, link, connection, data, sent))
-        elif self._cluster is not None and not connection.closed:
-            if sent is not None:
-                self.network.handled(sent, is_late=not link.is_open)
-            if self._mine is not None and data[API_KEY_PLACE] == self._mine[0]:
-                self.disk.fuse, self._mine = self._mine[1], None
-            self._drive(lambda now_ms: connection.receive(data, now_ms))
-            self.settle_soon()
-
-    def lost(self, link: Link, connection: Connection) -> None:
-        """Tell the core that a client is gone."""
-        if self._waiting is not None:
-            self._waiting.append(partial(self.lost, link, connection))
-        elif self._cluster is not None:
-            connection.lost()
-
-    def settle_soon(self) -> None:
-        """Settle in a moment, after all that comes in with it."""
-        if self._settling is None and self._cluster is not None:
-            delay_us = self.scheduler.random.randint(*self.network.weather.settle_us)
-            self._settling = self.scheduler.after(delay_us, self._settle)
-
-    def _settle(self) -> None:
-        self._settling = None
-        if self._waiting is not None:
-            self._waiting.append(self.settle_soon)
-        elif self._cluster is not None:
-            self._drive(self._cluster.settle)
-            if self._cluster is not None:
-                self._arm()
-
-    def _advance(self) -> None:
-        self._timer = None
-        if self._waiting is not None:
-            self._waiting.append(self._advance)
-        elif self._cluster is not None:
-            self._drive(self._cluster.advance)
-            if self._cluster is not None:
-                self._arm()
-
-    def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        # One millisecond at the least, or a deadline that stays due would stop time.
-        when_us = max(self.clock.when_us(self.cluster.next_deadline_ms()), self.scheduler.now_us + 1_000)
-        self._timer = self.scheduler.at(when_us, self._advance)
-
-    def _drive(self, step: Callable[[int], None]) -> None:
-        """Take a step; a core that cannot write its log must not go on answering."""
-        try:
-            step(self.clock.now_ms())
-        except PowerLoss:
-            self._fell(power=True, fault=Fault.POWER_LOST_WRITING)
-        except Exception as error:
-            self._fell(power=False, fault=Fault.STOPPED_FULL, error=error)
-
-    def _fell(self, *, power: bool, fault: Fault, error: Exception | None = None) -> None:
-        if error is not None and not is_disk_trouble(error):
-            self.bugs.append(error)
-        self.scheduler.note(f"cluster down: {fault.value}")
-        self.faults.struck(fault)
-        self._end()
-        if power:
-            self.disk.lose_power()
-        else:
-            self.disk.lose_process()
-        self.died(power)
-
-    def _end(self) -> None:
-        self._cluster = None
-        self._waiting = None
-        for event in (self._settling, self._timer):
-            if event is not None:
-                event.cancel()
-        self._settling = self._timer = None
-        self.network.reset()
-
-
-def is_disk_trouble(error: BaseException) -> bool:
-    """Say whether a full disk explains the error."""
-    return isinstance(error, OSError) or (isinstance(error, KafkaError) and error.code == ErrorCode.KAFKA_STORAGE_ERROR)

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from examples.demo.check import count_transactions, read_committed_counts
 from examples.demo.lines import LINES_KEY, count_directly, produce, read_lines
 

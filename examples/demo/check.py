@@ -5,9 +5,7 @@ from collections import Counter
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from broker_core.embedded import EmbeddedBroker
-from broker_core.records.control import ControlType, control_type_of
-from broker_core.types import TopicPartition as LogPartition
+from broker_core import EmbeddedBroker
 
 _PATIENCE_SECONDS = 30
 
@@ -56,14 +54,9 @@ def read_committed_counts(bootstrap_servers: str, topic: str) -> tuple[Counter[b
 
 def count_transactions(kafka: EmbeddedBroker, topic: str) -> tuple[int, int]:
     """Count the transactions that the topic's log shows as committed and as aborted."""
-    ended: dict[ControlType, set[tuple[int, int]]] = {ControlType.COMMIT: set(), ControlType.ABORT: set()}
-
-    def look(cluster: object) -> None:
-        for index in range(len(cluster.metadata.topic(topic).partitions)):  # type: ignore[attr-defined]
-            log = cluster.logs.get(LogPartition(topic, index), cluster.now_ms)  # type: ignore[attr-defined]
-            for _, header, record in log.read_journal():
-                if header.is_control and (kind := control_type_of(record.key)) is not None:
-                    ended[kind].add((header.producer_id, header.producer_epoch))
-
-    kafka.call(look)
-    return len(ended[ControlType.COMMIT]), len(ended[ControlType.ABORT])
+    ended: dict[str, set[tuple[int, int]]] = {"COMMIT": set(), "ABORT": set()}
+    for partition in range(kafka.topics[topic]):
+        for record in kafka.records(topic, partition):
+            if record.marker is not None:
+                ended[record.marker].add((record.producer_id, record.producer_epoch))
+    return len(ended["COMMIT"]), len(ended["ABORT"])

@@ -33,7 +33,7 @@ from spark_eos.sink.naming import audit_key, driver_id
 from spark_eos.sink.ports import Description, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.recovery.action_table import Fate, Settlement, action_for
-from spark_eos.sink.recovery.action_table import RecoveryAction as Next
+from spark_eos.sink.recovery.action_table import SettlementAction as Next
 from spark_eos.sink.recovery.settlement import fates_of, settle
 
 _LOOK_SECONDS: Final = 0.5

@@ -60,7 +60,7 @@ class OnLostTransaction(StrEnum):
 class SinkOptions:
     """The settings of a sink; picklable, so that the driver and every task work with the same.
 
-    The preflight settles what depends on the brokers: `transaction_timeout_ms`, which is None before;
+    The preflight finds out what depends on the brokers: `transaction_timeout_ms`, which is None before;
     `timeout_limit_ms`, the most they allow, None where it cannot be read; and `allow_hanging_transactions`, which is
     False afterwards where all of them verify transactions.
     """

@@ -10,7 +10,6 @@ not name is never decided: nothing decided is aborted, and nothing of a newer ru
 """
 
 import logging
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,6 +18,7 @@ from typing import Final
 
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import SinkOptions
+from spark_eos.runtime import ProcessState, process_state
 from spark_eos.sink.detached_process import LIMIT_SECONDS, DetachedProcess, impatient
 from spark_eos.sink.factory import cluster_of, committer
 from spark_eos.sink.naming import parse_task_id
@@ -40,10 +40,10 @@ def runs_of(cluster: SinkCluster, prefix: str, incarnation: str) -> set[tuple[st
     }
 
 
-def sweep_incarnation(options: SinkOptions, incarnation: str, micro_batch: int) -> None:
+def sweep_incarnation(process: ProcessState, options: SinkOptions, incarnation: str, micro_batch: int) -> None:
     """Abort what an incarnation that has ended has open, but for what is decided."""
-    for query, run in runs_of(cluster_of(options), options.prefix, incarnation):
-        committer(options, query, run, may_be_decided=True).abort((), micro_batch)
+    for query, run in runs_of(cluster_of(process, options), options.prefix, incarnation):
+        committer(process, options, query, run, may_be_decided=True).abort((), micro_batch)
 
 
 def keep_sweeping(options: SinkOptions, incarnation: str, micro_batch: int) -> None:
@@ -59,10 +59,12 @@ def keep_sweeping(options: SinkOptions, incarnation: str, micro_batch: int) -> N
 
 
 def _sweep_now_and_then(options: SinkOptions, incarnation: str, micro_batch: int, pauses: Sequence[float]) -> None:
-    until, hasty = time.monotonic() + LIMIT_SECONDS, replace(options, client=impatient(options.client))
+    process = process_state()
+    clock = process.runtime.clock
+    until, hasty = clock.monotonic() + LIMIT_SECONDS, replace(options, client=impatient(options.client))
     for seconds in pauses:
-        time.sleep(seconds)
+        clock.sleep(seconds)
         with suppress(EosKafkaError):
-            sweep_incarnation(hasty, incarnation, micro_batch)
-        if time.monotonic() > until:
+            sweep_incarnation(process, hasty, incarnation, micro_batch)
+        if clock.monotonic() > until:
             return

@@ -1,6 +1,5 @@
 """The sink's cluster by the requests of the client; see `ports.SinkCluster` for the meaning of each method."""
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -20,6 +19,7 @@ from spark_eos.errors import EosKafkaError, TopicError, UnansweredError, Unsuppo
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
+from spark_eos.runtime import Runtime
 from spark_eos.sink.key_search import KeySearch
 from spark_eos.sink.naming import id_pattern
 from spark_eos.sink.partition_views import look_at
@@ -61,6 +61,11 @@ class KafkaCluster:
         self._write_decision = decision_writer(client)
         # Those that did not answer in time when open transactions were listed last.
         self._slow_brokers: set[int] = set()
+
+    @property
+    def runtime(self) -> Runtime:
+        """Return the client's outside."""
+        return self.client.runtime
 
     def transaction_version(self) -> int:
         """Give the finalized `transaction.version`."""
@@ -141,7 +146,7 @@ class KafkaCluster:
         Only there: compaction, which may remove a marker, does not get beyond the last stable offset either.
         """
         limits = replace(_MARKER_SCAN, poll_timeout_ms=wait_ms)
-        until = time.monotonic() + wait_ms / 1000
+        until = self.client.runtime.clock.monotonic() + wait_ms / 1000
         found: dict[int, bool] = {}
         try:
             start = min(offsets.values())
@@ -150,7 +155,7 @@ class KafkaCluster:
                 found |= {each: end for each, end in ends.items() if chunk.last_stable_offset <= offsets[each]}
                 if len(found) == len(offsets) or chunk.last_stable_offset > max(offsets.values()):
                     return found
-                if chunk.next_position >= chunk.high_watermark or time.monotonic() > until:
+                if chunk.next_position >= chunk.high_watermark or self.client.runtime.clock.monotonic() > until:
                     return found
         except (OffsetsGoneError, TopicError, UnansweredError):
             pass

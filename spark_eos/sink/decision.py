@@ -13,10 +13,10 @@ rows there were and their checksum, so that a re-run can be compared with it.
 """
 
 import json
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from time import gmtime, strftime
 from typing import Any, Final
 
 import crc32c
@@ -328,4 +328,4 @@ def _checksum(document: dict[str, Any]) -> str:
 
 def utc(at_ms: int) -> str:
     """Write a point in time for a message."""
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_ms / 1000))
+    return strftime("%Y-%m-%d %H:%M:%S UTC", gmtime(at_ms / 1000))

@@ -6,7 +6,6 @@ an answer is not used. Its coordinator is looked up again and asked again.
 """
 
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, TypeAlias
@@ -93,7 +92,7 @@ def _describe(
         if attempt:
             logger.info("transactions are described again, since their coordinators may speak of the past: %s", doubts)
             cluster.forget_coordinators(doubts)
-            time.sleep(_PAUSE_SECONDS)
+            cluster.runtime.clock.sleep(_PAUSE_SECONDS)
         described = cluster.describe_transactions(list(doubts) if attempt else list(wanted))
         asked = doubts if attempt else wanted
         doubts = {name: why for name in asked if (why := wanted[name](described.get(name))) is not None}

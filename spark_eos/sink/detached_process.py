@@ -16,7 +16,6 @@ import os
 import pickle
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -28,6 +27,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transactions import TransactionIdentity, end_txn
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import REAL, Runtime
 
 # What a killed worker has sent may reach its broker after the abort, and open the transaction again.
 LOOKS_AFTER_SECONDS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0)
@@ -95,18 +95,22 @@ def impatient(options: ClientOptions) -> ClientOptions:
 
 
 def end_unprepared(
-    options: ClientOptions, identity: TransactionIdentity, pauses: Sequence[float] = LOOKS_AFTER_SECONDS
+    options: ClientOptions,
+    identity: TransactionIdentity,
+    pauses: Sequence[float] = LOOKS_AFTER_SECONDS,
+    runtime: Runtime = REAL,
 ) -> None:
     """Abort exactly this transaction if it is open, and look again for requests that arrive late."""
-    looks, until = list(pauses), time.monotonic() + LIMIT_SECONDS
-    with KafkaClient(impatient(options)) as client:
-        while looks and time.monotonic() < until:
-            time.sleep(looks[0])
+    clock = runtime.clock
+    looks, until = list(pauses), clock.monotonic() + LIMIT_SECONDS
+    with KafkaClient(impatient(options), runtime) as client:
+        while looks and clock.monotonic() < until:
+            clock.sleep(looks[0])
             try:
                 _end_if_open(client, identity)
             except EosKafkaError:
                 # A broker that is away may come back.
-                time.sleep(_PAUSE_SECONDS)
+                clock.sleep(_PAUSE_SECONDS)
                 continue
             looks.pop(0)
 

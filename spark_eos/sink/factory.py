@@ -6,6 +6,7 @@ from pyspark.taskcontext import TaskContext
 
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
+from spark_eos.runtime import ProcessState, Runtime
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.driver.committer import Committer
@@ -14,21 +15,32 @@ from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.driver.retirement import Retirement
 from spark_eos.sink.driver.run_state import RunState
 from spark_eos.sink.driver.verification import margin_ms
+from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.process_cache import IDLE_SECONDS, ProcessCache, client_of
-from spark_eos.sink.task.identity_pool import TaskSet, pool_of
+from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.writer import Place, TaskWriter
 
 _SHORTEST_DRIVER_TIMEOUT_MS: Final = 5_000
-# Kept longer than what is made with them, as clients are kept longer than clusters.
-_clusters: ProcessCache[tuple[ClientOptions, str], KafkaCluster] = ProcessCache(2 * IDLE_SECONDS)
 # Rows may be mirrored to a second cluster in one function, under the same name.
 _RunKey: TypeAlias = tuple[ClientOptions, str, str, str, str]
-_runs: ProcessCache[_RunKey, RunState] = ProcessCache()
-_logs: ProcessCache[_RunKey, DecisionLog] = ProcessCache()
+
+
+class _Kept:
+    """What a process of the sink keeps, by what it is made for."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        # Kept longer than what is made with them, as clients are kept longer than clusters.
+        self.clusters: ProcessCache[tuple[ClientOptions, str], KafkaCluster] = ProcessCache(
+            runtime.clock, 2 * IDLE_SECONDS
+        )
+        self.runs: ProcessCache[_RunKey, RunState] = ProcessCache(runtime.clock)
+        self.logs: ProcessCache[_RunKey, DecisionLog] = ProcessCache(runtime.clock)
+        self.pools: ProcessCache[tuple[object, ...], IdentityPool] = ProcessCache(runtime.clock)
 
 
 def task_writer(
+    process: ProcessState,
     options: SinkOptions,
     place: Place,
     *,
@@ -37,8 +49,8 @@ def task_writer(
     committed: CommitReport | None = None,
 ) -> TaskWriter:
     """Make the writer of one task; identities and connections outlive it in the worker process."""
-    cluster = cluster_of(options)
-    pool = pool_of(cluster, options.prefix, place.query, place.run, incarnation)
+    cluster = cluster_of(process, options)
+    pool = pool_of(process, cluster, options.prefix, place.query, place.run, incarnation)
     if committed is not None:
         pool.note_committed(committed)
     return TaskWriter(
@@ -47,9 +59,25 @@ def task_writer(
         cluster=cluster,
         pool=pool,
         transaction=TaskTransaction(cluster.client, options),
-        log=_log(cluster, options, place.query, place.run) if may_be_decided else None,
+        log=_log(process, cluster, options, place.query, place.run) if may_be_decided else None,
         task_set=_task_set(options),
     )
+
+
+def pool_of(
+    process: ProcessState, cluster: SinkCluster, prefix: str, query: str, run: str, incarnation: str | None = None
+) -> IdentityPool:
+    """Return a process's pool for a run of a query.
+
+    The token is the pool's, not the process's: a pool that is made again must not meet ids of the one before, whose
+    transactions may still await their verdict.
+    """
+
+    def make() -> IdentityPool:
+        worker = process.runtime.random.token_hex(6)
+        return IdentityPool(cluster, prefix, query, run, worker if incarnation is None else f"{incarnation}-{worker}")
+
+    return process.part(_Kept).pools.get((prefix, query, run, incarnation, id(cluster)), make)
 
 
 def _task_set(options: SinkOptions) -> TaskSet | None:
@@ -62,6 +90,7 @@ def _task_set(options: SinkOptions) -> TaskSet | None:
 
 
 def committer(
+    process: ProcessState,
     options: SinkOptions,
     query: str,
     run: str,
@@ -71,16 +100,16 @@ def committer(
     write: str = "",
 ) -> Committer:
     """Make the committer of a micro-batch; what its run has learned outlives it in the driver's process."""
-    cluster = cluster_of(options)
+    cluster = cluster_of(process, options)
     return Committer(
         cluster=cluster,
-        log=_log(cluster, options, query, run),
+        log=_log(process, cluster, options, query, run),
         prefix=options.prefix,
         query=query,
         run=run,
         policy=options.on_lost_transaction,
         may_be_decided=may_be_decided,
-        state=_runs.get(_key(options, query, run), RunState),
+        state=process.part(_Kept).runs.get(_key(options, query, run), RunState),
         retirement=retirement,
         write=write,
         discard_differing_rows=options.discard_differing_rows,
@@ -88,17 +117,17 @@ def committer(
     )
 
 
-def cluster_of(options: SinkOptions) -> KafkaCluster:
-    """Give this process's cluster for these options: one client for all that are reached by the same settings."""
+def cluster_of(process: ProcessState, options: SinkOptions) -> KafkaCluster:
+    """Return a process's cluster for these options: one client for all that are reached by the same settings."""
     # Also if there is a cluster: a client that is used is not idle.
-    client = client_of(options.client)
-    return _clusters.get(
+    client = client_of(process, options.client)
+    return process.part(_Kept).clusters.get(
         (options.client, options.decision_topic), lambda: KafkaCluster(client, options.decision_topic, DecisionWriter)
     )
 
 
-def _log(cluster: KafkaCluster, options: SinkOptions, query: str, run: str) -> DecisionLog:
-    return _logs.get(
+def _log(process: ProcessState, cluster: KafkaCluster, options: SinkOptions, query: str, run: str) -> DecisionLog:
+    return process.part(_Kept).logs.get(
         _key(options, query, run),
         lambda: DecisionLog(cluster, options.prefix, query, options.decision_topic, driver_timeout_ms(options)),
     )

@@ -1,6 +1,5 @@
 """A look at many partitions as committed readers see them, each at one place."""
 
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
@@ -27,13 +26,14 @@ def look_at(
 ) -> dict[TopicPartition, CommittedView | None]:
     """Look at each partition; None where the place is gone, and nothing where no leader answers in time."""
     found: dict[TopicPartition, CommittedView | None] = {}
-    until = time.monotonic() + wait_ms / 1000
+    monotonic = client.runtime.clock.monotonic
+    until = monotonic() + wait_ms / 1000
     attempt = 0
     while len(found) < len(offsets):
         wanted = {place: offset for place, offset in offsets.items() if place not in found}
         # A leader that has moved is looked up again after the first attempt.
         max_age_ms = FRESH_ENOUGH_MS if attempt == 0 else 0
-        found |= _look_once(client, wanted, max(1.0, (until - time.monotonic()) * 1000), max_age_ms)
+        found |= _look_once(client, wanted, max(1.0, (until - monotonic()) * 1000), max_age_ms)
         if len(found) < len(offsets) and not client.back_off(attempt, until):
             break
         attempt += 1

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError
+from spark_eos.runtime import Runtime
 
 
 class Description(NamedTuple):
@@ -96,6 +97,10 @@ class UnstableOffsetsError(EosKafkaError):
 
 class SinkCluster(Protocol):
     """The cluster: every method waits out retriable errors up to the client's time limits."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """Return the outside of the process that asks: its clock, randomness and identity."""
 
     def transaction_version(self) -> int:
         """Give the finalized `transaction.version`."""

@@ -4,13 +4,12 @@ A session may run hundreds of queries in the same Python processes, so that noth
 then each round over all queries would drop and make everything again.
 """
 
-import os
-import time
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import Clock, ProcessState, Runtime
 
 IDLE_SECONDS: Final = 3_600.0
 _Key = TypeVar("_Key", bound=Hashable)
@@ -18,16 +17,16 @@ _Value = TypeVar("_Value")
 
 
 class ProcessCache(Generic[_Key, _Value]):
-    """Values by key, for this process alone; what was idle for `idle_seconds` is dropped at the next use of others.
+    """Values by key; what was idle for `idle_seconds` is dropped at the next use of others."""
 
-    A forked process inherits its parent's values and leaves them alone.
-    """
-
-    def __init__(self, idle_seconds: float = IDLE_SECONDS, drop: Callable[[_Value], None] = lambda value: None) -> None:
+    def __init__(
+        self, clock: Clock, idle_seconds: float = IDLE_SECONDS, drop: Callable[[_Value], None] = lambda value: None
+    ) -> None:
+        self._clock = clock
         self._idle_seconds = idle_seconds
         self._drop = drop
         # Used last, dropped last.
-        self._values: dict[tuple[int, _Key], tuple[float, _Value]] = {}
+        self._values: dict[_Key, tuple[float, _Value]] = {}
 
     def __len__(self) -> int:
         """Count what is kept."""
@@ -35,17 +34,12 @@ class ProcessCache(Generic[_Key, _Value]):
 
     def get(self, key: _Key, make: Callable[[], _Value]) -> _Value:
         """Give the value of a key, made now if there is none."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         self._drop_idle(now)
-        mine = os.getpid(), key
-        found = self._values.pop(mine, None)
+        found = self._values.pop(key, None)
         value = make() if found is None else found[1]
-        self._values[mine] = now, value
+        self._values[key] = now, value
         return value
-
-    def clear(self) -> None:
-        """Forget everything; nothing is closed."""
-        self._values.clear()
 
     def _drop_idle(self, now: float) -> None:
         while self._values:
@@ -57,10 +51,16 @@ class ProcessCache(Generic[_Key, _Value]):
             self._drop(value)
 
 
-# Longer than anything that was made with a client is kept, since that would connect a closed one again.
-_clients: Final[ProcessCache[ClientOptions, KafkaClient]] = ProcessCache(3 * IDLE_SECONDS, KafkaClient.close)
+class _Clients:
+    """The Kafka clients of a process."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        # Longer than anything that was made with a client is kept, since that would connect a closed one again.
+        self.by_options: ProcessCache[ClientOptions, KafkaClient] = ProcessCache(
+            runtime.clock, 3 * IDLE_SECONDS, KafkaClient.close
+        )
 
 
-def client_of(options: ClientOptions) -> KafkaClient:
-    """Give this process's one client for these settings, with the connections that it has."""
-    return _clients.get(options, lambda: KafkaClient(options))
+def client_of(process: ProcessState, options: ClientOptions) -> KafkaClient:
+    """Return the one client of a process for these settings, with the connections that it has."""
+    return process.part(_Clients).by_options.get(options, lambda: KafkaClient(options, process.runtime))

@@ -11,6 +11,8 @@ import socket
 import stat
 from typing import Final
 
+from spark_eos.runtime import ProcessState, Runtime
+
 logger = logging.getLogger(__name__)
 SETTING: Final = "spark.python.unix.domain.socket.enabled"
 # Spark tells its Python processes by these: the daemon that forks workers, and a worker that was started alone.
@@ -18,8 +20,6 @@ _ENABLED: Final = "PYTHON_UNIX_DOMAIN_ENABLED"
 _PATH: Final = "PYTHON_WORKER_FACTORY_SOCK_PATH"
 _OPEN_FILES: Final = "/proc/self/fd"
 _LOOPBACK: Final = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
-# By process, since workers are forked.
-_reported: set[int] = set()
 
 
 def has_unix_sockets() -> bool:
@@ -27,11 +27,19 @@ def has_unix_sockets() -> bool:
     return os.environ.get(_ENABLED, "").lower() == "true" or _PATH in os.environ
 
 
-def report_sockets() -> None:
+class _Report:
+    """Whether a process has reported its sockets."""
+
+    def __init__(self, _runtime: Runtime) -> None:
+        self.is_made = False
+
+
+def report_sockets(process: ProcessState) -> None:
     """Log once in a process that it would get its rows sooner over Unix domain sockets."""
-    if has_unix_sockets() or os.getpid() in _reported:
+    report = process.part(_Report)
+    if has_unix_sockets() or report.is_made:
         return
-    _reported.add(os.getpid())
+    report.is_made = True
     logger.info(
         "Spark talks to its Python processes over TCP here; with %s=true each micro-batch is faster by the time that "
         "TCP's acknowledgements wait, see docs/latency.md",

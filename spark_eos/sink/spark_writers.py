@@ -14,7 +14,6 @@ so what only one of them needs is imported where it is used.
 
 import logging
 import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
@@ -27,6 +26,7 @@ from spark_eos import failpoints
 from spark_eos.errors import ClientStateError, OptionError
 from spark_eos.metrics import SINK_METRICS, check_servable, serve
 from spark_eos.options.sink import SinkOptions, sink_options
+from spark_eos.runtime import process_state
 from spark_eos.sink.columns import check_append, check_columns
 from spark_eos.sink.commit_report import last_report, leave_report, report_of
 from spark_eos.sink.driver.preflight import preflight
@@ -67,9 +67,9 @@ class BatchWriter(DataSourceArrowWriter):
         check_columns(schema, self.options.topic)
         check_append(overwrite)
         check_servable(self.options.metrics_place)
-        self.options = preflight(self.options)
-        self.query = self.options.job_id or f"job-{secrets.token_hex(12)}"
-        self.run = secrets.token_hex(8)
+        self.options = preflight(process_state(), self.options)
+        self.query = self.options.job_id or f"job-{process_state().runtime.random.token_hex(12)}"
+        self.run = process_state().runtime.random.token_hex(8)
         # This object is the job's only one: Spark pickles it to the tasks, the commit and the abort.
         self.incarnation = new_incarnation()
         # Of another query with the same options it says nothing, and the tasks see that.
@@ -92,9 +92,14 @@ class BatchWriter(DataSourceArrowWriter):
             place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, context.partitionId(), self.run)
         may_be_decided = place.query != self.query or self.options.job_id is not None
         writer = task_writer(
-            self.options, place, may_be_decided=may_be_decided, incarnation=incarnation, committed=self.committed
+            process_state(),
+            self.options,
+            place,
+            may_be_decided=may_be_decided,
+            incarnation=incarnation,
+            committed=self.committed,
         )
-        writer.transaction = watched(writer.transaction, self.options)
+        writer.transaction = watched(process_state(), writer.transaction, self.options)
         return writer.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -132,6 +137,7 @@ class BatchWriter(DataSourceArrowWriter):
         is_job, named = place.query == self.query, self.options.job_id is not None
         retirement = Retirement.REPLACE if not is_job else Retirement.MARK if named else Retirement.FORGET
         return committer(
+            process_state(),
             self.options,
             place.query,
             place.run,
@@ -158,8 +164,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
         check_columns(schema, self.options.topic)
         check_servable(self.options.metrics_place)
-        self.options = preflight(self.options)
-        report_sockets()
+        self.options = preflight(process_state(), self.options)
+        report_sockets(process_state())
         self.checkpoint = checkpoint_of(options)
         self.incarnation = current_incarnation(self.checkpoint)
         self.committed = last_report(self.checkpoint)
@@ -174,9 +180,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         spare_modules()
         place = streaming_place(_task_context())
         writer = task_writer(
-            self.options, place, may_be_decided=True, incarnation=self.incarnation, committed=self.committed
+            process_state(),
+            self.options,
+            place,
+            may_be_decided=True,
+            incarnation=self.incarnation,
+            committed=self.committed,
         )
-        writer.transaction = watched(writer.transaction, self.options)
+        writer.transaction = watched(process_state(), writer.transaction, self.options)
         return writer.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -196,14 +207,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if present:
             self._committer(present[0]).abort(present, batchId)
         elif incarnation is not None:
-            sweep_incarnation(self.options, incarnation, batchId)
+            sweep_incarnation(process_state(), self.options, incarnation, batchId)
 
     def _committer(self, message: TaskMessage) -> "Committer":
         from spark_eos.sink.factory import committer
 
         failpoints.enter(self.options.prefix)
         serve(SINK_METRICS, self.options.metrics_place)
-        return committer(self.options, message.query, message.run, may_be_decided=True)
+        return committer(process_state(), self.options, message.query, message.run, may_be_decided=True)
 
 
 def _commit(

@@ -1,8 +1,6 @@
 """The reading of one planned range in a task, as Arrow batches for Spark."""
 
 import logging
-import os
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -23,6 +21,7 @@ from spark_eos.codec.decode import decode_slabs
 from spark_eos.errors import BrokerError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.source import SourceOptions
+from spark_eos.runtime import ProcessState, Runtime, process_state
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 from spark_eos.source.schema import ARROW_HEADERS, ARROW_TIMESTAMP, arrow_schema
 from spark_eos.source.splits import OffsetRange
@@ -43,7 +42,7 @@ def read_range(piece: OffsetRange, options: SourceOptions) -> Iterator[pa.Record
     """Give the visible records of a range, in order."""
     losses = DataLossPolicy(options.fail_on_data_loss)
     failpoints.reach("source.before_read")
-    with task_client(options.client) as client:
+    with task_client(process_state(), options.client) as client:
         place = PartitionPlace(piece.topic_id, piece.leader_id, piece.leader_epoch)
         planned = LogPoint(piece.end_epoch, piece.end)
         fetch = RangeFetch(client, piece.topic_partition, place, options.isolation, options.fetch, planned)
@@ -131,44 +130,52 @@ def _to_spark(columns: pa.RecordBatch, topic_partition: TopicPartition, include_
 
 
 class _IdleClient(NamedTuple):
-    process_id: int
     options: ClientOptions
     client: KafkaClient
     since: float
 
 
-_idle: list[_IdleClient] = []
+class _IdleClients:
+    """The clients that no task of a process uses now."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._idle: list[_IdleClient] = []
+
+    def take(self, options: ClientOptions) -> KafkaClient:
+        """Return a client that nothing else uses, with the connections that it has; closes those that idle for long."""
+        now = self._runtime.clock.monotonic()
+        for each in list(self._idle):
+            if now - each.since > _LONGEST_IDLE_SECONDS:
+                self._idle.remove(each)
+                each.client.close()
+        # The one used last: its connections are the warmest, and the others grow old.
+        for each in reversed(self._idle):
+            if each.options == options:
+                self._idle.remove(each)
+                return each.client
+        return KafkaClient(options, self._runtime)
+
+    def give_back(self, options: ClientOptions, client: KafkaClient) -> None:
+        """Keep a client for the next task."""
+        self._idle.append(_IdleClient(options, client, self._runtime.clock.monotonic()))
+        while len(self._idle) > _MOST_IDLE:
+            self._idle.pop(0).client.close()
 
 
 @contextmanager
-def task_client(options: ClientOptions) -> Iterator[KafkaClient]:
+def task_client(process: ProcessState, options: ClientOptions) -> Iterator[KafkaClient]:
     """Lend a client that nothing else uses meanwhile; one that failed, or was left in mid-work, is closed.
 
     Clients are kept for the next tasks of the process: a task with one of its own opens two connections and asks four
     questions before it fetches anything, which is more than the fetch of a small range costs, and a micro-batch has a
     task for each partition.
     """
-    client = _take(options)
+    idle = process.part(_IdleClients)
+    client = idle.take(options)
     try:
         yield client
     except BaseException:
         client.close()
         raise
-    _idle.append(_IdleClient(os.getpid(), options, client, time.monotonic()))
-    while len(_idle) > _MOST_IDLE:
-        _idle.pop(0).client.close()
-
-
-def _take(options: ClientOptions) -> KafkaClient:
-    now = time.monotonic()
-    for each in list(_idle):
-        # What was inherited over a fork is closed without a word to the parent's brokers.
-        if each.process_id != os.getpid() or now - each.since > _LONGEST_IDLE_SECONDS:
-            _idle.remove(each)
-            each.client.close()
-    # The one used last: its connections are the warmest, and the others grow old.
-    for each in reversed(_idle):
-        if each.options == options:
-            _idle.remove(each)
-            return each.client
-    return KafkaClient(options)
+    idle.give_back(options, client)

@@ -21,7 +21,7 @@ from functools import partial
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from tests.support.apache_kafka import Unavailable, apache_kafka
 
 APACHE = "Apache Kafka"

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 from confluent_kafka import Producer
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.options.source import SourceOptions, batch_options

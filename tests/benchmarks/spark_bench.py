@@ -15,7 +15,7 @@ from typing import IO, Any
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from tests.benchmarks.null_sink import NULL_FORMAT, NullSource
 from tests.benchmarks.null_source import NULL_SOURCE_FORMAT
 from tests.support.apache_kafka import Unavailable, apache_kafka

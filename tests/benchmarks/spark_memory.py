@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from tests.benchmarks.null_sink import NULL_FORMAT
 from tests.benchmarks.spark_bench import OURS, Bench, create_topic
 from tests.benchmarks.spark_throughput import rows

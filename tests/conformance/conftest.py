@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.clients import unique
 from tests.support.guarded_kafka import GuardedKafka, Stage, guarded_kafka

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from broker_core import EmbeddedBroker
 from broker_core.config import TopicConfig
-from broker_core.embedded import EmbeddedBroker
 from broker_core.log.partition_log import PartitionLog
 from broker_core.server.disk import DiskStorage
 from broker_core.types import TopicPartition

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import TopicPartition as ClientPartition
 
+from broker_core import EmbeddedBroker
 from broker_core.config import TopicConfig
-from broker_core.embedded import EmbeddedBroker
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.recovery_table import LogCondition
 from broker_core.records.header import iter_headers

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from broker_core import EmbeddedBroker
 from broker_core.broker.journals import TopicJournal
-from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from tests.support.clients import (
@@ -157,15 +157,15 @@ def test_scenario_21_transactions_are_not_listed_during_a_load(kafka: Kafka, mon
     with EmbeddedBroker() as broker, RawClient(broker.bootstrap_servers) as client:
         session = RawSession(client, "id")
         identity = session.init()[1]
-        where = broker.call(
+        where = broker._call(
             lambda cluster: TopicPartition(TRANSACTION_STATE_TOPIC, cluster.brokers[1].transactions.partition_for("id"))
         )
         with monkeypatch.context() as patch:
             patch.setattr(TopicJournal, "read", unreadable)
             with pytest.raises(KafkaError):
-                broker.call(lambda cluster: cluster.controller.move_leader(where, 1))
+                broker._call(lambda cluster: cluster.controller.move_leader(where, 1))
         assert session.list_answer().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        broker.call(lambda cluster: cluster.controller.move_leader(where, 1))
+        broker._call(lambda cluster: cluster.controller.move_leader(where, 1))
         assert session.list() == {"id": (identity.producer_id, "Empty")}
 
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka.protocol.producer import InitProducerIdRequest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.client.inspection import TransactionDescription
 from tests.crash.case import Case

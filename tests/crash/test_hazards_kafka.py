@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
+from broker_core import EmbeddedBroker
 from broker_core.coordinator.transactions.records import TransactionImage, encode_key, encode_value
-from broker_core.embedded import EmbeddedBroker
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, TransactionState, coordinator_partition
 from spark_eos.client.inspection import list_transactions
@@ -79,7 +79,7 @@ def move(trio: EmbeddedBroker, topics: Callable[[str], bool]) -> int:
             cluster.controller.move_leader(place, ids[(ids.index(leader) + 1) % len(ids)])  # type: ignore[attr-defined]
         return len(places)
 
-    return trio.call(act)
+    return trio._call(act)
 
 
 @pytest.mark.parametrize("internal", [True, False], ids=["coordinators", "leaders"])

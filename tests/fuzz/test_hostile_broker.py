@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.types import IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
 from spark_eos.client.active_producers import open_transactions

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from tests.history.__main__ import Tally, kinds_of
 from tests.history.clients import IN, OUT, PARTITIONS, SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S, Reader
 from tests.history.workload import LONG_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE_S, Story, draw_pause_s, name_of_pause, run

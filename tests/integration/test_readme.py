@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## In a test\n")[2].partition("\n## ")[0]

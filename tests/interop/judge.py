@@ -11,9 +11,9 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import AbortTransactionSpec
 
+from broker_core import EmbeddedBroker
 from broker_core.broker.journals import TopicJournal
 from broker_core.coordinator.transactions.records import TransactionImage, encode_value
-from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import LAST_CLIENT_EPOCH, TRANSACTION_STATE_TOPIC, TransactionState, coordinator_partition
 from broker_core.wire import messages as m

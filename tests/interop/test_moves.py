@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from tests.interop.copying import PARTITIONS, Job, make_job
 from tests.interop.driver import Client
 from tests.interop.judge import end, make_topic

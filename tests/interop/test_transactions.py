@@ -6,7 +6,7 @@ from threading import Event, Timer
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker, Hold
+from broker_core import EmbeddedBroker, Hold
 from tests.interop.driver import Client, ClientError, TransactionalProducer
 from tests.interop.judge import (
     abort_as_administrator,

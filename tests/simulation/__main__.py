@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from broker_core.simulation.faults import Fault, never_struck
+from broker_core.simulation.faults import FaultKind, never_occurred
 from tests.simulation.broken import BROKEN, first_caught
 from tests.simulation.plan import STALE_BROKERS, SWITCHED_OFF
 from tests.simulation.world import Outcome, play
@@ -90,7 +90,7 @@ def _catch(name: str, seeds: range) -> bool:
 
 
 def _many(first: int, count: int, *, keep_going: bool, stale: bool) -> int:
-    faults: Counter[Fault] = Counter()
+    faults: Counter[FaultKind] = Counter()
     failed: list[int] = []
     events = played = 0
     began = time.monotonic()
@@ -117,12 +117,12 @@ def _many(first: int, count: int, *, keep_going: bool, stale: bool) -> int:
     return int(bool(failed) or not is_complete)
 
 
-def _tell_faults(faults: Counter[Fault], played: int, switched_off: Collection[Fault] = ()) -> bool:
+def _tell_faults(faults: Counter[FaultKind], played: int, switched_off: Collection[FaultKind] = ()) -> bool:
     """Print how often each kind of fault struck; say whether each has that may be asked to, after so many seeds."""
     print("Faults that struck:")
-    for kind in Fault:
+    for kind in FaultKind:
         print(f"  {faults[kind]:>8}  {kind.value}")
-    never = never_struck(faults, switched_off)
+    never = never_occurred(faults, switched_off)
     if not never:
         return True
     print(f"Never struck: {', '.join(kind.value for kind in never)}")

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker_core.errors import ErrorCode
-from broker_core.simulation.faults import Fault
+from broker_core.simulation.faults import FaultKind
 from broker_core.types import TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from tests.simulation.client import TRANSACTION, Client, GaveUpError, UnansweredError
@@ -111,7 +111,7 @@ class AdministratorActor:
             if level != self._level:
                 self._level = level
                 self.world.nemesis(f"{_FEATURE} is {level}")
-                self.world.faults.struck(Fault.FEATURE_CHANGED)
+                self.world.faults.record(FaultKind.FEATURE_CHANGED)
 
     def _list(self) -> set[int]:
         """Return the producer ids of all transactions that some coordinator has open; raises `UnansweredError`."""

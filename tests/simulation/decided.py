@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from broker_core.simulation.faults import Fault
+from broker_core.simulation.faults import FaultKind
 from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.types import TransactionState
 from spark_eos.options.sink import SinkOptions
@@ -61,7 +61,7 @@ class DecidedDeath:
         timed_out = self._world.watch.timed_out
         lost = [t for t in prepared if t not in still_open and (t.producer_id, t.producer_epoch) in timed_out]
         if lost and still_open and len(lost) + len(still_open) == len(prepared):
-            self._world.faults.struck(Fault.DECIDED_AND_LOST)
+            self._world.faults.record(FaultKind.DECIDED_AND_LOST)
             self.to_be_rolled_back = prepared
 
     def _is_open(self, transaction: PreparedTransaction) -> bool:

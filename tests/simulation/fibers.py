@@ -9,7 +9,7 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from broker_core.simulation.scheduler import US_PER_MS, Event, Scheduler
+from broker_core.simulation.scheduler import US_PER_MS, ScheduledEvent, Scheduler
 
 
 class KilledError(BaseException):
@@ -32,7 +32,7 @@ class Fiber:
         self._greenlet = greenlet(self._run)
         self._paused = False
         self._is_due = False
-        self._wake_up: Event | None = None
+        self._wake_up: ScheduledEvent | None = None
 
     def _run(self) -> None:
         try:

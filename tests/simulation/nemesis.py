@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker_core.broker.cluster import Cluster
-from broker_core.simulation.faults import Fault
+from broker_core.simulation.faults import FaultKind
 from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m
@@ -65,7 +65,7 @@ class Nemesis:
     def run(self) -> None:
         """Do it."""
         world = self._world
-        world.network.weather = world.plan.weather
+        world.network.conditions = world.plan.conditions
         blows = list(self._blows)
         longest_ms = self._random.choice((400, 1_200, 3_000))
         while True:
@@ -135,7 +135,7 @@ class Nemesis:
             broker_id = self._any_broker()
             self._world.nemesis(f"{chosen} moves to broker {broker_id}")
             cluster.controller.move_leader(chosen, broker_id)
-            self._world.faults.struck(Fault.COORDINATOR_MOVED if internal else Fault.LEADER_MOVED)
+            self._world.faults.record(FaultKind.COORDINATOR_MOVED if internal else FaultKind.LEADER_MOVED)
 
         self._world.server.act(move)
 
@@ -161,7 +161,7 @@ class Nemesis:
                 if leadership.leader == broker_id and broker_id in self._world.server.down:
                     cluster.controller.move_leader(TopicPartition(name, partition), self._any_broker())
                     internal = name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
-                    self._world.faults.struck(Fault.COORDINATOR_MOVED if internal else Fault.LEADER_MOVED)
+                    self._world.faults.record(FaultKind.COORDINATOR_MOVED if internal else FaultKind.LEADER_MOVED)
 
     # Clients and the wires between
 
@@ -174,7 +174,7 @@ class Nemesis:
         if fiber is None:
             return
         world.nemesis(f"{fiber.host} is cut off")
-        world.faults.struck(Fault.PARTITIONED)
+        world.faults.record(FaultKind.PARTITIONED)
         world.network.cut(fiber.host)
         self._later(300, 5_000, lambda: world.network.heal(fiber.host))
 
@@ -183,7 +183,7 @@ class Nemesis:
         if fiber is not None:
             by_ms = self._random.choice((-5_000, -500, 500, 5_000, 60_000))
             world.nemesis(f"the clock of {fiber.host} jumps by {by_ms} ms")
-            world.faults.struck(Fault.CLIENT_CLOCK)
+            world.faults.record(FaultKind.CLIENT_CLOCK)
             world.set_clock_of(fiber.host, by_ms)
 
     def _pause_client(self) -> None:
@@ -191,7 +191,7 @@ class Nemesis:
         if fiber is None:
             return
         world.nemesis(f"{fiber.name} is paused")
-        world.faults.struck(Fault.CLIENT_PAUSED)
+        world.faults.record(FaultKind.CLIENT_PAUSED)
         fiber.pause()
         self._later(300, 10_000, fiber.go_on)
 
@@ -212,14 +212,14 @@ class Nemesis:
         """End a client, if another can take up what it did."""
         if self._replace(fiber, begins_after_ms):
             self._world.nemesis(f"{fiber.name} is killed")
-            self._world.faults.struck(Fault.CLIENT_KILLED)
+            self._world.faults.record(FaultKind.CLIENT_KILLED)
             fiber.kill()
 
     def _make_zombie(self) -> None:
         world, fiber = self._world, self._any_client()
         if fiber is not None and self._replace(fiber, self._random.randint(0, 1_000)):
             world.nemesis(f"{fiber.name} is paused, and will wake up as a zombie")
-            world.faults.struck(Fault.ZOMBIE)
+            world.faults.record(FaultKind.ZOMBIE)
             fiber.pause()
             self._later(500, 12_000, fiber.go_on)
 

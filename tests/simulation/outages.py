@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from broker_core.broker.cluster import Cluster
 from broker_core.coordinator.transactions.records import TransactionImage
-from broker_core.simulation.faults import Fault
+from broker_core.simulation.faults import FaultKind
 from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
@@ -82,7 +82,7 @@ class Outages:
         if owner is None:
             return
         self._world.nemesis(f"{chosen} has no leader for {duration_ms} ms")
-        self._world.faults.struck(Fault.LEADER_AWAY if kind == _USERS else Fault.COORDINATOR_AWAY)
+        self._world.faults.record(FaultKind.LEADER_AWAY if kind == _USERS else FaultKind.COORDINATOR_AWAY)
         self._owners[chosen] = owner.broker_id
         cluster.controller.lose_leader(chosen)
         self._later(duration_ms, partial(self._give_back, chosen))

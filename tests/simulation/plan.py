@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from broker_core.simulation.faults import Fault, Weather
+from broker_core.simulation.faults import FaultKind, NetworkConditions
 from tests.simulation import decided
 from tests.simulation.administrators import AdministratorActor, RogueActor
 from tests.simulation.client import Client
@@ -33,7 +33,7 @@ _HURRIED_TIMES = 3
 # Brokers that answer from the past are a known danger to the sink: rows come twice until it looks again after it has
 # taken over. True lets them into the worlds with outages; so does `python -m tests.simulation --stale`.
 STALE_BROKERS = False
-SWITCHED_OFF = frozenset() if STALE_BROKERS else frozenset({Fault.STALE_BROKER})
+SWITCHED_OFF = frozenset() if STALE_BROKERS else frozenset({FaultKind.STALE_BROKER})
 # The worlds that are kept with their stories stay what they were.
 _KEPT = {seed for seed, _ in KEPT}
 _VERIFICATION = "transaction.partition.verification.enable"
@@ -51,7 +51,7 @@ class Plan:
     journals: dict[str, tuple[int, Mapping[str, str]]]
     groups: tuple[str, ...]
     trouble_ms: int
-    weather: Weather
+    conditions: NetworkConditions
     producers: tuple[tuple[str, int], ...]
     workers: tuple[int, ...]
     has_administrator: bool
@@ -195,7 +195,7 @@ def _draw(seed: int) -> Plan:
         journals=journals,
         groups=((GROUP,) if workers else ()) + ((SINK_GROUP,) if has_query else ()),
         trouble_ms=random.randint(5_000, 12_000) * (_HURRIED_TIMES if is_hurried else 1),
-        weather=Weather(
+        conditions=NetworkConditions(
             slow_chance=random.choice((0.0, 0.03, 0.08)),
             fragment_chance=random.choice((0.0, 0.1)),
             aimed_slow_chance=0.3 if is_hurried else random.choice((0.0, 0.0, 0.1)),

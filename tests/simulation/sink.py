@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from broker_core.simulation.faults import Fault
+from broker_core.simulation.faults import FaultKind
 from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.sink.commit_report import CommitReport, report_of
@@ -115,13 +115,13 @@ class QueryActor:
                 raise AssertionError(f"the query has failed {_RUN_LIMIT} times")
             run = f"run{self.checkpoint.runs}"
             is_undisturbed = self.world.is_calm and self._is_alone()
-            late_count = self.world.faults.by_kind[Fault.LATE_REQUEST]
+            late_count = self.world.faults.by_kind[FaultKind.LATE_REQUEST]
             try:
                 self._run(run)
             except (EosKafkaError, JobFailedError) as error:
                 self.world.scheduler.note(f"{self.name}: {run} ends: {type(error).__name__}: {error}")
                 # What a former run has sent and given up on may arrive in the calm, and take an id over.
-                is_undisturbed &= late_count == self.world.faults.by_kind[Fault.LATE_REQUEST]
+                is_undisturbed &= late_count == self.world.faults.by_kind[FaultKind.LATE_REQUEST]
                 if is_undisturbed and isinstance(error, FencedError):
                     raise AssertionError(f"{run} was alone, in the calm, and stops all the same: {error}") from error
                 if isinstance(error, LostTransactionError) and "was decided, but" in error.happened:
@@ -140,7 +140,7 @@ class QueryActor:
             try:
                 messages = self.messages = self._tasks(run, number)
                 self._go_to_any_process()
-                driver = committer(self._options, QUERY, run, may_be_decided=True)
+                driver = committer(self.world.processes.current, self._options, QUERY, run, may_be_decided=True)
                 driver.commit(messages, number)
                 if driver.committed:
                     self._report = report_of(run, number, driver.committed, self._report)
@@ -166,7 +166,9 @@ class QueryActor:
         """Do as Spark: abort, and let the first failure be the news."""
         if messages:
             try:
-                committer(self._options, QUERY, run, may_be_decided=True).abort(messages, number)
+                committer(self.world.processes.current, self._options, QUERY, run, may_be_decided=True).abort(
+                    messages, number
+                )
             except EosKafkaError as error:
                 self.world.scheduler.note(f"{self.name}: abort failed too: {error}")
 
@@ -228,7 +230,9 @@ class QueryActor:
 
         def work() -> None:
             try:
-                writer = task_writer(options, place, may_be_decided=True, committed=report)
+                writer = task_writer(
+                    self.world.processes.current, options, place, may_be_decided=True, committed=report
+                )
                 attempt.message = writer.write(iter(_arrow(rows)))
             except EosKafkaError as error:
                 attempt.error = error
@@ -240,7 +244,7 @@ class QueryActor:
         fiber.clock_offset_ms = self.world.clock_offset_of(host)
         attempt = Attempt(split, fiber)
         if not self.world.is_calm and self._random.random() < 0.05:
-            self.world.faults.struck(Fault.CLIENT_KILLED)
+            self.world.faults.record(FaultKind.CLIENT_KILLED)
             self.world.scheduler.after(self._random.randint(1, 400_000), fiber.kill)
         return attempt
 

@@ -1,40 +1,32 @@
-"""Carry the sink's requests over simulated links, in virtual time: the one seam at which the real code meets the world.
+"""The outside of the sink's processes in a world: clock, randomness, process ids, and connections over simulated links.
 
-`SimulatedTransport` stands where `spark_eos.client.transport.SocketTransport` stands, and `virtual_surroundings` lends
-the sink's modules a clock, chance and process ids of the world's. All above is the code that runs in Spark.
+All above is the code that runs in Spark; it is given these by `SinkProcesses`.
 """
 
 import contextlib
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
 from random import Random
-from time import gmtime, strftime
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from broker_core.simulation.clock import START_MS
-from broker_core.simulation.network import PORT
 from broker_core.simulation.scheduler import US_PER_MS
+from broker_core.simulation.server import PORT
 from broker_core.wire.versions import SERVED
 from spark_eos import failpoints
-from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transport import translate
 from spark_eos.errors import UnansweredError as SinkUnansweredError
 from spark_eos.options.client import ClientOptions
-from spark_eos.runtime import Runtime
-from spark_eos.sink import process_cache
-from spark_eos.sink.process_cache import ProcessCache
+from spark_eos.runtime import ProcessState, Runtime
 from tests.simulation.client import Exchange, UnansweredError, Wire
 from tests.simulation.fibers import Fiber
-from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
 
 _VERSIONS = BrokerVersionData(api_versions={key: (api.min_version, api.max_version) for key, api in SERVED.items()})
-# Modules whose look at the world is replaced, if they take one.
-_ROOMS = "spark_eos.sink."
 _US_PER_S = 1_000_000
 _HELLO = 4
 
@@ -76,7 +68,7 @@ class Brokers:
 class SimulatedTransport:
     """Be the network of one process of the sink."""
 
-    def __init__(self, world: World, options: ClientOptions, note_versions: Callable[[Any], None]) -> None:
+    def __init__(self, world: "World", options: ClientOptions, note_versions: Callable[[Any], None]) -> None:
         self.options = options
         self.closed = False
         self.cluster = Brokers(options.bootstrap_servers)
@@ -211,7 +203,7 @@ class SimulatedTransport:
 class SimulatedClock:
     """One clock for durations, and each machine's own for the time of day."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: "World") -> None:
         self._world = world
 
     def monotonic(self) -> float:
@@ -249,7 +241,7 @@ class SimulatedProcess:
 
     environ: Mapping[str, str] = {"SPARK_REUSE_WORKER": "1"}
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: "World") -> None:
         self._world = world
 
     def getpid(self) -> int:
@@ -260,7 +252,7 @@ class SimulatedProcess:
         """Do nothing: no process of a world is forked."""
 
 
-def simulated_runtime(world: World) -> Runtime:
+def simulated_runtime(world: "World") -> Runtime:
     """Make the runtime of all processes of a world."""
     return Runtime(
         SimulatedClock(world),
@@ -270,49 +262,25 @@ def simulated_runtime(world: World) -> Runtime:
     )
 
 
-def _surroundings(runtime: Runtime) -> Mapping[str, Any]:
-    return {
-        "time": SimpleNamespace(
-            monotonic=runtime.clock.monotonic,
-            time_ns=runtime.clock.time_ns,
-            sleep=runtime.clock.sleep,
-            gmtime=gmtime,
-            strftime=strftime,
-        ),
-        "random": SimpleNamespace(Random=runtime.random.generator),
-        "secrets": runtime.random,
-        "os": runtime.process,
-    }
+class SinkProcesses:
+    """What the processes of a world's sink keep, each for itself."""
+
+    def __init__(self, world: "World") -> None:
+        self._runtime = simulated_runtime(world)
+        self._states: dict[int, ProcessState] = {}
+
+    @property
+    def current(self) -> ProcessState:
+        """Return the state of the process that the running fiber belongs to."""
+        return self._states.setdefault(self._runtime.process.getpid(), ProcessState(self._runtime))
 
 
 @contextlib.contextmanager
-def virtual_surroundings(world: World) -> Iterator[None]:
-    """Let the sink's modules see this world's time, chance, processes and network, and no other's memory."""
-    runtime = simulated_runtime(world)
-    lent = _surroundings(runtime)
-    replaced: list[tuple[Any, str, Any]] = [
-        (process_cache, "KafkaClient", process_cache.KafkaClient),
-        (failpoints, "reach", failpoints.reach),
-    ]
-    process_cache.KafkaClient = partial(KafkaClient, runtime=runtime)  # type: ignore[assignment,misc]
+def failpoints_of(world: "World") -> Iterator[None]:
+    """Let the world see which failpoints the sink reaches."""
+    real = failpoints.reach
     failpoints.reach = world.reach  # type: ignore[assignment]
-    for name, module in list(sys.modules.items()):
-        if name.startswith(_ROOMS):
-            for attribute, stand_in in lent.items():
-                if getattr(module, attribute, None) is sys.modules[attribute]:
-                    replaced.append((module, attribute, getattr(module, attribute)))
-                    setattr(module, attribute, stand_in)
     try:
         yield
     finally:
-        for module, attribute, original in replaced:
-            setattr(module, attribute, original)
-        _forget_processes()
-
-
-def _forget_processes() -> None:
-    """Drop what the modules keep by process id."""
-    for name, module in list(sys.modules.items()):
-        for kept in vars(module).values() if name.startswith("spark_eos.sink.") else ():
-            if isinstance(kept, ProcessCache):
-                kept.clear()
+        failpoints.reach = real  # type: ignore[assignment]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.simulation.faults import CALM, Fault, Weather
+from broker_core.simulation.faults import NO_FAULTS, FaultKind, NetworkConditions
 from broker_core.types import TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from tests.simulation.client import Client, UnansweredError
@@ -45,7 +45,7 @@ def test_only_what_was_not_answered_is_the_same_request_again(is_answered: bool)
 
     world.run_fiber("client", lambda: client.until_answered("it", attempt))
     assert left == []
-    assert world.faults.by_kind[Fault.DUPLICATED] == (not is_answered)
+    assert world.faults.by_kind[FaultKind.DUPLICATED] == (not is_answered)
 
 
 @pytest.mark.parametrize("is_recalled", [True, False])
@@ -55,16 +55,16 @@ def test_a_request_that_is_recalled_does_not_arrive_late(is_recalled: bool) -> N
     client = Client(world, "client", recalled={m.InitProducerIdRequest.API_KEY} if is_recalled else ())
 
     def ask() -> None:
-        world.network.weather = Weather(latency_us=(2 * _SECOND_US, 2 * _SECOND_US))
+        world.network.conditions = NetworkConditions(latency_us=(2 * _SECOND_US, 2 * _SECOND_US))
         with pytest.raises(UnansweredError):
             client.ask(_coordinator(world, "id"), _initialisation("id"), 4)
-        world.network.weather = CALM
+        world.network.conditions = NO_FAULTS
 
     world.run_fiber("client", ask)
     world.scheduler.run(world.scheduler.now_us + 5 * _SECOND_US)
     known = {name for broker in world.server.cluster.brokers.values() for name in broker.transactions.images()}
     assert ("id" in known) != is_recalled
-    assert world.faults.by_kind[Fault.LATE_REQUEST] == (not is_recalled)
+    assert world.faults.by_kind[FaultKind.LATE_REQUEST] == (not is_recalled)
 
 
 def test_the_old_protocol_takes_back_what_would_do_harm_by_design_and_nothing_else() -> None:

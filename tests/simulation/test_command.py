@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from broker_core.simulation.faults import Fault
+from broker_core.simulation.faults import FaultKind
 from tests.simulation import __main__ as command
 from tests.simulation.broken import BROKEN
 
@@ -66,13 +66,13 @@ def test_a_broken_broker_that_no_seed_shows_is_told(
 def test_a_fault_that_never_struck_is_named_and_in_enough_worlds_a_failure(
     played: int, is_complete: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    faults = Counter({fault: 1 for fault in Fault if fault is not Fault.REORDERED})
+    faults = Counter({fault: 1 for fault in FaultKind if fault is not FaultKind.REORDERED})
     assert command._tell_faults(faults, played) == is_complete
-    assert f"Never struck: {Fault.REORDERED.value}\n" in capsys.readouterr().out
+    assert f"Never struck: {FaultKind.REORDERED.value}\n" in capsys.readouterr().out
 
 
 def test_when_every_fault_struck_nothing_is_missed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command._tell_faults(Counter(dict.fromkeys(Fault, 1)), 200)
+    assert command._tell_faults(Counter(dict.fromkeys(FaultKind, 1)), 200)
     assert "Never struck" not in capsys.readouterr().out
 
 

@@ -13,7 +13,7 @@ from broker_core.broker.cluster import Cluster
 from broker_core.config import BrokerConfig
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import PowerLoss, SimulatedDisk
-from broker_core.simulation.faults import Fault, FaultCounts
+from broker_core.simulation.faults import FaultCounts, FaultKind
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
@@ -235,12 +235,12 @@ def test_a_clock_goes_back_at_a_start_but_not_in_the_calm() -> None:
     world.is_calm = True
     for _ in range(50):
         world._restart_later(True)
-    assert (world.clock.offset_ms, world.faults.by_kind[Fault.CLOCK_BACK]) == (0, 0)
+    assert (world.clock.offset_ms, world.faults.by_kind[FaultKind.CLOCK_BACK]) == (0, 0)
     world.is_calm = False
     for _ in range(50):
         world._restart_later(True)
     assert world.clock.offset_ms < 0
-    assert world.faults.by_kind[Fault.CLOCK_BACK] > 0
+    assert world.faults.by_kind[FaultKind.CLOCK_BACK] > 0
 
 
 def test_worlds_leave_room_for_decisions_and_groups_and_time_for_what_was_left_open() -> None:

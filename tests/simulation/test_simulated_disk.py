@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from broker_core.simulation.disk import PowerLoss, SimulatedDisk
-from broker_core.simulation.faults import Fault, FaultCounts
+from broker_core.simulation.faults import FaultCounts, FaultKind
 
 
 def disk(seed: int = 1) -> SimulatedDisk:
@@ -30,7 +30,7 @@ def test_a_full_disk_takes_a_part_and_refuses_the_rest() -> None:
         file.append(b"x" * 100)
     assert caught.value.errno == errno.ENOSPC
     assert 6 <= file.size() <= 106
-    assert storage.faults.by_kind[Fault.DISK_FULL] == 1
+    assert storage.faults.by_kind[FaultKind.DISK_FULL] == 1
     storage.is_full = False
     file.append(b"after")
     assert file.read(0, 200).endswith(b"after")

@@ -8,10 +8,10 @@ import pytest
 from broker_core.config import BrokerConfig
 from broker_core.simulation.clock import SeededEntropy, SimulatedClock
 from broker_core.simulation.disk import SimulatedDisk
-from broker_core.simulation.faults import Fault, FaultCounts, Weather
-from broker_core.simulation.links import Link
-from broker_core.simulation.network import SimulatedNetwork, SimulatedServer
+from broker_core.simulation.faults import FaultCounts, FaultKind, NetworkConditions
+from broker_core.simulation.network import Link, SimulatedNetwork
 from broker_core.simulation.scheduler import US_PER_MS, Scheduler
+from broker_core.simulation.server import SimulatedServer
 from broker_core.types import TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from broker_core.wire.versions import SERVED
@@ -43,7 +43,7 @@ def _frame(request: Any, version: int, correlation_id: int) -> bytes:
 class Small:
     """Hold a server, its network and one client's link."""
 
-    def __init__(self, weather: Weather | None = None, seed: int = 1) -> None:
+    def __init__(self, conditions: NetworkConditions | None = None, seed: int = 1) -> None:
         self.scheduler = Scheduler(seed)
         self.faults = FaultCounts()
         self.network = SimulatedNetwork(self.scheduler, self.faults)
@@ -57,7 +57,7 @@ class Small:
             broker_count=2,
         )
         assert self.server.start()
-        self.network.weather = weather or Weather()
+        self.network.conditions = conditions or NetworkConditions()
         self.end = End()
         self.link = self.network.connect("client", 1, self.end)
 
@@ -80,7 +80,7 @@ class Small:
 
     def initialise(self, transactional_id: str, latency_us: int, asked: object) -> Link:
         """Ask for a producer id on a connection of its own that takes so long."""
-        self.network.weather = Weather(latency_us=(latency_us, latency_us))
+        self.network.conditions = NetworkConditions(latency_us=(latency_us, latency_us))
         link = self.network.connect("client", self.coordinator(), End())
         request = m.InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
@@ -101,13 +101,13 @@ class Small:
 
 
 def test_answers_come_in_order_however_late_and_in_however_many_pieces() -> None:
-    small = Small(Weather(slow_chance=0.5, fragment_chance=0.5))
+    small = Small(NetworkConditions(slow_chance=0.5, fragment_chance=0.5))
     for correlation_id in range(20):
         small.ask(correlation_id)
     small.pass_s(200)
     assert small.answers() == list(range(20))
-    assert small.faults.by_kind[Fault.DELAYED] > 0
-    assert small.faults.by_kind[Fault.FRAGMENTED] > 0
+    assert small.faults.by_kind[FaultKind.DELAYED] > 0
+    assert small.faults.by_kind[FaultKind.FRAGMENTED] > 0
 
 
 def test_a_partition_holds_back_and_lets_go_in_order() -> None:
@@ -135,7 +135,7 @@ def test_what_was_sent_may_arrive_after_its_sender_gave_up(may_arrive: bool, mon
     small.network.heal("client")
     small.pass_s(2)
     assert len(handled) == may_arrive
-    assert small.faults.by_kind[Fault.LATE_REQUEST] == may_arrive
+    assert small.faults.by_kind[FaultKind.LATE_REQUEST] == may_arrive
     assert small.end.data == b"", "but its answer has nobody to go to"
 
 
@@ -145,12 +145,12 @@ def test_a_request_that_is_sent_again_is_handled_twice() -> None:
     small.initialise("id", 1_000, asked=1)
     small.pass_s(0.5)
     assert small.epochs() == {"id": 0}
-    assert small.faults.by_kind[Fault.DUPLICATED] == 0
+    assert small.faults.by_kind[FaultKind.DUPLICATED] == 0
     small.pass_s(2)
     assert small.epochs() == {"id": 1}
-    assert small.faults.by_kind[Fault.DUPLICATED] == 1
-    assert small.faults.by_kind[Fault.LATE_REQUEST] == 1
-    assert small.faults.by_kind[Fault.REORDERED] == 0, "it was overtaken by itself"
+    assert small.faults.by_kind[FaultKind.DUPLICATED] == 1
+    assert small.faults.by_kind[FaultKind.LATE_REQUEST] == 1
+    assert small.faults.by_kind[FaultKind.REORDERED] == 0, "it was overtaken by itself"
 
 
 def test_requests_on_two_connections_change_places() -> None:
@@ -159,11 +159,11 @@ def test_requests_on_two_connections_change_places() -> None:
     small.initialise("second", 1_000, asked=2)
     small.pass_s(0.5)
     assert small.epochs() == {"second": 0}
-    assert small.faults.by_kind[Fault.REORDERED] == 0
+    assert small.faults.by_kind[FaultKind.REORDERED] == 0
     small.pass_s(2)
     assert small.epochs() == {"first": 0, "second": 0}
-    assert small.faults.by_kind[Fault.REORDERED] == 1
-    assert small.faults.by_kind[Fault.DUPLICATED] == 0
+    assert small.faults.by_kind[FaultKind.REORDERED] == 1
+    assert small.faults.by_kind[FaultKind.DUPLICATED] == 0
 
 
 def test_requests_in_their_order_and_requests_that_change_nothing_are_no_faults() -> None:
@@ -176,7 +176,7 @@ def test_requests_in_their_order_and_requests_that_change_nothing_are_no_faults(
     small.pass_s(1)
     assert small.epochs() == {"first": 0, "second": 0}
     assert small.answers() == [1, 2]
-    assert small.faults.by_kind[Fault.REORDERED] == small.faults.by_kind[Fault.DUPLICATED] == 0
+    assert small.faults.by_kind[FaultKind.REORDERED] == small.faults.by_kind[FaultKind.DUPLICATED] == 0
 
 
 def test_a_request_that_a_paused_cluster_handles_after_its_sender_gave_up_is_late() -> None:
@@ -185,17 +185,20 @@ def test_a_request_that_a_paused_cluster_handles_after_its_sender_gave_up_is_lat
     small.ask(1)
     small.pass_s(1)
     small.link.give_up(may_arrive=True)
-    assert small.faults.by_kind[Fault.LATE_REQUEST] == 0
+    assert small.faults.by_kind[FaultKind.LATE_REQUEST] == 0
     small.pass_s(3)
-    assert small.faults.by_kind[Fault.LATE_REQUEST] == 1
+    assert small.faults.by_kind[FaultKind.LATE_REQUEST] == 1
 
 
 @pytest.mark.parametrize(
-    ("weather", "fault"),
-    [(Weather(lose_request_chance=1.0), Fault.REQUEST_LOST), (Weather(lose_answer_chance=1.0), Fault.ANSWER_LOST)],
+    ("conditions", "fault"),
+    [
+        (NetworkConditions(lose_request_chance=1.0), FaultKind.REQUEST_LOST),
+        (NetworkConditions(lose_answer_chance=1.0), FaultKind.ANSWER_LOST),
+    ],
 )
-def test_a_lost_message_breaks_the_connection(weather: Weather, fault: Fault) -> None:
-    small = Small(weather)
+def test_a_lost_message_breaks_the_connection(conditions: NetworkConditions, fault: FaultKind) -> None:
+    small = Small(conditions)
     small.ask(1)
     small.pass_s(1)
     assert small.answers() == []
@@ -212,7 +215,7 @@ def test_nobody_answers_for_a_broker_that_is_down() -> None:
     small.network.connect("client", 1, other)
     small.pass_s(1)
     assert other.is_lost
-    assert small.faults.by_kind[Fault.REFUSED] == 1
+    assert small.faults.by_kind[FaultKind.REFUSED] == 1
 
 
 def test_a_paused_cluster_answers_afterwards() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.simulation.faults import Fault, never_struck
+from broker_core.simulation.faults import FaultKind, never_occurred
 from tests.simulation.__main__ import ENOUGH_SEEDS
 from tests.simulation.broken import BROKEN
 from tests.simulation.plan import SWITCHED_OFF, draw
@@ -22,7 +22,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def struck() -> Counter[Fault]:
+def struck() -> Counter[FaultKind]:
     """Count the faults of the worlds that this module plays."""
     return Counter()
 
@@ -34,7 +34,7 @@ def played() -> set[int]:
 
 
 @pytest.mark.parametrize("first", range(1, ENOUGH_SEEDS, _SEEDS_IN_ONE))
-def test_seeds(first: int, struck: Counter[Fault], played: set[int]) -> None:
+def test_seeds(first: int, struck: Counter[FaultKind], played: set[int]) -> None:
     for seed in range(first, first + _SEEDS_IN_ONE):
         outcome = play(seed)
         assert outcome.problems == [], f"python -m tests.simulation --replay {seed}"
@@ -42,10 +42,10 @@ def test_seeds(first: int, struck: Counter[Fault], played: set[int]) -> None:
         played.add(seed)
 
 
-def test_every_kind_of_fault_has_struck_in_these_worlds(struck: Counter[Fault], played: set[int]) -> None:
+def test_every_kind_of_fault_has_struck_in_these_worlds(struck: Counter[FaultKind], played: set[int]) -> None:
     if len(played) < ENOUGH_SEEDS:
         pytest.skip("not all of these worlds were played")
-    assert never_struck(struck, SWITCHED_OFF) == []
+    assert never_occurred(struck, SWITCHED_OFF) == []
 
 
 @pytest.mark.parametrize(("seed", "story"), KEPT, ids=[str(seed) for seed, _ in KEPT])
@@ -58,15 +58,15 @@ def test_worlds_with_a_broker_that_is_cut_off_come_to_their_end() -> None:
     seeds = [seed for seed in range(1, 60) if draw(seed, stale_brokers=True).has_stale_brokers]
     outcomes = [play(seed, stale_brokers=True) for seed in seeds]
     assert [outcome.problems for outcome in outcomes] == [[]] * len(seeds)
-    assert sum(outcome.faults.by_kind[Fault.STALE_BROKER] for outcome in outcomes) > len(seeds) // 2 > 0
+    assert sum(outcome.faults.by_kind[FaultKind.STALE_BROKER] for outcome in outcomes) > len(seeds) // 2 > 0
 
 
 def test_a_world_with_outages_is_the_same_without_trouble_as_any_other() -> None:
     seed = next(seed for seed in range(1, 100) if draw(seed).outages_ms)
     away = play(seed).faults.by_kind
-    assert away[Fault.COORDINATOR_AWAY] + away[Fault.LEADER_AWAY]
+    assert away[FaultKind.COORDINATOR_AWAY] + away[FaultKind.LEADER_AWAY]
     calm = play(seed, without_trouble=True).faults.by_kind
-    assert not calm[Fault.COORDINATOR_AWAY] + calm[Fault.LEADER_AWAY]
+    assert not calm[FaultKind.COORDINATOR_AWAY] + calm[FaultKind.LEADER_AWAY]
 
 
 def test_without_trouble_no_query_stops() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core.simulation.faults import CALM
+from broker_core.simulation.faults import NO_FAULTS
 from broker_core.types import TopicPartition
 from spark_eos.errors import EosKafkaError, LostTransactionError
 from spark_eos.options.sink import OnLostTransaction, SinkOptions, sink_options
@@ -23,13 +23,13 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.messages import Prepared, TaskMessage
 from spark_eos.sink.recovery import settlement
-from spark_eos.sink.recovery.action_table import Fate, RecoveryAction
+from spark_eos.sink.recovery.action_table import Fate, SettlementAction
 from spark_eos.sink.recovery.settlement import end_all, settle
 from spark_eos.sink.task.writer import Place
 from tests.simulation.judge import final_view
 from tests.simulation.plan import SUNK, Plan, draw
 from tests.simulation.sink import DECISIONS, GROUP, PREFIX, QUERY
-from tests.simulation.sink_network import virtual_surroundings
+from tests.simulation.sink_network import failpoints_of
 from tests.simulation.world import World
 from tests.support.history.format import READ_COMMITTED
 
@@ -89,7 +89,9 @@ class Scene:
             ],
             names=["value", "partition"],
         )
-        writer = task_writer(options or self._options, Place(QUERY, run, 0, number), may_be_decided=True)
+        writer = task_writer(
+            self.world.processes.current, options or self._options, Place(QUERY, run, 0, number), may_be_decided=True
+        )
         return writer.write(iter([rows]))
 
     def row(self, number: int, place: int) -> str:
@@ -169,7 +171,7 @@ class Scene:
         self.do(lambda: end_all(self.cluster("run1"), decision.transactions, commit=commit))
 
     def _committer(self, run: str) -> Callable[[], Any]:
-        return lambda: committer(self._options, QUERY, run, may_be_decided=True)
+        return lambda: committer(self.world.processes.current, self._options, QUERY, run, may_be_decided=True)
 
     def _use_again(self, name: str) -> None:
         """Let the owner initialise an id, so that its coordinator tells nothing of what it was used for."""
@@ -207,11 +209,11 @@ def play(
 ) -> None:
     """Play a scene; `is_over` lets the losses of the split happen before what comes then."""
     world = World(plan_of(version, len(split) + 1))
-    with virtual_surroundings(world), world.watch.watching():
+    with failpoints_of(world), world.watch.watching():
         try:
             world.boot()
             world.is_calm = True
-            world.network.weather = CALM
+            world.network.conditions = NO_FAULTS
             scene = Scene(world, split, is_crowded=is_crowded, policy=policy)
             decision = scene.decide()
             if is_over:
@@ -325,9 +327,9 @@ def test_the_judge_sees_a_restart_that_tears_a_micro_batch(version: int, monkeyp
     """A sink that commits the open ones beside a lost one, as it did once, is caught; as it is, it is not."""
     right = settlement.action_for
 
-    def wrong(decision: Decision, fates: Collection[Fate]) -> RecoveryAction:
+    def wrong(decision: Decision, fates: Collection[Fate]) -> SettlementAction:
         action = right(decision, fates)
-        return RecoveryAction.COMMIT if action is RecoveryAction.ABORT else action
+        return SettlementAction.COMMIT if action is SettlementAction.ABORT else action
 
     def judge(scene: Scene, decision: Decision) -> None:
         death = scene.world.death

@@ -16,9 +16,10 @@ from broker_core.broker.cluster import Cluster
 from broker_core.config import BrokerConfig
 from broker_core.simulation.clock import SeededEntropy, SimulatedClock
 from broker_core.simulation.disk import SimulatedDisk
-from broker_core.simulation.faults import CALM, Fault, FaultCounts
-from broker_core.simulation.network import SimulatedNetwork, SimulatedServer, is_disk_trouble
+from broker_core.simulation.faults import NO_FAULTS, FaultCounts, FaultKind
+from broker_core.simulation.network import SimulatedNetwork
 from broker_core.simulation.scheduler import US_PER_MS, Scheduler
+from broker_core.simulation.server import SimulatedServer, is_disk_trouble
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.simulation.decided import DecidedDeath
 from tests.simulation.fibers import Fibers
@@ -26,6 +27,7 @@ from tests.simulation.history import NEMESIS, History
 from tests.simulation.markers import MarkerWatch
 from tests.simulation.outages import Outages
 from tests.simulation.plan import STALE_BROKERS, Plan, cast, draw
+from tests.simulation.sink_network import SinkProcesses, failpoints_of
 from tests.support.history.format import to_line
 
 _SECOND_US = 1_000 * US_PER_MS
@@ -80,6 +82,7 @@ class World:
         self.watch = MarkerWatch()
         self.death = DecidedDeath(self)
         self.outages = Outages(self)
+        self.processes = SinkProcesses(self)
         self.actors: dict[str, Any] = {}
         self._owners: dict[str, int] = {}
         self._clock_offsets_ms: dict[str, int] = {}
@@ -165,7 +168,7 @@ class World:
         random = self.scheduler.random
         if power and not self.is_calm and random.random() < 0.2:
             self.clock.jump(-random.randint(1, 20_000))
-            self.faults.struck(Fault.CLOCK_BACK)
+            self.faults.record(FaultKind.CLOCK_BACK)
         self.scheduler.after(random.randint(50, 2_500) * US_PER_MS, self._restart)
 
     def _restart(self) -> None:
@@ -176,7 +179,7 @@ class World:
             self.disk.fuse = self.scheduler.random.randint(0, 60)
         if self.server.start():
             self.disk.fuse = None
-            self.faults.struck(Fault.RESTARTED)
+            self.faults.record(FaultKind.RESTARTED)
 
     def live(self) -> None:
         """Let time pass: trouble, calm, rest."""
@@ -206,7 +209,7 @@ class World:
     def _calm_down(self) -> None:
         self.is_calm = True
         self.nemesis("calm")
-        self.network.weather = CALM
+        self.network.conditions = NO_FAULTS
         self.disk.is_full = False
         self.disk.fuse = None
         self.outages.end()
@@ -235,11 +238,10 @@ def play(
     """Play one seed to its end and judge it; without trouble, the calm is there from the start."""
     # The judges know the world; it does not know them.
     from tests.simulation.judge import judge
-    from tests.simulation.sink_network import virtual_surroundings
 
     plan = draw(seed, stale_brokers=stale_brokers)
     world = World(replace(plan, trouble_ms=0, outages_ms=0) if without_trouble else plan, keep_trace=keep_trace)
-    with listening() as complaints, virtual_surroundings(world), world.watch.watching():
+    with listening() as complaints, failpoints_of(world), world.watch.watching():
         try:
             world.boot()
             world.live()

@@ -1,15 +1,21 @@
 """Check that Spark finds `eos-kafka` by itself, wherever the packages are, and what the wiring promises."""
 
+import doctest
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 import pyspark_eos_kafka
-from spark_eos.datasource import EosKafkaDataSource
+import spark_eos.datasource
+from spark_eos import EosKafkaDataSource
+from tests.support.spark_eos.spark_session import failpoints_file, spark
+
+__all__ = ["failpoints_file", "spark"]
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -60,3 +66,9 @@ def test_spark_finds_the_format_without_registration(where: str, tmp_path: Path)
     assert answer.returncode == 0, answer.stderr[-3000:]
     columns = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     assert answer.stdout.splitlines() == [f"found {columns}"] * 2
+
+
+@pytest.mark.spark
+def test_the_examples_of_the_manual_run(spark: SparkSession) -> None:
+    result = doctest.testmod(spark_eos.datasource, extraglobs={"spark": spark})
+    assert result.failed == 0 and result.attempted > 10

@@ -141,7 +141,7 @@ def test_spark_collects_the_workers_logs(spark: SparkSession, kafka_address: str
     try:
         frame = spark.range(10).selectExpr("CAST(id AS string) AS value")
         frame.write.format("eos-kafka").mode("append").options(**topic.options()).save()
-        logs = spark.tvf.python_worker_logs().where("logger = 'spark_eos.sink'").collect()
+        logs = spark.tvf.python_worker_logs().where("logger LIKE 'spark_eos.sink.%'").collect()
     finally:
         spark.conf.set(COLLECTED, "false")
     texts = [row.msg for row in logs]
@@ -160,7 +160,7 @@ def test_spark_is_seen_to_keep_its_workers_or_not(spark: SparkSession, kafka_add
     try:
         frame = spark.range(10).selectExpr("CAST(id AS string) AS value")
         frame.write.format("eos-kafka").mode("append").options(**topic.options(jobId=job_id)).save()
-        logs = spark.tvf.python_worker_logs().where("logger = 'spark_eos.sink' AND level = 'WARNING'").collect()
+        logs = spark.tvf.python_worker_logs().where("logger LIKE 'spark_eos.sink.%' AND level = 'WARNING'").collect()
     finally:
         spark.conf.set(COLLECTED, "false")
         conf.remove(REUSE)

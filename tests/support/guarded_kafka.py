@@ -11,8 +11,8 @@ from typing import Any
 from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
+from broker_core import EmbeddedBroker
 from broker_core.config import STANDARD_AUTHORIZER
-from broker_core.embedded import EmbeddedBroker
 from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from tests.support.apache_kafka import apache_kafka, free_ports
 from tests.support.clients import make_topic, unique

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol, Self
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.wire import messages as m
 from tests.support.apache_kafka import apache_kafka, free_ports
 from tests.support.raw_client import RawClient

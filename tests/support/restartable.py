@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Protocol, Self
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from tests.support.apache_kafka import DATA, apache_kafka
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from tests.support.apache_kafka import apache_kafka, free_ports
 
 AT = "127.0.0.1"

@@ -62,6 +62,26 @@ class PartitionView:
         return "\n".join([marks, *(f"  {line}" for line in self._listing)])
 
 
+@dataclass(frozen=True, slots=True)
+class RecordView:
+    """A record in a partition's log, as it was at one moment.
+
+    `producer_id` and `producer_epoch` are -1 for a producer that is not idempotent. A control record has `is_control`;
+    if it ends a transaction, `marker` is "COMMIT" or "ABORT".
+    """
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    producer_id: int
+    producer_epoch: int
+    is_transactional: bool
+    is_control: bool
+    marker: str | None
+
+
 def transaction_view(cluster: Cluster, transactional_id: str) -> TransactionView | None:
     """Return how an id stands, None for an id that its coordinator does not know."""
     if TRANSACTION_STATE_TOPIC not in cluster.metadata.topics:
@@ -102,6 +122,28 @@ def partition_view(cluster: Cluster, topic_partition: TopicPartition) -> Partiti
         tuple(log.aborted_transactions()),
         tuple(log.producers()),
         tuple(_listing(log)),
+    )
+
+
+def record_views(cluster: Cluster, topic_partition: TopicPartition) -> list[RecordView]:
+    """Return all records of a partition, control records too; raises UNKNOWN_TOPIC_OR_PARTITION."""
+    log = cluster.logs.get(topic_partition, cluster.now_ms)
+    return [_record_view(offset, header, record) for offset, header, record in log.read_journal()]
+
+
+def _record_view(offset: int, header: BatchHeader, record: Record) -> RecordView:
+    marker = control_type_of(record.key) if header.is_control else None
+    return RecordView(
+        offset,
+        record.timestamp_ms,
+        record.key,
+        record.value,
+        record.headers,
+        header.producer_id,
+        header.producer_epoch,
+        header.is_transactional,
+        header.is_control,
+        None if marker is None else marker.name,
     )
 
 
@@ -176,6 +218,13 @@ def pending_work(cluster: Cluster, *, clients_may_wait: bool) -> list[str]:
             "still open: close it first, or allow it with clients_may_wait=True"
         )
     return found
+
+
+def partition_counts(cluster: Cluster) -> dict[str, int]:
+    """Return the users' topics with their numbers of partitions."""
+    return {
+        name: len(topic.partitions) for name, topic in cluster.metadata.topics.items() if name not in INTERNAL_TOPICS
+    }
 
 
 def written_partitions(cluster: Cluster) -> list[TopicPartition]:

@@ -9,7 +9,6 @@ An error after the decision says that it is one: to take it for "not written" an
 """
 
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from spark_eos import failpoints
 from spark_eos.errors import EosKafkaError
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.options.sink import OnLostTransaction
+from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.completion import Completion, complete
 from spark_eos.sink.driver.decision_errors import OutdatedError, disagreement_error, other_plan_error
@@ -39,7 +39,7 @@ from spark_eos.sink.messages import (
     show_other_attempts,
 )
 from spark_eos.sink.ports import SinkCluster
-from spark_eos.sink.recovery.action_table import RecoveryAction, Settlement
+from spark_eos.sink.recovery.action_table import Settlement, SettlementAction
 from spark_eos.sink.recovery.settlement import lost_error, settle
 from spark_eos.sink.rerun_checks import (
     check_first_write,
@@ -88,8 +88,9 @@ class Committer:
     def _commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
         self.state.id_usage.note(self.query, messages)
-        self.state.sweeps.note(show_other_attempts(messages))
-        retries = RetryPolicy(decide_until_ms(prepared, _now_ms()), _now_ms, _pause)
+        clock = self.cluster.runtime.clock
+        self.state.sweeps.note(show_other_attempts(messages), clock.monotonic())
+        retries = RetryPolicy(decide_until_ms(prepared, now_ms(clock)), clock)
         is_first = True
         while True:
             try:
@@ -118,7 +119,7 @@ class Committer:
         is_repeated = any(isinstance(message, AlreadyCommitted) for message in messages)
         newest = driver.newest(has_rows=bool(prepared), must_look=is_repeated or not is_first)
         # The executors of an earlier run may outlive their driver for a while.
-        self.state.sweeps.note(newest is not None and newest.run != self.run)
+        self.state.sweeps.note(newest is not None and newest.run != self.run, self.cluster.runtime.clock.monotonic())
         if newest is None and prepared and self._is_query and self.state.is_first_decision:
             self._check_not_renamed(messages, micro_batch)
         if newest is not None and newest.micro_batch == micro_batch:
@@ -136,7 +137,7 @@ class Committer:
         # Without rows there is nothing to decide, unless a decision that was lost would else stay the newest.
         if wanted or settled is not None:
             decision = self._decide_and_complete(driver, messages, wanted, kept, settled, is_first)
-        if dropped or self.state.sweeps.is_due:
+        if dropped or self.state.sweeps.is_due(self.cluster.runtime.clock.monotonic()):
             superseded = () if decision is None else decision.superseded
             self._orphans(micro_batch).sweep(superseded, dropped, decided=decision)
         logger.info("micro-batch %d of %s: %s", micro_batch, self.query, dict(SINK_METRICS.snapshot()))
@@ -283,7 +284,7 @@ class Committer:
             if skipped:
                 raise disagreement_error(settled, self.query, micro_batch, skipped)
             return ()
-        if settled.action is not RecoveryAction.WRITE_LOST or self.policy is not OnLostTransaction.REWRITE:
+        if settled.action is not SettlementAction.WRITE_LOST or self.policy is not OnLostTransaction.REWRITE:
             raise lost_error(settled)
         lost = {transaction.split for transaction in settled.lost}
         written = {message.split for message in messages if isinstance(message, Prepared)}
@@ -304,7 +305,7 @@ class Committer:
     ) -> Decision:
         micro_batch = driver.micro_batch
         step = partial(self._step, "verify", micro_batch)
-        verification = MicroBatchVerification(self.cluster, self.query, micro_batch, prepared, _now_ms, step)
+        verification = MicroBatchVerification(self.cluster, self.query, micro_batch, prepared, self._now_ms, step)
         if not is_first:
             verification()
         decision = Decision(
@@ -314,7 +315,7 @@ class Committer:
             micro_batch=micro_batch,
             attempt=settled.decision.attempt + 1 if settled is not None else 1,
             split_count=len(messages),
-            decided_at_ms=_now_ms(),
+            decided_at_ms=self._now_ms(),
             transactions=(*kept, *prepared),
             superseded=self.state.superseded,
             write=self.write,
@@ -330,8 +331,8 @@ class Committer:
         try:
             with self._step("complete", micro_batch):
                 # A process that was paused meanwhile looks first: what it would commit may be lost in part.
-                is_open = _now_ms() < verification.decide_by_ms
-                completion = Completion(verification.ends_at_ms, is_open, _now_ms, _pause)
+                is_open = self._now_ms() < verification.decide_by_ms
+                completion = Completion(verification.ends_at_ms, is_open)
                 complete(self.cluster, decision, prepared, completion)
         except BaseException:
             # Should there be a further micro-batch all the same, it begins with the newest decision.
@@ -383,7 +384,7 @@ class Committer:
             if not self._is_query or decision.run == self.run or not left_open(self.cluster, decision, prefixes):
                 return decision
             noted = replace(decision, revision=decision.revision + 1, superseded=superseding(decision, self.run))
-            driver.amend(noted, _now_ms())
+            driver.amend(noted, self._now_ms())
         except EosKafkaError as error:
             logger.warning(
                 "micro-batch %d of %s is committed; what run %s has left open is swept later: %s",
@@ -401,23 +402,19 @@ class Committer:
             return
         try:
             with self._step("close", decision.micro_batch):
-                self.state.identity = retire(self.log, self.state.identity, decision, self.retirement, _now_ms())
+                self.state.identity = retire(self.log, self.state.identity, decision, self.retirement, self._now_ms())
         except EosKafkaError as error:
             self.state.identity = None
             logger.warning("job %s is committed; that could not be noted in the decision topic: %s", self.query, error)
 
+    def _now_ms(self) -> int:
+        return now_ms(self.cluster.runtime.clock)
+
     @contextmanager
     def _step(self, name: str, micro_batch: int) -> Iterator[None]:
-        started = time.monotonic()
+        monotonic = self.cluster.runtime.clock.monotonic
+        started = monotonic()
         yield
-        duration_ms = (time.monotonic() - started) * 1000
+        duration_ms = (monotonic() - started) * 1000
         SINK_METRICS.set(f"{name.replace(' ', '_')}_ms", round(duration_ms))
         logger.info("micro-batch %d of %s: %s took %.0f ms", micro_batch, self.query, name, duration_ms)
-
-
-def _pause(pause_ms: int) -> None:
-    time.sleep(pause_ms / 1000)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

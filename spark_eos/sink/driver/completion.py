@@ -1,12 +1,13 @@
 """The completion of a decided micro-batch, for as long as its transactions live."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from spark_eos import failpoints
 from spark_eos.errors import AuthorizationError, EosKafkaError, LostTransactionError, UnsupportedError
 from spark_eos.metrics import SINK_METRICS
+from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.decision_errors import incomplete_error
 from spark_eos.sink.ports import SinkCluster
@@ -19,22 +20,21 @@ _LONGEST_PAUSE_MS: Final = 10_000
 
 
 class Completion(NamedTuple):
-    """The time there is: until the first transaction ends, by the clock `now_ms`.
+    """The time there is: until the first transaction ends, by the clock of this machine.
 
     `is_open` says that none can have timed out yet. Only then the first attempt commits without a look.
     """
 
     ends_at_ms: int
     is_open: bool
-    now_ms: Callable[[], int]
-    pause: Callable[[int], None]
 
 
 def complete(
     cluster: SinkCluster, decision: Decision, prepared: Sequence[PreparedTransaction], completion: Completion
 ) -> None:
     """Complete a decision, again and again until its transactions are about to time out."""
-    pause_ms, wait_until_ms, is_open = _FIRST_PAUSE_MS, completion.now_ms(), completion.is_open
+    clock = cluster.runtime.clock
+    pause_ms, wait_until_ms, is_open = _FIRST_PAUSE_MS, now_ms(clock), completion.is_open
     while True:
         try:
             if is_open and _commit(cluster, decision, prepared):
@@ -48,7 +48,7 @@ def complete(
             raise
         except EosKafkaError as error:
             is_open = False
-            wait_until_ms = max(completion.now_ms(), wait_until_ms) + pause_ms
+            wait_until_ms = max(now_ms(clock), wait_until_ms) + pause_ms
             if wait_until_ms >= completion.ends_at_ms or isinstance(error, AuthorizationError | UnsupportedError):
                 raise incomplete_error(decision, error) from error
             logger.warning(
@@ -58,7 +58,7 @@ def complete(
                 error,
             )
             SINK_METRICS.add("completion_retries")
-            completion.pause(pause_ms)
+            clock.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
 
 

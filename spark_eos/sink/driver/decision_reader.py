@@ -6,13 +6,13 @@ or in another one where an earlier version has written to the topic too. In any 
 """
 
 import contextlib
-import time
 from collections.abc import Iterable
 from typing import Final
 
 from broker_core.types import TopicPartition
 from spark_eos.errors import OptionError, UnansweredError
 from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import Decision, Part, Pointer, UnreadableDecisionError, join_parts, read_part
 from spark_eos.sink.naming import (
     DECISION_TOPIC_PARTITIONS,
@@ -74,7 +74,7 @@ class DecisionScan:
         # All writes of a Spark query have it in their keys, and of the others' records few do.
         self._word = escape(query.partition("/")[0]).encode()
         # Of jobs also what others under the same prefix have written before this time, which may be to be deleted.
-        self._jobs_before_ms = 0 if is_query_id(query) else time.time_ns() // 1_000_000 - KEPT_MS
+        self._jobs_before_ms = 0 if is_query_id(query) else now_ms(cluster.runtime.clock) - KEPT_MS
         self._prefix = ""
         self._has_layout: bool | None = None
         self._starts: dict[TopicPartition, int] = {}
@@ -86,11 +86,12 @@ class DecisionScan:
         One under this prefix is not waited for: who takes over ends it, and finds it by the pointer where it was
         committed before.
         """
-        deadline = time.monotonic() + _OPEN_LIMIT_SECONDS
+        clock = self.cluster.runtime.clock
+        deadline = clock.monotonic() + _OPEN_LIMIT_SECONDS
         while waited := [each for each in self._read(prefix) if self._is_foreign(each, prefix)]:
-            if time.monotonic() >= deadline:
+            if clock.monotonic() >= deadline:
                 raise _open_error(self._query, waited[0])
-            time.sleep(_PAUSE_SECONDS)
+            clock.sleep(_PAUSE_SECONDS)
 
     def newest(self, prefix: str) -> Decision | None:
         """Give the newest decision of the query among those read; a job is known under its own prefix only."""

@@ -5,7 +5,6 @@ to be as durable as the data it decides about.
 """
 
 import logging
-import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -16,6 +15,7 @@ from spark_eos.client.metadata import TopicMetadata
 from spark_eos.client.topics import BROKER_DEFAULT, create_topic, describe_topic_config
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnsupportedError
+from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import sealed_json
 from spark_eos.sink.driver.broker_capabilities import MIN_INSYNC, OFFSETS_REPLICATION, REPLICATION, BrokerCapabilities
 from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS, LAYOUT_KEY
@@ -221,7 +221,7 @@ def _mark(client: KafkaClient, name: str, prefix: str) -> None:
                 records=((LAYOUT_KEY, sealed_json({"version": 1, "partitions": DECISION_TOPIC_PARTITIONS})),),
                 group_id="",
                 metadata=None,
-                now_ms=time.time_ns() // 1_000_000,
+                now_ms=now_ms(client.runtime.clock),
                 micro_batch=-1,
             )
         )

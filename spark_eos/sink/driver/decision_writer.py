@@ -7,7 +7,6 @@ the caller's `confirm` looks at the transactions that are decided on. The end wa
 """
 
 import logging
-import time
 from collections.abc import Iterable
 from struct import Struct
 from typing import Final
@@ -30,6 +29,7 @@ from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import TV2, TransactionIdentity, end_txn
 from spark_eos.codec.encode import EncodedBatch, encode_batches
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError
+from spark_eos.runtime import Clock
 from spark_eos.sink.cluster import end_answer
 from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer
 
@@ -51,6 +51,7 @@ class DecisionWriter:
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
+        self._clock = client.runtime.clock
         # Kept, since it knows who leads the decision topic.
         self._producer: TransactionalProducer | None = None
         # Where the next record goes, if nothing else has been written since.
@@ -67,7 +68,7 @@ class DecisionWriter:
             self._producer or TransactionalProducer(self._client, max_request_bytes=_AT_ONCE),
             None,
         )
-        producer.delivery_timeout_ms = _at_most(self._client.options.delivery_timeout_ms, write)
+        producer.delivery_timeout_ms = _at_most(self._client.options.delivery_timeout_ms, write, self._clock)
         producer.begin(identity)
         expected = self._ends.pop(write.topic_partition, None)
         started: StartedCommit | None = None
@@ -87,7 +88,7 @@ class DecisionWriter:
                 if write.check is not None:
                     write.check(self._committed(coordinator, write.group_id))
             failpoints.reach("driver.mid_decide", write.micro_batch)
-            _check_time(write)
+            _check_time(write, self._clock)
         except FencedError as error:
             return EndAnswer(ErrorCode(error.error_code) if error.error_code is not None else ErrorCode.PRODUCER_FENCED)
         except EosKafkaError:
@@ -95,7 +96,7 @@ class DecisionWriter:
             raise
         self._producer = producer
         try:
-            answer = end_answer(end_txn(self._client, identity, commit=True, timeout_ms=_left_ms(write)))
+            answer = end_answer(end_txn(self._client, identity, commit=True, timeout_ms=_left_ms(write, self._clock)))
         except EosKafkaError as error:
             logger.warning("micro-batch %d: EndTxn of its decision has no clear answer: %s", write.micro_batch, error)
             return EndAnswer(None)
@@ -105,7 +106,7 @@ class DecisionWriter:
         return answer
 
     def _start_commit(self, write: DecisionWrite, identity: TransactionIdentity, offset: int) -> StartedCommit:
-        timeout_ms = _at_most(self._client.options.request_timeout_ms, write)
+        timeout_ms = _at_most(self._client.options.request_timeout_ms, write, self._clock)
         return start_txn_offset_commit(
             self._client, identity, write.group_id, _offset_of(write, offset), timeout_ms=timeout_ms
         )
@@ -123,7 +124,7 @@ class DecisionWriter:
             raise
 
     def _commit(self, write: DecisionWrite, identity: TransactionIdentity, offset: int) -> int:
-        timeout_ms = _at_most(self._client.options.api_timeout_ms, write)
+        timeout_ms = _at_most(self._client.options.api_timeout_ms, write, self._clock)
         return txn_offset_commit(
             self._client, identity, write.group_id, _offset_of(write, offset), timeout_ms=timeout_ms
         )
@@ -154,24 +155,24 @@ def _offset_of(write: DecisionWrite, offset: int) -> dict[TopicPartition, Offset
     return {write.topic_partition: OffsetAndMetadata(offset, write.metadata)}
 
 
-def _at_most(timeout_ms: int, write: DecisionWrite) -> int:
+def _at_most(timeout_ms: int, write: DecisionWrite, clock: Clock) -> int:
     """Bound a step before the end of a decision by the time there is for all of them."""
-    left_ms = _left_ms(write)
+    left_ms = _left_ms(write, clock)
     return timeout_ms if left_ms is None else int(max(_SHORTEST_STEP_MS, min(timeout_ms, left_ms)))
 
 
-def _left_ms(write: DecisionWrite) -> float | None:
+def _left_ms(write: DecisionWrite, clock: Clock) -> float | None:
     """Say how long the end of a decision may be repeated: never past its time, when it must not come any more.
 
     An end that was sent and not answered by then is unclear; `DecisionLog.decide` aborts it if it has not arrived.
     """
     if write.decide_by_ms is None:
         return None
-    return max(_ONE_SEND_MS, write.decide_by_ms - time.time_ns() / 1_000_000)
+    return max(_ONE_SEND_MS, write.decide_by_ms - clock.time_ns() / 1_000_000)
 
 
-def _check_time(write: DecisionWrite) -> None:
-    late_ms = 0.0 if write.decide_by_ms is None else time.time_ns() / 1_000_000 - write.decide_by_ms
+def _check_time(write: DecisionWrite, clock: Clock) -> None:
+    late_ms = 0.0 if write.decide_by_ms is None else clock.time_ns() / 1_000_000 - write.decide_by_ms
     if late_ms > 0:
         raise TransactionError(
             f"Micro-batch {write.micro_batch} is not decided: writing the decision took {late_ms:.0f} ms too long, and "

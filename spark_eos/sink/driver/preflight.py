@@ -7,7 +7,6 @@ outage is no reason to stop there. The feature level needs no look: each transac
 """
 
 import logging
-import time
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,6 +18,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import OptionError, UnansweredError, UnreachableError, UnsupportedError
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, LONGEST_DEFAULT_TIMEOUT_MS, SinkOptions
+from spark_eos.runtime import ProcessState, Runtime
 from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import Durability, data_durability, ensure_decision_topic
 from spark_eos.sink.naming import id_pattern, id_prefix, parse_task_id
@@ -40,37 +40,41 @@ class _Checked:
     next_look: float
 
 
-# A query that makes no writer for so long is taken for one that starts.
-_checked: Final[ProcessCache[SinkOptions, _Checked]] = ProcessCache(_LOOKS_EVERY_SECONDS)
+class _Checks:
+    """What a process has checked."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        # A query that makes no writer for so long is taken for one that starts.
+        self.by_options: ProcessCache[SinkOptions, _Checked] = ProcessCache(runtime.clock, _LOOKS_EVERY_SECONDS)
 
 
-def preflight(options: SinkOptions) -> SinkOptions:
+def preflight(process: ProcessState, options: SinkOptions) -> SinkOptions:
     """Return the options with what the brokers allow filled in; raises what is wrong with its remedy."""
-    checked = _checked.get(options, lambda: _check_first(options))
-    if time.monotonic() >= checked.next_look:
-        _look(options, checked)
+    checked = process.part(_Checks).by_options.get(options, lambda: _check_first(process, options))
+    if process.runtime.clock.monotonic() >= checked.next_look:
+        _look(process, options, checked)
     return checked.options
 
 
-def _check_first(options: SinkOptions) -> _Checked:
+def _check_first(process: ProcessState, options: SinkOptions) -> _Checked:
     failpoints.enter(options.prefix)
     failpoints.reach("driver.before_preflight")
     capabilities = BrokerCapabilities()
-    options_now = check_cluster(client_of(options.client), options, capabilities)
-    return _Checked(options_now, capabilities, time.monotonic() + _LOOKS_EVERY_SECONDS)
+    options_now = check_cluster(client_of(process, options.client), options, capabilities)
+    return _Checked(options_now, capabilities, process.runtime.clock.monotonic() + _LOOKS_EVERY_SECONDS)
 
 
-def _look(options: SinkOptions, checked: _Checked) -> None:
+def _look(process: ProcessState, options: SinkOptions, checked: _Checked) -> None:
     """Check what may have changed; where brokers do not answer, the micro-batch itself is better placed to wait."""
-    client = client_of(options.client)
+    client = client_of(process, options.client)
     try:
         # Names the brokers that have come.
         client.metadata([], timeout_ms=_LOOK_PATIENCE_MS)
         checked.options = check_cluster(client, options, checked.capabilities, is_first=False)
-        checked.next_look = time.monotonic() + _LOOKS_EVERY_SECONDS
+        checked.next_look = process.runtime.clock.monotonic() + _LOOKS_EVERY_SECONDS
     except (UnansweredError, UnreachableError) as error:
         logger.info("the cluster is not looked at for now: %s", error)
-        checked.next_look = time.monotonic() + _LOOK_AGAIN_SECONDS
+        checked.next_look = process.runtime.clock.monotonic() + _LOOK_AGAIN_SECONDS
 
 
 def check_cluster(

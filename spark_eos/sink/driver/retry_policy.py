@@ -4,7 +4,6 @@ To commit a micro-batch again is what a restarted driver does, so it is safe at 
 ends what is left of an earlier attempt, reads the newest decision, and goes on from there.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from broker_core.errors import ErrorCode
@@ -16,6 +15,7 @@ from spark_eos.errors import (
     UnansweredError,
     UnreachableError,
 )
+from spark_eos.runtime import Clock, now_ms
 from spark_eos.sink.driver.decision_errors import OutdatedError, UnclearError, UndecidedError
 from spark_eos.sink.ports import UnstableOffsetsError
 
@@ -38,12 +38,11 @@ def may_be_decided_again(error: EosKafkaError) -> bool:
 
 
 class RetryPolicy:
-    """The attempts at one micro-batch: as many as there is time for, by the clock `now_ms`."""
+    """The attempts at one micro-batch: as many as there is time for."""
 
-    def __init__(self, until_ms: int, now_ms: Callable[[], int], pause: Callable[[int], None]) -> None:
+    def __init__(self, until_ms: int, clock: Clock) -> None:
         self._until_ms = until_ms
-        self._now_ms = now_ms
-        self._pause = pause
+        self._clock = clock
         self._pause_ms = _FIRST_PAUSE_MS
         self._unclear: UnclearError | None = None
 
@@ -56,7 +55,7 @@ class RetryPolicy:
             self._unclear = error
         elif isinstance(error, UndecidedError):
             self._unclear = None
-        is_over = self._now_ms() + self._pause_ms >= self._until_ms
+        is_over = now_ms(self._clock) + self._pause_ms >= self._until_ms
         if not is_passing(error):
             raise error
         if is_over and self._unclear is not None and self._unclear is not error:
@@ -64,5 +63,5 @@ class RetryPolicy:
         if is_over:
             raise error
         if not isinstance(error, OutdatedError):
-            self._pause(self._pause_ms)
+            self._clock.sleep(self._pause_ms / 1000)
             self._pause_ms = min(2 * self._pause_ms, _LONGEST_PAUSE_MS)

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -33,24 +32,22 @@ class SweepTimes:
     _swept_at: float = -math.inf
     _sign_at: float = -math.inf
 
-    def note(self, is_sign: bool) -> None:
+    def note(self, is_sign: bool, now: float) -> None:
         """Take note of a sign, if it is one."""
         if is_sign:
-            self._sign_at = time.monotonic()
+            self._sign_at = now
 
     def expect(self) -> None:
         """Sweep in the next micro-batch."""
         self._swept_at = -math.inf
 
-    @property
-    def is_due(self) -> bool:
+    def is_due(self, now: float) -> bool:
         """Say whether to sweep now."""
-        now = time.monotonic()
         return now - self._sign_at < _WATCHED_SECONDS or now - self._swept_at >= _INTERVAL_SECONDS
 
-    def done(self) -> None:
+    def done(self, now: float) -> None:
         """Take note of a sweep, whatever came of it: the next one is soon enough for what it has missed."""
-        self._swept_at = time.monotonic()
+        self._swept_at = now
 
 
 class IdUsage:

@@ -56,7 +56,7 @@ class RunSweep:
         """
         swept: list[Description] = []
         newest = partial(self._newest_agreed, UNSTABLE_PATIENCE_MS) if decided is None else lambda: decided
-        self.state.sweeps.done()
+        self.state.sweeps.done(self.cluster.runtime.clock.monotonic())
         try:
             with self.step("sweep"):
                 swept = self._end({self.run, *runs}, self.state.began_at_ms, dropped, newest, _SWEEP_WAIT_MS)
@@ -69,7 +69,7 @@ class RunSweep:
                 error,
             )
         SINK_METRICS.add("transactions_swept", len(swept))
-        self.state.sweeps.note(bool(swept))
+        self.state.sweeps.note(bool(swept), self.cluster.runtime.clock.monotonic())
         if self.state.is_new_run:
             older = [run_of(each.transactional_id) for each in swept]
             self.state.superseded = superseding(None, self.run, (*older, *self.state.superseded))

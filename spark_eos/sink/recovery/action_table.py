@@ -44,7 +44,7 @@ class Fate(Enum):
     UNKNOWN = auto()
 
 
-class RecoveryAction(Enum):
+class SettlementAction(Enum):
     """What recovery does next; the first three are followed by another look."""
 
     COMMIT = "commit the open ones"
@@ -58,18 +58,18 @@ class RecoveryAction(Enum):
     @property
     def is_followed_by_a_look(self) -> bool:
         """Say whether the fates may be others afterwards."""
-        return self in (RecoveryAction.COMMIT, RecoveryAction.ABORT, RecoveryAction.WAIT)
+        return self in (SettlementAction.COMMIT, SettlementAction.ABORT, SettlementAction.WAIT)
 
 
 class ActionRule(NamedTuple):
     """What is done where all of these fates are present, and why."""
 
     present: frozenset[Fate]
-    action: RecoveryAction
+    action: SettlementAction
     reason: str
 
 
-def _rule(present: Collection[Fate], action: RecoveryAction, reason: str) -> ActionRule:
+def _rule(present: Collection[Fate], action: SettlementAction, reason: str) -> ActionRule:
     return ActionRule(frozenset(present), action, reason)
 
 
@@ -78,47 +78,47 @@ _OPEN, _COMMITTED, _LOST, _HIDDEN, _UNKNOWN = Fate.OPEN, Fate.COMMITTED, Fate.LO
 _RULES: Final = (
     _rule(
         (_OPEN, _COMMITTED),
-        RecoveryAction.COMMIT,
+        SettlementAction.COMMIT,
         "a part is visible, so only forward is left, and each further part is one less to repair",
     ),
     _rule(
         (_OPEN, _LOST),
-        RecoveryAction.ABORT,
+        SettlementAction.ABORT,
         "a part is lost and none is known to be visible: the whole can still be rolled back. If one that is hidden "
         "or unknown was committed, the loss has torn the micro-batch already, not the abort",
     ),
     _rule(
         (_OPEN, _HIDDEN),
-        RecoveryAction.WAIT,
+        SettlementAction.WAIT,
         "the hidden one may be lost, then a commit would tear, or committed, then an abort would; it will be known",
     ),
     _rule(
         (_OPEN, _UNKNOWN),
-        RecoveryAction.STOP,
+        SettlementAction.STOP,
         "to commit tears if the unknown one is lost, to abort tears if it is committed, and no look will tell: an "
         "operator has to say, before the open ones time out",
     ),
-    _rule((_OPEN,), RecoveryAction.COMMIT, "nothing is lost: the decision is completed"),
-    _rule((_HIDDEN,), RecoveryAction.WAIT, "whether all, a part or nothing is visible is known when it can be read"),
-    _rule((_UNKNOWN,), RecoveryAction.STOP, "what cannot be shown to be lost must not be written again"),
-    _rule((_COMMITTED, _LOST), RecoveryAction.WRITE_LOST, "a part is visible: all of it would be written twice"),
+    _rule((_OPEN,), SettlementAction.COMMIT, "nothing is lost: the decision is completed"),
+    _rule((_HIDDEN,), SettlementAction.WAIT, "whether all, a part or nothing is visible is known when it can be read"),
+    _rule((_UNKNOWN,), SettlementAction.STOP, "what cannot be shown to be lost must not be written again"),
+    _rule((_COMMITTED, _LOST), SettlementAction.WRITE_LOST, "a part is visible: all of it would be written twice"),
     _rule(
         (_LOST,),
-        RecoveryAction.WRITE_AGAIN,
+        SettlementAction.WRITE_AGAIN,
         "nothing is or will be visible, so writing all of it again repeats nothing",
     ),
-    _rule((), RecoveryAction.CLOSED, "all there is of it is visible"),
+    _rule((), SettlementAction.CLOSED, "all there is of it is visible"),
 )
 # An operator who says `complete` has looked where the sink cannot.
 _COMPLETED: Final = (
     *_RULES[:3],
-    _rule((_OPEN, _UNKNOWN), RecoveryAction.COMMIT, "an operator says that the decision is to be completed"),
+    _rule((_OPEN, _UNKNOWN), SettlementAction.COMMIT, "an operator says that the decision is to be completed"),
     *_RULES[4:],
 )
 # An operator has taken the decision back: the micro-batch is written again if all of it is lost ...
-_ABANDONED: Final = (_rule((_OPEN,), RecoveryAction.ABORT, "an operator has taken the decision back"), *_RULES)
+_ABANDONED: Final = (_rule((_OPEN,), SettlementAction.ABORT, "an operator has taken the decision back"), *_RULES)
 # ... or closed as it is, where only what could still become visible matters.
-_SKIPPED: Final = (_ABANDONED[0], _rule((), RecoveryAction.CLOSED, "an operator has closed the micro-batch as it is"))
+_SKIPPED: Final = (_ABANDONED[0], _rule((), SettlementAction.CLOSED, "an operator has closed the micro-batch as it is"))
 
 
 def _expanded(rules: Collection[ActionRule]) -> Mapping[frozenset[Fate], ActionRule]:
@@ -133,7 +133,7 @@ _TABLE_ABANDONED: Final = _expanded(_ABANDONED)
 _TABLE_SKIPPED: Final = _expanded(_SKIPPED)
 
 
-def action_for(decision: Decision, fates: Collection[Fate]) -> RecoveryAction:
+def action_for(decision: Decision, fates: Collection[Fate]) -> SettlementAction:
     """Look up what is done about a decision whose transactions have these fates."""
     return table_for(decision)[frozenset(fates)].action
 
@@ -161,7 +161,7 @@ class Settlement:
     still_open: tuple[PreparedTransaction, ...] = ()
 
     @property
-    def action(self) -> RecoveryAction:
+    def action(self) -> SettlementAction:
         """Say what the table wants to be done next."""
         found = {
             Fate.COMMITTED: self.committed,
@@ -175,7 +175,7 @@ class Settlement:
     @property
     def is_closed(self) -> bool:
         """Say whether nothing of the micro-batch is to be written any more: all is visible, or an operator said so."""
-        return self.action is RecoveryAction.CLOSED
+        return self.action is SettlementAction.CLOSED
 
     @property
     def took_effect(self) -> bool:
@@ -185,4 +185,4 @@ class Settlement:
     @property
     def took_no_effect(self) -> bool:
         """Say whether nothing of the micro-batch is or will be visible, so that writing it again repeats nothing."""
-        return self.action is RecoveryAction.WRITE_AGAIN
+        return self.action is SettlementAction.WRITE_AGAIN

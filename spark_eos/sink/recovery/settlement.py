@@ -15,7 +15,6 @@ were completed, and need no other proof.
 """
 
 import logging
-import time
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final
@@ -26,11 +25,12 @@ from spark_eos import failpoints
 from spark_eos.errors import LostTransactionError, TransactionError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.sink import OnLostTransaction
+from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.descriptions import describe_prepared
 from spark_eos.sink.ports import Description, Ending, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.recovery.action_table import Fate, RecoveryAction, Settlement, action_for, table_for
+from spark_eos.sink.recovery.action_table import Fate, Settlement, SettlementAction, action_for, table_for
 from spark_eos.sink.recovery.log_fates import logged_fates
 
 logger = logging.getLogger(__name__)
@@ -72,19 +72,20 @@ def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
     """
     if decision.completed_at_ms is not None:
         return Settlement(decision, decision.transactions, (), ())
-    progressed_at, fewest = time.monotonic(), len(decision.transactions)
+    clock = cluster.runtime.clock
+    progressed_at, fewest = clock.monotonic(), len(decision.transactions)
     fates: dict[PreparedTransaction, Fate] = {}
     waiting: list[PreparedTransaction] = list(decision.transactions)
     while True:
         fates |= fates_of(cluster, waiting)
         action = action_for(decision, fates.values())
-        if action in (RecoveryAction.COMMIT, RecoveryAction.ABORT):
-            fates |= _end_open(cluster, decision, fates, commit=action is RecoveryAction.COMMIT)
+        if action in (SettlementAction.COMMIT, SettlementAction.ABORT):
+            fates |= _end_open(cluster, decision, fates, commit=action is SettlementAction.COMMIT)
             action = action_for(decision, fates.values())
         waiting = [t for t in waiting if fates[t] in _UNSETTLED]
         if len(waiting) < fewest:
-            progressed_at, fewest = time.monotonic(), len(waiting)
-        if not action.is_followed_by_a_look or time.monotonic() >= progressed_at + SETTLE_LIMIT_SECONDS:
+            progressed_at, fewest = clock.monotonic(), len(waiting)
+        if not action.is_followed_by_a_look or clock.monotonic() >= progressed_at + SETTLE_LIMIT_SECONDS:
             break
         logger.info(
             "micro-batch %d of %s: %d of %d decided transactions are not settled yet, %s among them; next: %s",
@@ -95,7 +96,7 @@ def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
             waiting[0].transactional_id,
             action.value,
         )
-        time.sleep(_PAUSE_SECONDS)
+        clock.sleep(_PAUSE_SECONDS)
     by_fate = {fate: tuple(t for t in decision.transactions if fates[t] is fate) for fate in Fate}
     # Of a micro-batch that is closed, whatever is visible, only what could still become visible matters.
     hidden, unknown = by_fate[Fate.HIDDEN], by_fate[Fate.UNKNOWN]
@@ -156,8 +157,9 @@ def fates_of(cluster: SinkCluster, transactions: Collection[PreparedTransaction]
     A log that shows the records as committed goes before a coordinator that speaks of an abort. It may speak of the
     next transaction: one that was ended by the old protocol, after a downgrade, leaves the epoch as it found it.
     """
-    now_ms = time.time_ns() // 1_000_000
-    described = describe_prepared(cluster, transactions, now_ms, leave_out=True) if transactions else {}
+    described = (
+        describe_prepared(cluster, transactions, now_ms(cluster.runtime.clock), leave_out=True) if transactions else {}
+    )
     fates = {each: described_fate(each, described.get(each.transactional_id)) for each in transactions}
     unclear = [each for each, fate in fates.items() if fate is None or fate is Fate.LOST]
     logged = logged_fates(cluster, unclear)
@@ -194,18 +196,18 @@ def course_of_task(cluster: SinkCluster, decision: Decision, split: int, policy:
 def course_of(settlement: Settlement, split: int, policy: OnLostTransaction) -> Course:
     """Say what a task has to do; raises `LostTransactionError` when nothing right can be done."""
     action = settlement.action
-    if action is RecoveryAction.CLOSED:
+    if action is SettlementAction.CLOSED:
         return Course.SKIP
-    if action is RecoveryAction.WRITE_AGAIN:
+    if action is SettlementAction.WRITE_AGAIN:
         return Course.WRITE
-    if action is not RecoveryAction.WRITE_LOST or policy is OnLostTransaction.FAIL:
+    if action is not SettlementAction.WRITE_LOST or policy is OnLostTransaction.FAIL:
         raise lost_error(settlement)
     return Course.WRITE if split in {transaction.split for transaction in settlement.lost} else Course.SKIP
 
 
 def lost_error(settlement: Settlement) -> TransactionError:
     """Give a full account of what of a decided micro-batch is visible and what is not; pending is not lost."""
-    if settlement.pending and settlement.action is not RecoveryAction.STOP:
+    if settlement.pending and settlement.action is not SettlementAction.STOP:
         return _pending_error(settlement)
     decision = settlement.decision
     missing = settlement.lost + settlement.unknown + settlement.still_open

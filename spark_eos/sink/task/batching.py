@@ -1,7 +1,5 @@
 """The way from a task's Arrow batches to encoded record batches for topic-partitions."""
 
-import random
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Final, NamedTuple
@@ -13,6 +11,7 @@ from broker_core.types import TopicPartition
 from spark_eos.codec.accumulator import RecordAccumulator
 from spark_eos.codec.encode import EncodedBatch
 from spark_eos.options.sink import SinkOptions
+from spark_eos.runtime import now_ms
 from spark_eos.sink import columns
 from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.task.partitioning import DataError, PlacedRows, place_rows
@@ -48,7 +47,8 @@ class BatchBuilder:
         self._options = options
         self._cluster = cluster
         self._counts: dict[str, int] = {}
-        self._chance = random.Random()
+        self._clock = cluster.runtime.clock
+        self._chance = cluster.runtime.random.generator()
         self._batches: RecordAccumulator[TopicPartition] = RecordAccumulator(
             max_batch_bytes=lambda place: cluster.batch_bytes(place.topic, options.batch_bytes),
             max_open_bytes=options.buffer_bytes // 2,
@@ -65,7 +65,7 @@ class BatchBuilder:
         ordered = placed.rows
         given = given_timestamps(ordered)
         self.counter.add(ordered, given)
-        now_ms = time.time_ns() // 1_000_000
+        written_at_ms = now_ms(self._clock)
         return PlacedBatches(
             placed.topic_partitions,
             self._batches.add(
@@ -74,7 +74,7 @@ class BatchBuilder:
                 key=columns.column_of(ordered, columns.KEY),
                 value=ordered.column(columns.VALUE),
                 headers=columns.column_of(ordered, columns.HEADERS),
-                timestamp_ms=now_ms if given is None else pc.fill_null(given, now_ms),
+                timestamp_ms=written_at_ms if given is None else pc.fill_null(given, written_at_ms),
             ),
         )
 

@@ -32,9 +32,6 @@ later attempt of a task asks for it.
 """
 
 import itertools
-import os
-import secrets
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,11 +39,11 @@ from typing import Final, NamedTuple
 
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TransactionState
 from spark_eos.errors import EosKafkaError, LostTransactionError
+from spark_eos.runtime import Process
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.descriptions import why_earlier
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.ports import Description, SinkCluster
-from spark_eos.sink.process_cache import ProcessCache
 
 _ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
 _COMMITTED: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_COMMIT})
@@ -101,6 +98,7 @@ class IdentityPool:
 
     def __init__(self, cluster: SinkCluster, prefix: str, query: str, run: str, worker: str) -> None:
         self._cluster = cluster
+        self._monotonic = cluster.runtime.clock.monotonic
         self._name = TaskId(prefix, query, run, worker, 0)
         self._micro_batch = -1
         # Of the present micro-batch; of earlier ones those with nothing open, as far as that is known, and the others.
@@ -161,7 +159,7 @@ class IdentityPool:
             found, passed_over = None, []
             while self._ended and found is None:
                 slot = self._ended.pop()
-                if time.monotonic() - slot.known_at > _KNOWN_FOR_SECONDS:
+                if self._monotonic() - slot.known_at > _KNOWN_FOR_SECONDS:
                     self._unknown.append(slot)
                     self._is_asked = False
                 elif slot.transaction_version >= 2 and version == 0:
@@ -182,7 +180,7 @@ class IdentityPool:
         still_unknown = []
         for slot in self._unknown:
             slot.is_committed, slot.description = False, described.get(slot.transactional_id)
-            slot.known_at = time.monotonic()
+            slot.known_at = self._monotonic()
             # An id that its coordinator does not know, perhaps for a moment, may have a transaction open all the same.
             if slot.description is None or slot.description.state is TransactionState.ONGOING:
                 still_unknown.append(slot)
@@ -207,7 +205,7 @@ class IdentityPool:
         """Ask whether an earlier task has found the job hopeless, or the first one here that was prepared shows it."""
         mark = self._mark_of(task_set)
         names = [mark] if task_set.attempt else []
-        now = time.monotonic()
+        now = self._monotonic()
         first = next((slot for slot in self._taken if slot.prepared_stage == task_set.stage), None)
         # Younger than its timeout it was aborted by a driver, whose job has then ended anyway.
         if first is not None and (now - first.taken_at) * 1000 >= timeout_ms:
@@ -226,7 +224,7 @@ class IdentityPool:
 
     def _add(self, transactional_id: str, identity: ProducerIdentity, version: int) -> TaskIdentity:
         number = int(transactional_id.rpartition(".")[2])
-        self._taken.append(_Slot(transactional_id, number, identity, version, self._micro_batch, time.monotonic()))
+        self._taken.append(_Slot(transactional_id, number, identity, version, self._micro_batch, self._monotonic()))
         return TaskIdentity(transactional_id, identity, version)
 
     def _own(self, names: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
@@ -290,23 +288,6 @@ def _hopeless_error(what: str, timeout_ms: int, limit_ms: int | None) -> LostTra
     )
 
 
-def is_worker_kept() -> bool:
-    """Say whether Spark gives this process further tasks: `spark.python.worker.reuse`, as its daemon knows it."""
-    return bool(os.environ.get("SPARK_REUSE_WORKER"))
-
-
-_pools: ProcessCache[tuple[object, ...], IdentityPool] = ProcessCache()
-
-
-def pool_of(cluster: SinkCluster, prefix: str, query: str, run: str, incarnation: str | None = None) -> IdentityPool:
-    """Give this process's pool for a run of a query.
-
-    The token is the pool's, not the process's: a pool that is made again must not meet ids of the one before, whose
-    transactions may still await their verdict.
-    """
-
-    def make() -> IdentityPool:
-        worker = secrets.token_hex(6)
-        return IdentityPool(cluster, prefix, query, run, worker if incarnation is None else f"{incarnation}-{worker}")
-
-    return _pools.get((prefix, query, run, incarnation, id(cluster)), make)
+def is_worker_kept(process: Process) -> bool:
+    """Say whether Spark gives a process further tasks: `spark.python.worker.reuse`, as its daemon is told."""
+    return bool(process.environ.get("SPARK_REUSE_WORKER"))

@@ -11,7 +11,6 @@ gone.
 """
 
 import logging
-import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +21,7 @@ from spark_eos.codec.encode import EncodedBatch
 from spark_eos.errors import TransactionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
+from spark_eos.runtime import ProcessState, Runtime
 from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
 from spark_eos.sink.prepared import WrittenRange
 from spark_eos.sink.task.identity_pool import TaskIdentity
@@ -99,17 +99,15 @@ class WatchedTransaction:
         self.watchdog.release()
 
 
-_watchdogs: dict[int, Watchdog] = {}
-
-
-def watched(transaction: TransactionPort, options: SinkOptions) -> TransactionPort:
-    """Have a task's transaction watched by the one watchdog of this process; a forked worker has its own.
+def watched(process: ProcessState, transaction: TransactionPort, options: SinkOptions) -> TransactionPort:
+    """Have a task's transaction watched by the one watchdog of its process; a forked worker has its own.
 
     Not where brokers do not verify: what a killed worker has sent may arrive after the abort, and would hang there.
     """
     if options.allow_hanging_transactions:
         return transaction
-    process_id = os.getpid()
-    if process_id not in _watchdogs:
-        _watchdogs[process_id] = Watchdog()
-    return WatchedTransaction(transaction, options.client, _watchdogs[process_id])
+    return WatchedTransaction(transaction, options.client, process.part(_watchdog))
+
+
+def _watchdog(_runtime: Runtime) -> Watchdog:
+    return Watchdog()

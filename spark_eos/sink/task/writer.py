@@ -1,7 +1,6 @@
 """The writer of one task's rows, into one transaction that is left open for the driver's verdict."""
 
 import logging
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,6 +10,7 @@ import pyarrow as pa
 from spark_eos import failpoints
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
+from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.ports import SinkCluster
@@ -110,7 +110,8 @@ class TaskWriter:
         return True
 
     def _prepare(self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Prepared:
-        started = time.monotonic()
+        clock = self.cluster.runtime.clock
+        started = clock.monotonic()
         micro_batch = self.place.micro_batch
         timeout_ms = self.options.transaction_timeout_ms or FALLBACK_TIMEOUT_MS
         # Places are found before the transaction begins, so that a wrong first row costs nothing.
@@ -118,7 +119,7 @@ class TaskWriter:
         sends = placer.place(first)
         failpoints.reach("task.before_identity", micro_batch)
         identity = self.pool.take(timeout_ms, micro_batch, self.task_set)
-        started_at_ms = time.time_ns() // 1_000_000
+        started_at_ms = now_ms(clock)
         self.transaction.begin(identity)
         try:
             failpoints.reach("task.before_write", micro_batch)
@@ -147,7 +148,7 @@ class TaskWriter:
         logger.info(
             "task %s: prepare took %.0f ms: %d records, %d bytes, %d retries, as %s",
             self.place,
-            (time.monotonic() - started) * 1000,
+            (clock.monotonic() - started) * 1000,
             transaction.record_count,
             placer.size_bytes,
             self.transaction.retries,
@@ -162,7 +163,7 @@ class TaskWriter:
             transaction,
             placer.size_bytes,
             self.transaction.retries,
-            is_worker_kept=is_worker_kept(),
+            is_worker_kept=is_worker_kept(self.cluster.runtime.process),
         )
 
     def _send(self, placed: PlacedBatches) -> None:

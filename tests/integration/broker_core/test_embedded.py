@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.errors import ConfigError
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
@@ -78,7 +78,7 @@ def test_a_closed_broker_keeps_no_thread_and_no_file(tmp_path):
     threads, _ = held()
     with EmbeddedBroker(data_dir=tmp_path, topics={"t": 4}) as kafka:
         produce(kafka.bootstrap_servers, "t", [b"1", b"2"])
-        kafka.call(
+        kafka._call(
             lambda cluster: [
                 cluster.logs.appended(TopicPartition("t", partition))
                 for partition in range(4)
@@ -99,9 +99,9 @@ def test_what_a_failing_action_has_written_is_made_durable_and_told(tmp_path):
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            kafka.call(write_and_fail)
+            kafka._call(write_and_fail)
         # An action looks before it settles.
-        assert not kafka.call(lambda cluster: any(log.unsynced for log in cluster.logs.opened()))
+        assert not kafka._call(lambda cluster: any(log.unsynced for log in cluster.logs.opened()))
 
 
 def test_a_setting_that_does_not_exist_is_named():
@@ -168,7 +168,7 @@ def test_a_broker_that_cannot_keep_its_promise_stops_and_says_so():
             # This log only: other tests' brokers may be at work in this process.
             cluster.logs.get(TopicPartition("t", 0), cluster.now_ms).sync = broken
 
-        kafka.call(break_it)
+        kafka._call(break_it)
         producer = Producer({"bootstrap.servers": address, "message.timeout.ms": 2000, "log_level": 0})
         answers = []
         producer.produce("t", b"1", on_delivery=lambda error, _: answers.append(error))

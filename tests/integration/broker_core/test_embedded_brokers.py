@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 import broker_core.embedded
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.errors import ConfigError, KafkaError
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
@@ -95,7 +95,7 @@ def append_unsynced(cluster):
 def test_a_crash_of_all_takes_what_was_not_synced_and_keeps_the_rest():
     with EmbeddedBroker(brokers=2, topics={"in": 1}, config=FEW) as kafka:
         producer = begun(kafka)
-        kafka.call(append_unsynced)
+        kafka._call(append_unsynced)
         assert kafka.partition("in", 0).log_end_offset == 2
         addresses = kafka.bootstrap_servers
         kafka.crash()
@@ -112,7 +112,7 @@ def test_a_crash_of_all_takes_what_was_not_synced_and_keeps_the_rest():
 def test_the_last_broker_that_crashes_takes_all_with_it():
     with EmbeddedBroker(brokers=2, topics={"in": 1}) as kafka:
         kafka.broker(2).crash()
-        kafka.call(append_unsynced)
+        kafka._call(append_unsynced)
         kafka.broker(1).crash()
         kafka.broker(2).start()
         assert (kafka.leader(("in", 0)), kafka.broker(1).is_running) == (2, False)
@@ -123,7 +123,7 @@ def test_the_last_broker_that_crashes_takes_all_with_it():
 
 def test_a_restart_in_good_order_keeps_everything(tmp_path):
     with EmbeddedBroker(brokers=2, topics={"in": 1}, data_dir=tmp_path) as kafka:
-        kafka.call(append_unsynced)
+        kafka._call(append_unsynced)
         kafka.restart()
         assert kafka.partition("in", 0).log_end_offset == 1
 
@@ -156,7 +156,7 @@ def test_each_thing_that_comes_due_finds_its_own_time():
         begun(kafka, timeout_ms=30_000)
         start = kafka.clock.now_ms()
         kafka.clock.advance(3600)
-        aborted = kafka.call(lambda cluster: cluster.logs.get(TopicPartition("in", 0), 0).producers()[0])
+        aborted = kafka._call(lambda cluster: cluster.logs.get(TopicPartition("in", 0), 0).producers()[0])
         assert 30_000 <= aborted.last_timestamp_ms - start <= 45_000
         assert kafka.clock.now_ms() - start == 3_600_000
 
@@ -247,7 +247,7 @@ def test_a_real_clock_cannot_be_moved_and_a_virtual_one_not_back():
 
 def ids(seed):
     with EmbeddedBroker(topics={"in": 1}, seed=seed) as kafka:
-        return kafka.call(lambda cluster: (cluster.metadata.cluster_id, str(cluster.metadata.topic("in").topic_id)))
+        return kafka._call(lambda cluster: (cluster.metadata.cluster_id, str(cluster.metadata.topic("in").topic_id)))
 
 
 def test_a_seed_makes_ids_repeatable():

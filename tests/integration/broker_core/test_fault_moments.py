@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from broker_core.embedded import Delay, Disconnect, Drop, EmbeddedBroker, Error, Hold
+from broker_core import Delay, Disconnect, Drop, EmbeddedBroker, Error, Hold
 from broker_core.errors import ErrorCode
 from tests.integration.broker_core.test_faults import ID, begun
 from tests.support.raw_client import RawClient

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from broker_core.embedded import Delay, Disconnect, Drop, EmbeddedBroker, Error, Hold
+from broker_core import Delay, Disconnect, Drop, EmbeddedBroker, Error, Hold
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.wire import messages as m

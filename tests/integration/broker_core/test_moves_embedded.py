@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode, KafkaError
 
 DEADLINE_S = 60
@@ -64,7 +64,7 @@ def test_a_move_out_of_an_action_happens_at_once_and_does_not_hang(kafka: Embedd
         kafka.move_leader(("t", 0), wanted)
         return kafka.leader(("t", 0))
 
-    assert kafka.call(move) == wanted == kafka.leader(("t", 0))
+    assert kafka._call(move) == wanted == kafka.leader(("t", 0))
 
 
 def test_a_broker_that_is_not_running_cannot_be_moved() -> None:

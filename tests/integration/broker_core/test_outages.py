@@ -5,9 +5,9 @@ import doctest
 import pytest
 from confluent_kafka import Producer
 
-import broker_core.server.controls
+import broker_core.server.cluster_controls
+from broker_core import EmbeddedBroker
 from broker_core.broker.monitoring.metrics import take_metrics
-from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import TopicPartition
 from tests.support.broker_core.moves_world import (
@@ -303,5 +303,5 @@ def test_a_partition_that_does_not_exist_has_no_leader_to_lose() -> None:
 
 
 def test_the_examples_in_its_docstrings_run() -> None:
-    result = doctest.testmod(broker_core.server.controls)
+    result = doctest.testmod(broker_core.server.cluster_controls)
     assert result.failed == 0 and result.attempted >= 3

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.pytest_plugin import real_cluster
 
 pytest_plugins = ["pytester"]
@@ -50,7 +50,7 @@ def test_the_marker_says_what_the_broker_is_like_and_each_test_has_its_own(run):
         def test_as_marked(kafka):
             assert len(kafka.bootstrap_servers.split(",")) == 3
             assert kafka.partition("in", 3).high_watermark == 0
-            assert kafka.call(lambda cluster: cluster.metadata.transaction_version) == 1
+            assert kafka._call(lambda cluster: cluster.metadata.transaction_version) == 1
 
         def test_another(kafka):
             assert len(kafka.bootstrap_servers.split(",")) == 1
@@ -169,7 +169,7 @@ def test_on_a_real_cluster_the_same_tests_run_and_the_rest_is_skipped(run):
                 "*the test needs 2 brokers; the real cluster has 1*",
             ]
         )
-        left = real.call(lambda cluster: {name for name in cluster.metadata.topics if not name.startswith("__")})
+        left = real._call(lambda cluster: {name for name in cluster.metadata.topics if not name.startswith("__")})
         assert left == set(), "topics of tests go with them"
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceRequest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.records.batch import NewRecord, Record, build_batch, read_records
 from broker_core.records.compression import Compression
 from broker_core.records.header import crc_matches, iter_headers

@@ -107,7 +107,7 @@ def test_kill_and_hold_stop_a_process(tmp_path: Path) -> None:
 
 
 def test_every_point_is_reached_somewhere() -> None:
-    rooms = (ROOT / "spark_eos" / "sink", ROOT / "spark_eos" / "source")
-    source = "".join(path.read_text() for room in rooms for path in room.glob("*.py"))
+    packages = (ROOT / "spark_eos" / "sink", ROOT / "spark_eos" / "source")
+    source = "".join(path.read_text() for package in packages for path in package.rglob("*.py"))
     assert {point for point in POINTS if f'reach("{point}"' not in source} == set()
     assert failpoints.reach is not None

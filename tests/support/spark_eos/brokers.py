@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from kafka.protocol.admin import UpdateFeaturesRequest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from tests.support.apache_kafka import Unavailable, apache_kafka

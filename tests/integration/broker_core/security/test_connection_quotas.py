@@ -10,78 +10,82 @@ import pytest
 import trustme
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
+from broker_core import EmbeddedBroker
 from broker_core.config import BrokerConfig
-from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ConfigError
-from broker_core.server.limits import ConnectionLimits
+from broker_core.server.connection_quotas import ConnectionQuotas
 from broker_core.server.listeners import plan_listeners
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
 
-def limits(room_made=lambda: None, **settings):
+def quotas(slot_released=lambda: None, **settings):
     config = BrokerConfig().override(
         {"listeners": "PLAINTEXT://a:1,SSL://a:2", **{key.replace("_", "."): text for key, text in settings.items()}}
     )
-    return ConnectionLimits(config, plan_listeners(config, brokers=1, host="h", port=0), room_made)
+    return ConnectionQuotas(config, plan_listeners(config, brokers=1, host="h", port=0), slot_released)
 
 
 def test_a_broker_that_is_full_has_room_when_somebody_leaves():
     left = []
-    counted = limits(lambda: left.append(1), max_connections="2")
-    seats = [counted.take_seat("PLAINTEXT", "1"), counted.take_seat("SSL", "2")]
-    assert not counted.has_room("PLAINTEXT")
-    assert not counted.has_room("SSL")
-    seats[0].leave()
-    seats[0].leave()
-    assert (counted.has_room("SSL"), left) == (True, [1])
-    counted.take_seat("SSL", "2")
-    assert not counted.has_room("SSL")
+    counted = quotas(lambda: left.append(1), max_connections="2")
+    slots = [counted.acquire("PLAINTEXT", "1"), counted.acquire("SSL", "2")]
+    assert not counted.has_free_slot("PLAINTEXT")
+    assert not counted.has_free_slot("SSL")
+    slots[0].release()
+    slots[0].release()
+    assert (counted.has_free_slot("SSL"), left) == (True, [1])
+    counted.acquire("SSL", "2")
+    assert not counted.has_free_slot("SSL")
 
 
 def test_a_listener_may_have_a_bound_of_its_own():
-    counted = limits(max_connections="5", **{"listener.name.ssl.max.connections": "1"})
-    counted.take_seat("SSL", "1")
-    assert (counted.has_room("SSL"), counted.has_room("PLAINTEXT")) == (False, True)
+    counted = quotas(max_connections="5", **{"listener.name.ssl.max.connections": "1"})
+    counted.acquire("SSL", "1")
+    assert (counted.has_free_slot("SSL"), counted.has_free_slot("PLAINTEXT")) == (False, True)
 
 
 def test_the_brokers_own_listener_has_room_when_there_is_none():
-    counted = limits(max_connections="1", inter_broker_listener_name="SSL")
-    counted.take_seat("PLAINTEXT", "1")
-    assert (counted.has_room("PLAINTEXT"), counted.has_room("SSL"), counted.is_overfull()) == (False, True, False)
-    counted.take_seat("SSL", "1")
-    assert counted.is_overfull()
+    counted = quotas(max_connections="1", inter_broker_listener_name="SSL")
+    counted.acquire("PLAINTEXT", "1")
+    assert (counted.has_free_slot("PLAINTEXT"), counted.has_free_slot("SSL"), counted.is_over_limit()) == (
+        False,
+        True,
+        False,
+    )
+    counted.acquire("SSL", "1")
+    assert counted.is_over_limit()
     assert (counted.is_protected("SSL"), counted.is_protected("PLAINTEXT")) == (True, False)
 
 
 def test_an_address_has_as_many_as_it_may():
-    counted = limits(max_connections_per_ip="1", max_connections_per_ip_overrides="10.0.0.1:2, [::1]:0")
-    seat = counted.take_seat("SSL", "10.0.0.2")
-    assert counted.take_seat("PLAINTEXT", "10.0.0.2") is None
-    seat.leave()
-    assert counted.take_seat("PLAINTEXT", "10.0.0.2") is not None
-    assert [counted.take_seat("SSL", "10.0.0.1") is not None for _ in range(3)] == [True, True, False]
-    assert counted.take_seat("SSL", "::1") is None
+    counted = quotas(max_connections_per_ip="1", max_connections_per_ip_overrides="10.0.0.1:2, [::1]:0")
+    slot = counted.acquire("SSL", "10.0.0.2")
+    assert counted.acquire("PLAINTEXT", "10.0.0.2") is None
+    slot.release()
+    assert counted.acquire("PLAINTEXT", "10.0.0.2") is not None
+    assert [counted.acquire("SSL", "10.0.0.1") is not None for _ in range(3)] == [True, True, False]
+    assert counted.acquire("SSL", "::1") is None
 
 
 @pytest.mark.parametrize(("one", "same"), [("10.0.0.1", "::ffff:10.0.0.1"), ("::1", "0:0:0:0:0:0:0:1")])
 def test_an_address_is_one_however_it_is_written(one, same):
-    counted = limits(max_connections_per_ip="2")
-    assert [counted.take_seat("SSL", address) is not None for address in (one, same, one, same)] == [
+    counted = quotas(max_connections_per_ip="2")
+    assert [counted.acquire("SSL", address) is not None for address in (one, same, one, same)] == [
         True,
         True,
         False,
         False,
     ]
     for written in (one, same):
-        counted = limits(max_connections_per_ip_overrides=f"{written}:1")
-        assert [counted.take_seat("SSL", address) is not None for address in (same, one)] == [True, False]
+        counted = quotas(max_connections_per_ip_overrides=f"{written}:1")
+        assert [counted.acquire("SSL", address) is not None for address in (same, one)] == [True, False]
 
 
 def test_an_override_may_name_a_host(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: [(0, 0, 0, "", {"db": ("10.0.0.7", 0)}[host])])
-    counted = limits(max_connections_per_ip_overrides="db:1")
-    assert [counted.take_seat("SSL", address) is not None for address in ("10.0.0.7", "10.0.0.7", "10.0.0.8")] == [
+    counted = quotas(max_connections_per_ip_overrides="db:1")
+    assert [counted.acquire("SSL", address) is not None for address in ("10.0.0.7", "10.0.0.7", "10.0.0.8")] == [
         True,
         False,
         True,
@@ -91,17 +95,17 @@ def test_an_override_may_name_a_host(monkeypatch):
 @pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:x", ":3", "no host:1", f"{'a' * 64}.test:1"])
 def test_an_override_that_is_none_is_refused(text):
     with pytest.raises(ConfigError, match="max.connections.per.ip.overrides"):
-        limits(max_connections_per_ip_overrides=text)
+        quotas(max_connections_per_ip_overrides=text)
 
 
 def test_so_many_in_a_second_and_the_others_wait():
-    counted = limits(max_connection_creation_rate="4")
+    counted = quotas(max_connection_creation_rate="4")
     assert [counted.wait_ms("SSL", 10_000) for _ in range(6)] == [0, 0, 0, 0, 250, 500]
     assert counted.wait_ms("SSL", 60_000) == 0
 
 
 def test_a_listener_may_have_a_rate_of_its_own():
-    counted = limits(**{"listener.name.ssl.max.connection.creation.rate": "1"})
+    counted = quotas(**{"listener.name.ssl.max.connection.creation.rate": "1"})
     assert [counted.wait_ms("SSL", 10_000), counted.wait_ms("SSL", 10_000)] == [0, 1000]
     assert [counted.wait_ms("PLAINTEXT", 10_000), counted.wait_ms("PLAINTEXT", 10_000)] == [0, 0]
 
@@ -134,7 +138,7 @@ def test_the_quietest_connection_gives_way_to_the_brokers_own():
         with RawClient(kafka.bootstrap("CLEAR")) as quiet, RawClient(kafka.bootstrap("CLEAR")) as busy:
             assert serves(quiet)
             # Who was quiet for longer is told by the clock's milliseconds.
-            started = kafka.call(lambda cluster: kafka._server.now_ms())
+            started = kafka._call(lambda cluster: kafka._server.now_ms())
             wait_until(lambda: kafka._server.now_ms() > started, "the clock moves", pause_s=0.001)
             assert serves(busy)
             with RawClient(kafka.bootstrap("INSIDE")) as inside:
@@ -189,7 +193,7 @@ def test_each_broker_counts_for_itself():
             assert serves(second)
 
 
-def test_a_connection_in_the_midst_of_its_tls_handshake_has_a_seat(tls_broker):
+def test_a_connection_in_the_midst_of_its_tls_handshake_has_a_slot(tls_broker):
     with socket.create_connection(tls_broker, 30), socket.create_connection(tls_broker, 30) as second:
         assert second.recv(1) == b""
 

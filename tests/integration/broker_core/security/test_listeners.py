@@ -6,8 +6,8 @@ import pytest
 from kafka.protocol.admin import DescribeClusterRequest
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
+from broker_core import EmbeddedBroker
 from broker_core.config import BrokerConfig, parse_properties
-from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ConfigError
 from broker_core.server.listeners import plan_listeners
 from tests.integration.broker_core.test_main import running

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.security.sasl_oauthbearer import InvalidToken, ValidToken
 from tests.support.waiting import wait_until
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import (
 )
 from scramp import ScramClient
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.security.sasl_passwords import credential_of_password
 from broker_core.simulation.disk import MemoryStorage
@@ -145,10 +145,10 @@ def test_a_password_that_is_there_is_not_set_again_by_the_next_start(tmp_path, c
         deletion = UserScramCredentialDeletion("dave", ScramMechanism.SCRAM_SHA_256)
         for future in admin.alter_user_scram_credentials([change, deletion]).values():
             future.result(30)
-        before = kafka.call(lambda cluster: dict(cluster.metadata.scram))
+        before = kafka._call(lambda cluster: dict(cluster.metadata.scram))
     users = {"carol": "first", "dave": "d", "erin": "e"}
     with caplog.at_level("INFO"), EmbeddedBroker(listeners=listeners, data_dir=tmp_path, users=users) as kafka:
-        after = kafka.call(lambda cluster: dict(cluster.metadata.scram))
+        after = kafka._call(lambda cluster: dict(cluster.metadata.scram))
         assert topics_as_carol(kafka) is not None
     assert {key: after[key] for key in before} == before
     assert after.keys() - before.keys() == {

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives import serialization as s
 from kafka.protocol.metadata import MetadataRequest
 
+from broker_core import EmbeddedBroker
 from broker_core.config import BrokerConfig, parse_properties
-from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ConfigError
 from broker_core.security.principals import PrincipalRules, printed_name
 from broker_core.server.listeners import plan_listeners

@@ -2,7 +2,7 @@
 
 import socket
 
-from broker_core.server.door import bind
+from broker_core.server.acceptor import bind
 
 
 def test_connections_send_each_answer_at_once() -> None:

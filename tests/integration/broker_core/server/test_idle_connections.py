@@ -6,7 +6,7 @@ import pytest
 from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 
-from broker_core.embedded import EmbeddedBroker, Hold
+from broker_core import EmbeddedBroker, Hold
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
 from tests.support.raw_client import RawClient
@@ -99,7 +99,7 @@ def test_who_reads_a_long_answer_slowly_is_not_idle_and_who_does_not_read_it_is(
             batch, now_ms=cluster.now_ms, leader_epoch=0
         )
 
-    kafka.call(write)
+    kafka._call(write)
     with RawClient(kafka.bootstrap_servers) as client:
         client.post(fetch_all(), 12)
         wait_until(lambda: unsent(kafka) > 0, "the answer is under way")

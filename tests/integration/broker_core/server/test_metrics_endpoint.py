@@ -161,7 +161,7 @@ def test_without_the_client_library_the_missing_extra_is_named(cluster, monkeypa
 
 def test_without_the_client_library_the_broker_runs_and_tells_its_metrics():
     program = WITHOUT_CLIENT + (
-        "import broker_core.__main__; from broker_core.embedded import EmbeddedBroker\n"
+        "import broker_core.__main__; from broker_core import EmbeddedBroker\n"
         "with EmbeddedBroker(topics={'t': 1}) as kafka: print(kafka.metrics.last_stable_offset_lag(('t', 0)))"
     )
     answer = subprocess.run(

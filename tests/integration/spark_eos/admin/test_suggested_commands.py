@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, _parser, main
 from spark_eos.client.kafka_client import KafkaClient

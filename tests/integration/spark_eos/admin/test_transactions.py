@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.admin import hanging, transactions_command
 from spark_eos.admin.command import ExitCode, _parser, main

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from spark_eos.client import tls
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import AuthenticationError

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kafka.protocol.admin import ListTransactionsRequest
 
-from broker_core.embedded import EmbeddedBroker, Hold
+from broker_core import EmbeddedBroker, Hold
 from spark_eos.client import coordinator_cache
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.kafka_client import KafkaClient

@@ -12,7 +12,7 @@ import pytest
 from kafka.net.transport import KafkaTCPTransport
 from kafka.protocol.admin import ListTransactionsRequest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from spark_eos.client import transport
 from spark_eos.client.event_loop import EventLoop, write_directly
 from spark_eos.client.inspection import describe_transactions

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from kafka.net.connection import KafkaConnection
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions

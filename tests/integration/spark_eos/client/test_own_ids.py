@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from broker_core.embedded import Disconnect, EmbeddedBroker, Error
+from broker_core import Disconnect, EmbeddedBroker, Error
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transactions import init_producer_id, own_one_of
 from spark_eos.errors import UnansweredError

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
 from broker_core.types import TopicPartition
@@ -58,7 +58,7 @@ def write_others(kafka: EmbeddedBroker, topic: str, count: int) -> None:
         for place in places:
             cluster.logs.appended(place)
 
-    kafka.call(write)
+    kafka._call(write)
 
 
 def leave_open(world: World) -> None:

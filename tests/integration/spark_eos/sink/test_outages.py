@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker, Error
+from broker_core import EmbeddedBroker, Error
 from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.group_offsets import fetch_offsets_from

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages
 from broker_core.wire.versions import SERVED

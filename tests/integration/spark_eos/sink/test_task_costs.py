@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError

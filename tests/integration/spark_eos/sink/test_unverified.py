@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.client import transactions
 from spark_eos.client.kafka_client import KafkaClient

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.errors import EosKafkaError
 from spark_eos.source.available_now import check_micro_batch
@@ -71,7 +71,7 @@ def test_a_log_that_becomes_shorter_than_at_the_start_ends_the_query() -> None:
         with running(broker.bootstrap_servers, subscribe="t", maxOffsetsPerTrigger="2", **EARLIEST) as query:
             query.reader.prepareForTriggerAvailableNow()
             assert query.texts() == ["a", "b"]
-            broker.call(lambda cluster: cluster.logs.get(T0, cluster.now_ms).truncate_to(3, cluster.now_ms))
+            broker._call(lambda cluster: cluster.logs.get(T0, cluster.now_ms).truncate_to(3, cluster.now_ms))
             with pytest.raises(EosKafkaError, match="THAN_LATEST_WITH_TRIGGER_AVAILABLENOW.*wanted 4, there 3"):
                 query.trigger()
 

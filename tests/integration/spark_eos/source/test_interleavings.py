@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.records.control import ControlType, control_type_of
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
@@ -81,7 +81,7 @@ def by_brute_force(broker: EmbeddedBroker, topic: str) -> tuple[Found, Found]:
     uncommitted: Found = {}
     for partition in range(PARTITIONS):
         where = TopicPartition(topic, partition)
-        journal = broker.call(lambda cluster, tp=where: list(cluster.logs.get(tp, cluster.now_ms).read_journal()))
+        journal = broker._call(lambda cluster, tp=where: list(cluster.logs.get(tp, cluster.now_ms).read_journal()))
         data = [(offset, header, record.value) for offset, header, record in journal if not header.is_control]
         markers = [
             (offset, header.producer_id, control_type_of(record.key))

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
@@ -272,7 +272,7 @@ def move(broker: EmbeddedBroker, topic: str) -> None:
 def cut(broker: EmbeddedBroker, topic: str, offset: int) -> None:
     """Elect a leader that has the log up to `offset` only."""
     tp = TopicPartition(topic, 0)
-    broker.call(lambda cluster: cluster.logs.get(tp, cluster.now_ms).truncate_to(offset, cluster.now_ms))
+    broker._call(lambda cluster: cluster.logs.get(tp, cluster.now_ms).truncate_to(offset, cluster.now_ms))
     move(broker, topic)
 
 

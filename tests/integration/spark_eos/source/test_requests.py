@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka.protocol.metadata import MetadataResponse
 
-from broker_core.embedded import Disconnect, EmbeddedBroker
+from broker_core import Disconnect, EmbeddedBroker
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata_reader import FilteredMetadataRequest

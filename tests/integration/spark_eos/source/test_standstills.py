@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Producer
 
-from broker_core.embedded import EmbeddedBroker, Hold
+from broker_core import EmbeddedBroker, Hold
 from broker_core.types import TopicPartition
 from spark_eos.options.client import ClientOptions
 from spark_eos.source.lso_stalls import LsoStall, LsoStallWarnings

@@ -93,7 +93,7 @@ def test_an_assignment_says_who_leads():
 def test_ids_hash_by_the_partitions_that_are_there_not_by_the_setting():
     storage = MemoryStorage()
     first = direct_cluster(storage, settings={"transaction.state.log.num.partitions": "5"})
-    first.ensure_topic(TRANSACTION_STATE_TOPIC)
+    first.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     assert [init_producer(DirectClient(first), f"id-{n}").error_code for n in range(20)] == [0] * 20
     first.close(first.now_ms)
     again = direct_cluster(storage, settings={"transaction.state.log.num.partitions": "7"})

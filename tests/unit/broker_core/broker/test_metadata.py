@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core import EmbeddedBroker
 from broker_core.__main__ import main
 from broker_core.broker.metadata import TRANSACTION_VERSION, ClusterMetadata, Leadership
 from broker_core.broker.metadata_records import SHAPES
-from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import CLUSTER_METADATA_TOPIC, TopicPartition

@@ -2,9 +2,9 @@
 
 import pytest
 
+from broker_core import EmbeddedBroker
 from broker_core.broker.endpoints import Address
 from broker_core.broker.stale_broker import cut_off, rejoin
-from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import TopicPartition

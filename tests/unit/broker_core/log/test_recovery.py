@@ -7,7 +7,7 @@ import pytest
 from broker_core.log.checkpoints import write_checkpoint
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.recovery_actions import ACTIONS
-from broker_core.log.recovery_table import RECOVERY_TABLE, LogCondition, RecoveryAction, RecoveryFinding
+from broker_core.log.recovery_table import RECOVERY_TABLE, LogCondition, LogRecoveryAction, RecoveryFinding
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import build_end_txn_marker
 from broker_core.simulation.disk import MemoryStorage
@@ -434,8 +434,8 @@ def test_duplicates_are_known_after_a_crash() -> None:
 
 def test_every_finding_has_its_decision_and_every_action_its_repair() -> None:
     assert set(RECOVERY_TABLE) == set(LogCondition)
-    assert set(ACTIONS) == set(RecoveryAction)
-    assert {decision.action for decision in RECOVERY_TABLE.values()} == set(RecoveryAction)
+    assert set(ACTIONS) == set(LogRecoveryAction)
+    assert {decision.action for decision in RECOVERY_TABLE.values()} == set(LogRecoveryAction)
 
 
 def test_findings_read_as_sentences() -> None:

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.errors import DecompressedTooLarge, InvalidBatch
 from broker_core.log.producer_state import AppendOrigin
 from broker_core.records.batch import NewRecord, build_batch
@@ -375,7 +375,7 @@ def test_the_source_tells_of_a_bomb_once(codec: Compression, caplog: pytest.LogC
         for name, (first, count) in SOURCE_BOMBS.items():
             kafka.create_topic(name, config={"max.message.bytes": str(8 * MIB)})
             at, data = TopicPartition(name, 0), bytearray(bomb(codec, first, 64, count))
-            end = kafka.call(lambda cluster, at=at, data=data: _append(cluster, at, data))
+            end = kafka._call(lambda cluster, at=at, data=data: _append(cluster, at, data))
             piece = OffsetRange(name, 0, 0, end)
             options = batch_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name})
             fetches = len(kafka.requests(api="Fetch"))

@@ -18,45 +18,45 @@ from spark_eos.sink.intervention import OperatorAction as Word
 from spark_eos.sink.ports import EndAnswer, Ending
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.recovery import settlement
-from spark_eos.sink.recovery.action_table import TABLE, Fate, RecoveryAction, action_for, table_for
+from spark_eos.sink.recovery.action_table import TABLE, Fate, SettlementAction, action_for, table_for
 from spark_eos.sink.recovery.settlement import Course, course_of, end_all, settle
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 
 BY_LETTER = {fate.name[0]: fate for fate in Fate}
 # Open, Committed, Lost, Hidden, Unknown.
 ROWS = {
-    "": RecoveryAction.CLOSED,
-    "C": RecoveryAction.CLOSED,
-    "L": RecoveryAction.WRITE_AGAIN,
-    "CL": RecoveryAction.WRITE_LOST,
-    "O": RecoveryAction.COMMIT,
-    "OH": RecoveryAction.WAIT,
-    "OU": RecoveryAction.STOP,
-    "OHU": RecoveryAction.WAIT,
-    "OC": RecoveryAction.COMMIT,
-    "OCL": RecoveryAction.COMMIT,
-    "OCH": RecoveryAction.COMMIT,
-    "OCU": RecoveryAction.COMMIT,
-    "OCLH": RecoveryAction.COMMIT,
-    "OCLU": RecoveryAction.COMMIT,
-    "OCHU": RecoveryAction.COMMIT,
-    "OCLHU": RecoveryAction.COMMIT,
-    "OL": RecoveryAction.ABORT,
-    "OLH": RecoveryAction.ABORT,
-    "OLU": RecoveryAction.ABORT,
-    "OLHU": RecoveryAction.ABORT,
-    "H": RecoveryAction.WAIT,
-    "CH": RecoveryAction.WAIT,
-    "LH": RecoveryAction.WAIT,
-    "HU": RecoveryAction.WAIT,
-    "CLH": RecoveryAction.WAIT,
-    "CHU": RecoveryAction.WAIT,
-    "LHU": RecoveryAction.WAIT,
-    "CLHU": RecoveryAction.WAIT,
-    "U": RecoveryAction.STOP,
-    "CU": RecoveryAction.STOP,
-    "LU": RecoveryAction.STOP,
-    "CLU": RecoveryAction.STOP,
+    "": SettlementAction.CLOSED,
+    "C": SettlementAction.CLOSED,
+    "L": SettlementAction.WRITE_AGAIN,
+    "CL": SettlementAction.WRITE_LOST,
+    "O": SettlementAction.COMMIT,
+    "OH": SettlementAction.WAIT,
+    "OU": SettlementAction.STOP,
+    "OHU": SettlementAction.WAIT,
+    "OC": SettlementAction.COMMIT,
+    "OCL": SettlementAction.COMMIT,
+    "OCH": SettlementAction.COMMIT,
+    "OCU": SettlementAction.COMMIT,
+    "OCLH": SettlementAction.COMMIT,
+    "OCLU": SettlementAction.COMMIT,
+    "OCHU": SettlementAction.COMMIT,
+    "OCLHU": SettlementAction.COMMIT,
+    "OL": SettlementAction.ABORT,
+    "OLH": SettlementAction.ABORT,
+    "OLU": SettlementAction.ABORT,
+    "OLHU": SettlementAction.ABORT,
+    "H": SettlementAction.WAIT,
+    "CH": SettlementAction.WAIT,
+    "LH": SettlementAction.WAIT,
+    "HU": SettlementAction.WAIT,
+    "CLH": SettlementAction.WAIT,
+    "CHU": SettlementAction.WAIT,
+    "LHU": SettlementAction.WAIT,
+    "CLHU": SettlementAction.WAIT,
+    "U": SettlementAction.STOP,
+    "CU": SettlementAction.STOP,
+    "LU": SettlementAction.STOP,
+    "CLU": SettlementAction.STOP,
 }
 
 
@@ -69,7 +69,7 @@ def decision_of(transactions: Sequence[PreparedTransaction] = (), word: Interven
 
 
 @pytest.mark.parametrize(("letters", "action"), ROWS.items())
-def test_a_row(letters: str, action: RecoveryAction) -> None:
+def test_a_row(letters: str, action: SettlementAction) -> None:
     assert TABLE[fates_in(letters)].action is action
     assert TABLE[fates_in(letters)].reason
 
@@ -77,16 +77,16 @@ def test_a_row(letters: str, action: RecoveryAction) -> None:
 def test_every_combination_has_a_row_and_every_rule_is_used() -> None:
     assert {fates_in(letters) for letters in ROWS} == set(TABLE)
     assert len(TABLE) == 2 ** len(Fate)
-    assert set(RecoveryAction) == {rule.action for rule in TABLE.values()}
+    assert set(SettlementAction) == {rule.action for rule in TABLE.values()}
 
 
 def test_nothing_is_committed_beside_a_loss_unless_a_part_is_committed() -> None:
     for fates, rule in TABLE.items():
-        if rule.action is RecoveryAction.COMMIT:
+        if rule.action is SettlementAction.COMMIT:
             assert Fate.OPEN in fates and (Fate.LOST not in fates or Fate.COMMITTED in fates)
-        if rule.action is RecoveryAction.ABORT:
+        if rule.action is SettlementAction.ABORT:
             assert Fate.LOST in fates and Fate.COMMITTED not in fates
-        if rule.action is RecoveryAction.WRITE_AGAIN:
+        if rule.action is SettlementAction.WRITE_AGAIN:
             assert fates == {Fate.LOST}
 
 
@@ -101,9 +101,9 @@ WORDS = {
 def test_an_operators_word_changes_only_what_it_is_about(fates: frozenset[Fate]) -> None:
     usual = TABLE[fates].action
     found = {name: action_for(decision_of(word=word), fates) for name, word in WORDS.items()}
-    assert found["complete"] is (RecoveryAction.COMMIT if fates == fates_in("OU") else usual)
-    assert found["rewrite"] is (RecoveryAction.ABORT if Fate.OPEN in fates else usual)
-    assert found["skip"] is (RecoveryAction.ABORT if Fate.OPEN in fates else RecoveryAction.CLOSED)
+    assert found["complete"] is (SettlementAction.COMMIT if fates == fates_in("OU") else usual)
+    assert found["rewrite"] is (SettlementAction.ABORT if Fate.OPEN in fates else usual)
+    assert found["skip"] is (SettlementAction.ABORT if Fate.OPEN in fates else SettlementAction.CLOSED)
     assert all(table_for(decision_of(word=word))[fates].reason for word in WORDS.values())
 
 
@@ -169,8 +169,8 @@ def test_every_split_of_small_sets(version: int, monkeypatch: pytest.MonkeyPatch
         is_committed = [cluster.ids[t.transactional_id].state is TransactionState.COMPLETE_COMMIT for t in transactions]
         wanted = TABLE[was].action
         for letter, committed in zip(split, is_committed, strict=True):
-            assert committed is (letter == "C" or (letter == "O" and wanted is RecoveryAction.COMMIT)), split
-        if wanted in (RecoveryAction.WAIT, RecoveryAction.STOP):
+            assert committed is (letter == "C" or (letter == "O" and wanted is SettlementAction.COMMIT)), split
+        if wanted in (SettlementAction.WAIT, SettlementAction.STOP):
             assert settled.action is wanted, split
             assert [t.split for t in settled.still_open] == [at for at, each in enumerate(split) if each == "O"], split
         if was == fates_in("OL"):
@@ -294,12 +294,12 @@ def outcomes(count: int, agents: int, losses: int) -> Iterator[tuple[State, froz
         for agent, does in enumerate(doing):
             if does is None:
                 action = TABLE[frozenset(state)].action
-                if action in (RecoveryAction.COMMIT, RecoveryAction.ABORT):
+                if action in (SettlementAction.COMMIT, SettlementAction.ABORT):
                     wanted = frozenset(at for at in range(count) if state[at] is OPEN)
                     following.append(
-                        (state, _set(doing, agent, (action is RecoveryAction.COMMIT, wanted)), left, rewriting)
+                        (state, _set(doing, agent, (action is SettlementAction.COMMIT, wanted)), left, rewriting)
                     )
-                elif action is RecoveryAction.WRITE_AGAIN:
+                elif action is SettlementAction.WRITE_AGAIN:
                     following.append((state, doing, left, rewriting | {agent}))
                 continue
             commit, wanted = does

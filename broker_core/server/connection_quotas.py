@@ -1,7 +1,7 @@
-"""Count connections, so that no client can take all there are.
+"""Limits on the number of connections: for each address, listener and broker, and on their rate.
 
-An address that has too many is turned away at once; when the broker or the listener is full, newcomers wait in the
-kernel's queue until somebody leaves, as with Kafka.
+A connection from an address that has too many is closed at once. When the broker or the listener is full, new
+connections wait in the kernel's queue until another one is closed, as with Kafka.
 """
 
 import socket
@@ -14,25 +14,25 @@ from broker_core.security.acls import address_of, printed_host
 from broker_core.server.listeners import ListenerPlan
 
 
-class Seat:
-    """Be one connection's place; giving it back twice does no harm."""
+class ConnectionSlot:
+    """The slot that a connection occupies; releasing it twice has no effect."""
 
     def __init__(self, give_back: Callable[[], None]) -> None:
         self._give_back: Callable[[], None] | None = give_back
 
-    def leave(self) -> None:
-        """Make room for somebody else."""
+    def release(self) -> None:
+        """Free the slot for another connection."""
         give_back, self._give_back = self._give_back, None
         if give_back is not None:
             give_back()
 
 
-class ConnectionLimits:
-    """Hold who is connected to one broker; `room_made()` is called when somebody leaves."""
+class ConnectionQuotas:
+    """The connection counts and limits of one broker; `slot_released()` is called when a connection is closed."""
 
-    def __init__(self, config: BrokerConfig, plans: Sequence[ListenerPlan], room_made: Callable[[], None]) -> None:
+    def __init__(self, config: BrokerConfig, plans: Sequence[ListenerPlan], slot_released: Callable[[], None]) -> None:
         self._max = config.max_connections
-        # Only what a listener has of its own bounds it alone; the broker's number bounds them all together.
+        # Only a listener's own setting limits that listener; the broker's setting limits all of them together.
         own = {plan.name: f"{LISTENER_PREFIX}{plan.name.lower()}.max.connections" for plan in plans}
         self._max_of_listener = {
             plan.name: plan.config.max_connections
@@ -43,36 +43,36 @@ class ConnectionLimits:
         self._overrides = _overrides(config.max_connections_per_ip_overrides)
         self._rates = {plan.name: _Rate(plan.config.max_connection_creation_rate) for plan in plans}
         self._rate = _Rate(config.max_connection_creation_rate)
-        # What the brokers need to talk to each other must not be lost to clients.
+        # Clients must not take the connections that brokers need among themselves.
         self._protected = config.inter_broker_listener_name.upper() if len(plans) > 1 else None
         self._by_address: Counter[str] = Counter()
         self._by_listener: Counter[str] = Counter()
-        self._room_made = room_made
+        self._slot_released = slot_released
 
     def is_protected(self, listener: str) -> bool:
-        """Say whether the listener takes connections although the broker is full."""
+        """Return whether the listener accepts connections although the broker is full."""
         return listener == self._protected
 
-    def is_overfull(self) -> bool:
-        """Say whether there are more connections than the broker may have."""
+    def is_over_limit(self) -> bool:
+        """Return whether there are more connections than `max.connections`."""
         return self._by_listener.total() > self._max
 
-    def has_room(self, listener: str) -> bool:
-        """Say whether one more connection may be accepted."""
+    def has_free_slot(self, listener: str) -> bool:
+        """Return whether one more connection may be accepted."""
         count = self._by_listener[listener]
         if count >= self._max_of_listener.get(listener, count + 1):
             return False
         return self.is_protected(listener) or self._by_listener.total() < self._max
 
     def wait_ms(self, listener: str, now_ms: int) -> int:
-        """Return how long to wait before the next connection, so that not too many come in a second; then count it."""
+        """Count one connection, and return how long to wait before accepting it to keep within the creation rate."""
         rates = [self._rates[listener]] if self.is_protected(listener) else [self._rates[listener], self._rate]
         return max(rate.take(now_ms) for rate in rates)
 
-    def take_seat(self, listener: str, address: str) -> Seat | None:
-        """Return a place for a connection that was accepted, or None if its address has too many.
+    def acquire(self, listener: str, address: str) -> ConnectionSlot | None:
+        """Return a slot for an accepted connection, or None if its address has too many.
 
-        An IPv4 address that a socket for both kinds writes as an IPv6 one is the IPv4 address, as in Java.
+        An IPv4 address that a dual-stack socket reports as IPv6 counts as the IPv4 address, as in Java.
         """
         address = printed_host(address)
         if self._by_address[address] >= self._overrides.get(address, self._max_per_address):
@@ -85,13 +85,13 @@ class ConnectionLimits:
             self._by_address[address] -= 1
             if not self._by_address[address]:
                 del self._by_address[address]
-            self._room_made()
+            self._slot_released()
 
-        return Seat(give_back)
+        return ConnectionSlot(give_back)
 
 
 class _Rate:
-    """Let `per_second` connections in every second; what was not used does not add up beyond that."""
+    """A rate of at most `per_second` connections; unused ones do not accumulate beyond one second's worth."""
 
     def __init__(self, per_second: int) -> None:
         self._interval_ms = 1000 / per_second
@@ -99,7 +99,7 @@ class _Rate:
 
     def take(self, now_ms: int) -> int:
         """Count one connection; return how long it has to wait."""
-        # A second's worth may come at once.
+        # One second's worth may arrive at once.
         self._next_ms = max(self._next_ms, now_ms - 1000 + self._interval_ms) + self._interval_ms
         return max(0, round(self._next_ms - self._interval_ms - now_ms))
 
@@ -115,7 +115,7 @@ def _overrides(text: str) -> dict[str, int]:
 
 
 def _resolved(host: str) -> str:
-    """Return the address that connections from a host are counted under; a name's is looked up once, as by Kafka."""
+    """Return the address under which connections from a host are counted; a name is resolved once, as by Kafka."""
     if address_of(host) is None:
         try:
             host = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])

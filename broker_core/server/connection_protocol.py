@@ -1,4 +1,4 @@
-"""Carry bytes between one socket and one connection of the core."""
+"""The asyncio protocol that carries bytes between a socket and a connection of the core."""
 
 import asyncio
 import logging
@@ -12,90 +12,90 @@ from broker_core.broker.dispatch import RequestInterceptor
 from broker_core.broker.endpoints import Listener
 from broker_core.security.acls import printed_host
 from broker_core.security.principals import ANONYMOUS, Principal, PrincipalRules, subject_name, user
-from broker_core.server.limits import Seat
+from broker_core.server.connection_quotas import ConnectionSlot
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 
 
-class Driver(Protocol):
-    """Drive the core with what clients send."""
+class ConnectionOwner(Protocol):
+    """The server that owns the connections and drives the core with what they receive."""
 
     @property
     def has_failed(self) -> bool:
-        """Say whether nothing is answered any more."""
+        """Whether the server has failed and answers nothing any more."""
         ...
 
     @property
     def fault_injector(self) -> RequestInterceptor | None:
-        """Return what may meet requests before their handlers do, if anything may."""
+        """What intercepts requests before their handlers, if anything does."""
         ...
 
     def now_ms(self) -> int:
-        """Return the time."""
+        """Return the server's time in milliseconds."""
         ...
 
     def received(self, connection: Connection, data: bytes) -> None:
-        """Hand bytes to the core."""
+        """Pass bytes to the core."""
         ...
 
-    def settle_soon(self) -> None:
-        """Settle in this turn of the event loop."""
+    def schedule_settle(self) -> None:
+        """Let the cluster settle in this turn of the event loop."""
         ...
 
-    def joined(self, client: "Client") -> None:
-        """Note a new client."""
+    def connection_opened(self, client: "ConnectionProtocol") -> None:
+        """Note a new connection."""
         ...
 
-    def left(self, client: "Client") -> None:
-        """Note that a client is gone."""
+    def connection_closed(self, client: "ConnectionProtocol") -> None:
+        """Note that a connection is closed."""
         ...
 
-    def paused(self, client: "Client") -> None:
-        """Note that a client is not read from until its requests have been worked off."""
+    def reading_paused(self, client: "ConnectionProtocol") -> None:
+        """Note that the client is not read from until its pending requests have been handled."""
         ...
 
 
-class Client(asyncio.Protocol):
-    """Be the client at one socket; it takes a seat until the socket is closed."""
+class ConnectionProtocol(asyncio.Protocol):
+    """The server's end of one client connection; holds a slot of the quotas until the socket is closed."""
 
     def __init__(
         self,
-        driver: Driver,
+        owner: ConnectionOwner,
         broker: Broker,
         listener: Listener,
         rules: PrincipalRules | None,
-        seat: Seat,
+        slot: ConnectionSlot,
     ) -> None:
-        self._driver = driver
+        self._owner = owner
         self._broker = broker
         self._listener = listener
         self._rules = rules
-        self._seat = seat
+        self._slot = slot
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
-        self._active_ms = driver.now_ms()
+        self._active_ms = owner.now_ms()
         self._unsent_bytes = 0
 
     @property
     def broker_id(self) -> int:
-        """Return the broker the client is connected to."""
+        """The id of the broker the client is connected to."""
         return self._broker.broker_id
 
     @property
     def listener_name(self) -> str:
-        """Return the listener the client came in by."""
+        """The name of the listener the client is connected to."""
         return self._listener.name
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to serve a client that has connected."""
+        """Begin to serve a new connection; close it where no rule maps the name in its certificate."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         host = printed_host((transport.get_extra_info("peername") or ("?",))[0])
-        principal = self._certified(transport.get_extra_info("ssl_object"))
+        principal = self._principal_of_certificate(transport.get_extra_info("ssl_object"))
         if principal is None:
-            log.warning(
+            logger.warning(
                 "broker %d: closing connection from %s: ssl.principal.mapping.rules make no name of "
                 "that in its certificate",
                 self.broker_id,
@@ -103,34 +103,34 @@ class Client(asyncio.Protocol):
             )
             transport.abort()
             return
-        self._connection = Connection(self._broker, self, host, self._listener, principal, self._driver.fault_injector)
-        self._driver.joined(self)
+        self._connection = Connection(self._broker, self, host, self._listener, principal, self._owner.fault_injector)
+        self._owner.connection_opened(self)
 
-    def _certified(self, encryption: ssl.SSLObject | None) -> Principal | None:
-        """Return who the certificate says it is, ANONYMOUS without one, None where no rule knows the name."""
+    def _principal_of_certificate(self, encryption: ssl.SSLObject | None) -> Principal | None:
+        """Return the certificate's principal, ANONYMOUS without certificate, None where no rule maps its name."""
         certificate = encryption.getpeercert(binary_form=True) if encryption is not None else None
         if certificate is None or self._rules is None:
             return ANONYMOUS
         try:
             name = self._rules.apply(subject_name(certificate))
         except ValueError:
-            # What OpenSSL takes may be beyond another reader.
+            # OpenSSL accepts certificates that other parsers do not.
             return None
         return None if name is None else user(name)
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client has sent."""
+        """Pass received bytes to the core; pause reading when the client is far ahead of its answers."""
         if self._connection is None:
             return
         assert self._transport is not None
-        self._active_ms = self._driver.now_ms()
-        self._driver.received(self._connection, data)
+        self._active_ms = self._owner.now_ms()
+        self._owner.received(self._connection, data)
         if self._connection.is_far_ahead(MAX_WAITING_BYTES):
             self._transport.pause_reading()
-            self._driver.paused(self)
+            self._owner.reading_paused(self)
 
     def resume_if_drained(self) -> bool:
-        """Read on when the client's earlier requests have been worked off; say whether they have."""
+        """Resume reading if the client's earlier requests have been handled; return whether they have."""
         assert self._connection is not None
         assert self._transport is not None
         is_drained = not self._connection.is_far_ahead(MAX_WAITING_BYTES)
@@ -139,26 +139,26 @@ class Client(asyncio.Protocol):
         return is_drained
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a client that has gone."""
+        """Release what belongs to a closed connection."""
         if self._connection is not None:
             self._connection.lost()
-        self._seat.leave()
-        self._driver.left(self)
+        self._slot.release()
+        self._owner.connection_closed(self)
 
     def send(self, data: bytes) -> None:
         """Send bytes to the client."""
         if self._transport is not None:
             self._transport.write(data)
             self._unsent_bytes = self._transport.get_write_buffer_size()
-            self._active_ms = self._driver.now_ms()
+            self._active_ms = self._owner.now_ms()
 
-    def quiet_ms(self) -> int:
-        """Return for how long nothing has gone either way; what waits for the client to read it does not go.
+    def idle_ms(self) -> int:
+        """Return for how long no bytes have moved in either direction.
 
-        asyncio tells how much of a long answer is still to be sent, so that is compared with what it was when somebody
-        last asked. With TLS it does not tell.
+        Bytes that wait in the write buffer have not moved. asyncio gives the buffer's size only for plain connections,
+        so progress on a long answer is seen by comparing the size with that of the previous call; not with TLS.
         """
-        now_ms = self._driver.now_ms()
+        now_ms = self._owner.now_ms()
         if self._unsent_bytes and self._transport is not None:
             unsent = self._transport.get_write_buffer_size()
             if unsent < self._unsent_bytes:
@@ -167,7 +167,7 @@ class Client(asyncio.Protocol):
         return now_ms - self._active_ms
 
     def close(self) -> None:
-        """Close the connection after what was sent; asked again, do not wait for a client that does not read."""
+        """Close the connection after what was sent; a second call does not wait for a client that does not read."""
         if self._transport is not None:
             (self._transport.abort if self._transport.is_closing() else self._transport.close)()
 
@@ -177,16 +177,16 @@ class Client(asyncio.Protocol):
             self._transport.abort()
 
     def pause_writing(self) -> None:
-        """Stop to answer a client that does not read its answers."""
+        """Stop answering a client that does not read its answers."""
         if self._connection is not None:
             self._connection.pause()
 
     def resume_writing(self) -> None:
-        """Go on to answer a client that reads again."""
-        self._active_ms = self._driver.now_ms()
-        if self._connection is not None and not self._driver.has_failed:
-            self._connection.resume(self._driver.now_ms())
-            self._driver.settle_soon()
+        """Continue answering a client that reads again."""
+        self._active_ms = self._owner.now_ms()
+        if self._connection is not None and not self._owner.has_failed:
+            self._connection.resume(self._owner.now_ms())
+            self._owner.schedule_settle()
 
 
-NewClient = Callable[[Seat], Client]
+ProtocolFactory = Callable[[ConnectionSlot], ConnectionProtocol]

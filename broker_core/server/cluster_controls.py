@@ -1,0 +1,240 @@
+"""What a test can do to a running cluster: stop brokers, move leaders and coordinators or take them away, move time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar
+
+from broker_core.broker.cluster import Cluster
+from broker_core.broker.fault_injection import Crashed
+from broker_core.broker.stale_broker import cut_off, is_cut_off, rejoin
+from broker_core.ports import Storage
+from broker_core.server.socket_server import SocketServer
+from broker_core.server.thread import ServerThread
+from broker_core.server.virtual_time import VirtualClock
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+
+T = TypeVar("T")
+
+
+class Outage:
+    """A fault that lasts until `end()` or the end of its `with` block; ending it twice has no effect."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        self.end = end
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+
+@dataclass(frozen=True)
+class BrokerHandle:
+    """One broker of an `EmbeddedBroker`, to be stopped, crashed and started; returned by `EmbeddedBroker.broker`."""
+
+    broker_id: int
+    _thread: ServerThread
+
+    def stop(self) -> None:
+        """Shut the broker down cleanly; until `start` other brokers lead and coordinate what it did."""
+        self._leave(abruptly=False)
+
+    def crash(self) -> None:
+        """Break the broker's connections at once; other brokers take over.
+
+        The crash of the last running broker is a crash of all: see `EmbeddedBroker.crash`.
+        """
+        self._leave(abruptly=True)
+
+    def start(self) -> None:
+        """Start the broker at its old address; it leads again what it led. No effect on a broker that is running.
+
+        Must not be called from the function of a fault, which runs in the broker's thread.
+        """
+        self._thread.wait_for(lambda server: server.start_broker(self.broker_id))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the broker is running and clients can reach it."""
+        return not self._thread.running().is_away(self.broker_id)
+
+    def _leave(self, *, abruptly: bool) -> None:
+        self._thread.act(lambda server: server.stop_broker(self.broker_id, abruptly=abruptly))
+        if not self._thread.is_here:
+            self._thread.wait_for(lambda server: server.all_closed())
+        elif self._thread.running().is_down:
+            raise Crashed
+
+
+@dataclass(frozen=True)
+class ClockHandle:
+    """The virtual clock of an `EmbeddedBroker`; returned by `EmbeddedBroker.clock`."""
+
+    _thread: ServerThread
+    _clock: VirtualClock
+
+    def now_ms(self) -> int:
+        """Return the broker's time in milliseconds since the epoch."""
+        return self._clock.now_ms()
+
+    def advance(self, seconds: float) -> None:
+        """Move the time ahead; timeouts, sessions and retention that come due run, each at its own time.
+
+        No client request is handled meanwhile, so a group member whose session ends within `seconds` is removed: it
+        could not send a heartbeat. Raises ValueError for negative `seconds`.
+        """
+        if seconds < 0:
+            raise ValueError("time does not go back")
+        self._thread.act(
+            lambda server: self._clock.pass_by(round(seconds * 1000), server.cluster.next_deadline_ms, server.advance)
+        )
+
+
+class ClusterControls:
+    """The methods of `EmbeddedBroker` that look up, move and take away leaders and coordinators."""
+
+    _thread: ServerThread
+
+    def _memory(self) -> Storage:
+        """Return an empty storage in memory."""
+        raise NotImplementedError
+
+    def _call(self, action: Callable[[Cluster], T]) -> T:
+        """Run `action(cluster)` in the broker's thread and return its result; for this package and its tests."""
+
+        def act(server: SocketServer) -> T:
+            if server.is_down:
+                raise RuntimeError("all brokers have crashed: `restart()` starts them again")
+            return action(server.cluster)
+
+        return self._thread.act(act)
+
+    def leader(self, topic_partition: tuple[str, int]) -> int:
+        """Return the id of the broker that leads a partition, -1 while none does."""
+        return self._call(lambda cluster: cluster.metadata.leadership(TopicPartition(*topic_partition)).leader)
+
+    def move_leader(self, topic_partition: tuple[str, int], broker: int) -> None:
+        """Make `broker` the leader of a partition, in a new leader epoch; clients find out as they do with Kafka.
+
+        Broker ids count from `node.id`, which is 1 unless set. A move to the broker that already leads begins a new
+        leader epoch too. Raises `KafkaError` for a partition or broker that does not exist.
+        """
+        self._call(lambda cluster: cluster.controller.move_leader(TopicPartition(*topic_partition), broker))
+
+    def without_leader(self, topic_partition: tuple[str, int]) -> Outage:
+        """Leave a partition without leader until `end()` of the result, or the end of its `with` block.
+
+        Meanwhile every broker answers NOT_LEADER_OR_FOLLOWER for the partition, Metadata has LEADER_NOT_AVAILABLE and
+        leader -1, and transaction markers wait. Afterwards the old leader leads again, in a new leader epoch, or
+        another broker if the old leader is not running. `move_leader` and a restart of all brokers end the outage
+        earlier. Of overlapping outages of one partition the first counts. Raises `KafkaError` for a partition that does
+        not exist.
+
+        >>> from broker_core import EmbeddedBroker
+        >>> with EmbeddedBroker(topics={"in": 1}) as kafka:
+        ...     with kafka.without_leader(("in", 0)):
+        ...         meanwhile = kafka.leader(("in", 0))
+        ...     meanwhile, kafka.leader(("in", 0))
+        (-1, 1)
+        """
+        return self._without_leader(lambda _: TopicPartition(*topic_partition))
+
+    def coordinator(self, *, transactional_id: str | None = None, group: str | None = None) -> int:
+        """Return the id of the broker that coordinates a transactional id or a group, -1 while none does."""
+        topic, key = _coordinated(transactional_id, group)
+        return self._call(
+            lambda cluster: cluster.metadata.leadership(cluster.controller.coordinator_partition_of(topic, key)).leader
+        )
+
+    def move_coordinator(self, broker: int, *, transactional_id: str | None = None, group: str | None = None) -> None:
+        """Make `broker` the coordinator of a transactional id or a group.
+
+        All ids in the same partition of the internal topic move with it. The new coordinator loads its state from the
+        log: it completes transactions that were being ended, and open ones stay open.
+        """
+        topic, key = _coordinated(transactional_id, group)
+        self._call(
+            lambda cluster: cluster.controller.move_leader(
+                cluster.controller.coordinator_partition_of(topic, key), broker
+            )
+        )
+
+    def without_coordinator(self, *, transactional_id: str | None = None, group: str | None = None) -> Outage:
+        """Leave a transactional id or a group without coordinator until `end()`, or the end of the `with` block.
+
+        Meanwhile FindCoordinator answers COORDINATOR_NOT_AVAILABLE and every broker NOT_COORDINATOR; transaction
+        timeouts go on. Afterwards the coordinator loads its state from the log, in a new coordinator epoch. All ids in
+        the same partition of the internal topic share the outage; `without_leader` says when it ends.
+
+        >>> from broker_core import EmbeddedBroker
+        >>> with EmbeddedBroker(brokers=2) as kafka:
+        ...     with kafka.without_coordinator(group="g"):
+        ...         meanwhile = kafka.coordinator(group="g")
+        ...         kafka.move_coordinator(2, group="g")
+        ...     meanwhile, kafka.coordinator(group="g")
+        (-1, 2)
+        """
+        topic, key = _coordinated(transactional_id, group)
+        return self._without_leader(lambda cluster: cluster.controller.coordinator_partition_of(topic, key))
+
+    def _without_leader(self, find: Callable[[Cluster], TopicPartition]) -> Outage:
+        def begin(cluster: Cluster) -> Outage:
+            topic_partition = find(cluster)
+            leader = cluster.controller.leader_of(topic_partition)
+            cluster.controller.lose_leader(topic_partition)
+
+            def end(server: SocketServer) -> None:
+                if leader is not None and not server.is_down:
+                    server.cluster.controller.elect(topic_partition, leader.broker_id)
+
+            return Outage(lambda: self._thread.act(end))
+
+        return self._call(begin)
+
+    def stale_broker(self, broker: int) -> Outage:
+        """Cut a broker off from the others until `end()` or the end of the `with` block; clients still reach it.
+
+        The other brokers take over what it leads and coordinates. The broker does not know and answers from its state
+        at the cut: FindCoordinator, Metadata, OffsetFetch, DescribeTransactions, ListTransactions, Fetch, ListOffsets
+        and DescribeProducers. What needs a replica fails and leaves nothing behind: with REQUEST_TIMED_OUT, from
+        coordinators COORDINATOR_NOT_AVAILABLE, and with NOT_ENOUGH_REPLICAS where a leader has to ask the coordinator
+        of a transaction. Apache Kafka gives these answers after its timeouts; to imitate that, use `fault` with
+        `broker=` and `Delay` or `Drop`. Time does not pass for the broker meanwhile. Afterwards it leads again what it
+        led. A stop or crash of the broker ends the outage earlier.
+
+        Raises ValueError when no other broker is running, or when this one is not running or is cut off already.
+
+        >>> from broker_core import EmbeddedBroker
+        >>> with EmbeddedBroker(brokers=2, topics={"in": 2}) as kafka:
+        ...     with kafka.stale_broker(2):
+        ...         meanwhile = kafka.leader(("in", 1))
+        ...     meanwhile, kafka.leader(("in", 1))
+        (1, 2)
+        """
+
+        def begin(server: SocketServer) -> None:
+            if server.is_down:
+                raise ValueError("no broker runs")
+            cut_off(server.cluster, broker, server.reachable, self._memory())
+            server.publish_addresses()
+
+        def end(server: SocketServer) -> None:
+            if not server.is_down and is_cut_off(server.cluster, broker):
+                rejoin(server.cluster, broker)
+                server.publish_addresses()
+
+        self._thread.act(begin)
+        return Outage(lambda: self._thread.act(end))
+
+
+def _coordinated(transactional_id: str | None, group: str | None) -> tuple[str, str]:
+    """Return the internal topic and the key that say which coordinator is meant."""
+    if transactional_id is not None and group is None:
+        return TRANSACTION_STATE_TOPIC, transactional_id
+    if group is not None and transactional_id is None:
+        return CONSUMER_OFFSETS_TOPIC, group
+    raise ValueError("name either a transactional_id or a group")
