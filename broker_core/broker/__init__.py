@@ -1,4 +1,4 @@
-"""Run a cluster of brokers over one set of logs: from a decoded request to the answer that may leave.
+"""A cluster of brokers over one set of logs: from a decoded request to the answer that may leave.
 
 Owns: the topic metadata, the open logs, waiting requests, request handlers, dispatch, and the order of sync and answer.
 Asks: `wire`, `records`, `log`, `coordinator`, `security`; storage, chance and time from its caller.

@@ -1,4 +1,4 @@
-"""Ask whether the client of a request may do what it asks for; `security.checks` lists what each API asks for.
+"""The question whether a client may do what it asks for; `security.checks` lists what each API needs.
 
 Without an authorizer every client may do everything, and a question costs one look at an attribute.
 """

@@ -1,4 +1,4 @@
-"""Serve one client connection: frames in, answers out, in order.
+"""One client connection: frames in, answers out, in order.
 
 As in Kafka, a connection has one request in work at a time: the next frame is looked at when the answer to
 the one before has left. Clients may send ahead and rely on answers in the order of their requests.
@@ -39,7 +39,7 @@ _STEPS = {API_VERSIONS_KEY: Step.VERSIONS, SASL_HANDSHAKE_KEY: Step.HANDSHAKE, S
 
 
 class ClientTransport(Protocol):
-    """Carry bytes to the client."""
+    """The socket to the client, as a connection sees it."""
 
     def send(self, data: bytes) -> None:
         """Send bytes, in order."""
@@ -51,7 +51,7 @@ class ClientTransport(Protocol):
 
 
 class Connection:
-    """Hold the state of one connection to one broker."""
+    """The state of one connection to one broker."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Connection:
         return self._principal if self.sasl is None else self.sasl.principal
 
     def is_far_ahead(self, max_waiting_bytes: int) -> bool:
-        """Say whether so much waits to be handled that no more should be read; of strangers less is borne."""
+        """Say whether so much waits that no more should be read; less may wait before the client is authenticated."""
         if self._is_let_in or self.sasl is None:
             return self.waiting_bytes > max_waiting_bytes
         return self._reader.buffered_bytes > min(self.sasl.settings.max_receive_bytes + 4, max_waiting_bytes)
@@ -119,7 +119,7 @@ class Connection:
             self._damage = str(error)
 
     def lost(self) -> None:
-        """Note that the client is gone; answers under way have nobody to go to."""
+        """Note that the client is gone; answers under way are dropped."""
         self.closed = True
         self._frames.clear()
         if self._current is not None:

@@ -91,7 +91,7 @@ def _handle_without_controller(handler: Handler, context: RequestContext) -> Non
 class RequestInterceptor(Protocol):
     """What may meet a request before its handler does."""
 
-    def dispatch(self, context: RequestContext, handler: Handler) -> None:
+    def intercept(self, context: RequestContext, handler: Handler) -> None:
         """Hand the request to its handler, now or later, or not at all."""
         ...
 
@@ -104,4 +104,4 @@ def dispatch(context: RequestContext, interceptor: RequestInterceptor | None = N
     if interceptor is None:
         handler(context)
     else:
-        interceptor.dispatch(context, handler)
+        interceptor.intercept(context, handler)

@@ -20,7 +20,7 @@ class Address(NamedTuple):
 class Listener:
     """A listener's name, where each broker has it, and what it asks of clients; no SASL: they are known already.
 
-    A client can reach the other brokers by its own listener only, so those are the addresses it is told.
+    A client can reach the other brokers by its own listener only, so those are the addresses it gets.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Break one request on purpose: before it is handled, after it took effect, or in the middle of a transaction's end.
+"""Faults for single requests: before they are handled, after they took effect, or in the middle of a transaction's end.
 
 A fault meets a request at one of three moments, and each moment offers the same few ways out: go on, answer an error,
 lose it, cut the connection. So an action is written once and means the same everywhere.
@@ -17,19 +17,19 @@ from broker_core.wire.versions import SERVED
 BEFORE, AFTER_APPLY, MID = "before", "after_apply", "mid"
 _MOMENTS: Final = (BEFORE, AFTER_APPLY, MID)
 _APIS: Final = frozenset(api.name for api in SERVED.values())
-# What a marker order tells of itself; it has no client.
+# What a marker can be matched by; it has no client.
 _OF_MARKERS: Final = frozenset({"transactional_id", "topic", "partition", "broker"})
 _LOOK_AGAIN_S: Final = 0.005
-# How a coordinator tells that the partition's leader has not answered it.
+# The answer of a partition's leader that has not answered its coordinator.
 _LOST: Final = ErrorCode.NETWORK_EXCEPTION
 
 
 class Crashed(BaseException):
-    """Be the sudden end of all brokers; no handler of errors may outlive it."""
+    """The sudden end of all brokers; no handler of errors may outlive it."""
 
 
 class Flag(Protocol):
-    """Say when what is held may go on; `threading.Event` does."""
+    """The sign that what is held may go on; a `threading.Event` is one."""
 
     def is_set(self) -> bool:
         """Say whether it may."""
@@ -37,8 +37,8 @@ class Flag(Protocol):
 
 
 @dataclass(frozen=True)
-class Turn:
-    """Offer what can be done with a request that a fault has met."""
+class InterceptedRequest:
+    """What can be done with a request that a fault has met."""
 
     seen: RequestSeen
     go_on: Callable[[], None]
@@ -50,7 +50,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Error:
-    """Answer with an error, in the form that the request's API and version have for it.
+    """An answer with an error, in the form that the request's API and version have for it.
 
     `code` is a name, a number or an `ErrorCode`. With `when="after_apply"` the request has taken effect all the same;
     with "mid" it is what the partition's leader answers the coordinator.
@@ -66,69 +66,69 @@ class Error:
         else:
             object.__setattr__(self, "code", ErrorCode(self.code))
 
-    def meet(self, turn: Turn) -> None:
+    def apply(self, request: InterceptedRequest) -> None:
         """Refuse."""
         assert isinstance(self.code, ErrorCode)
-        turn.refuse(self.code)
+        request.refuse(self.code)
 
 
 @dataclass(frozen=True)
 class Delay:
-    """Go on after some seconds of real time, though the broker's clock may be virtual."""
+    """A pause of some seconds of real time, though the broker's clock may be virtual."""
 
     seconds: float
 
-    def meet(self, turn: Turn) -> None:
+    def apply(self, request: InterceptedRequest) -> None:
         """Wait, then go on."""
-        turn.later(self.seconds, turn.go_on)
+        request.later(self.seconds, request.go_on)
 
 
 @dataclass(frozen=True)
 class Drop:
-    """Lose the request (before) or its answer (after_apply); the client hears nothing and waits for its own timeout.
+    """The loss of the request (before) or of its answer (after_apply); the client waits for its own timeout.
 
     In the middle it is the marker that is lost on its way to the partition's leader; the coordinator tries again.
     """
 
-    def meet(self, turn: Turn) -> None:
+    def apply(self, request: InterceptedRequest) -> None:
         """Do nothing."""
-        turn.lose()
+        request.lose()
 
 
 @dataclass(frozen=True)
 class Disconnect:
-    """Close the client's connection instead of handling the request (before) or of answering it (after_apply).
+    """A closed connection instead of the handling of a request (before) or of its answer (after_apply).
 
     In the middle it is the connection from the coordinator to the partition's leader: the same as `Drop`.
     """
 
-    def meet(self, turn: Turn) -> None:
+    def apply(self, request: InterceptedRequest) -> None:
         """Hang up."""
-        turn.cut()
+        request.cut()
 
 
 @dataclass(frozen=True)
 class Hold:
-    """Go on when the event is set, such as a `threading.Event`."""
+    """A pause until an event is set, such as a `threading.Event`."""
 
     event: Flag
 
-    def meet(self, turn: Turn) -> None:
+    def apply(self, request: InterceptedRequest) -> None:
         """Look again and again."""
         if self.event.is_set():
-            turn.go_on()
+            request.go_on()
         else:
-            turn.later(_LOOK_AGAIN_S, lambda: self.meet(turn))
+            request.later(_LOOK_AGAIN_S, lambda: self.apply(request))
 
 
 Action = Error | Delay | Drop | Disconnect | Hold | Callable[[RequestSeen], object]
 
 
 class Fault:
-    """Strike the requests that match; made by `EmbeddedBroker.fault`.
+    """A fault for the requests that match; made by `EmbeddedBroker.fault`.
 
-    `hits` counts how often it has struck, `matched` how many requests it was meant for. It ends with `remove()`, at
-    the end of a `with` block, or when it has struck as often as it may.
+    `hits` counts how many requests it has met, `matched` how many it was meant for. It ends with `remove()`, at
+    the end of a `with` block, or after its last hit.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Fault:
             raise ValueError(f"api={self.api!r} is not served; there are {', '.join(sorted(_APIS))}")
         if self._nth < 1 or (self._times is not None and self._times < 1):
             raise ValueError("nth and times count from 1")
-        if not (callable(self.action) or hasattr(self.action, "meet")):
+        if not (callable(self.action) or hasattr(self.action, "apply")):
             raise ValueError(f"action={self.action!r}: expected Error, Delay, Drop, Disconnect, Hold or a function")
         if self.when == MID:
             if self.api not in (None, "EndTxn"):
@@ -167,7 +167,7 @@ class Fault:
                 raise ValueError(f"{unknown[0]}: markers have no client; when='mid' can match {sorted(_OF_MARKERS)}")
 
     def remove(self) -> None:
-        """Strike no more; what is held or delayed already goes on when its time comes."""
+        """Meet no more requests; what is held or delayed already goes on when its time comes."""
         self._remove(self)
 
     def __enter__(self) -> Self:
@@ -180,8 +180,8 @@ class Fault:
         wanted = "".join(f", {name}={value!r}" for name, value in self._wanted.items())
         return f"<fault {self.api or 'any'} {self.when}{wanted}: {self.action!r}, {self.hits} hits>"
 
-    def strikes(self, when: str, seen: RequestSeen) -> bool:
-        """Say whether it is this request's turn, and count."""
+    def applies_to(self, when: str, seen: RequestSeen) -> bool:
+        """Say whether the fault is meant for a request, and count it."""
         if when != self.when or (self.api is not None and self.api != seen.api) or not self._matches(seen):
             return False
         self.matched += 1
@@ -208,7 +208,7 @@ class Fault:
 
 
 class FaultInjector:
-    """Stand at the door of a cluster: note each request, and let faults strike.
+    """The place where faults meet the requests of a cluster, and where each request is noted.
 
     `later(seconds, action)` runs an action after some real time, as a turn of the cluster of its own.
     """
@@ -219,26 +219,26 @@ class FaultInjector:
         self._later = later
 
     def add(self, fault: Fault) -> None:
-        """Let a fault strike from now on; of several that match, the first one does."""
+        """Let a fault meet requests from now on; of several that match, the first one does."""
         self.faults = (*self.faults, fault)
 
     def remove(self, fault: Fault) -> None:
-        """Let it strike no more."""
+        """Let it meet no more requests."""
         self.faults = tuple(each for each in self.faults if each is not fault)
 
-    def _struck(self, when: str, seen: RequestSeen) -> Fault | None:
-        return next((fault for fault in self.faults if fault.strikes(when, seen)), None)
+    def _matching(self, when: str, seen: RequestSeen) -> Fault | None:
+        return next((fault for fault in self.faults if fault.applies_to(when, seen)), None)
 
-    def dispatch(self, context: RequestContext, handler: Callable[[RequestContext], None]) -> None:
+    def intercept(self, context: RequestContext, handler: Callable[[RequestContext], None]) -> None:
         """Hand the request on, unless a fault meets it."""
         seen = RequestSeen.of(context)
         self.log.add(seen)
         context.on_answer = lambda response: self._leave(context, seen, response)
-        fault = self._struck(BEFORE, seen)
+        fault = self._matching(BEFORE, seen)
         if fault is None:
             handler(context)
         else:
-            _meet(fault.action, self._turn(context, seen, lambda: self._handle(context, handler)))
+            _apply(fault.action, self._intercepted(context, seen, lambda: self._handle(context, handler)))
 
     def _handle(self, context: RequestContext, handler: Callable[[RequestContext], None]) -> None:
         # Late: it may be another time by now.
@@ -248,12 +248,12 @@ class FaultInjector:
     def _leave(self, context: RequestContext, seen: RequestSeen, response: Any | None) -> None:
         """Let an answer go; a fault meets it when what it promises is durable."""
         # What was refused has not taken effect: the fault waits for the one that has.
-        fault = None if is_refusal(response, context.version) else self._struck(AFTER_APPLY, seen)
+        fault = None if is_refusal(response, context.version) else self._matching(AFTER_APPLY, seen)
         if fault is None:
             self._send(context, seen, response)
             return
-        turn = self._turn(context, seen, lambda: self._send(context, seen, response))
-        context.broker.sync_queue.put(lambda _now_ms: _meet(fault.action, turn))
+        request = self._intercepted(context, seen, lambda: self._send(context, seen, response))
+        context.broker.sync_queue.put(lambda _now_ms: _apply(fault.action, request))
 
     @staticmethod
     def _send(context: RequestContext, seen: RequestSeen, response: Any | None) -> None:
@@ -263,7 +263,7 @@ class FaultInjector:
             seen.answered(response, context.version)
         context.send(response)
 
-    def _turn(self, context: RequestContext, seen: RequestSeen, go_on: Callable[[], None]) -> Turn:
+    def _intercepted(self, context: RequestContext, seen: RequestSeen, go_on: Callable[[], None]) -> InterceptedRequest:
         def lose() -> None:
             seen.outcome = "dropped by a fault"
 
@@ -271,7 +271,7 @@ class FaultInjector:
             seen.outcome = "disconnected by a fault"
             context.hang_up("a fault was asked for that does so")
 
-        return Turn(
+        return InterceptedRequest(
             seen,
             go_on,
             lambda code: self._send(context, seen, error_response(context.request, code)),
@@ -280,7 +280,7 @@ class FaultInjector:
             self._later,
         )
 
-    def meets_marker(
+    def intercept_marker(
         self,
         seen: RequestSeen,
         write: Callable[[], None],
@@ -291,18 +291,21 @@ class FaultInjector:
 
         `write` writes it after all, `answer` gives the coordinator a leader's answer without it.
         """
-        fault = self._struck(MID, seen)
+        fault = self._matching(MID, seen)
         if fault is None:
             return False
         # What was written before it is to survive what the fault may do.
         sync()
-        _meet(fault.action, Turn(seen, write, answer, lambda: answer(_LOST), lambda: answer(_LOST), self._later))
+        _apply(
+            fault.action,
+            InterceptedRequest(seen, write, answer, lambda: answer(_LOST), lambda: answer(_LOST), self._later),
+        )
         return True
 
 
-def _meet(action: Action, turn: Turn) -> None:
+def _apply(action: Action, request: InterceptedRequest) -> None:
     if isinstance(action, Error | Delay | Drop | Disconnect | Hold):
-        action.meet(turn)
+        action.apply(request)
     else:
-        action(turn.seen)
-        turn.go_on()
+        action(request.seen)
+        request.go_on()

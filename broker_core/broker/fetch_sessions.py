@@ -1,4 +1,4 @@
-"""Remember what a consumer fetches, so that it need not say it again each time (KIP-227)."""
+"""Fetch sessions: what a consumer fetches is remembered, so that it need not say it each time (KIP-227)."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ _FINAL_EPOCH = -1
 
 
 class FetchKey(NamedTuple):
-    """Name a partition as the client does: by topic id from version 13 on, by name before."""
+    """A partition as the client names it: by topic id from version 13 on, by name before."""
 
     topic: str | UUID
     partition: int
@@ -24,19 +24,19 @@ class FetchKey(NamedTuple):
 
 @dataclass(slots=True)
 class FetchTarget:
-    """Hold what a client wants of one partition, and what it was last told about it."""
+    """What a client wants of one partition, and what the last answer said about it."""
 
     key: FetchKey
     fetch_offset: int
     max_bytes: int
     leader_epoch: int = NO_LEADER_EPOCH
     last_fetched_epoch: int = NO_LEADER_EPOCH
-    told: tuple[int, ...] | None = None
+    known_marks: tuple[int, ...] | None = None
 
 
 @dataclass(slots=True)
 class FetchSession:
-    """Hold one session; its epoch counts the requests the client has made in it."""
+    """One session; its epoch counts the requests the client has made in it."""
 
     session_id: int
     owner: str
@@ -48,7 +48,7 @@ class FetchSession:
 
 
 class FetchContext(NamedTuple):
-    """Say what one request fetches; `session` is None when nothing is remembered."""
+    """What one request fetches; `session` is None when nothing is remembered."""
 
     targets: list[FetchTarget]
     session: FetchSession | None
@@ -56,13 +56,13 @@ class FetchContext(NamedTuple):
 
 
 class FetchSessions:
-    """Keep a broker's sessions, as many as there are slots.
+    """A broker's sessions, as many as there are slots.
 
     When all are taken, as in Kafka, one that has not been used for two minutes makes room for a new one, else the
     smallest of those that are two minutes old, if it has fewer partitions. Else the newcomer gets no session, and names
-    each time what it fetches: so nobody who opens many throws out those who work.
+    each time what it fetches: so a client that opens many does not throw out those that are in use.
 
-    Their ids can be guessed, so to anybody but the user who began it a session is not there.
+    Their ids can be guessed, so a session is there only for the user who began it.
     """
 
     def __init__(self, slots: int) -> None:

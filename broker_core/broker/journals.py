@@ -1,4 +1,4 @@
-"""Give the coordinators their journals: internal topics seen as partitions of records.
+"""The journals of the coordinators: internal topics seen as partitions of records.
 
 The coordinators do not know logs; they append and read through this, under the leader epoch they were
 elected with. An append under an older epoch is refused, which is how a zombie coordinator learns that it is one.
@@ -18,7 +18,7 @@ from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Pr
 
 
 class TopicJournal:
-    """Write and read one internal topic for one broker's coordinator."""
+    """One internal topic, as one broker's coordinator writes and reads it."""
 
     def __init__(
         self, topic: str, broker_id: int, metadata: ClusterMetadata, logs: LogManager, now_ms: Callable[[], int]

@@ -1,4 +1,4 @@
-"""Do what time asks of the logs: retention, compaction, the forgetting of silent producers."""
+"""What comes due for logs as time passes: retention, compaction, the expiration of producers."""
 
 import logging
 from collections.abc import Callable
@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogMaintenance:
-    """Run each job at its interval."""
+    """The jobs and their intervals."""
 
     def __init__(self, logs: LogManager, config: BrokerConfig, now_ms: int) -> None:
         self._logs = logs

@@ -1,4 +1,4 @@
-"""Keep the partitions' logs open, know which of them owe a sync, and which have moved.
+"""The open logs of the partitions: which of them owe a sync, and which have changed.
 
 Logs are opened when first asked for: a cluster with a hundred empty internal partitions starts as fast as one
 without.
@@ -15,7 +15,7 @@ from broker_core.types import TopicPartition
 
 
 class LogManager:
-    """Hold the open log of each partition."""
+    """The open log of each partition."""
 
     log_type: ClassVar[type[PartitionLog]] = PartitionLog
 
@@ -76,7 +76,7 @@ class LogManager:
         if self._config.flush_before_ack:
             promised = [self._open[each] for each in sorted(self._promised) if each in self._open]
             self._storage.sync_all([log.sync for log in promised if log.unsynced])
-        # Only now: a promise whose sync has failed must still be there when somebody asks.
+        # Only now: a promise whose sync has failed must still be there at the next sync.
         self._promised.clear()
 
     def take_changed(self) -> set[TopicPartition]:
@@ -107,7 +107,7 @@ class LogManager:
             self._storage.delete(folder_of(topic_partition))
 
     def open_all(self, now_ms: int) -> list[PartitionLog]:
-        """Open every log that has files, so that time passes for those too that nobody asks for."""
+        """Open every log that has files, so that time passes for those too that are not in use."""
         return [
             self.get(topic_partition, now_ms)
             for topic in list(self._metadata.topics.values())

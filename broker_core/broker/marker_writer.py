@@ -16,7 +16,7 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPar
 class MarkerInterceptor(Protocol):
     """What may meet a marker that is about to be written."""
 
-    def meets_marker(
+    def intercept_marker(
         self,
         seen: RequestSeen,
         write: Callable[[], None],
@@ -57,7 +57,9 @@ class MarkerWriter:
         """
         answers = {}
         for topic_partition in sorted(order.partitions):
-            if self.interceptor is not None and self._is_met(self.interceptor, sender, order, topic_partition, now_ms):
+            if self.interceptor is not None and self._is_intercepted(
+                self.interceptor, sender, order, topic_partition, now_ms
+            ):
                 continue
             if sender.broker_id not in self._running:
                 # A fault has stopped the coordinator in the middle; the one that follows it begins again.
@@ -65,7 +67,7 @@ class MarkerWriter:
             answers[topic_partition] = self._write(order, topic_partition, now_ms)
         self._sync_queue.put(partial(sender.transactions.marker_answered, order, answers))
 
-    def _is_met(
+    def _is_intercepted(
         self,
         interceptor: MarkerInterceptor,
         sender: Broker,
@@ -83,7 +85,7 @@ class MarkerWriter:
                 answer(self._write(order, topic_partition, self._now_ms()))
 
         seen = RequestSeen.of_marker(topic_partition, order.transactional_id, sender.broker_id, now_ms)
-        return interceptor.meets_marker(seen, write, answer, self._sync)
+        return interceptor.intercept_marker(seen, write, answer, self._sync)
 
     def _write(self, order: MarkerOrder, topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
         leader = self._leader_of(topic_partition)

@@ -1,8 +1,8 @@
-"""Know which topics there are, who leads their partitions, and what the cluster has agreed on.
+"""The cluster's metadata: its topics, the leaders of their partitions, and what the cluster has agreed on.
 
 The metadata is a journal like the coordinators': a change is decided, recorded, and only `replay` alters
-state, live and at load alike. Its records are JSON because nobody but us reads them: Kafka keeps the same
-facts in KRaft's metadata log. Every opening of the cluster is a record too and raises all leader epochs, so
+state, live and at load alike. Its records are JSON because no other program reads them: Kafka keeps the
+same facts in KRaft's metadata log. Every opening of the cluster is a record too and raises all leader epochs, so
 that what an earlier life of the cluster still says about a partition is refused as stale.
 """
 
@@ -32,7 +32,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Say which broker leads a partition, and in which term; `NO_LEADER` while none does."""
+    """The broker that leads a partition, and its term; `NO_LEADER` while none does."""
 
     leader: int
     leader_epoch: int
@@ -40,7 +40,7 @@ class Leadership:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """Describe a topic: its identity, the leaders of its partitions, and the settings it overrides."""
+    """A topic: its identity, the leaders of its partitions, and the settings it overrides."""
 
     name: str
     topic_id: UUID
@@ -67,7 +67,7 @@ def check_topic_name(name: str) -> None:
 
 
 class ClusterMetadata:
-    """Hold the cluster's metadata; `append` makes a change durable before it is replayed."""
+    """The cluster's metadata; `append` records a change before it is replayed."""
 
     def __init__(self, append: Callable[[bytes, bytes], int], broker_ids: Iterable[int]) -> None:
         self._append = append
@@ -124,8 +124,8 @@ class ClusterMetadata:
     def open_cluster(self, cluster_id: str, transaction_version: int, group_version: int = 0) -> None:
         """Record that the cluster starts: a new term for every partition, and the feature levels to run at.
 
-        A level from the settings rules a new cluster, as formatting one does with Kafka, and again whenever somebody
-        has changed the setting. As long as it stays the same, what was changed at run time outlives the restart.
+        A level from the settings rules a new cluster, as formatting one does with Kafka, and again whenever the
+        setting was changed. As long as it stays the same, what was changed at run time outlives the restart.
         """
         is_new = not self.cluster_id
         before, settings = self._settings, {TRANSACTION_VERSION: transaction_version, GROUP_VERSION: group_version}
@@ -352,7 +352,7 @@ class ClusterMetadata:
 
 
 class SubscribableTopics:
-    """Be the `Topics` that consumer groups subscribe to."""
+    """The `Topics` that consumer groups subscribe to."""
 
     def __init__(self, metadata: ClusterMetadata) -> None:
         self._metadata = metadata

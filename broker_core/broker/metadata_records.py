@@ -1,4 +1,4 @@
-"""Read the records of the cluster's own journal, JSON of the types and fields that the metadata writes.
+"""The records of the cluster's metadata: JSON of the types and fields that `ClusterMetadata` writes.
 
 The files outlive the program that wrote them, so a record that is not understood is damage, named before it can
 change anything: a cluster that started without some of its topics or rights would look whole.

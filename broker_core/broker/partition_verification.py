@@ -1,4 +1,4 @@
-"""Ask the transaction coordinator whether partitions belong to a transaction, or make them belong (KIP-890).
+"""The question to the transaction coordinator whether partitions belong to a transaction, or shall belong (KIP-890).
 
 What Kafka does with AddPartitionsToTxn 4+ between brokers is a call here, since all brokers live in one
 process; the codes an asking leader makes of the answers are the same (facts C.3 step 2).
@@ -17,7 +17,7 @@ TRANSACTIONS_V2 = 2
 
 
 class Mode(Enum):
-    """Say what is asked, by the version of the client's request."""
+    """What is asked, by the version of the client's request."""
 
     OLD_ERROR = "verify, for a client that does not know TRANSACTION_ABORTABLE"
     VERIFY = "verify"

@@ -1,4 +1,4 @@
-"""Let requests wait: until a partition moves, until a time, whichever comes first.
+"""Requests that wait: until a partition changes, until a time, whichever comes first.
 
 Kafka calls the place purgatory. A waiting request is tried again when one of its partitions changes and at
 its deadline at the latest, when it must answer with what there is. Timers are the same thing without partitions.
@@ -13,7 +13,7 @@ from broker_core.types import TopicPartition
 
 @dataclass(eq=False, slots=True)
 class Waiting:
-    """Hold one waiting request.
+    """One waiting request.
 
     `attempt(now_ms)` answers and returns True, or returns False to go on waiting; `expire(now_ms)` must answer. Both
     are guarded by their request's context: what they raise would stop the broker.
@@ -39,7 +39,7 @@ def _expired(_now_ms: int) -> None:
 
 
 class Purgatory:
-    """Keep what waits, findable by partition and by deadline."""
+    """What waits, findable by partition and by deadline."""
 
     def __init__(self) -> None:
         # In the order of their coming, so that equal worlds wake them in equal order.

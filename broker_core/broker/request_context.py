@@ -1,4 +1,4 @@
-"""Hold one request on its way through a handler, until it is answered exactly once."""
+"""One request on its way through a handler, until it is answered exactly once."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -59,7 +59,7 @@ class ClientConnection(Protocol):
 
 
 class RequestContext:
-    """Carry a request, the broker that received it, and the way back.
+    """A request, the broker that received it, and the way back.
 
     A handler answers now or later, once: the answer is encoded at once (it speaks of the state it was
     decided on) and leaves when what it promises is durable.
@@ -75,7 +75,7 @@ class RequestContext:
         self.answered = False
         # Set by a handler that lets the request wait: called when the client is gone, so that nothing waits for it.
         self.abandon: Callable[[], None] = _nothing
-        # Set by whoever wants to see the answer before it goes; it passes it to `send`, or does not.
+        # Set by an interceptor that wants to see the answer before it goes; it passes it to `send`, or does not.
         self.on_answer: Callable[[Any | None], None] | None = None
         # What the client was refused, once it was; see `authorization`.
         self.refused: set[tuple[object, ...]] | None = None
@@ -137,7 +137,7 @@ class RequestContext:
         self._finish_once(None)
 
     def send(self, response: Any | None) -> None:
-        """Send what was answered, whoever had a look at it; None: nothing is sent, the next request may come."""
+        """Send what was answered; None: nothing is sent, the next request may come."""
         self.answered = True
         if response is not None:
             self.broker.meters.answering(self.request, response)

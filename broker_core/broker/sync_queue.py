@@ -1,4 +1,4 @@
-"""Hold back what others will see until what it promises is durable: persist before send."""
+"""Effects that wait until what they promise is durable: persist before send."""
 
 from collections.abc import Callable
 
@@ -6,13 +6,10 @@ Effect = Callable[[int], None]
 
 
 class SyncQueue:
-    """Queue the effects of handled requests in their order."""
+    """The effects of handled requests, in their order."""
 
     def __init__(self) -> None:
         self._effects: list[Effect] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._effects)
 
     def put(self, effect: Effect) -> None:
         """Queue an effect; it is called with the time when it may happen."""

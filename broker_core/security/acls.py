@@ -1,4 +1,4 @@
-"""Say what an ACL is, which resources and clients it is about, and what makes one that cannot be.
+"""ACLs: the resources and clients they are about, and what makes one invalid.
 
 The numbers are Kafka's, for they travel: operations, resource types, pattern types and permissions.
 """
@@ -19,7 +19,7 @@ ANY_USER: Final = "User:*"
 
 
 class ResourceType(IntEnum):
-    """Say what kind of thing is protected."""
+    """The kinds of things that are protected."""
 
     ANY = 1
     TOPIC = 2
@@ -31,7 +31,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """Say how a name is meant; ANY and MATCH occur in filters only."""
+    """How a name is meant; ANY and MATCH occur in filters only."""
 
     ANY = 1
     MATCH = 2
@@ -40,7 +40,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """Say what is done to a resource."""
+    """What is done to a resource."""
 
     ANY = 1
     ALL = 2
@@ -60,7 +60,7 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
-    """Say whether an ACL grants or refuses; ANY occurs in filters only."""
+    """Whether an ACL grants or refuses; ANY occurs in filters only."""
 
     ANY = 1
     DENY = 2
@@ -75,7 +75,7 @@ IMPLYING: Final = {
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
 }
 
-# What can be done to a resource of each type at all, so far as clients are told of it.
+# What can be done to a resource of each type at all, as far as clients learn of it.
 SUPPORTED: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
     ResourceType.TOPIC: (
         Operation.READ,
@@ -107,7 +107,7 @@ SUPPORTED: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
 
 
 class ResourcePattern(NamedTuple):
-    """Name the resources an ACL is about: one, all that begin alike, or (`*`) all of a type."""
+    """The resources an ACL is about: one, all that begin alike, or (`*`) all of a type."""
 
     resource_type: ResourceType
     pattern_type: PatternType
@@ -115,7 +115,7 @@ class ResourcePattern(NamedTuple):
 
 
 class Acl(NamedTuple):
-    """Grant or refuse one operation on resources to a principal at a host."""
+    """The grant or refusal of one operation on resources to a principal at a host."""
 
     pattern: ResourcePattern
     principal: str
@@ -132,7 +132,7 @@ class Acl(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Choose ACLs; a None or ANY leaves open."""
+    """A choice of ACLs; None or ANY leaves open."""
 
     resource_type: int
     name: str | None

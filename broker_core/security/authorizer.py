@@ -1,4 +1,4 @@
-"""Decide whether a client may do something: deny first, then allow, then the setting for what no ACL speaks of.
+"""The authorizer: deny first, then allow, then the setting for what no ACL is about.
 
 The rules are those of Kafka's StandardAuthorizer. ACLs are found by the name of the resource, so that a decision
 costs a few look-ups however many ACLs there are: one by the name, one for `*`, and one for each length that a
@@ -33,14 +33,14 @@ _UNHEARD_OF = "hardcode"
 
 
 class _Client(NamedTuple):
-    """Hold who asks, in the words that ACLs use."""
+    """The client that asks, in the words that ACLs use."""
 
     principals: tuple[str, str]
     host: str
 
 
 class _AclRule(NamedTuple):
-    """Hold an ACL with what its host means, worked out once."""
+    """An ACL with what its host means, worked out once."""
 
     acl: Acl
     network: IPv4Network | IPv6Network | None
@@ -55,7 +55,7 @@ class _AclRule(NamedTuple):
 
 
 class Acls:
-    """Hold the ACLs there are, by the pattern they are about and the principal they speak of."""
+    """The ACLs there are, by the pattern they are about and the principal they name."""
 
     def __init__(self) -> None:
         self._rules: dict[ResourcePattern, dict[str, dict[Acl, _AclRule]]] = {}
@@ -109,7 +109,7 @@ class Acls:
 
 
 class Authorizer:
-    """Decide by the ACLs there are at the moment, the super users, and what holds where no ACL is found."""
+    """Decisions by the ACLs there are at the moment, the super users, and what holds where no ACL is found."""
 
     def __init__(self, acls: Acls, *, super_users: str, allows_by_default: bool) -> None:
         self._acls = acls
@@ -146,7 +146,7 @@ class Authorizer:
     def allows_on_any(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         """Say whether there is any resource of the type to which the client may do this, existing or not.
 
-        Kafka asks this of somebody who wants a producer id without a transactional id (KIP-679).
+        Kafka asks this of a client that wants a producer id without a transactional id (KIP-679).
         """
         if self.allows(principal, host, operation, resource_type, _UNHEARD_OF):
             return True
@@ -172,7 +172,7 @@ class Authorizer:
 
 
 def authorizer_for(config: BrokerConfig, acls: Acls) -> Authorizer | None:
-    """Return what decides under these settings; None, when nothing is asked of anybody."""
+    """Return what decides under these settings; None where no authorizer is set."""
     if not config.authorizer_class_name:
         return None
     return Authorizer(acls, super_users=config.super_users, allows_by_default=config.allow_everyone_if_no_acl_is_found)

@@ -1,4 +1,4 @@
-"""List what each API asks for: which operation on which kind of resource, and what it answers without.
+"""The table of what each API needs: which operation on which kind of resource, and what it answers without.
 
 Owns: the table. The handlers ask in its order, of the resources their request names.
 Asks: `acls`, `errors`.
@@ -24,7 +24,7 @@ TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
 
 FILTERED: Final = None
 
-# What a client is told that may not do something to a resource of this type.
+# The error for a client that may not do something to a resource of this type.
 REFUSALS: Final[Mapping[ResourceType, ErrorCode]] = {
     TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -34,14 +34,14 @@ REFUSALS: Final[Mapping[ResourceType, ErrorCode]] = {
 
 
 class Right(NamedTuple):
-    """Name an operation on resources of a type."""
+    """An operation on resources of a type."""
 
     operation: Op
     resource_type: ResourceType
 
 
 class Check(NamedTuple):
-    """Ask for one of some rights; `refused` is the answer to a client that has none of them."""
+    """The need for one of some rights; `refused` is the answer to a client that has none of them."""
 
     one_of: tuple[Right, ...]
     refused: ErrorCode | None
@@ -62,7 +62,7 @@ _NOTHING: tuple[Check, ...] = ()
 _GROUP_MEMBER = (_needs(Op.READ, GROUP),)
 
 CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
-    # Before anybody knows who the client is.
+    # Before the client is authenticated.
     "ApiVersions": _NOTHING,
     "SaslHandshake": _NOTHING,
     "SaslAuthenticate": _NOTHING,
@@ -118,10 +118,10 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
     # Topics and settings.
     "CreateTopics": (
         _needs_one((Op.CREATE, CLUSTER), (Op.CREATE, TOPIC)),
-        # Without it the answer does not tell the settings.
+        # Without it the answer leaves the settings out.
         _needs(Op.DESCRIBE_CONFIGS, TOPIC, FILTERED),
     ),
-    # Besides, a client that may describe the topic of an id is told its name, though it may not delete it.
+    # Besides, a client that may describe the topic of an id learns its name, though it may not delete it.
     "DeleteTopics": (
         _needs_one((Op.DELETE, CLUSTER), (Op.DESCRIBE, TOPIC)),
         _needs_one((Op.DELETE, CLUSTER), (Op.DELETE, TOPIC)),

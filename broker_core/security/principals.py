@@ -14,7 +14,7 @@ from broker_core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Be one user as ACLs name it: a kind, which is `User` unless somebody defines others, and a name.
+    """One user as ACLs name it: a kind, which is `User` unless others are defined, and a name.
 
     >>> str(Principal("User", "alice"))
     'User:alice'
@@ -86,7 +86,7 @@ def _escape(text: str) -> str:
 
 
 class PrincipalRules:
-    """Turn distinguished names into user names by Kafka's `ssl.principal.mapping.rules`.
+    """Kafka's `ssl.principal.mapping.rules`, which make user names of distinguished names.
 
     >>> PrincipalRules("RULE:^CN=(.*?),.*$/$1/L, DEFAULT").apply("CN=Alice,O=Example")
     'alice'

@@ -1,4 +1,4 @@
-"""Lead one connection through SASL: which step may come next, who the client is then, and for how long.
+"""One connection's way through SASL: which step may come next, who the client is then, and for how long.
 
 Steps and order are Kafka's: ApiVersions at most once, SaslHandshake, then tokens until the mechanism is done. After
 that a new handshake begins re-authentication (KIP-368), if sessions end at all, with the same mechanism and user.
@@ -21,7 +21,7 @@ _LONG_MAX: Final = 2**63 - 1
 
 
 class AuthenticationFailed(Exception):
-    """Say why a client is not let in, in words that may be told to anybody.
+    """The reason why a client is not let in, in words that any client may read.
 
     Without a message of its own the client learns the mechanism and nothing else: not whether there is such a user.
     """
@@ -33,7 +33,7 @@ class AuthenticationFailed(Exception):
 
 
 class Mechanism(Protocol):
-    """Check one client, token by token."""
+    """The check of one client, token by token."""
 
     @property
     def user_name(self) -> str | None:
@@ -52,7 +52,7 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SaslSettings:
-    """Hold what a listener asks of its clients: the mechanisms it takes, how long a session lasts (0: for ever)."""
+    """What a listener asks of its clients: the mechanisms it takes, how long a session lasts (0: for ever)."""
 
     # Not shown: a mechanism holds passwords.
     mechanisms: Mapping[str, Callable[[], Mechanism]] = field(repr=False)
@@ -62,7 +62,7 @@ class SaslSettings:
 
 
 class Step(Enum):
-    """Name what a client may do before it is let in."""
+    """What a client may do before it is let in."""
 
     VERSIONS = auto()
     HANDSHAKE = auto()
@@ -70,7 +70,7 @@ class Step(Enum):
 
 
 class SaslState(Enum):
-    """Name how far a client has come."""
+    """How far a client has come."""
 
     FRESH = auto()
     VERSIONS_TOLD = auto()
@@ -91,7 +91,7 @@ ADMITTED: Final[Mapping[SaslState, frozenset[Step]]] = {
 
 
 class SaslSession:
-    """Hold how far one connection has come with its authentication."""
+    """How far one connection has come with its authentication."""
 
     def __init__(self, settings: SaslSettings) -> None:
         self.settings = settings

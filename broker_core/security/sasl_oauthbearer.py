@@ -24,14 +24,14 @@ _ERROR_SEEN: Final = b"\x01"
 
 @dataclass(frozen=True, slots=True)
 class ValidToken:
-    """Say whom a token names, and when it expires (ms since the epoch)."""
+    """The user a token names, and when it expires (ms since the epoch)."""
 
     principal_name: str
     expires_ms: int | None = None
 
 
 class InvalidToken(Exception):
-    """Refuse a token; the client is told `status`, and the scope it would need, nothing else."""
+    """The refusal of a token; the client learns `status`, and the scope it would need, nothing else."""
 
     def __init__(self, reason: str = "", *, status: str = "invalid_token", scope: str | None = None) -> None:
         super().__init__(reason)
@@ -44,7 +44,7 @@ TokenValidator = Callable[[str, int], ValidToken]
 
 
 class OAuthBearer:
-    """Be the server's side of one OAUTHBEARER exchange.
+    """The server's side of one OAUTHBEARER exchange.
 
     A refused token is answered with the reason first; the client says that it has seen it, and fails then.
     """
@@ -90,7 +90,7 @@ def _parse(message: bytes) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class UnsecuredTokens:
-    """Validate unsigned tokens: well-formed, issued, not expired, with the scope that is asked for."""
+    """The validator of unsigned tokens: well-formed, issued, not expired, with the scope that is asked for."""
 
     principal_claim: str = "sub"
     scope_claim: str = "scope"

@@ -31,7 +31,7 @@ _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """Hold what the server knows of a password: enough to check a client, not enough to be one."""
+    """What the server knows of a password: enough to check a client, not enough to be one."""
 
     iterations: int
     salt: bytes = field(repr=False)
@@ -81,7 +81,7 @@ def credential_of_password(mechanism: str, password: str, entropy: Entropy) -> S
 
 
 class Scram:
-    """Be the server's side of one SCRAM exchange: a challenge, then the proof."""
+    """The server's side of one SCRAM exchange: a challenge, then the proof."""
 
     expires_ms = None
 
@@ -102,7 +102,7 @@ class Scram:
             message = token.decode()
             reply = self._finish(message) if self._is_challenged else self._challenge(message)
         except (ScramException, LookupError, ValueError):
-            # What was wrong is nobody's business: it may say whether there is such a user.
+            # The client must not learn what was wrong: it may say whether there is such a user.
             raise AuthenticationFailed from None
         return reply.encode()
 
@@ -124,7 +124,7 @@ class Scram:
 
 
 class Plain:
-    """Be the server's side of one PLAIN exchange: one token, and the client is known or refused."""
+    """The server's side of one PLAIN exchange: one token, and the client is known or refused."""
 
     expires_ms = None
 
@@ -142,7 +142,7 @@ class Plain:
             raise AuthenticationFailed("Authentication failed: username not specified")
         if not password:
             raise AuthenticationFailed("Authentication failed: password not specified")
-        # An unknown user costs a comparison too, so that the time tells no names; no password is empty.
+        # An unknown user costs a comparison too, so that the time shows no names; no password is empty.
         if not compare_digest(self._passwords.get(name, "").encode(), password.encode()):
             raise AuthenticationFailed("Authentication failed: Invalid username or password")
         if authorization_id not in ("", name):

@@ -1,4 +1,4 @@
-"""Turn a listener's settings into what it asks of its clients."""
+"""What a listener asks of its clients, read from its settings."""
 
 import logging
 import re
@@ -25,8 +25,8 @@ _USER_OPTION: Final = "user_"
 
 
 @dataclass(frozen=True, slots=True)
-class SaslWorld:
-    """Hold what mechanisms need besides settings.
+class SaslServices:
+    """What mechanisms need besides settings.
 
     That is where SCRAM's credentials are, chance, users of PLAIN that no setting names, and who vouches for tokens.
     """
@@ -37,32 +37,32 @@ class SaslWorld:
     token_validator: TokenValidator | None = None
 
 
-def sasl_settings(config: BrokerConfig, listener: str, world: SaslWorld) -> SaslSettings:
+def sasl_settings(config: BrokerConfig, listener: str, services: SaslServices) -> SaslSettings:
     """Return what the listener asks of clients; raises `ConfigError`."""
     own = config.of_listener(listener)
     names = [name.strip() for name in own.sasl_enabled_mechanisms.split(",")]
     return SaslSettings(
-        mechanisms={name: _mechanism(config, listener, name, world) for name in names},
+        mechanisms={name: _mechanism(config, listener, name, services) for name in names},
         max_reauth_ms={name: config.max_reauth_ms(listener, name) for name in names},
         max_receive_bytes=own.sasl_server_max_receive_size,
         failure_delay_ms=config.failed_authentication_delay_ms,
     )
 
 
-def _mechanism(config: BrokerConfig, listener: str, name: str, world: SaslWorld) -> Callable[[], Mechanism]:
+def _mechanism(config: BrokerConfig, listener: str, name: str, services: SaslServices) -> Callable[[], Mechanism]:
     key, text = config.jaas_config(listener, name)
     options = parse_jaas(key, text) if text else {}
     if name == "PLAIN":
-        return partial(Plain, {**world.passwords, **users_of(options)})
+        return partial(Plain, {**services.passwords, **users_of(options)})
     if name == "OAUTHBEARER":
-        if world.token_validator is None:
+        if services.token_validator is None:
             logger.warning(
                 "listener %s takes unsigned tokens at their word: whoever reaches it can be anybody. For tests "
                 "only; give a token_validator, or leave OAUTHBEARER out of sasl.enabled.mechanisms",
                 listener,
             )
-        return partial(OAuthBearer, world.token_validator or _unsecured(key, options))
-    return partial(Scram, name, world.credential_of, world.entropy)
+        return partial(OAuthBearer, services.token_validator or _unsecured(key, options))
+    return partial(Scram, name, services.credential_of, services.entropy)
 
 
 def _unsecured(key: str, options: dict[str, str]) -> UnsecuredTokens:

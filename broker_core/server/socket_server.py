@@ -24,7 +24,7 @@ from broker_core.ports import Entropy, Storage
 from broker_core.security.principals import PrincipalRules
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.security.sasl_passwords import MECHANISM_NAMES, credential_of_password
-from broker_core.security.sasl_settings import SaslWorld, sasl_settings
+from broker_core.security.sasl_settings import SaslServices, sasl_settings
 from broker_core.server.acceptor import Acceptor, bind
 from broker_core.server.connection_protocol import ConnectionProtocol
 from broker_core.server.connection_quotas import ConnectionQuotas
@@ -282,13 +282,13 @@ class SocketServer:
         if not plan.has_sasl:
             return Listener(plan.name, self.reachable[plan.name])
         metadata = self.cluster.metadata
-        world = SaslWorld(
+        services = SaslServices(
             lambda mechanism, user: metadata.scram.get((mechanism, user)),
             self._entropy,
             self._users,
             self._token_validator,
         )
-        sasl = sasl_settings(self._config, plan.name, world)
+        sasl = sasl_settings(self._config, plan.name, services)
         for mechanism in sorted(MECHANISM_NAMES & sasl.mechanisms.keys()):
             for user, password in self._users.items():
                 known = metadata.scram.get((mechanism, user))

@@ -1,6 +1,6 @@
-"""Turn bytes into Kafka messages and back.
+"""The translation of bytes into Kafka messages and back.
 
-Owns: frames, request and response headers, the table of served API versions; the only room that knows `kafka.protocol`.
-Asks: nothing of other rooms.
+Owns: frames, request and response headers, the table of served API versions; nothing else knows `kafka.protocol`.
+Asks: nothing of other packages.
 Never: looks at what a message means.
 """

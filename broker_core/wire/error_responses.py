@@ -1,4 +1,4 @@
-"""Answer any request of any served version with one error, in the form its API has for that.
+"""Errors in responses: a response that says one error for a whole request, and the codes that a response holds.
 
 Most APIs say what went wrong in one place at the top; the others say it for each thing that was asked about, and
 repeat its name. Where that is stands in a table; what is left out of an answer is named "unknown" there, too.
@@ -11,7 +11,7 @@ from broker_core.wire.framing import Request
 
 
 class _Echo(NamedTuple):
-    """Repeat the items of a request's array in an array of the answer.
+    """The items of a request's array that an array of the answer repeats.
 
     `names` gives for a field of the answer the field of the request that it repeats, "" for the item itself; fields
     of the same name are repeated anyway.
@@ -62,7 +62,7 @@ _ECHOES: Final[Mapping[str, tuple[_Echo, ...]]] = {
     "DescribeTransactions": (_Echo("transactional_ids", "transaction_states", {"transactional_id": ""}),),
     "ConsumerGroupDescribe": (_Echo("group_ids", "groups", {"group_id": ""}),),
 }
-# Answers of these versions say the error at the top alone, though they have room for the items.
+# Answers of these versions say the error at the top alone, though they have fields for the items.
 _ONLY_AT_THE_TOP: Final = {"OffsetFetch": range(2, 8), "Fetch": range(13, 100)}
 # What an answer says of a number that it does not know.
 _UNKNOWN: Final = frozenset(
@@ -152,7 +152,7 @@ _paths: "dict[tuple[int, int], tuple[_Path, ...]]" = {}
 
 
 class _Path(NamedTuple):
-    """Name one field: an error code, or what holds some."""
+    """One field: an error code, or what holds some."""
 
     name: str
     inner: "tuple[_Path, ...]"

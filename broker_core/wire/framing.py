@@ -1,4 +1,4 @@
-"""Cut a byte stream into frames, decode requests and encode responses.
+"""Frames of a byte stream, decoded requests and encoded responses.
 
 A frame is an int32 length and that many bytes. A request starts with a header whose first eight bytes
 (API key, version, correlation id) have never changed, so that a broker can answer even a version it does
@@ -24,11 +24,11 @@ _WITH_SECRETS = frozenset({SASL_AUTHENTICATE_KEY, int(m.AlterUserScramCredential
 
 
 class MalformedFrame(ValueError):
-    """Report bytes that are no Kafka request; the connection they came on is of no further use."""
+    """Bytes that are no Kafka request; the connection they came on is of no further use."""
 
 
 class UnsupportedVersion(ValueError):
-    """Report a request of an API or version that is not served."""
+    """A request of an API or version that is not served."""
 
     def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
         super().__init__(f"API {api_key} version {api_version} is not served")
@@ -39,7 +39,7 @@ class UnsupportedVersion(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Hold one decoded request: its header fields and its body, a `wire.messages` object."""
+    """One decoded request: its header fields and its body, a `wire.messages` object."""
 
     api: ServedApi
     version: int
@@ -50,7 +50,7 @@ class Request:
 
 
 class FrameReader:
-    """Collect bytes as they come and hand out whole frames."""
+    """The bytes of a connection as they come, and the whole frames among them."""
 
     def __init__(self, max_frame_bytes: int, min_frame_bytes: int = _FIXED_HEADER.size) -> None:
         self._buffer = bytearray()

@@ -1,4 +1,4 @@
-"""Measure a message's body against Kafka's schema before it is decoded.
+"""The layout of messages: a body is measured against Kafka's schema before it is decoded.
 
 kafka-python's decoder trusts what it reads: it counts to whatever number stands there, follows a varint that does not
 end in quadratic time, copies what is left for each set of tagged fields, takes a length of -1 for null in any field,
@@ -28,7 +28,7 @@ _plans: dict[tuple[str, int], _Step] = {}
 
 
 class MalformedLayout(ValueError):
-    """Report bytes that are not laid out as the schema says."""
+    """Bytes that are not laid out as the schema says."""
 
 
 def check_body(kind: Any, version: int, body: memoryview) -> None:
@@ -54,7 +54,7 @@ def check_tags(data: memoryview, position: int) -> int:
 
 
 class _Walk:
-    """Hold the bytes of one message, and what its tagged fields have cost so far."""
+    """The bytes of one message, and what its tagged fields have cost so far."""
 
     def __init__(self, data: memoryview) -> None:
         self.data = data

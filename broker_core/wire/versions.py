@@ -1,4 +1,4 @@
-"""List which APIs are served, at which versions.
+"""The APIs that are served, and at which versions.
 
 One row an API: what is not in the table is not advertised and not decoded. Ranges are those of Apache
 Kafka 4.3 as far as we serve them (facts J.1). Produce is advertised from 0 although 0-2 are refused, as
@@ -11,7 +11,7 @@ from broker_core.wire import messages as m
 
 
 class ServedApi(NamedTuple):
-    """Describe one served API; versions are inclusive, `advertised_min` is what ApiVersions tells."""
+    """One served API; versions are inclusive, `advertised_min` is what ApiVersions answers."""
 
     name: str
     request: Any

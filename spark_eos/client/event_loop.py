@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import kafka.errors as kafka_errors
+from kafka.net import selector as kafka_selector
 from kafka.net.selector import KernelEvent, NetworkSelector, TaskState
 
 _FEW_TIMERS: Final = 64
@@ -26,9 +27,8 @@ class EventLoop(NetworkSelector):  # type: ignore[misc]
     each timer in the heap takes time with the square of their number.
     """
 
-    def __init__(self, monotonic: Callable[[], float], **config: Any) -> None:
+    def __init__(self, **config: Any) -> None:
         super().__init__(**config)
-        self.monotonic = monotonic
         self._scheduled: list[tuple[float, Any]] = []
         self._cancelled_timers = 0
 
@@ -49,7 +49,7 @@ class EventLoop(NetworkSelector):  # type: ignore[misc]
 
     def _schedule_tasks(self) -> None:
         self._drop_cancelled()
-        while self._scheduled and self._scheduled[0][0] <= self.monotonic():
+        while self._scheduled and self._scheduled[0][0] <= _monotonic():
             _, task = heapq.heappop(self._scheduled)
             task.scheduled_at = None
             self._add_ready_task(task)
@@ -63,6 +63,12 @@ class EventLoop(NetworkSelector):  # type: ignore[misc]
         while self._scheduled and not _is_wanted(self._scheduled[0]):
             heapq.heappop(self._scheduled)
             self._cancelled_timers -= 1
+
+
+def _monotonic() -> float:
+    """Return the time by the clock of kafka-python's loop, which cannot be given another one."""
+    now: float = kafka_selector.time.monotonic()
+    return now
 
 
 def _is_wanted(entry: tuple[float, Any]) -> bool:
@@ -88,7 +94,7 @@ def _write(transport: Any, write_later: Callable[[Any], None], data: bytes) -> N
     if sent_bytes < len(data):
         write_later(memoryview(data)[sent_bytes:])
     else:
-        transport.last_write = transport._net.monotonic()
+        transport.last_write = _monotonic()
 
 
 async def _read(transport: Any) -> None:
@@ -99,7 +105,7 @@ async def _read(transport: Any) -> None:
         while transport._read and not transport._closed:
             await KernelEvent("_wait_registered")
             received, error = transport._sock_recv()
-            transport.last_read = net.monotonic()
+            transport.last_read = _monotonic()
             try:
                 if error is None:
                     transport._protocol.data_received(received)

@@ -44,7 +44,7 @@ class SocketTransport:
         self._getpid = runtime.process.getpid
         self._process_id = self._getpid()
         keep_out_of_logs()
-        self._selector = EventLoop(self._monotonic, client_id=options.client_id, slow_task_threshold_secs=0)
+        self._selector = EventLoop(client_id=options.client_id, slow_task_threshold_secs=0)
         try:
             config = manager_config(options, tls_context(options), runtime.clock)
             self._manager = KafkaConnectionManager(self._selector, **config)

@@ -168,7 +168,7 @@ def test_no_producer_id_is_given_out_twice(survivors: Survivors) -> None:
         world = Prepared()
         # The next id is the first of a block that is recorded when it is asked for.
         for _ in range(999):
-            world.cluster.producer_ids.next()
+            world.cluster.brokers[1].services.next_producer_id()
         world.lose_power_during(lambda world=world: world.init("second"), operations, survivors)
         owners = [
             image.producer_id

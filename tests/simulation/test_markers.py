@@ -29,7 +29,8 @@ class Told:
         self.watch = MarkerWatch()
         self.users = {PRODUCER_ID: {("p", protocol)}}
         self.network = SimpleNamespace(late=set())
-        self.server = SimpleNamespace(cluster=SimpleNamespace(coordinator_partition_of=lambda *_: OFFSETS))
+        controller = SimpleNamespace(coordinator_partition_of=lambda *_: OFFSETS)
+        self.server = SimpleNamespace(cluster=SimpleNamespace(controller=controller))
         self.scanned: dict[TopicPartition, list[Span]] = {}
 
     def txn(self, name: str, kind: str, *sends: tuple[TopicPartition, str], offset: int | None = None) -> None:

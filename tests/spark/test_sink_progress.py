@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_eos.metrics import SINK_METRICS, ProcessMetrics
+from spark_eos.runtime import REAL
 from spark_eos.sink.driver import run_state
 from spark_eos.sink.task.identity_pool import is_worker_kept
 from tests.support.spark_eos.client_world import unique
@@ -121,7 +122,7 @@ def test_a_task_is_told_by_sparks_daemon_whether_its_worker_is_kept(
         monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
     else:
         monkeypatch.setenv("SPARK_REUSE_WORKER", value)
-    assert is_worker_kept() is kept
+    assert is_worker_kept(REAL.process) is kept
 
 
 def test_a_snapshot_is_a_copy() -> None:

@@ -20,7 +20,8 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import TransactionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions, sink_options
-from spark_eos.sink import abort_sweep, detached_process
+from spark_eos.runtime import process_state
+from spark_eos.sink import abort_sweep
 from spark_eos.sink.abort_sweep import keep_sweeping, sweep_incarnation
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
@@ -31,6 +32,7 @@ from spark_eos.sink.task.identity_pool import TaskIdentity
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.watchdog import Watchdog, WatchedTransaction, watched
 from spark_eos.sink.task.writer import Place
+from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.client_world import encoded, make_topic, read_values, unique
 from tests.support.spark_eos.spark_session import ROOT
 from tests.support.waiting import wait_until
@@ -191,18 +193,16 @@ def test_another_transaction_of_the_same_id_is_left_alone(client: KafkaClient) -
     task.transaction.abort()
 
 
-def test_a_request_that_arrives_after_the_abort_is_ended_too(
-    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_arrives_after_the_abort_is_ended_too(client: KafkaClient) -> None:
     task, looks = Task(client), []
 
-    def pause(seconds: float) -> None:
-        looks.append(seconds)
-        if len(looks) == 2:
-            task.send()
+    class Clock(AheadClock):
+        def sleep(self, seconds: float) -> None:
+            looks.append(seconds)
+            if len(looks) == 2:
+                task.send()
 
-    monkeypatch.setattr(detached_process.time, "sleep", pause)
-    end_unprepared(client.options, task.identity, pauses=(0.0, 0.2))
+    end_unprepared(client.options, task.identity, (0.0, 0.2), runtime_by(Clock()))
     wait_until(lambda: task.state == "CompleteAbort", "it is aborted")
 
 
@@ -264,13 +264,15 @@ class Query:
 
     def prepare(self, run: str, incarnation: str | None, micro_batch: int = 0) -> Prepared:
         place = Place(self.name, run, micro_batch, 0)
-        writer = task_writer(self.options, place, may_be_decided=True, incarnation=incarnation)
+        writer = task_writer(process_state(), self.options, place, may_be_decided=True, incarnation=incarnation)
         message = writer.write(iter([pa.record_batch({"value": pa.array([f"row {micro_batch}"])})]))
         assert isinstance(message, Prepared)
         return message
 
     def commit(self, message: Prepared) -> None:
-        committer(self.options, self.name, message.run, may_be_decided=True).commit([message], message.micro_batch)
+        committer(process_state(), self.options, self.name, message.run, may_be_decided=True).commit(
+            [message], message.micro_batch
+        )
 
     def state_of(self, message: Prepared) -> str:
         name = message.transaction.transactional_id
@@ -288,12 +290,12 @@ def query(client: KafkaClient, address: str) -> Query:
 def test_an_abort_without_messages_leaves_a_newer_driver_alone(query: Query) -> None:
     old_incarnation, new_incarnation_ = new_incarnation(), new_incarnation()
     old, newer = query.prepare("run1", old_incarnation), query.prepare("run2", new_incarnation_)
-    sweep_incarnation(query.options, old_incarnation, 0)
+    sweep_incarnation(process_state(), query.options, old_incarnation, 0)
     wait_until(lambda: query.state_of(old) == "CompleteAbort", "the old run's is aborted")
     assert query.state_of(newer) == "Ongoing"
     query.commit(newer)
     late = query.prepare("run1", old_incarnation, 1)
-    sweep_incarnation(query.options, old_incarnation, 1)
+    sweep_incarnation(process_state(), query.options, old_incarnation, 1)
     wait_until(lambda: query.state_of(late) == "CompleteAbort", "the old run's is aborted")
     query.commit(query.prepare("run2", new_incarnation_, 1))
     assert query.visible() == ["row 0", "row 1"]
@@ -302,19 +304,21 @@ def test_an_abort_without_messages_leaves_a_newer_driver_alone(query: Query) -> 
 def test_what_is_decided_is_not_swept(query: Query) -> None:
     incarnation = new_incarnation()
     decided = query.prepare("run1", incarnation)
-    log = committer(query.options, query.name, "run1", may_be_decided=True).log
+    log = committer(process_state(), query.options, query.name, "run1", may_be_decided=True).log
     log.decide(Decision(query.prefix, query.name, "run1", 0, 1, 1, 0, (decided.transaction,)), log.take_over())
-    sweep_incarnation(query.options, incarnation, 0)
+    sweep_incarnation(process_state(), query.options, incarnation, 0)
     assert query.state_of(decided) == "Ongoing"
     # The next run completes it.
     place = Place(query.name, "run2", 0, 0)
-    task_writer(query.options, place, may_be_decided=True).write(iter([pa.record_batch({"value": pa.array(["x"])})]))
+    task_writer(process_state(), query.options, place, may_be_decided=True).write(
+        iter([pa.record_batch({"value": pa.array(["x"])})])
+    )
     assert query.visible() == ["row 0"]
 
 
 def test_transactions_without_a_launch_are_left_alone(query: Query) -> None:
     other = query.prepare("run1", None)
-    sweep_incarnation(query.options, new_incarnation(), 0)
+    sweep_incarnation(process_state(), query.options, new_incarnation(), 0)
     assert query.state_of(other) == "Ongoing"
     query.commit(other)
 
@@ -333,4 +337,4 @@ def test_nothing_is_watched_where_brokers_do_not_verify() -> None:
     options = sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t", "allowHangingTransactions": "true"})
     with KafkaClient(options.client) as client:
         plain = TaskTransaction(client, options)
-        assert watched(plain, options) is plain
+        assert watched(process_state(), plain, options) is plain

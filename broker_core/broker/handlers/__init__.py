@@ -1,4 +1,4 @@
-"""Translate between Kafka's messages and what the rooms below can do, one module an area.
+"""The translation between Kafka's messages and what the layers below can do, one module for each area.
 
 Owns: the order of checks of each API and the form of its answers and errors.
 Asks: `broker`'s parts, `wire.messages`, the logs and coordinators.

@@ -1,4 +1,4 @@
-"""Create, show and delete ACLs; without an authorizer there are none (SECURITY_DISABLED)."""
+"""The APIs that create, show and delete ACLs; without an authorizer there are none (SECURITY_DISABLED)."""
 
 from collections.abc import Iterable
 from typing import Any

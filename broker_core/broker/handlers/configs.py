@@ -1,4 +1,4 @@
-"""Describe settings of topics and brokers, and change those of topics."""
+"""The APIs that describe settings of topics and brokers, and change those of topics."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ _LISTS = frozenset({"cleanup.policy"})
 
 
 def describe_configs(context: RequestContext) -> None:
-    """Tell the settings in force and where each comes from."""
+    """Describe the settings in force and where each comes from."""
     context.answer(
         m.DescribeConfigsResponse(results=[_describe(context, resource) for resource in context.body.resources])
     )
@@ -59,7 +59,7 @@ def _entry(key: str, value: str, default: Any, source: int) -> Any:
 
 
 def _listener_entries(config: Any, wanted: Any) -> list[Any]:
-    """Tell what single listeners have of their own."""
+    """Describe what single listeners have of their own."""
     if not isinstance(config, BrokerConfig):
         return []
     defaults = {key: spec.default for key, spec in config.keys().items()}

@@ -1,4 +1,4 @@
-"""Bring the consumer group protocol (KIP-848) to the group coordinator: heartbeats and the admin side."""
+"""The APIs of the consumer group protocol (KIP-848): heartbeats and the admin side."""
 
 from collections.abc import Collection
 from typing import Any

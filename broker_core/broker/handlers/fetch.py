@@ -1,4 +1,4 @@
-"""Hand out records: up to the last stable offset to a reader of committed data (facts D.1).
+"""The Fetch API: records, up to the last stable offset for a reader of committed data (facts D.1).
 
 A fetch that finds less than it asked for waits until a partition moves or its time is up. While it waits it
 holds no data; it reads when it answers, so the aborted list belongs to exactly the bytes that go out.
@@ -25,7 +25,7 @@ _FIRST_WITH_REPLICA_STATE = 15
 
 @dataclass(slots=True)
 class _Outcome:
-    """Hold what one partition answers."""
+    """What one partition answers."""
 
     error: ErrorCode = ErrorCode.NONE
     records: bytes = b""
@@ -35,7 +35,7 @@ class _Outcome:
     aborted: list[Any] | None = None
     diverging: tuple[int, int] | None = None
 
-    def told(self) -> tuple[int, ...]:
+    def marks(self) -> tuple[int, ...]:
         return (self.high_watermark, self.last_stable_offset, self.log_start_offset)
 
     @property
@@ -77,7 +77,7 @@ def _try(context: RequestContext, fetch_context: FetchContext, now_ms: int) -> b
 
 
 def _is_worth_answering(context: RequestContext, fetch_context: FetchContext, now_ms: int) -> bool:
-    """Say whether there is an error to tell, or enough to read (counted without reading it)."""
+    """Say whether there is an error to answer, or enough to read (counted without reading it)."""
     isolation = context.isolation()
     most = min(context.body.max_bytes, context.broker.config.fetch_max_bytes)
     found = 0
@@ -157,8 +157,8 @@ def _answer(context: RequestContext, fetch_context: FetchContext, now_ms: int) -
         anything_read = anything_read or bool(outcome.records)
         if fetch_context.incremental and not _has_news(target, outcome):
             continue
-        # An error is told again next time: only what went out without one is known to the client.
-        target.told = None if outcome.must_answer else outcome.told()
+        # An error goes out again next time: only what went out without one is known to the client.
+        target.known_marks = None if outcome.must_answer else outcome.marks()
         topics.setdefault(target.key.topic, []).append(_partition_data(context, target, outcome))
     by_id = context.version >= 13
     response = m.FetchResponse
@@ -175,7 +175,7 @@ def _answer(context: RequestContext, fetch_context: FetchContext, now_ms: int) -
 
 
 def _has_news(target: FetchTarget, outcome: _Outcome) -> bool:
-    return bool(outcome.records) or outcome.must_answer or target.told != outcome.told()
+    return bool(outcome.records) or outcome.must_answer or target.known_marks != outcome.marks()
 
 
 def _read(context: RequestContext, target: FetchTarget, budget: int, *, anything_read: bool, now_ms: int) -> _Outcome:

@@ -1,4 +1,4 @@
-"""Bring the classic group protocol to the group coordinator: join, sync, heartbeat, leave, and its admin side."""
+"""The APIs of the classic group protocol: join, sync, heartbeat, leave, and its admin side."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ def _refusal(context: RequestContext) -> ErrorCode:
 def sync(context: RequestContext) -> None:
     """Fetch the assignment; the leader brings it."""
     body = context.body
-    # What does not say which protocol it is about is refused for that, whoever sent it.
+    # What does not say which protocol it is about is refused for that, from any client.
     is_whole = context.version < 5 or None not in (body.protocol_type, body.protocol_name)
     refused = _refusal(context) if is_whole else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if refused:

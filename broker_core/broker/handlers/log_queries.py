@@ -1,4 +1,4 @@
-"""Look into logs without reading records: offsets by time, ends of epochs, producers; and cut logs short."""
+"""The APIs that ask about logs without reading records (offsets, ends of epochs, producers), and DeleteRecords."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -32,7 +32,7 @@ _NOTHING: _Found = (_NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
 
 
 def list_offsets(context: RequestContext) -> None:
-    """Find offsets by time or by name; a reader of committed data is told the last stable offset as the end."""
+    """Find offsets by time or by name; for a reader of committed data the end is the last stable offset."""
     named = Counter((topic.name, entry.partition_index) for topic in context.body.topics for entry in topic.partitions)
     form = m.ListOffsetsResponse.ListOffsetsTopicResponse
     topics = []
@@ -83,7 +83,7 @@ def _find_offset(context: RequestContext, topic: str, entry: Any) -> _Found:
 
 
 def offset_for_leader_epoch(context: RequestContext) -> None:
-    """Tell where a leader's term ended, so that a reader can find out whether the log was cut (KIP-320)."""
+    """Answer where a leader's term ended, so that a reader can find out whether the log was cut (KIP-320)."""
     # Brokers need no right to the topic; a reader looks for what was cut.
     is_broker = is_allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
 

@@ -1,4 +1,4 @@
-"""Answer who is there: ApiVersions, Metadata, DescribeCluster, FindCoordinator.
+"""The APIs that describe the cluster: ApiVersions, Metadata, DescribeCluster, FindCoordinator.
 
 ApiVersions 4 is the first version whose clients accept a feature with a minimum of 0, so below it the
 supported features are left out (facts J.3); the finalized levels are what turns on transactions V2.
@@ -24,7 +24,7 @@ _COORDINATED = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
 
 def api_versions(context: RequestContext) -> None:
-    """Tell what is served, and the cluster's feature levels (facts J.3)."""
+    """Answer what is served, and the cluster's feature levels (facts J.3)."""
     body, response = context.body, m.ApiVersionsResponse
     if context.version >= 3 and not (
         _SOFTWARE_NAME.fullmatch(body.client_software_name) and _SOFTWARE_NAME.fullmatch(body.client_software_version)
@@ -97,7 +97,7 @@ def _wanted_topic(context: RequestContext, wanted: Any) -> Any:
             topic = broker.metadata.topic_by_id(topic_id)
             require(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
             return _metadata_topic(context, topic)
-        # Before anything else: whether a topic is there is told to nobody who may not see it.
+        # Before anything else: a client that may not see a topic must not learn whether it is there.
         require(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
         may_know = True
         if name not in broker.metadata.topics:

@@ -1,4 +1,4 @@
-"""Commit, fetch and delete groups' offsets; names or topic ids on the wire, names below."""
+"""The APIs that commit, fetch and delete groups' offsets; names or topic ids on the wire, names below."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ _Answers = Mapping[TopicPartition, ErrorCode]
 
 
 class _Forms(NamedTuple):
-    """Hold the classes an answer is built of: the two commits differ in their names only."""
+    """The classes an answer is built of: the two commits differ in their names only."""
 
     response: Any
     topic: Any

@@ -1,7 +1,7 @@
 """The Produce API: the checks of facts C.1 in their order, with a type for what each stage has found out.
 
 A transactional batch needs the coordinator's word that its partition belongs to the transaction. Before
-Produce 12 the client has told the coordinator and the leader verifies it (KIP-890 part 1); from 12 on the
+Produce 12 the client has added the partition and the leader verifies it (KIP-890 part 1); from 12 on the
 leader adds the partition itself (part 2). The log hands out a guard first and checks it at the append, so a
 marker written in between makes the append fail instead of opening a transaction that never ends.
 """
@@ -54,7 +54,7 @@ _SAY_NOTHING_OF_THE_LOG = frozenset(
 
 @dataclass(slots=True)
 class _Sent:
-    """Stage 1: the first batch of what the client sent for one partition, as far as its frame tells."""
+    """Stage 1: the first batch of what the client sent for one partition, as far as its frame shows."""
 
     topic_entry: Any
     entry: Any
@@ -407,7 +407,7 @@ def _refused_response(context: RequestContext, refused: _Refused) -> Any:
 
 
 def _is_misled(context: RequestContext, answer: _Answer) -> bool:
-    """Say whether the client may be told the right leader at once (KIP-951)."""
+    """Say whether the answer may name the right leader (KIP-951)."""
     return (
         context.version >= _FIRST_LEADER_HINT_VERSION
         and isinstance(answer, _Refused)

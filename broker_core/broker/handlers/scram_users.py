@@ -1,4 +1,4 @@
-"""Manage who may come in with SCRAM (KIP-554)."""
+"""The APIs that manage the users of SCRAM (KIP-554)."""
 
 from collections import Counter
 from typing import Any
@@ -62,7 +62,7 @@ def _upsert(metadata: ClusterMetadata, change: Any) -> None:
 
 
 def describe(context: RequestContext) -> None:
-    """Tell which users have which credentials, never what is in them."""
+    """Answer which users have which credentials, never what is in them."""
     response = m.DescribeUserScramCredentialsResponse
     try:
         require(context, Operation.DESCRIBE, ResourceType.CLUSTER)

@@ -1,4 +1,4 @@
-"""Create, delete and widen topics."""
+"""The APIs that create, delete and widen topics."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ def _create(context: RequestContext, wanted: Any, *, repeated: bool) -> Any:
 
 
 def _settings(context: RequestContext, name: str, partition_count: int, config: Mapping[str, str]) -> dict[str, Any]:
-    """Tell the new topic's settings, unless the client may create it and not see them."""
+    """Describe the new topic's settings, unless the client may create it and not see them."""
     if not is_allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
         return {
             "topic_config_error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,

@@ -1,4 +1,4 @@
-"""Write end-of-transaction markers on request: another coordinator's, or an administrator's abort (KIP-664)."""
+"""The WriteTxnMarkers API: another coordinator's markers, or an administrator's abort (KIP-664)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ _FIRST_WITH_TRANSACTION_VERSION = 2
 def write_markers(context: RequestContext) -> None:
     """Write each marker to each of its partitions that this broker leads (facts A.13).
 
-    The answer tells markers apart by producer id alone, so those of one producer are answered as one.
+    The answer has markers by producer id alone, so those of one producer are answered as one.
     """
     answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for marker in context.body.markers:

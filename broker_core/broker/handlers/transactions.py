@@ -1,4 +1,4 @@
-"""Bring producers' requests to the transaction coordinator, and its word back in the codes of their version."""
+"""The APIs of the transaction coordinator; it answers in the codes that the client's version knows."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPartition
 from broker_core.wire import messages as m
 
-# The version of each API whose clients know PRODUCER_FENCED; older ones are told INVALID_PRODUCER_EPOCH.
+# The version of each API whose clients know PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH.
 _KNOWS_FENCED = {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}
 _LAST_V1_END_TXN = 4
 _FIRST_BATCHED_ADD = 4
@@ -49,7 +49,7 @@ def _refusal_of_identity(context: RequestContext) -> ErrorCode:
     transactional_id = context.body.transactional_id
     if transactional_id is not None:
         return refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-    # Whoever may write to some topic may do so idempotently (KIP-679).
+    # A client that may write to some topic may do so idempotently (KIP-679).
     if is_allowed(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or is_allowed_on_any(
         context, Operation.WRITE, ResourceType.TOPIC
     ):
@@ -196,7 +196,7 @@ def end_transaction(context: RequestContext) -> None:
 
 
 def describe_transactions(context: RequestContext) -> None:
-    """Tell the state of transactional ids (KIP-664, facts F.2)."""
+    """Describe the state of transactional ids (KIP-664, facts F.2)."""
     context.answer(
         m.DescribeTransactionsResponse(
             transaction_states=[

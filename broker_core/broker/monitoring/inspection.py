@@ -1,4 +1,4 @@
-"""Look into a cluster from outside its protocol: transactions, partitions, and what keeps it from being at rest."""
+"""Views of a cluster from outside its protocol: transactions, partitions, and what keeps it from being at rest."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _ENDED = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 
 @dataclass(frozen=True, slots=True)
 class TransactionView:
-    """Tell how a transactional id stood at one moment.
+    """A transactional id at one moment.
 
     `state` is Kafka's name of it: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit or CompleteAbort;
     `partitions` are those without their marker; `start_ms` is -1 when no transaction was begun.
@@ -38,7 +38,7 @@ class TransactionView:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """Tell how a partition stood at one moment: its four marks, its leader, its producers and their transactions."""
+    """A partition at one moment: its four marks, its leader, its producers and their transactions."""
 
     topic_partition: TopicPartition
     leader: int

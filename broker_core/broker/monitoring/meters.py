@@ -1,7 +1,7 @@
-"""Count what the brokers do, as it happens.
+"""Counters of what the brokers do, raised as it happens.
 
-Plain numbers, raised by the one thread of the core. How long something took is told by a stopwatch, which the server
-brings along: it measures and decides nothing, so a world without one (the simulation) loses no more than durations.
+Plain numbers, raised by the one thread of the core. How long something took is measured by a stopwatch, which the
+server brings along: it decides nothing, so the simulation, which has none, loses no more than durations.
 """
 
 from collections import deque
@@ -18,12 +18,12 @@ RECENT: Final = 1024
 
 
 def stopped() -> float:
-    """Tell no time: everything takes 0 ms."""
+    """Return no time: everything takes 0 ms."""
     return 0.0
 
 
 class Timing:
-    """Hold how often something was timed, how long it took in all and at the most, and its latest durations."""
+    """How often something was timed, how long it took in all and at the most, and its latest durations."""
 
     __slots__ = ("count", "max_ms", "recent_ms", "total_ms")
 
@@ -43,7 +43,7 @@ class Timing:
 
 
 class RequestMeter:
-    """Count the answered requests of one API by version, and the error codes in their answers."""
+    """The answered requests of one API by version, and the error codes in their answers."""
 
     __slots__ = ("by_version", "errors", "latency")
 
@@ -54,7 +54,7 @@ class RequestMeter:
 
 
 class Meters:
-    """Hold the counters of a cluster, for all its broker ids together."""
+    """The counters of a cluster, for all its broker ids together."""
 
     def __init__(self, stopwatch: Stopwatch = stopped) -> None:
         self.stopwatch = stopwatch
@@ -65,13 +65,13 @@ class Meters:
         self.loads: dict[str, Timing] = {}
 
     def answering(self, request: Request, response: Any) -> None:
-        """Count the errors that an answer tells."""
+        """Count the errors in an answer."""
         for code in filter(None, error_codes(response, request.version)):
             errors = self._of(request).errors
             errors[code] = errors.get(code, 0) + 1
 
     def answered(self, request: Request, began_ms: float) -> None:
-        """Count a request whose answer leaves now; `began_ms` is what the stopwatch told when it was taken up."""
+        """Count a request whose answer leaves now; `began_ms` is what the stopwatch showed when it was taken up."""
         meter = self._of(request)
         meter.by_version[request.version] = meter.by_version.get(request.version, 0) + 1
         meter.latency.add(self.stopwatch() - began_ms)

@@ -1,4 +1,4 @@
-"""Say how a cluster stands: gauges worked out when they are asked for, beside the counters of `Meters`.
+"""The state of a cluster in numbers: gauges worked out when they are asked for, beside the counters of `Meters`.
 
 No request pays for a gauge. What is asked for is a picture of one moment: all numbers in it belong together.
 """
@@ -17,7 +17,7 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, T
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """Hold how long something took, in milliseconds; quantiles are those of its latest 1,024 durations."""
+    """How long something took, in milliseconds; quantiles are those of its latest 1,024 durations."""
 
     count: int = 0
     total_ms: float = 0.0
@@ -38,7 +38,7 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class RequestMetrics:
-    """Hold what became of the requests of one API; `errors` counts codes other than NONE, by Kafka's names.
+    """What became of the requests of one API; `errors` counts codes other than NONE, by Kafka's names.
 
     One answer may hold several codes, one for each partition.
     """
@@ -55,7 +55,7 @@ class RequestMetrics:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetrics:
-    """Hold the marks of one partition."""
+    """The marks of one partition."""
 
     log_start_offset: int = 0
     last_stable_offset: int = 0
@@ -71,7 +71,7 @@ class PartitionMetrics:
 
 @dataclass(frozen=True, slots=True)
 class BrokerMetrics:
-    """Hold how a cluster stood at one moment, all its broker ids together.
+    """A cluster at one moment, all its broker ids together.
 
     `producer_ids` are the distinct live ones; `producer_id_count` counts one for each partition that knows it, as
     Kafka's ProducerIdCount does. `transactional_ids` counts those the coordinators remember, by the state of their
@@ -80,7 +80,7 @@ class BrokerMetrics:
     transactions whose markers are all written and whose completion could not be recorded yet. A load is that of one
     partition of the coordinators' internal topic.
 
-    >>> from broker_core.embedded import EmbeddedBroker
+    >>> from broker_core import EmbeddedBroker
     >>> with EmbeddedBroker(topics={"t": 1}) as kafka:  # doctest: +SKIP
     ...     metrics = kafka.metrics
     >>> metrics.last_stable_offset_lag(("t", 0)), metrics.requests("Produce").errors  # doctest: +SKIP
@@ -125,7 +125,7 @@ class BrokerMetrics:
 def take_metrics(cluster: Cluster, now_ms: int) -> BrokerMetrics:
     """Look at everything.
 
-    Logs that nobody has asked for since the start are opened: one of them may hold the transaction that hangs.
+    Logs that have not been in use since the start are opened: one of them may hold the transaction that hangs.
     """
     meters = cluster.meters
     logs = dict(_logs(cluster, now_ms))
@@ -164,7 +164,7 @@ def _logs(cluster: Cluster, now_ms: int) -> Iterator[tuple[TopicPartition, Parti
             try:
                 yield topic_partition, cluster.logs.get(topic_partition, now_ms)
             except (DamageError, KafkaError):
-                # Whoever needs it is told; what can be measured is measured all the same.
+                # A request that needs the log gets the error; what can be measured is measured all the same.
                 continue
 
 

@@ -1,6 +1,6 @@
-"""Remember the newest requests: who asked for what, and what came of it.
+"""The newest requests: who asked for what, and what came of it.
 
-It is for people who look for the reason of a failed test. What a request is about is worked out when somebody looks;
+It is for people who look for the reason of a failed test. What a request is about is worked out when it is looked at;
 only of large requests at once, so that the log never holds many bytes.
 """
 
@@ -38,7 +38,7 @@ _GROUP_KEY: Final = 0
 
 
 class RequestSubject(NamedTuple):
-    """Say what a request is about."""
+    """What a request is about."""
 
     transactional_ids: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
@@ -48,7 +48,7 @@ class RequestSubject(NamedTuple):
 
 
 class RequestSeen:
-    """Tell of one request: `api`, `version`, `client_id`, `principal`, `broker`, `time_ms`, and what came of it.
+    """One request: `api`, `version`, `client_id`, `principal`, `broker`, `time_ms`, and what came of it.
 
     `outcome` is "no answer" until there is one, then "answered", "none expected" (Produce with acks=0) or what a fault
     has done; `error_codes` holds the different codes in the answer, without NONE.
@@ -99,7 +99,7 @@ class RequestSeen:
     def of_marker(
         cls, topic_partition: TopicPartition, transactional_id: str, broker: int, time_ms: int
     ) -> "RequestSeen":
-        """Tell of one marker that the end of a transaction has to write; it has no client."""
+        """Note one marker that the end of a transaction has to write; it has no client."""
         seen = cls("EndTxn", -1, "", "", broker, time_ms)
         seen._subject = RequestSubject(
             frozenset({transactional_id}),
@@ -176,7 +176,7 @@ def is_refusal(response: Any | None, version: int) -> bool:
 
 
 class RequestLog:
-    """Keep the newest `kept` requests, oldest first."""
+    """The newest `kept` requests, oldest first."""
 
     def __init__(self, kept: int) -> None:
         self._seen: deque[RequestSeen] = deque(maxlen=kept)

@@ -5,7 +5,7 @@ from typing import Any
 from broker_core.broker.connection import Connection
 from broker_core.broker.endpoints import Listener
 from broker_core.security.sasl_passwords import credential_of_password
-from broker_core.security.sasl_settings import SaslWorld, sasl_settings
+from broker_core.security.sasl_settings import SaslServices, sasl_settings
 from broker_core.wire import messages as m
 from broker_core.wire.framing import bare_frame
 from tests.support.direct import CountingEntropy, DirectClient, direct_cluster
@@ -33,7 +33,7 @@ class SaslClient(DirectClient):
         settings = sasl_settings(
             cluster.config,
             "SECURE",
-            SaslWorld(lambda mechanism, user: scram.get((mechanism, user)), CountingEntropy(), PASSWORDS, **world),
+            SaslServices(lambda mechanism, user: scram.get((mechanism, user)), CountingEntropy(), PASSWORDS, **world),
         )
         self._connection = Connection(
             cluster.brokers[1], self, "test", Listener("SECURE", cluster.controller.addresses, settings)

@@ -11,13 +11,14 @@ from spark_eos.admin.command import ExitCode, main
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions, sink_options
+from spark_eos.runtime import process_state
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.driver.preflight import check_cluster
+from spark_eos.sink.factory import pool_of
 from spark_eos.sink.messages import AlreadyCommitted, Prepared
-from spark_eos.sink.task.identity_pool import pool_of
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.writer import Place, TaskWriter
 from spark_eos.source.schema import source_schema
@@ -94,7 +95,7 @@ def write_as(scene: Scene, cluster: KafkaCluster, run: str, micro_batch: int) ->
     """Be the one task of a micro-batch."""
     world, options = scene.world, scene.sink_options()
     log = DecisionLog(cluster, "p", world.query, world.decisions)
-    pool = pool_of(cluster, "p", world.query, run)
+    pool = pool_of(process_state(), cluster, "p", world.query, run)
     place = Place(world.query, run, micro_batch, 0)
     return TaskWriter(options, place, cluster, pool, TaskTransaction(cluster.client, options), log).write(iter([BATCH]))
 

@@ -1,12 +1,15 @@
 """Be a cluster in memory that keeps Kafka's rules for transactional ids, for tests of the sink's rules."""
 
 import contextlib
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError, TransactionError, UnansweredError
+from spark_eos.runtime import Runtime
 from spark_eos.sink.messages import PreparedTransaction, WrittenRange
 from spark_eos.sink.ports import (
     BatchTrace,
@@ -20,6 +23,7 @@ from spark_eos.sink.ports import (
     KeyedRecord,
     UnendedRecord,
 )
+from tests.support.clocks import runtime_by
 
 S = TransactionState
 DECISIONS = "eos-kafka-decisions"
@@ -34,6 +38,22 @@ class Id:
     state: TransactionState = S.EMPTY
     started_at_ms: int = -1
     partitions: list[TopicPartition] = field(default_factory=list)
+
+
+class ClusterClock:
+    """The clock of a cluster in memory, on which time passes where something waits."""
+
+    def __init__(self, cluster: "MemoryCluster") -> None:
+        self._cluster = cluster
+
+    def monotonic(self) -> float:
+        return self._cluster.now_ms / 1000
+
+    def time_ns(self) -> int:
+        return self._cluster.now_ms * 1_000_000
+
+    def sleep(self, seconds: float) -> None:
+        self._cluster.pass_time(math.ceil(seconds * 1000))
 
 
 @dataclass
@@ -59,6 +79,10 @@ class MemoryCluster:
     partitions: int = 4
     leaderless: set[int] = field(default_factory=set)
     next_producer_id: int = 1
+
+    @cached_property
+    def runtime(self) -> Runtime:
+        return runtime_by(ClusterClock(self))
 
     def transaction_version(self) -> int:
         return self.version

@@ -7,7 +7,6 @@ import pytest
 from broker_core.types import TransactionState
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.driver import committer as committer_module
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
@@ -16,11 +15,8 @@ from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 
 
 @pytest.fixture(params=[1, 2], ids=["V1", "V2"])
-def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    made = MemoryCluster(version=request.param)
-    monkeypatch.setattr(committer_module, "_now_ms", lambda: made.now_ms)
-    monkeypatch.setattr(committer_module, "_pause", made.pass_time)
-    return made
+def cluster(request: pytest.FixtureRequest) -> MemoryCluster:
+    return MemoryCluster(version=request.param)
 
 
 def committer_of(

@@ -27,7 +27,7 @@ DEADLINE_S = 60
 
 @pytest.fixture
 def loop() -> Iterator[EventLoop]:
-    loop = EventLoop(time.monotonic)
+    loop = EventLoop()
     yield loop
     loop.close()
 

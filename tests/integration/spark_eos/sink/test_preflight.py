@@ -34,6 +34,7 @@ from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, OptionError, TopicError, UnsupportedError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions, sink_options
+from spark_eos.runtime import ProcessState
 from spark_eos.sink.driver import decision_topic, preflight
 from spark_eos.sink.driver.broker_capabilities import BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import (
@@ -45,8 +46,8 @@ from spark_eos.sink.driver.decision_topic import (
 )
 from spark_eos.sink.driver.driver_identity import DriverIdentity
 from spark_eos.sink.driver.preflight import check_cluster
-from spark_eos.sink.process_cache import ProcessCache
 from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.client_world import make_topic, unique
 from tests.support.spark_eos.sink_world import World
 
@@ -435,10 +436,20 @@ def requests_since(kafka: EmbeddedBroker, before: int) -> Counter[str]:
     return Counter(each.api for each in kafka.requests()[before:])
 
 
-def test_a_running_query_is_checked_once_over_connections_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def until_next_look(clock: AheadClock, process: ProcessState, wanted: SinkOptions) -> None:
+    """Let ten minutes pass in which the query makes writers."""
+    half = preflight._LOOKS_EVERY_SECONDS / 2
+    clock.ahead_seconds += half
+    preflight.preflight(process, wanted)
+    clock.ahead_seconds += half
+
+
+def test_a_running_query_is_checked_once_over_connections_that_are_kept() -> None:
+    clock = AheadClock()
+    process = ProcessState(runtime_by(clock))
     with EmbeddedBroker(brokers=3, topics={"data": 1}) as kafka:
         wanted = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data"})
-        settled = preflight.preflight(wanted)
+        settled = preflight.preflight(process, wanted)
         first = requests_since(kafka, 0)
         # The probe's id, and that under which the new decision topic is marked.
         assert first["ListTransactions"] == 3 and first["CreateTopics"] == 1 and first["InitProducerId"] == 2
@@ -446,51 +457,61 @@ def test_a_running_query_is_checked_once_over_connections_that_are_kept(monkeypa
         assert first["ApiVersions"] == 1 + 3 + 3
         before = len(kafka.requests())
         for _ in range(5):
-            assert preflight.preflight(wanted) == settled
+            assert preflight.preflight(process, wanted) == settled
         assert requests_since(kafka, before) == {}
         # Other options of the same cluster: another query, over the same connections.
         other = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data", "jobId": "other"})
-        preflight.preflight(other)
+        preflight.preflight(process, other)
         assert requests_since(kafka, before)["ApiVersions"] == 3
         before = len(kafka.requests())
-        monkeypatch.setattr(preflight._checked.get(wanted, lambda: pytest.fail("forgotten")), "next_look", 0.0)
-        assert preflight.preflight(wanted) == settled
+        until_next_look(clock, process, wanted)
+        assert requests_since(kafka, before) == {}
+        assert preflight.preflight(process, wanted) == settled
         # Which brokers there are; the decision topic, twice, and its settings.
-        assert requests_since(kafka, before) == {"Metadata": 3, "DescribeConfigs": 1}
+        asked = requests_since(kafka, before)
+        # And the feature level, as before each transaction that begins so long after the last.
+        assert asked.pop("ApiVersions") == 1
+        assert asked == {"Metadata": 3, "DescribeConfigs": 1}
 
 
 def test_an_outage_at_a_later_look_does_not_stop_the_query(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(preflight, "_LOOKS_EVERY_SECONDS", 0.0)
     monkeypatch.setattr(preflight, "_LOOK_PATIENCE_MS", 200)
+    clock = AheadClock()
+    process = ProcessState(runtime_by(clock))
     with EmbeddedBroker() as kafka:
         wanted = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers})
-        settled = preflight.preflight(wanted)
+        settled = preflight.preflight(process, wanted)
+    until_next_look(clock, process, wanted)
     with caplog.at_level(logging.INFO, "spark_eos.sink"):
         for _ in range(3):
-            assert preflight.preflight(wanted) == settled
+            assert preflight.preflight(process, wanted) == settled
     assert caplog.text.count("the cluster is not looked at for now") == 1, "each micro-batch waits for the brokers"
 
 
 def test_a_later_look_finds_what_was_not_there_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "_LOOKS_EVERY_SECONDS", 0.0)
+    clock = AheadClock()
+    process = ProcessState(runtime_by(clock))
     brokers = {1: facts()}
     pretend(monkeypatch, brokers)
     with EmbeddedBroker(brokers=2) as kafka:
         wanted = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers})
-        preflight.preflight(wanted)
-        preflight.preflight(wanted)
+        preflight.preflight(process, wanted)
+        until_next_look(clock, process, wanted)
+        preflight.preflight(process, wanted)
+        until_next_look(clock, process, wanted)
         brokers[2] = BrokerFacts(OLD, {})
         with pytest.raises(UnsupportedError, match="broker 2 serves AddPartitionsToTxn up to version 3"):
-            preflight.preflight(wanted)
+            preflight.preflight(process, wanted)
         del brokers[2]
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, wanted.decision_topic, incremental_configs=[policy])
-        monkeypatch.setattr(preflight, "_checked", ProcessCache(60.0))
-        preflight.preflight(wanted)
+        process = ProcessState(runtime_by(clock))
+        preflight.preflight(process, wanted)
         for future in admin.incremental_alter_configs([resource]).values():
             future.result(60)
+        until_next_look(clock, process, wanted)
         with pytest.raises(TopicError, match="cleanup.policy=delete"):
-            preflight.preflight(wanted)
+            preflight.preflight(process, wanted)

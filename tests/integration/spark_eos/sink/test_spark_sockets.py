@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from spark_eos.sink import spark_sockets
+from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink.spark_sockets import acknowledge_input, has_unix_sockets, report_sockets
 
 needs_quick_acknowledgements = pytest.mark.skipif(
@@ -16,7 +16,6 @@ needs_quick_acknowledgements = pytest.mark.skipif(
 def _tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHON_UNIX_DOMAIN_ENABLED", raising=False)
     monkeypatch.delenv("PYTHON_WORKER_FACTORY_SOCK_PATH", raising=False)
-    monkeypatch.setattr(spark_sockets, "_reported", set())
 
 
 @pytest.fixture
@@ -82,9 +81,10 @@ def test_nothing_is_done_where_the_system_does_not_offer_it(pair, monkeypatch):
 
 
 def test_tcp_is_reported_once_in_a_process(caplog):
+    process = ProcessState(REAL)
     with caplog.at_level(logging.INFO, "spark_eos.sink"):
-        report_sockets()
-        report_sockets()
+        report_sockets(process)
+        report_sockets(process)
     assert [record.getMessage().count("spark.python.unix.domain.socket.enabled=true") for record in caplog.records] == [
         1
     ]
@@ -93,5 +93,5 @@ def test_tcp_is_reported_once_in_a_process(caplog):
 def test_unix_sockets_are_not_reported(caplog, monkeypatch):
     monkeypatch.setenv("PYTHON_UNIX_DOMAIN_ENABLED", "true")
     with caplog.at_level(logging.INFO, "spark_eos.sink"):
-        report_sockets()
+        report_sockets(ProcessState(REAL))
     assert not caplog.records

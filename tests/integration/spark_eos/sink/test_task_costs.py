@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -14,7 +13,8 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions, sink_options
-from spark_eos.sink import factory, process_cache
+from spark_eos.runtime import REAL, ProcessState, Runtime
+from spark_eos.sink import process_cache
 from spark_eos.sink.commit_report import CommitReport, WorkerIds, last_report, leave_report, report_of
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.factory import committer, task_writer
@@ -22,10 +22,10 @@ from spark_eos.sink.messages import Empty, Prepared, TaskMessage
 from spark_eos.sink.ports import Ending
 from spark_eos.sink.process_cache import ProcessCache
 from spark_eos.sink.spark_writers import _commit
-from spark_eos.sink.task import identity_pool as pools
 from spark_eos.sink.task.identity_pool import IdentityPool
 from spark_eos.sink.task.writer import Place
 from tests.integration.spark_eos.sink.test_costs import table
+from tests.support.clocks import StandingClock
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare
@@ -129,15 +129,14 @@ def test_what_is_open_after_its_micro_batch_is_left_alone_and_asked_about_once_i
     assert {each.state for each in worker.cluster.ids.values()} == {S.ONGOING}
 
 
-def test_an_id_that_was_not_used_for_minutes_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_that_was_not_used_for_minutes_is_asked_about() -> None:
     """A coordinator forgets ids, and would refuse the epoch that follows the last one."""
-    worker, seconds = Worker(MemoryCluster()), [0.0]
-    monkeypatch.setattr(pools, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    worker = Worker(MemoryCluster())
     worker.run_tasks(0, 2)
     worker.commit(0, is_reported=True)
     assert worker.run_tasks(1, 1) == []
     worker.commit(1, is_reported=True)
-    seconds[0] += 3_600
+    worker.cluster.pass_time(3_600_000)
     worker.cluster.forgotten.add(worker.taken[0].transactional_id)
     assert worker.run_tasks(2, 1) == ["describe 2"]
 
@@ -244,29 +243,28 @@ def test_a_report_of_thousands_of_tasks_is_small(local_folder: Path) -> None:
 # What a process keeps.
 
 
-def test_what_is_idle_is_dropped_by_age_and_nothing_for_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds, process, dropped = [0.0], [1], list[str]()
-    monkeypatch.setattr(process_cache, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
-    monkeypatch.setattr(process_cache, "os", SimpleNamespace(getpid=lambda: process[0]))
-    values: ProcessCache[int, str] = ProcessCache(60, dropped.append)
+def test_what_is_idle_is_dropped_by_age_and_nothing_for_its_number() -> None:
+    clock, dropped = StandingClock(), list[str]()
+    values: ProcessCache[int, str] = ProcessCache(clock, 60, dropped.append)
     for _ in range(2):
         for key in range(500):
-            assert values.get(key, lambda key=key: f"made {key} at {seconds[0]:.0f}") == f"made {key} at 0"
-        seconds[0] += 30
+            assert values.get(key, lambda key=key: f"made {key} at {clock.seconds:.0f}") == f"made {key} at 0"
+        clock.sleep(30)
     values.get(7, str)
-    seconds[0] += 30
+    clock.sleep(30)
     assert values.get(7, str) == "made 7 at 0"
     assert len(dropped) == 499 and len(values) == 1
-    process[0] = 2
-    assert values.get(7, lambda: "another process's") == "another process's"
 
 
 @pytest.fixture
 def kafka() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(topics={"t": PARTITIONS, "decisions": 2}, requests_kept=100_000) as broker:
         yield broker
-        for each in (process_cache._clients, factory._clusters, factory._runs, factory._logs, pools._pools):
-            each.clear()
+
+
+@pytest.fixture
+def process() -> ProcessState:
+    return ProcessState(REAL)
 
 
 def options_of(kafka: EmbeddedBroker, **more: str) -> SinkOptions:
@@ -282,39 +280,41 @@ def options_of(kafka: EmbeddedBroker, **more: str) -> SinkOptions:
     )
 
 
-def run_task(options: SinkOptions, place: Place, committed: CommitReport | None = None) -> TaskMessage:
+def run_task(
+    process: ProcessState, options: SinkOptions, place: Place, committed: CommitReport | None = None
+) -> TaskMessage:
     rows = pa.record_batch(
         {"value": pa.array([f"row {place.split}"]), "partition": pa.array([place.split % PARTITIONS], pa.int32())}
     )
-    return task_writer(options, place, may_be_decided=True, committed=committed).write(iter([rows]))
+    return task_writer(process, options, place, may_be_decided=True, committed=committed).write(iter([rows]))
 
 
 def run_micro_batch(
-    kafka: EmbeddedBroker, options: SinkOptions, query: str, micro_batch: int, count: int
+    process: ProcessState, kafka: EmbeddedBroker, options: SinkOptions, query: str, micro_batch: int, count: int
 ) -> Counter[str]:
     """Run a micro-batch in one worker and commit it as Spark's writers do; gives the requests of its tasks."""
     before = len(kafka.requests())
     report = last_report(query)
-    messages = [run_task(options, Place(query, RUN, micro_batch, split), report) for split in range(count)]
+    messages = [run_task(process, options, Place(query, RUN, micro_batch, split), report) for split in range(count)]
     asked = Counter(each.api for each in kafka.requests()[before:])
-    _commit(committer(options, query, RUN, may_be_decided=True), messages, micro_batch, query)
+    _commit(committer(process, options, query, RUN, may_be_decided=True), messages, micro_batch, query)
     return asked
 
 
 @pytest.mark.parametrize("count", [2, 40])
 def test_a_task_of_a_steady_micro_batch_asks_nothing_about_its_ids(
-    kafka: EmbeddedBroker, local_folder: Path, count: int
+    process: ProcessState, kafka: EmbeddedBroker, local_folder: Path, count: int
 ) -> None:
     options, query = options_of(kafka), unique("query")
-    run_micro_batch(kafka, options, query, 0, count)
-    asked = run_micro_batch(kafka, options, query, 1, count)
+    run_micro_batch(process, kafka, options, query, 0, count)
+    asked = run_micro_batch(process, kafka, options, query, 1, count)
     # What goes by time is asked now and then, whatever the number of tasks.
     asked = Counter({api: number for api, number in asked.items() if api not in ("Metadata", "ApiVersions")})
     assert asked == {api: number * count for api, number in table("A task", count).items()}
     # The report is lost: all is asked at once, of the one broker.
     for file in local_folder.iterdir():
         file.unlink()
-    asked = run_micro_batch(kafka, options, query, 2, count)
+    asked = run_micro_batch(process, kafka, options, query, 2, count)
     assert (asked["DescribeTransactions"], asked["InitProducerId"]) == (1, 0)
 
 
@@ -324,8 +324,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[KafkaClient]]:
     found: list[KafkaClient] = []
 
     class Counted(KafkaClient):
-        def __init__(self, options: ClientOptions) -> None:
-            super().__init__(options)
+        def __init__(self, options: ClientOptions, runtime: Runtime) -> None:
+            super().__init__(options, runtime)
             found.append(self)
 
         def close(self) -> None:
@@ -338,28 +338,28 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[KafkaClient]]:
 
 
 def test_ids_groups_and_clients_stay_as_many_over_micro_batches_whose_options_change(
-    kafka: EmbeddedBroker, local_folder: Path, opened: list[KafkaClient]
+    process: ProcessState, kafka: EmbeddedBroker, local_folder: Path, opened: list[KafkaClient]
 ) -> None:
     """As in a foreachBatch function: its writer is another one for each micro-batch, its query and run are not."""
     query = unique("query")
     for micro_batch in range(12):
         options = options_of(kafka, **{"batch.size": str(100_000 + micro_batch)})
-        run_micro_batch(kafka, options, query, micro_batch, 2)
+        run_micro_batch(process, kafka, options, query, micro_batch, 2)
     assert len(opened) == 1
     assert len(kafka.requests(api="InitProducerId")) == 3, "two tasks and the driver"
     assert len(kafka.requests(api="FindCoordinator")) <= 4, "and the group"
 
 
 def test_hundreds_of_queries_in_one_process_keep_their_ids_and_one_client(
-    kafka: EmbeddedBroker, opened: list[KafkaClient]
+    process: ProcessState, kafka: EmbeddedBroker, opened: list[KafkaClient]
 ) -> None:
     """Each round over more than 64 of them made all ids, clients and decision logs again."""
     writers, committers = [], []
     for _ in range(2):
         for number in range(500):
             options, place = options_of(kafka, topic=f"topic{number}"), Place(f"query{number}", RUN, 0, 0)
-            writers.append(task_writer(options, place, may_be_decided=True))
-            committers.append(committer(options, place.query, RUN, may_be_decided=True))
+            writers.append(task_writer(process, options, place, may_be_decided=True))
+            committers.append(committer(process, options, place.query, RUN, may_be_decided=True))
     for first, second in zip(writers[:500], writers[500:], strict=True):
         assert first.cluster is second.cluster and first.log is second.log and first.pool is second.pool
     for earlier, later in zip(committers[:500], committers[500:], strict=True):

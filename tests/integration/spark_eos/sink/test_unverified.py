@@ -12,6 +12,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
+from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.factory import committer
 from spark_eos.sink.naming import TaskId
@@ -107,7 +108,9 @@ def test_what_tasks_have_flushed_is_ended_all_the_same(broker: EmbeddedBroker, w
 def test_the_committer_is_as_careful_as_the_preflight_says() -> None:
     options = SinkOptions(ClientOptions(("h:1",)), transaction_timeout_ms=60_000)
     for may_hang in (False, True):
-        made = committer(replace(options, allow_hanging_transactions=may_hang), "q", RUN, may_be_decided=True)
+        made = committer(
+            ProcessState(REAL), replace(options, allow_hanging_transactions=may_hang), "q", RUN, may_be_decided=True
+        )
         assert made.may_hang is may_hang
 
 

@@ -21,10 +21,12 @@ from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.positions import EARLIEST
 from spark_eos.options.source import batch_options
+from spark_eos.runtime import REAL, ProcessState
 from spark_eos.source import lag, range_reader, spark_readers
 from spark_eos.source.range_reader import read_range
 from spark_eos.source.schema import source_schema
 from spark_eos.source.splits import OffsetRange
+from tests.support.clocks import StandingClock, runtime_by
 from tests.support.spark_eos.source_data import DEADLINE_SECONDS, add_partitions, delete_topic, send_plain
 from tests.support.spark_eos.source_query import Query, running
 
@@ -40,10 +42,11 @@ def look_at_the_lag_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_clients_of_other_tests() -> Iterator[None]:
-    range_reader._idle.clear()
-    yield
-    range_reader._idle.clear()
+def process(monkeypatch: pytest.MonkeyPatch) -> ProcessState:
+    """Have no clients of other tests."""
+    state = ProcessState(REAL)
+    monkeypatch.setattr(range_reader, "process_state", lambda: state)
+    return state
 
 
 @pytest.fixture(scope="module", params=[4, 300])
@@ -139,16 +142,18 @@ def test_tasks_of_one_process_share_connections(cluster: tuple[EmbeddedBroker, s
     query.reader.stop()
 
 
-def test_a_task_that_fails_leaves_no_client_behind(cluster: tuple[EmbeddedBroker, str, int]) -> None:
+def test_a_task_that_fails_leaves_no_client_behind(
+    process: ProcessState, cluster: tuple[EmbeddedBroker, str, int]
+) -> None:
     kafka, _topic, _ = cluster
     options = ClientOptions(tuple(kafka.bootstrap_servers.split(",")))
-    with pytest.raises(ValueError, match="mid"), range_reader.task_client(options) as failing:
+    with pytest.raises(ValueError, match="mid"), range_reader.task_client(process, options) as failing:
         failing.connect()
         raise ValueError("mid")
-    with range_reader.task_client(options) as first, range_reader.task_client(options) as second:
+    with range_reader.task_client(process, options) as first, range_reader.task_client(process, options) as second:
         assert first is not second
         assert first is not failing
-    with range_reader.task_client(options) as again:
+    with range_reader.task_client(process, options) as again:
         assert again in (first, second)
 
 
@@ -165,13 +170,15 @@ def test_a_kept_connection_that_the_broker_has_closed_costs_no_rows() -> None:
 
 def test_clients_that_idle_are_few_and_not_old(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[KafkaClient] = []
+    clock = StandingClock()
+    process = ProcessState(runtime_by(clock))
     monkeypatch.setattr(KafkaClient, "close", lambda client: closed.append(client))
     for number in range(20):
-        with range_reader.task_client(ClientOptions((f"127.0.0.1:{number + 1}",))):
+        with range_reader.task_client(process, ClientOptions((f"127.0.0.1:{number + 1}",))):
             pass
     assert len(closed) == 12
-    monkeypatch.setattr(range_reader, "_LONGEST_IDLE_SECONDS", -1.0)
-    with range_reader.task_client(ClientOptions(("127.0.0.1:20",))) as client:
+    clock.sleep(61)
+    with range_reader.task_client(process, ClientOptions(("127.0.0.1:20",))) as client:
         assert client not in closed
     assert len(closed) == 20
 

@@ -21,7 +21,7 @@ from broker_core.security.sasl_passwords import (
     credential_of_password,
     credential_of_salted,
 )
-from broker_core.security.sasl_settings import SaslWorld, parse_jaas, sasl_settings, users_of
+from broker_core.security.sasl_settings import SaslServices, parse_jaas, sasl_settings, users_of
 from tests.support.broker_core.sasl_world import PASSWORDS, plain
 from tests.support.direct import CountingEntropy
 
@@ -307,7 +307,7 @@ def test_a_credential_shows_nothing():
 
 
 def test_a_listener_shows_no_password_either():
-    world = SaslWorld(lambda mechanism, name: None, CountingEntropy(), {"alice": "hunter2"})
+    world = SaslServices(lambda mechanism, name: None, CountingEntropy(), {"alice": "hunter2"})
     assert "hunter2" not in repr(Listener("SECURE", {}, sasl_settings(BrokerConfig(), "SECURE", world)))
 
 

@@ -428,7 +428,7 @@ def test_a_closed_micro_batch_waits_for_nobody(cluster: MemoryCluster, monkeypat
     end(cluster, decision, 1, commit=True)
     cluster.forgotten |= set(cluster.ids)
     word = Intervention(OperatorAction.ABORT, "ann", 5, "", Restart.SKIP)
-    monkeypatch.setattr("spark_eos.sink.recovery.settlement.time.sleep", _die)
+    monkeypatch.setattr(cluster, "pass_time", _die)
     monkeypatch.setattr(cluster, "unstable_end", lambda *_, **__: None)
     settled = settle(cluster, replace(decision, revision=1, intervention=word))
     assert settled.is_closed

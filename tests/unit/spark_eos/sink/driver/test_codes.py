@@ -49,12 +49,6 @@ def lying(version: int, about: str, code: ErrorCode | None, is_applied: bool) ->
     return cluster
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_eos.sink.driver.committer._now_ms", lambda: 1_000_000)
-
-
-@pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("is_applied", [False, True])
 def test_no_code_of_a_completion_loses_or_repeats_a_micro_batch(version: int, is_applied: bool) -> None:
@@ -65,7 +59,6 @@ def test_no_code_of_a_completion_loses_or_repeats_a_micro_batch(version: int, is
         assert sum(cluster.outcomes.values()) == 2, code
 
 
-@pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("version", [1, 2])
 def test_no_code_of_a_decision_that_was_made_makes_it_unmade(version: int) -> None:
     for code in CODES:
@@ -74,10 +67,8 @@ def test_no_code_of_a_decision_that_was_made_makes_it_unmade(version: int) -> No
         assert states(cluster) == {S.COMPLETE_COMMIT}, code
 
 
-@pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("version", [1, 2])
-def test_no_code_of_a_decision_that_was_not_made_makes_it_made(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_eos.sink.driver.committer._pause", lambda _: None)
+def test_no_code_of_a_decision_that_was_not_made_makes_it_made(version: int) -> None:
     for code in CODES:
         cluster = lying(version, "decision", code, is_applied=False)
         committer_of(cluster).commit(prepare(cluster, 0), 0)

@@ -25,6 +25,7 @@ from spark_eos.sink.driver.verification import margin_ms
 from spark_eos.sink.messages import Empty, Prepared, TaskMessage
 from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending
 from spark_eos.sink.recovery import settlement
+from tests.support.clocks import StandingClock
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 
@@ -356,13 +357,12 @@ def test_the_margin_is_enough_for_a_decision_and_its_completion_and_leaves_time_
 
 @pytest.mark.parametrize(("left_ms", "repeated_for_ms"), [(None, None), (20_000, 20_000), (300, 300), (-50, 1)])
 def test_the_end_of_a_decision_is_repeated_until_its_time_and_not_longer(
-    monkeypatch: pytest.MonkeyPatch, left_ms: int | None, repeated_for_ms: int | None
+    left_ms: int | None, repeated_for_ms: int | None
 ) -> None:
     """However short the timeouts are: an end that comes after its time could outlive the transactions it names."""
-    monkeypatch.setattr(decision_writer.time, "time_ns", lambda: 5_000_000 * 1_000_000)
     by_ms = None if left_ms is None else 5_000_000 + left_ms
     write = DecisionWrite("d", ProducerIdentity(1, 1), 2, TopicPartition("t", 0), (), "g", None, 0, 0, by_ms)
-    assert decision_writer._left_ms(write) == repeated_for_ms
+    assert decision_writer._left_ms(write, StandingClock(5_000_000)) == repeated_for_ms
 
 
 def test_a_drivers_id_that_expired_while_idle_is_taken_anew(

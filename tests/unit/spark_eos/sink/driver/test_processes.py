@@ -215,30 +215,27 @@ def test_a_rerun_that_notes_who_is_superseded_is_no_sign_of_another_driver(clust
 def test_of_two_runs_with_many_processes_each_micro_batch_is_seen_once(steps: list[tuple[str, int, bool]]) -> None:
     """Two drivers on one checkpoint, each with three processes; an error stops a run, as it stops a query."""
     made = MemoryCluster(version=2)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(committer_module, "_now_ms", lambda: made.now_ms)
-        patch.setattr(committer_module, "_pause", made.pass_time)
-        committers = {(run, number): committer_of(made, run) for run in ("old", "new") for number in range(3)}
-        place, running = {"old": 0, "new": 0}, {"old", "new"}
-        written: dict[tuple[int, int], list[int]] = {}
-        for run, number, has_rows in steps:
-            if run not in running:
-                continue
-            micro_batch, committer = place[run], committers[run, number]
-            messages = prepare(made, micro_batch, run) if has_rows else empty(micro_batch, run)
-            for each in messages:
-                if isinstance(each, Prepared):
-                    [written_range] = each.transaction.ranges
-                    written.setdefault((micro_batch, each.split), []).append(written_range.first_offset)
-            try:
-                committer.commit(messages, micro_batch)
-                place[run] += 1
-            except EosKafkaError:
-                running.remove(run)
-                committer.abort(messages, micro_batch)
-        for (micro_batch, split), offsets in written.items():
-            seen = [made.outcomes.get((TopicPartition("t", split), offset), False) for offset in offsets]
-            assert sum(seen) <= 1, (micro_batch, split)
-        if len({run for run, _, _ in steps}) == 1:
-            assert running == {"old", "new"}, "alone, a run is not stopped by its own processes"
-            assert all(made.outcomes.values())
+    committers = {(run, number): committer_of(made, run) for run in ("old", "new") for number in range(3)}
+    place, running = {"old": 0, "new": 0}, {"old", "new"}
+    written: dict[tuple[int, int], list[int]] = {}
+    for run, number, has_rows in steps:
+        if run not in running:
+            continue
+        micro_batch, committer = place[run], committers[run, number]
+        messages = prepare(made, micro_batch, run) if has_rows else empty(micro_batch, run)
+        for each in messages:
+            if isinstance(each, Prepared):
+                [written_range] = each.transaction.ranges
+                written.setdefault((micro_batch, each.split), []).append(written_range.first_offset)
+        try:
+            committer.commit(messages, micro_batch)
+            place[run] += 1
+        except EosKafkaError:
+            running.remove(run)
+            committer.abort(messages, micro_batch)
+    for (micro_batch, split), offsets in written.items():
+        seen = [made.outcomes.get((TopicPartition("t", split), offset), False) for offset in offsets]
+        assert sum(seen) <= 1, (micro_batch, split)
+    if len({run for run, _, _ in steps}) == 1:
+        assert running == {"old", "new"}, "alone, a run is not stopped by its own processes"
+        assert all(made.outcomes.values())

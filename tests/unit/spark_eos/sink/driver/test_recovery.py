@@ -191,7 +191,6 @@ def test_what_others_hold_back_is_not_readable_yet_and_never_lost(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, raises: bool, others_lost: bool
 ) -> None:
     """Another transaction holds the last stable offset, and the coordinator does not know ours any more."""
-    monkeypatch.setattr(settlement, "SETTLE_LIMIT_SECONDS", 0.3)
     cluster = MemoryCluster()
     monkeypatch.setattr(cluster, "unstable_end", _no_marker_yet)
     cluster.prepare("foreign", 0)
@@ -227,23 +226,23 @@ def _no_answer(*_: object, **__: object) -> None:
 def test_a_time_limit_holds_for_all_transactions_and_places_where_nothing_is_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now = set_clock(monkeypatch)
     cluster = MemoryCluster()
+    began_ms = cluster.now_ms
     transactions = tuple(cluster.prepare(f"id{number}", number) for number in range(200))
     cluster.forgotten = set(cluster.ids)
 
     def away(_: object, *, wait_ms: int) -> dict[object, object]:
-        now[0] += wait_ms / 1000
+        cluster.pass_time(wait_ms)
         return {}
 
     monkeypatch.setattr(cluster, "views", away)
     assert settle(cluster, _decision(*transactions)).pending == transactions
-    assert now[0] == pytest.approx(settlement.SETTLE_LIMIT_SECONDS, abs=2)
+    assert cluster.now_ms - began_ms == pytest.approx(settlement.SETTLE_LIMIT_SECONDS * 1000, abs=2000)
 
 
 def test_there_is_no_time_limit_as_long_as_one_after_the_other_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = set_clock(monkeypatch)
     cluster = MemoryCluster()
+    began_ms = cluster.now_ms
     transactions = tuple(cluster.prepare(f"id{number}", number) for number in range(5))
     for each in transactions:
         cluster.time_out(each.transactional_id)
@@ -251,21 +250,13 @@ def test_there_is_no_time_limit_as_long_as_one_after_the_other_is_settled(monkey
     views = cluster.views
 
     def one_by_one(offsets: Mapping[TopicPartition, int], *, wait_ms: int) -> object:
-        now[0] += settlement.SETTLE_LIMIT_SECONDS * 0.9
+        cluster.pass_time(round(settlement.SETTLE_LIMIT_SECONDS * 900))
         found = views(offsets, wait_ms=wait_ms)
         return {place: found[place] for place in list(found)[:1]}
 
     monkeypatch.setattr(cluster, "views", one_by_one)
     assert settle(cluster, _decision(*transactions)).took_no_effect
-    assert now[0] > 4 * settlement.SETTLE_LIMIT_SECONDS
-
-
-def set_clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Let time pass for recovery only when it waits."""
-    now = [0.0]
-    monkeypatch.setattr(settlement.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(settlement.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    return now
+    assert cluster.now_ms - began_ms > 4000 * settlement.SETTLE_LIMIT_SECONDS
 
 
 def test_many_transactions_are_found_by_a_few_looks_at_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -143,18 +142,8 @@ def make(cluster: MemoryCluster, split: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let time pass for recovery only when it waits."""
-    now = [0.0]
+    """Let recovery give up soon."""
     monkeypatch.setattr(settlement, "SETTLE_LIMIT_SECONDS", 1.0)
-    monkeypatch.setattr(
-        settlement,
-        "time",
-        SimpleNamespace(
-            monotonic=lambda: now[0],
-            sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
-            time_ns=lambda: int(now[0] * 1e9),
-        ),
-    )
     monkeypatch.setattr(descriptions, "_PAUSE_SECONDS", 0)
 
 

@@ -183,11 +183,8 @@ class MovingCluster(MemoryCluster):
 
 
 @pytest.fixture
-def moving(monkeypatch: pytest.MonkeyPatch) -> MovingCluster:
-    made = MovingCluster()
-    monkeypatch.setattr("spark_eos.sink.driver.committer._now_ms", lambda: made.now_ms)
-    monkeypatch.setattr("spark_eos.sink.driver.committer._pause", made.pass_time)
-    return made
+def moving() -> MovingCluster:
+    return MovingCluster()
 
 
 @pytest.mark.parametrize("is_same_process", [True, False])

@@ -222,7 +222,7 @@ def test_an_open_decision_under_another_prefix_is_waited_for(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = leave_open(cluster, "other")
-    monkeypatch.setattr(decision_reader.time, "sleep", lambda _: cluster.unended.discard(where))
+    monkeypatch.setattr(cluster, "pass_time", lambda _: cluster.unended.discard(where))
     committer(cluster, "run2").commit(tasks(cluster, "run2"), 0)
     assert visible(cluster) == 2
     assert states(cluster, "run2") == [S.COMPLETE_ABORT] * 2

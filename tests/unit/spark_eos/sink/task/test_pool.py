@@ -1,6 +1,5 @@
 """Check which identity a worker process goes on with."""
 
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -9,13 +8,14 @@ from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import LostTransactionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
-from spark_eos.sink import factory, process_cache
+from spark_eos.runtime import REAL, ProcessState
+from spark_eos.sink import factory
 from spark_eos.sink.commit_report import CommitReport, WorkerIds
 from spark_eos.sink.ports import Description, Ending
 from spark_eos.sink.process_cache import IDLE_SECONDS
-from spark_eos.sink.task import identity_pool as pools
-from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet, pool_of
+from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
 from spark_eos.sink.task.writer import Place
+from tests.support.clocks import StandingClock, runtime_by
 from tests.support.spark_eos.sink_cluster import Id, MemoryCluster
 
 S = TransactionState
@@ -158,14 +158,15 @@ def test_an_id_that_its_coordinator_does_not_know_is_left_alone() -> None:
     assert cluster.ids[first].state is S.ONGOING
 
 
-def test_a_pool_made_anew_never_meets_the_ids_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, same_broker = MemoryCluster(), MemoryCluster()
+def test_a_pool_made_anew_never_meets_the_ids_of_the_one_before() -> None:
+    clock = StandingClock()
+    process, cluster, same_broker = ProcessState(runtime_by(clock)), MemoryCluster(), MemoryCluster()
     same_broker.ids = cluster.ids
-    first, _ = _use(cluster, pool_of(cluster, "p", "q", "r"))
-    assert pool_of(cluster, "p", "q", "r") is pool_of(cluster, "p", "q", "r")
-    second, _ = _use(same_broker, pool_of(same_broker, "p", "q", "r"))
-    monkeypatch.setattr(process_cache, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + IDLE_SECONDS + 1))
-    third, _ = _use(cluster, pool_of(cluster, "p", "q", "r"))
+    first, _ = _use(cluster, factory.pool_of(process, cluster, "p", "q", "r"))
+    assert factory.pool_of(process, cluster, "p", "q", "r") is factory.pool_of(process, cluster, "p", "q", "r")
+    second, _ = _use(same_broker, factory.pool_of(process, same_broker, "p", "q", "r"))
+    clock.sleep(IDLE_SECONDS + 1)
+    third, _ = _use(cluster, factory.pool_of(process, cluster, "p", "q", "r"))
     assert len({first, second, third}) == 3
     assert {cluster.ids[name].state for name in (first, second, third)} == {S.ONGOING}
 
@@ -190,11 +191,9 @@ STAGE = TaskSet(7, 0, 900_000)
 class Job:
     """Be the tasks of one job in one worker process, one after the other."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, version: int = 2) -> None:
+    def __init__(self, version: int = 2) -> None:
         self.cluster = MemoryCluster(version=version)
         self.pool = _pool(self.cluster)
-        self.seconds = 0.0
-        monkeypatch.setattr(pools, "time", SimpleNamespace(monotonic=lambda: self.seconds))
 
     def run_task(self, task_set: TaskSet | None = STAGE, *, prepares: bool = True, timeout_ms: int = TIMEOUT_MS) -> str:
         name = self.pool.take(timeout_ms, 0, task_set).transactional_id
@@ -204,7 +203,7 @@ class Job:
         return name
 
     def time_out(self, name: str) -> None:
-        self.seconds += TIMEOUT_MS / 1000 + 5
+        self.cluster.pass_time(TIMEOUT_MS + 5_000)
         self.cluster.time_out(name)
 
 
@@ -212,9 +211,9 @@ class Job:
 def test_a_job_that_takes_longer_than_its_first_transaction_may_fails_at_its_next_task(
     monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    job = Job(monkeypatch, version)
+    job = Job(version)
     first = job.run_task()
-    job.seconds += 30
+    job.cluster.pass_time(1000 * (30))
     second = job.run_task()
     assert second != first, "an open transaction is left alone"
     job.time_out(first)
@@ -240,7 +239,7 @@ def test_a_job_that_takes_longer_than_its_first_transaction_may_fails_at_its_nex
     ],
 )
 def test_what_the_brokers_allow_is_said(monkeypatch: pytest.MonkeyPatch, limit_ms: int | None, remedy: str) -> None:
-    job, stage = Job(monkeypatch), TaskSet(7, 0, limit_ms)
+    job, stage = Job(), TaskSet(7, 0, limit_ms)
     job.time_out(job.run_task(stage))
     with pytest.raises(LostTransactionError, match=remedy):
         job.run_task(stage)
@@ -248,39 +247,39 @@ def test_what_the_brokers_allow_is_said(monkeypatch: pytest.MonkeyPatch, limit_m
 
 def test_no_job_is_failed_that_may_succeed(monkeypatch: pytest.MonkeyPatch) -> None:
     # Of an earlier job or micro-batch: what it prepared and lost is its own affair.
-    job = Job(monkeypatch)
+    job = Job()
     job.time_out(job.run_task(TaskSet(6, 0, 900_000)))
     job.run_task()
     # The task failed, and another attempt has written its rows.
-    job = Job(monkeypatch)
+    job = Job()
     job.time_out(job.run_task(prepares=False))
     job.run_task()
     # The same, and the other attempt is this one, in the same process or another.
-    job = Job(monkeypatch)
+    job = Job()
     job.time_out(job.run_task(prepares=False))
     job.run_task(STAGE._replace(attempt=1))
     # Another attempt may have been accepted: under speculation nothing is concluded.
-    job = Job(monkeypatch)
+    job = Job()
     job.time_out(job.run_task())
     job.run_task(None)
     # A driver has aborted it: the job has ended, and not for want of time.
-    job = Job(monkeypatch)
+    job = Job()
     first = job.run_task()
     job.cluster.time_out(first)
     job.run_task()
     # Old, but open still, or committed: by its coordinator's clock there was time.
     for is_committed in (False, True):
-        job = Job(monkeypatch)
+        job = Job()
         first = job.run_task()
-        job.seconds += 10 * TIMEOUT_MS
+        job.cluster.pass_time(round(1000 * (10 * TIMEOUT_MS)))
         if is_committed:
             _end(job.cluster, first, job.cluster.ids[first].identity, True)
         job.run_task()
     # A coordinator that does not know the id, or speaks of the time before.
-    job = Job(monkeypatch)
+    job = Job()
     first = job.run_task()
     known = job.cluster.ids[first]
-    job.seconds += 10 * TIMEOUT_MS
+    job.cluster.pass_time(round(1000 * (10 * TIMEOUT_MS)))
     job.cluster.forgotten.add(first)
     job.run_task()
     job.cluster.forgotten.clear()
@@ -296,5 +295,5 @@ def test_tasks_belong_together_by_stage_unless_spark_speculates(
     context = SimpleNamespace(stageId=lambda: 7, attemptNumber=lambda: 0, getLocalProperty=properties.get)
     monkeypatch.setattr(factory, "TaskContext", SimpleNamespace(get=lambda: context))
     options = SinkOptions(ClientOptions(("h:1",)), transaction_timeout_ms=TIMEOUT_MS, timeout_limit_ms=900_000)
-    writer = factory.task_writer(options, Place("q", "r", 0, 0), may_be_decided=False)
+    writer = factory.task_writer(ProcessState(REAL), options, Place("q", "r", 0, 0), may_be_decided=False)
     assert writer.task_set == found
